@@ -1,0 +1,81 @@
+--[[
+  acquire - open, renew, ask for credit, give credit back, leave: one session's account at a destination.
+
+  All amounts are cumulative, so a repeated or reordered call changes nothing.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1]  run_id      the server's run id as the caller learnt it when it connected
+  ARGV[2]  session     id
+  ARGV[3]  inc         incarnation of the session's account, raised by the caller after EXPIRED or FENCED
+  ARGV[4]  epoch       as last seen, 0 at first
+  ARGV[5]  ttl_ms      length of the lease
+  ARGV[6]  weight      share among producers; 0 when it does not send now
+  ARGV[7]  granted     total bytes granted, as last seen; claimed again after a state loss
+  ARGV[8]  granted_m   the same in messages
+  ARGV[9]  used        total bytes published, as the caller knows
+  ARGV[10] used_m      the same in messages
+  ARGV[11] returned    total bytes given back
+  ARGV[12] returned_m  the same in messages
+  ARGV[13] need        granted total that the message at the head of the caller's line needs; as granted when none
+  ARGV[14] need_m      the same in messages
+  ARGV[15] want        granted total that is wanted
+  ARGV[16] want_m      the same in messages
+  ARGV[17] leave       'leave' gives everything back and ends the account, 'stay' does not
+  Returns {code, epoch, granted, granted_m, place, blocked, again_ms}
+  Codes    OK, LEFT, UNKNOWN (no such destination), EXPIRED (reclaimed: start anew), FENCED (a newer incarnation is open),
+           OVERUSE (more given back than held), TOO_LARGE (epoch, limit bytes, limit messages follow)
+]]
+--- @include "lib/account"
+--- @include "lib/orphans"
+local run_id, sid, inc, ttl_ms, leave = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), ARGV[17] == 'leave'
+local claim = { epoch = tonumber(ARGV[4]), granted = tonumber(ARGV[7]), granted_m = tonumber(ARGV[8]),
+  used = tonumber(ARGV[9]), used_m = tonumber(ARGV[10]), returned = tonumber(ARGV[11]), returned_m = tonumber(ARGV[12]) }
+local weight, need, need_m, want, want_m = tonumber(ARGV[6]), tonumber(ARGV[13]), tonumber(ARGV[14]),
+  tonumber(ARGV[15]), tonumber(ARGV[16])
+
+if not load_destination(run_id, ttl_ms) then
+  return { 'UNKNOWN' }
+end
+if need - claim.granted > d.limit_bytes or need_m - claim.granted_m > d.limit_messages then
+  return { 'TOO_LARGE', int(d.epoch), tostring(d.limit_bytes), tostring(d.limit_messages) }
+end
+local s = read_session(sid)
+if not s and leave then
+  return { 'LEFT', int(d.epoch), '0', '0', 0, int(d.blocked), '1000' }
+elseif s and s.inc > inc then
+  return { 'FENCED', int(d.epoch) }
+elseif claim.granted > (s and s.inc == inc and s.granted or 0) and not claims_open(claim.epoch) then
+  return { 'EXPIRED', int(d.epoch) }
+elseif s and s.inc == inc and claim.epoch == d.epoch
+  and (claim.returned + s.used > s.granted or claim.returned_m + s.used_m > s.granted_m) then
+  return { 'OVERUSE', int(d.epoch) }
+end
+
+d.grows, d.caller = not leave, sid
+if leave or claim.returned > (s and s.returned or 0) then
+  redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: room must be given back
+end
+local freed = reap()
+s = open_account(sid, s, inc, ttl_ms, claim)
+if give_back(s, claim) then
+  freed = true
+end
+if leave then
+  local bytes, messages = held(s)
+  drop_session(sid, s)
+  redis.call('DEL', K_RECEIPT)
+  hand_over()
+  write_ledger('leave', sid, bytes, messages, 0)
+  save_destination()
+  return { 'LEFT', int(d.epoch), int(s.granted), int(s.granted_m), 0, int(d.blocked), '1000' }
+end
+enrol(s, weight)
+s.need, s.need_m, s.want, s.want_m = need, need_m, math.max(want, need), math.max(want_m, need_m)
+renew(sid, s, ttl_ms)
+ask(sid, s)
+save_session(sid, s)
+if #notes > 0 then
+  write_ledger('acquire', sid, s.granted, s.granted_m, 0)
+end
+save_destination()
+return credit_reply('OK', sid, s)

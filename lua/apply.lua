@@ -1,0 +1,64 @@
+--[[
+  apply - create a destination or change its settings; effective at once, waiters included.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id    the server's run id as the caller learnt it when it connected
+  ARGV[2] mode      'ensure' leaves an existing destination as it is, 'change' applies to it too,
+                    'recover' creates in learning mode: the caller knew the destination before the state was lost
+  ARGV[3] ttl_ms    how long a recovered destination learns
+  ARGV[4..] field, value  settings: kind, limit_bytes, limit_messages, rate, burst, ledger, ledger_keep, policy_version, policy
+  Returns {code, epoch, kind}
+  Codes    OK, CREATED, KIND (it exists with the kind that follows, and a kind does not change), OLD (a newer policy version is in force)
+]]
+--- @include "lib/orphans"
+local run_id, mode, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local settings = {}
+for i = 4, #ARGV, 2 do
+  settings[ARGV[i]] = ARGV[i + 1]
+end
+
+local code = 'OK'
+if load_destination(run_id, ttl_ms) then
+  if settings.kind and settings.kind ~= d.kind then
+    return { 'KIND', int(d.epoch), d.kind }
+  elseif mode ~= 'change' then
+    return { 'OK', int(d.epoch), d.kind }
+  end
+  local version = tonumber(redis.call('HGET', K_DESTINATION, 'policy_version') or 0)
+  if settings.policy_version and tonumber(settings.policy_version) < version then
+    return { 'OLD', int(d.epoch), d.kind }
+  end
+  redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a limit can always be changed
+  save_destination()
+else
+  code = 'CREATED'
+  local epoch = math.floor(now_ms / 1000)
+  redis.call('HSET', K_DESTINATION, 'schema', '1', 'kind', settings.kind, 'limit_bytes', 'unlimited', 'limit_messages',
+    'unlimited', 'pending_bytes', '0', 'pending_messages', '0', 'leased_bytes', '0', 'leased_messages', '0',
+    'peak_bytes', '0', 'blocked', '0', 'consumers', '0', 'subscriptions', '0', 'epoch', int(epoch), 'run_id', run_id,
+    'previous_run_id', '', 'epoch_ms', int(now_ms), 'learning_until', int(mode == 'recover' and now_ms + ttl_ms or 0),
+    'ttl_ms', int(ttl_ms), 'policy_version', '0', 'weight', '0', 'tickets', '0', 'message_seq', '0',
+    'largest_bytes', '0', 'returned', '0', 'orphans', '0', 'recall_ms', '0', 'ledger', 'all', 'ledger_keep', '10000',
+    'ledger_seq', '0')
+end
+if d and d.kind == 'bucket' and settings.rate then
+  -- Carry over: tokens left (or owed) stay, at most the new burst of them.
+  local old = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat')
+  local rate, burst, new_rate = tonumber(old[1]), tonumber(old[2]), tonumber(settings.rate)
+  if rate and new_rate and old[3] then
+    local tokens = math.min(burst - math.max(0, tonumber(old[3]) - now_us) * rate / 1000000, tonumber(settings.burst))
+    local tat = now_us + math.ceil((tonumber(settings.burst) - tokens) * 1000000 / new_rate)
+    redis.call('HSET', K_DESTINATION, 'tat', int(tat))
+  end
+end
+for field, value in pairs(settings) do
+  redis.call('HSET', K_DESTINATION, field, value)
+end
+d = read_destination()
+reap()
+hand_over()
+note('limits', tostring(d.limit_bytes), tostring(d.limit_messages))
+write_ledger('apply', '-', 0, 0, 0)
+save_destination()
+wake_all('settings')
+return { code, int(d.epoch), d.kind }

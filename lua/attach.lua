@@ -1,0 +1,65 @@
+--[[
+  attach - open a consumer of a subscription, or say that one lives on; repeated, it changes nothing but the window.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id        the server's run id as the caller learnt it when it connected
+  ARGV[2] session       id
+  ARGV[3] number        k of the consumer '<session>.<k>', 1 to 64
+  ARGV[4] ttl_ms        length of the lease
+  ARGV[5] subscription  name; 'queue' for a queue
+  ARGV[6] durable       '1' keeps the subscription when its last consumer goes, '0' does not
+  ARGV[7] window        as the operator reads it, '<messages>/<bytes>'
+  Returns {code, epoch}
+  Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (the consumer was reclaimed)
+]]
+--- @include "lib/orphans"
+local run_id, sid, k, ttl_ms, sub = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local durable, window = tonumber(ARGV[6]), ARGV[7]
+local cid = sid .. '.' .. int(k)
+
+if not load_destination(run_id, ttl_ms) then
+  return { 'UNKNOWN' }
+elseif d.kind ~= 'queue' and d.kind ~= 'topic' then
+  return { 'KIND', d.kind }
+elseif redis.call('ZSCORE', K_ORPHANS, cid) then
+  return { 'GONE', int(d.epoch) }
+end
+if d.kind == 'queue' then
+  sub, durable = 'queue', 1
+end
+local subscription = read_subscription(sub)
+if subscription and subscription.till > 0 then
+  return { 'GONE', int(d.epoch) } -- it is being removed; a moment later the name is free again
+end
+
+d.grows, d.caller = true, sid
+reap()
+local s = read_session(sid)
+if not s then
+  s = new_session(0, ttl_ms) -- no producer's account yet
+end
+s.consumers = math.max(s.consumers, k)
+renew(sid, s, ttl_ms)
+save_session(sid, s)
+subscription = read_subscription(sub)
+if not subscription then
+  local from = d.kind == 'queue' and '0' or '$'
+  redis.call('XGROUP', 'CREATE', K_MESSAGES, sub, from, 'MKSTREAM')
+  subscription = { durable = durable, from = d.message_seq, till = 0, consumers = 0 }
+  d.subscriptions = d.subscriptions + 1
+end
+local c = read_consumer(cid)
+if not c then
+  c = { sub = sub, fetches = 0, delivered = 0, delivered_b = 0, settled = 0, settled_b = 0 }
+  subscription.consumers = subscription.consumers + 1
+  d.consumers = d.consumers + 1
+  note('attach', cid, sub)
+end
+c.window = window
+save_consumer(cid, c)
+save_subscription(sub, subscription)
+if #notes > 0 then
+  write_ledger('attach', cid, 0, 0, 0)
+end
+save_destination()
+return { 'OK', int(d.epoch) }

@@ -1,0 +1,64 @@
+--- @include "lib/credit"
+-- Opening, claiming and giving back: what happens to one session's account before it asks for more.
+
+-- For one TTL after an epoch began, holders that know an older epoch get back exactly what they claim.
+local function claims_open(epoch)
+  return epoch > 0 and epoch < d.epoch and now_ms < d.epoch_ms + d.ttl_ms
+end
+
+local function add_lease(s, bytes, messages)
+  d.leased_bytes, d.leased_messages = d.leased_bytes + bytes, d.leased_messages + messages
+end
+
+local function restore_claim(sid, s, claim)
+  local before, before_m = held(s)
+  for name, value in pairs(claim) do
+    if name ~= 'epoch' and value > s[name] then
+      s[name] = value
+    end
+  end
+  local after, after_m = held(s)
+  add_lease(s, after - before, after_m - before_m)
+  if after ~= before then
+    note('claim', sid, int(s.granted), int(s.granted_m))
+  end
+end
+
+-- The session's account for incarnation `inc`: the one there is, or a new one; an older incarnation's credit is freed.
+local function open_account(sid, s, inc, ttl_ms, claim)
+  if s and s.inc < inc then
+    local bytes, messages = held(s)
+    add_lease(s, -bytes, -messages)
+    d.weight = d.weight - s.weight
+    leave_line(sid)
+    local fresh = new_session(inc, ttl_ms)
+    fresh.consumers = s.consumers
+    s = fresh
+    note('reopen', sid, int(bytes), int(messages))
+  elseif not s then
+    s = new_session(inc, ttl_ms)
+    note('open', sid)
+  end
+  if claims_open(claim.epoch) then
+    restore_claim(sid, s, claim)
+  end
+  return s
+end
+
+local function give_back(s, claim)
+  local held_b, held_m = held(s)
+  local bytes = math.max(0, math.min(held_b, claim.returned - s.returned))
+  local messages = math.max(0, math.min(held_m, claim.returned_m - s.returned_m))
+  if bytes == 0 and messages == 0 then
+    return false
+  end
+  s.returned, s.returned_m = s.returned + bytes, s.returned_m + messages
+  add_lease(s, -bytes, -messages)
+  note('return', int(bytes), int(messages))
+  return true
+end
+
+local function enrol(s, weight)
+  d.weight = d.weight + weight - s.weight
+  s.weight = weight
+end

@@ -1,0 +1,85 @@
+--- @include "lib/destination"
+--- @include "lib/wake"
+-- Records of consumers and subscriptions, and what goes back to a subscription when a consumer gives it up.
+local RETURNED = '~returned' -- a consumer name no client can have: its pending list holds what awaits redelivery
+local CONSUMER = 'sub=%s fetches=%d delivered=%d delivered_b=%d settled=%d settled_b=%d window=%s'
+local CONSUMER_PATTERN = '^sub=(%S+) fetches=(%d+) delivered=(%d+) delivered_b=(%d+) settled=(%d+) settled_b=(%d+) window=(%S+)$'
+local SUBSCRIPTION = 'durable=%d from=%d until=%d consumers=%d'
+local SUBSCRIPTION_PATTERN = '^durable=(%d) from=(%d+) until=(%d+) consumers=(%d+)$'
+
+local function read_consumer(cid)
+  local text = redis.call('HGET', K_CONSUMERS, cid)
+  if not text then
+    return nil
+  end
+  local c = {}
+  local fetches, delivered, delivered_b, settled, settled_b
+  c.sub, fetches, delivered, delivered_b, settled, settled_b, c.window = string.match(text, CONSUMER_PATTERN)
+  c.fetches, c.delivered, c.delivered_b = tonumber(fetches), tonumber(delivered), tonumber(delivered_b)
+  c.settled, c.settled_b = tonumber(settled), tonumber(settled_b)
+  return c
+end
+
+local function save_consumer(cid, c)
+  redis.call('HSET', K_CONSUMERS, cid, string.format(CONSUMER, c.sub, c.fetches, c.delivered, c.delivered_b, c.settled,
+    c.settled_b, c.window))
+end
+
+local function read_subscription(name)
+  local text = redis.call('HGET', K_SUBSCRIPTIONS, name)
+  if not text then
+    return nil
+  end
+  local durable, from, till, consumers = string.match(text, SUBSCRIPTION_PATTERN)
+  return { durable = tonumber(durable), from = tonumber(from), till = tonumber(till), consumers = tonumber(consumers) }
+end
+
+local function save_subscription(name, s)
+  redis.call('HSET', K_SUBSCRIPTIONS, name, string.format(SUBSCRIPTION, s.durable, s.from, s.till, s.consumers))
+end
+
+local function size_of(id)
+  return tonumber(string.match(id, '%-(%d+)$'))
+end
+
+-- Wake as many hungry consumers of a queue as there are messages, at most 16; a topic tells everybody at once.
+local function wake_hungry(messages)
+  if d.kind == 'topic' then
+    if redis.call('DEL', K_HUNGRY) == 1 then
+      wake_all('ready')
+    end
+    return
+  end
+  local popped = redis.call('ZPOPMIN', K_HUNGRY, int(math.min(messages, 16)))
+  for i = 1, #popped, 2 do
+    wake(session_of(popped[i]), 'ready', popped[i])
+  end
+end
+
+-- Give deliveries back for redelivery, before all that is new. A failed attempt is counted, a release is not.
+local function put_back(sub, ids, failed)
+  if #ids == 0 then
+    return
+  end
+  local claim = { 'XCLAIM', K_MESSAGES, sub, RETURNED, 0 }
+  for i, id in ipairs(ids) do
+    claim[5 + i] = id
+  end
+  claim[#claim + 1] = 'JUSTID'
+  redis.call(unpack(claim))
+  if failed then
+    for _, id in ipairs(ids) do
+      redis.call('HINCRBY', K_REDELIVERED, sub .. '|' .. id, 1)
+    end
+  end
+  d.returned = d.returned + #ids
+  wake_hungry(#ids)
+end
+
+local function pending_ids(sub, consumer, count)
+  local ids = {}
+  for i, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, '-', '+', int(count), consumer)) do
+    ids[i] = entry[1]
+  end
+  return ids
+end

@@ -1,0 +1,113 @@
+--- @include "lib/session"
+--- @include "lib/ledger"
+--- @include "lib/wake"
+-- The arithmetic of credit. Nothing here ever makes pending + leased exceed the limit.
+local MAX_HAND_OVERS = 64
+local STALE_WAITER_MS = 3000 -- three missed polls: it lost its place, so the living behind it need not wait for its lease
+
+local function room()
+  return d.limit_bytes - d.pending_bytes - d.leased_bytes, d.limit_messages - d.pending_messages - d.leased_messages
+end
+
+local function share(limit, weight)
+  return math.floor(limit * weight / math.max(d.weight, weight, 1))
+end
+
+-- Raise one total towards `want`, within the room, and never above the fair share unless the head message needs it.
+local function raise(granted, held_now, want, need, free, cap)
+  return math.max(0, math.min(want - granted, free, math.max(cap - held_now, need - granted)))
+end
+
+-- Grant session `s` what it wants if what it needs fits; returns whether its need is met now.
+local function grant(sid, s)
+  local free, free_m = room()
+  if (s.need > s.granted and s.need - s.granted > free) or (s.need_m > s.granted_m and s.need_m - s.granted_m > free_m) then
+    return false
+  end
+  local held_b, held_m = held(s)
+  local more = raise(s.granted, held_b, s.want, s.need, free, share(d.limit_bytes, s.weight))
+  local more_m = raise(s.granted_m, held_m, s.want_m, s.need_m, free_m, share(d.limit_messages, s.weight))
+  if more > 0 or more_m > 0 then
+    s.granted, s.granted_m = s.granted + more, s.granted_m + more_m
+    d.leased_bytes, d.leased_messages = d.leased_bytes + more, d.leased_messages + more_m
+    note('grant', sid, int(s.granted), int(s.granted_m))
+  end
+  return true
+end
+
+local function never_fits(s)
+  return s.need - s.granted > d.limit_bytes or s.need_m - s.granted_m > d.limit_messages
+end
+
+local function leave_line(sid)
+  d.blocked = d.blocked - redis.call('ZREM', K_WAITERS, sid)
+end
+
+-- Walk the line in order while room covers the head's need: no barging, no herd, no second round trip.
+local function hand_over(caller, caller_record)
+  if d.blocked == 0 or now_ms < d.learning_until then
+    return
+  end
+  for _ = 1, MAX_HAND_OVERS do
+    local sid = redis.call('ZRANGE', K_WAITERS, 0, 0)[1]
+    if not sid then
+      return
+    end
+    local s = sid == caller and caller_record or read_session(sid)
+    if not s then
+      leave_line(sid)
+    elseif sid ~= caller and (now_ms - s.seen > STALE_WAITER_MS or never_fits(s)) then
+      leave_line(sid) -- its next poll joins again, or is told that the message is too large
+      s.since = 0
+      save_session(sid, s)
+    elseif grant(sid, s) then
+      leave_line(sid)
+      note('unblock', sid, int(now_ms - s.since))
+      s.since = 0
+      if sid ~= caller then -- the caller's record is saved by the calling script
+        save_session(sid, s)
+      end
+      wake(sid, 'credit', int(d.epoch), int(s.inc), int(s.granted), int(s.granted_m))
+    else
+      return
+    end
+  end
+end
+
+-- Ask for the caller: at once when nobody waits and it fits, else in line. Then serve the line.
+local function ask(sid, s)
+  local blocked = s.need > s.granted or s.need_m > s.granted_m
+  if s.since > 0 and not blocked then
+    leave_line(sid)
+    s.since = 0
+  end
+  if now_ms < d.learning_until or (d.blocked == 0 and grant(sid, s)) then
+    return
+  end
+  if blocked and s.since == 0 then
+    d.tickets = d.tickets + 1
+    d.blocked = d.blocked + redis.call('ZADD', K_WAITERS, 'NX', int(d.tickets), sid)
+    s.since = now_ms
+    note('block', sid, int(s.need - s.granted), int(s.need_m - s.granted_m))
+  end
+  hand_over(sid, s)
+  if d.blocked > 0 and now_ms - d.recall_ms >= 200 then
+    d.recall_ms = now_ms -- holders of idle credit are asked for it at most five times a second
+    wake_all('recall')
+  end
+end
+
+-- {code, epoch, granted bytes, granted messages, place in line (0: not waiting), blocked sessions, ms to look again}
+local function credit_reply(code, sid, s)
+  local place, again = 0, 1000
+  if s.since > 0 then
+    place = (redis.call('ZRANK', K_WAITERS, sid) or -1) + 1
+  end
+  if now_ms < d.learning_until then
+    again = math.min(again, d.learning_until - now_ms + 1)
+  elseif place == 1 then
+    local first = redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]
+    again = math.max(50, math.min(again, first and first - now_ms + 1 or again))
+  end
+  return { code, int(d.epoch), int(s.granted), int(s.granted_m), int(place), int(d.blocked), int(again) }
+end

@@ -1,0 +1,82 @@
+--- @include "lib/consumer"
+-- Deliver within the room of a consumer's window: what came back first, in order, then what is new.
+local MAX_DELIVERED = 256
+
+local function delivery_counts(sub, ids)
+  local fields = {}
+  for i, id in ipairs(ids) do
+    fields[i] = sub .. '|' .. id
+  end
+  return redis.call('HMGET', K_REDELIVERED, unpack(fields))
+end
+
+local function take(out, entries)
+  local bytes = 0
+  for _, entry in ipairs(entries) do
+    out[#out + 1] = entry[1]
+    out[#out + 1] = entry[2][2]
+    bytes = bytes + #entry[2][2]
+  end
+  return bytes
+end
+
+local function deliver_returned(cid, c, out, counts, max_messages, max_bytes)
+  local claim, ids, bytes = { 'XCLAIM', K_MESSAGES, c.sub, cid, 0 }, {}, 0
+  for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do
+    local size = size_of(id)
+    if bytes > 0 and bytes + size > max_bytes then
+      break
+    end
+    bytes = bytes + size
+    ids[#ids + 1] = id
+    claim[#claim + 1] = id
+  end
+  if #ids == 0 then
+    return 0
+  end
+  d.returned = d.returned - #ids
+  for i, n in ipairs(delivery_counts(c.sub, ids)) do
+    counts[i] = n or '0'
+  end
+  return take(out, redis.call(unpack(claim)))
+end
+
+-- Returns {id, body, id, body...} and the attempt counts of the first of them. At least one message, however large,
+-- is delivered when there is any room; sizes are bounded by the largest stored, so the room is never overshot by more.
+local function deliver(cid, c, max_messages, max_bytes)
+  local out, counts, bytes = {}, {}, 0
+  max_messages = math.min(max_messages, MAX_DELIVERED)
+  if d.returned > 0 then
+    bytes = deliver_returned(cid, c, out, counts, max_messages, max_bytes)
+  end
+  for _ = 1, MAX_DELIVERED do
+    local left = max_messages - #out / 2
+    local fits = math.floor((max_bytes - bytes) / math.max(d.largest_bytes, 1))
+    if left < 1 or (fits < 1 and bytes > 0) then
+      break
+    end
+    local n = math.max(1, math.min(left, fits))
+    local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(n), 'STREAMS', K_MESSAGES, '>')
+    local entries = reply and reply[1] and reply[1][2] or {}
+    bytes = bytes + take(out, entries)
+    if #entries < n then
+      break
+    end
+  end
+  c.delivered, c.delivered_b = c.delivered + #out / 2, c.delivered_b + bytes
+  if #out / 2 < max_messages and (bytes == 0 or d.largest_bytes <= max_bytes - bytes) then
+    d.tickets = d.tickets + 1
+    redis.call('ZADD', K_HUNGRY, 'NX', int(d.tickets), cid)
+  else
+    redis.call('ZREM', K_HUNGRY, cid)
+  end
+  return out, counts, bytes
+end
+
+-- A reply was lost: everything this consumer holds, again, after the id it names; the client knows what it has.
+local function deliver_again(cid, c, after)
+  local out = {}
+  local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', MAX_DELIVERED, 'STREAMS', K_MESSAGES, after)
+  take(out, reply and reply[1] and reply[1][2] or {})
+  return out
+end

@@ -1,0 +1,17 @@
+--- @include "lib/destination"
+-- One entry a call that changed something: version,time,op,session,bytes,messages,first,detail,counters after,epoch.
+local notes = {}
+
+local function note(...)
+  notes[#notes + 1] = table.concat({ ... }, ':')
+end
+
+local function write_ledger(op, sid, bytes, messages, first)
+  if d.ledger == 'off' then
+    return
+  end
+  d.ledger_seq = d.ledger_seq + 1
+  redis.call('XADD', K_LEDGER, 'MAXLEN', '~', d.ledger_keep, int(d.ledger_seq) .. '-0', 'e',
+    string.format('1,%d,%s,%s,%d,%d,%d,%s,%d,%d,%d,%d,%d', now_ms, op, sid, bytes, messages, first,
+      table.concat(notes, ';'), d.pending_bytes, d.pending_messages, d.leased_bytes, d.leased_messages, d.epoch))
+end

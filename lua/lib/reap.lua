@@ -1,0 +1,56 @@
+--- @include "lib/credit"
+-- Bounded housekeeping that every changing script begins with, so that no process has to be alive for it.
+local MAX_REAPED = 16
+local MAX_MOVED = 64
+
+local function drop_session(sid, s)
+  local bytes, messages = held(s)
+  d.leased_bytes, d.leased_messages = d.leased_bytes - bytes, d.leased_messages - messages
+  d.weight = d.weight - s.weight
+  leave_line(sid)
+  redis.call('ZREM', K_LEASES, sid)
+  redis.call('HDEL', K_SESSIONS, sid)
+  for k = 1, s.consumers do
+    local cid = sid .. '.' .. int(k)
+    if redis.call('HEXISTS', K_CONSUMERS, cid) == 1 then
+      d.orphans = d.orphans + redis.call('ZADD', K_ORPHANS, 'NX', int(now_ms), cid)
+      redis.call('ZREM', K_HUNGRY, cid)
+    end
+  end
+  return bytes, messages
+end
+
+local function reap_leases()
+  local changed = false
+  for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K_LEASES, '-inf', int(now_ms), 'LIMIT', 0, MAX_REAPED)) do
+    -- Deny-oom and a write of no effect: under OOM a script that takes room stops here, with nothing applied.
+    if not changed and d.grows then
+      redis.call('HSET', K_DESTINATION, 'kind', d.kind)
+    end
+    changed = true
+    local s = read_session(sid)
+    if not s then
+      redis.call('ZREM', K_LEASES, sid)
+    elseif sid == d.caller then
+      note('late', sid) -- it lives after all, nobody took its credit, and it renews now
+    elseif s.strike > 0 and s.strike <= now_ms and now_ms - s.strike >= grace(s.ttl) then
+      local bytes, messages = drop_session(sid, s)
+      note('reclaim', sid, int(bytes), int(messages))
+    else
+      if s.strike == 0 or s.strike > now_ms then
+        s.strike = now_ms
+        save_session(sid, s)
+      end
+      redis.call('ZADD', K_LEASES, int(s.strike + grace(s.ttl)), sid)
+    end
+  end
+  return changed
+end
+
+-- After a clock that jumped back, leases would last for hours: none may end later than one TTL from now.
+local function clamp_leases()
+  local late = int(now_ms + d.ttl_ms)
+  for _, sid in ipairs(redis.call('ZREVRANGEBYSCORE', K_LEASES, '+inf', '(' .. late, 'LIMIT', 0, MAX_REAPED)) do
+    redis.call('ZADD', K_LEASES, late, sid)
+  end
+end

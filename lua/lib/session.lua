@@ -1,0 +1,49 @@
+--- @include "lib/destination"
+-- One session's record at this destination: cumulative totals, what it waits for, and its lease.
+local RECORD = 'inc=%d granted=%d used=%d returned=%d granted_m=%d used_m=%d returned_m=%d need=%d need_m=%d '
+  .. 'want=%d want_m=%d weight=%d consumers=%d since=%d seen=%d strike=%d ttl=%d'
+local RECORD_PATTERN = string.gsub(RECORD, '%%d', '(%%d+)')
+
+local function read_session(sid)
+  local text = redis.call('HGET', K_SESSIONS, sid)
+  if not text then
+    return nil
+  end
+  local s = {}
+  local inc, granted, used, returned, granted_m, used_m, returned_m, need, need_m, want, want_m, weight, consumers,
+    since, seen, strike, ttl = string.match(text, RECORD_PATTERN)
+  s.inc, s.granted, s.used, s.returned = tonumber(inc), tonumber(granted), tonumber(used), tonumber(returned)
+  s.granted_m, s.used_m, s.returned_m = tonumber(granted_m), tonumber(used_m), tonumber(returned_m)
+  s.need, s.need_m, s.want, s.want_m = tonumber(need), tonumber(need_m), tonumber(want), tonumber(want_m)
+  s.weight, s.consumers, s.since = tonumber(weight), tonumber(consumers), tonumber(since)
+  s.seen, s.strike, s.ttl = tonumber(seen), tonumber(strike), tonumber(ttl)
+  return s
+end
+
+local function new_session(inc, ttl_ms)
+  return { inc = inc, granted = 0, used = 0, returned = 0, granted_m = 0, used_m = 0, returned_m = 0, need = 0,
+    need_m = 0, want = 0, want_m = 0, weight = 0, consumers = 0, since = 0, seen = now_ms, strike = 0, ttl = ttl_ms }
+end
+
+local function save_session(sid, s)
+  redis.call('HSET', K_SESSIONS, sid, string.format(RECORD, s.inc, s.granted, s.used, s.returned, s.granted_m, s.used_m,
+    s.returned_m, s.need, s.need_m, s.want, s.want_m, s.weight, s.consumers, s.since, s.seen, s.strike, s.ttl))
+end
+
+local function held(s)
+  return s.granted - s.used - s.returned, s.granted_m - s.used_m - s.returned_m
+end
+
+-- Reclaim needs two strikes, `grace` apart. First strike at 0.6 TTL, second 0.3 TTL later: a dead session's credit is
+-- back before TTL + 1 s, and a live one (it renews every TTL/4) survives a clock that jumps past every expiry at once.
+local function grace(ttl_ms)
+  return math.floor(ttl_ms * 3 / 10)
+end
+
+local function renew(sid, s, ttl_ms)
+  s.ttl, s.seen, s.strike = ttl_ms, now_ms, 0
+  if ttl_ms > d.ttl_ms then
+    d.ttl_ms = ttl_ms
+  end
+  redis.call('ZADD', K_LEASES, int(now_ms + math.floor(ttl_ms * 6 / 10)), sid)
+end

@@ -1,0 +1,45 @@
+--- @include "lib/consumer"
+-- Free messages exactly once. What is freed is known from the ids alone: XACK counts only ids it really delivered.
+
+-- A topic's message lives until its last subscription settled it; `refs` counts only where there were two or more.
+local function last_reference(id)
+  if d.kind ~= 'topic' then
+    return true
+  end
+  local seq = string.match(id, '^(%d+)')
+  local left = tonumber(redis.call('HGET', K_REFS, seq) or 1)
+  if left > 1 then
+    redis.call('HINCRBY', K_REFS, seq, -1)
+    return false
+  end
+  redis.call('HDEL', K_REFS, seq)
+  return true
+end
+
+-- Returns deliveries settled and their bytes, messages freed and their bytes.
+local function settle_ids(sub, ids)
+  local gone, settled, settled_bytes, freed_bytes = {}, 0, 0, 0
+  for _, id in ipairs(ids) do
+    if redis.call('XACK', K_MESSAGES, sub, id) == 1 then
+      local size = size_of(id)
+      settled, settled_bytes = settled + 1, settled_bytes + size
+      if last_reference(id) then
+        gone[#gone + 1] = id
+        freed_bytes = freed_bytes + size
+      end
+    end
+  end
+  if #gone > 0 then
+    redis.call('XDEL', K_MESSAGES, unpack(gone))
+  end
+  if settled > 0 and redis.call('EXISTS', K_REDELIVERED) == 1 then
+    for _, id in ipairs(ids) do
+      redis.call('HDEL', K_REDELIVERED, sub .. '|' .. id)
+    end
+  end
+  d.pending_bytes, d.pending_messages = d.pending_bytes - freed_bytes, d.pending_messages - #gone
+  if d.pending_messages == 0 then
+    d.largest_bytes = 0
+  end
+  return settled, settled_bytes, #gone, freed_bytes
+end

@@ -1,0 +1,89 @@
+--[[
+  publish - append a batch of messages, paid with the session's credit, and ask for more in the same call.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1]  run_id    the server's run id as the caller learnt it when it connected
+  ARGV[2]  session   id
+  ARGV[3]  inc       incarnation of the session's account
+  ARGV[4]  epoch     as last seen
+  ARGV[5]  ttl_ms    length of the lease
+  ARGV[6]  seq       number of the batch's first message, counted by the session from 1
+  ARGV[7]  need      granted total that the next message in the caller's line needs
+  ARGV[8]  need_m    the same in messages
+  ARGV[9]  want      granted total that is wanted
+  ARGV[10] want_m    the same in messages
+  ARGV[11..] bodies  1 to 256 messages as stored; their size is what is charged
+  Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first}; first: number of the first entry
+  Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),
+           OVERUSE (more than the credit held: nothing was appended), PASSED (an old batch, long since answered)
+]]
+--- @include "lib/orphans"
+local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
+  tonumber(ARGV[6])
+local count, bytes = #ARGV - 10, 0
+for i = 11, #ARGV do
+  bytes = bytes + #ARGV[i]
+end
+
+if not load_destination(run_id, ttl_ms) then
+  return { 'UNKNOWN' }
+end
+local s = read_session(sid)
+local receipt = redis.call('GET', K_RECEIPT)
+local last, batch, first = 0, 0, 0
+if receipt then
+  last, batch, first = string.match(receipt, '^(%d+) (%d+) (%d+)')
+  last, batch, first = tonumber(last), tonumber(batch), tonumber(first)
+end
+if seq == batch then
+  local reply = s and credit_reply('DUPLICATE', sid, s) or { 'DUPLICATE', int(d.epoch), '0', '0', '0', int(d.blocked), '1000' }
+  reply[8] = int(first)
+  return reply
+elseif seq <= last then
+  return { 'PASSED', int(d.epoch) }
+elseif not s then
+  return { 'EXPIRED', int(d.epoch) }
+elseif s.inc ~= inc then
+  return { 'FENCED', int(d.epoch) }
+elseif epoch ~= d.epoch then
+  return { 'EPOCH', int(d.epoch) }
+end
+local held_b, held_m = held(s)
+if bytes > held_b or count > held_m then
+  return { 'OVERUSE', int(d.epoch), int(held_b), int(held_m) }
+end
+
+d.grows, d.caller = true, sid
+reap()
+first = d.message_seq + 1
+local stored = d.kind ~= 'topic' or d.subscriptions > 0
+for i = 1, count do
+  local body = ARGV[10 + i]
+  d.message_seq = d.message_seq + 1
+  if stored then
+    redis.call('XADD', K_MESSAGES, int(d.message_seq) .. '-' .. int(#body), 'm', body)
+    if d.subscriptions > 1 then
+      redis.call('HSET', K_REFS, int(d.message_seq), int(d.subscriptions))
+    end
+  end
+  d.largest_bytes = math.max(d.largest_bytes, #body)
+end
+s.used, s.used_m = s.used + bytes, s.used_m + count
+d.leased_bytes, d.leased_messages = d.leased_bytes - bytes, d.leased_messages - count
+if stored then
+  d.pending_bytes, d.pending_messages = d.pending_bytes + bytes, d.pending_messages + count
+  wake_hungry(count)
+end
+if last > 0 and seq > last + 1 then
+  note('lost', int(seq - last - 1)) -- answered once, and gone with what a failover lost
+end
+redis.call('SET', K_RECEIPT, int(seq + count - 1) .. ' ' .. ARGV[6] .. ' ' .. int(first), 'PX', 3600000)
+s.need, s.need_m, s.want, s.want_m = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+renew(sid, s, ttl_ms)
+ask(sid, s)
+save_session(sid, s)
+write_ledger('publish', sid, bytes, count, first)
+save_destination()
+local reply = credit_reply('OK', sid, s)
+reply[8] = int(first)
+return reply

@@ -1,0 +1,47 @@
+--[[
+  recount - count pending from the stored messages and leased from the sessions' totals; repair on request.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id  the server's run id as the caller learnt it when it connected
+  ARGV[2] repair  'repair' writes what was counted, 'look' does not
+  ARGV[3] most    how many messages and sessions to read at most; more are refused, for Redis waits meanwhile
+  Returns {code, pending_bytes, pending_messages, leased_bytes, leased_messages, blocked, weight, counted in the same order}
+  Codes    OK, UNKNOWN, TOO_MANY (messages, sessions follow)
+]]
+--- @include "lib/credit"
+local run_id, repair, most = ARGV[1], ARGV[2] == 'repair', tonumber(ARGV[3])
+local CHUNK = 500
+
+if not load_destination(run_id, 0) then
+  return { 'UNKNOWN' }
+end
+local messages, sessions = redis.call('XLEN', K_MESSAGES), redis.call('HLEN', K_SESSIONS)
+if messages > most or sessions > most then
+  return { 'TOO_MANY', int(messages), int(sessions) }
+end
+local bytes, counted, from = 0, 0, '-'
+for _ = 0, messages, CHUNK do
+  for _, entry in ipairs(redis.call('XRANGE', K_MESSAGES, from, '+', 'COUNT', CHUNK)) do
+    bytes, counted = bytes + #entry[2][2], counted + 1
+    from = '(' .. entry[1]
+  end
+end
+local leased, leased_m, weight = 0, 0, 0
+for i, sid in ipairs(redis.call('HKEYS', K_SESSIONS)) do
+  local s = read_session(sid)
+  local held_b, held_m = held(s)
+  leased, leased_m, weight = leased + held_b, leased_m + held_m, weight + s.weight
+end
+local reply = { 'OK', int(d.pending_bytes), int(d.pending_messages), int(d.leased_bytes), int(d.leased_messages),
+  int(d.blocked), int(d.weight), int(bytes), int(counted), int(leased), int(leased_m),
+  int(redis.call('ZCARD', K_WAITERS)), int(weight) }
+if repair then
+  redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows
+  d.pending_bytes, d.pending_messages, d.leased_bytes, d.leased_messages = bytes, counted, leased, leased_m
+  d.blocked, d.weight = redis.call('ZCARD', K_WAITERS), weight
+  note('repair', reply[2], reply[3], reply[4], reply[5])
+  hand_over()
+  write_ledger('recount', '-', bytes, counted, 0)
+  save_destination()
+end
+return reply

@@ -1,0 +1,44 @@
+--[[
+  remove - delete a destination with everything in it, or only its messages; a bounded piece a call.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id  the server's run id as the caller learnt it when it connected
+  ARGV[2] what    'messages' purges, 'all' deletes the destination
+  Returns {code, messages, bytes}; what this call freed
+  Codes    OK, MORE (call again), UNKNOWN
+]]
+--- @include "lib/orphans"
+local PIECE = 500
+
+if not load_destination(ARGV[1], 0) then
+  return { 'UNKNOWN' }
+end
+redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows
+if ARGV[2] == 'all' then
+  wake_all('removed')
+  redis.call('UNLINK', unpack(KEYS))
+  return { 'OK', int(d.pending_messages), int(d.pending_bytes) }
+end
+local ids, bytes = {}, 0
+for i, entry in ipairs(redis.call('XRANGE', K_MESSAGES, '-', '+', 'COUNT', PIECE)) do
+  ids[i] = entry[1]
+  bytes = bytes + #entry[2][2]
+  redis.call('HDEL', K_REFS, string.match(entry[1], '^%d+'))
+end
+if #ids > 0 then
+  redis.call('XDEL', K_MESSAGES, unpack(ids))
+  for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do
+    d.returned = d.returned - #redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids), RETURNED)
+    redis.call('XACK', K_MESSAGES, sub, unpack(ids))
+  end
+end
+d.pending_bytes, d.pending_messages = d.pending_bytes - bytes, d.pending_messages - #ids
+if d.pending_messages == 0 then
+  redis.call('DEL', K_REDELIVERED)
+end
+reap()
+hand_over()
+note('purge', int(bytes), int(#ids))
+write_ledger('remove', '-', bytes, #ids, 0)
+save_destination()
+return { #ids == PIECE and 'MORE' or 'OK', int(#ids), int(bytes) }

@@ -1,0 +1,90 @@
+--[[
+  settle - settle deliveries of one consumer, hand what is freed to waiting producers, and fetch more in the same call.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1]  run_id        the server's run id as the caller learnt it when it connected
+  ARGV[2]  session       id
+  ARGV[3]  consumer      id, '<session>.<k>'
+  ARGV[4]  ttl_ms        length of the lease
+  ARGV[5]  fetch         number of this fetch, counted by the consumer from 1; 0 fetches nothing
+  ARGV[6]  max_messages  room in the window
+  ARGV[7]  max_bytes     room in the window; a larger message is delivered when it is the only one
+  ARGV[8]  after         with a repeated fetch number: the last id received, '0' for none
+  ARGV[9]  accepted      how many ids of those that follow are accepted,
+  ARGV[10] released      then released,
+  ARGV[11] rejected      then rejected,
+  ARGV[12] failed        then given back as failed attempts
+  ARGV[13..] ids         at most 256 in all
+  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}}; stale: ids that were not this subscription's to settle
+  Codes    OK, AGAIN (a repeated fetch: what the consumer holds, perhaps known), UNKNOWN, EXPIRED (the consumer is gone:
+           nothing was settled, its deliveries went to others)
+]]
+--- @include "lib/orphans"
+--- @include "lib/deliver"
+local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local at = 12
+local function following(n)
+  local ids = {}
+  for i = 1, tonumber(n) do
+    ids[i] = ARGV[at + i]
+  end
+  at = at + #ids
+  return ids
+end
+local accepted, released, rejected, failed = following(ARGV[9]), following(ARGV[10]), following(ARGV[11]), following(ARGV[12])
+
+if not load_destination(run_id, ttl_ms) then
+  return { 'UNKNOWN' }
+end
+local s, c = read_session(sid), read_consumer(cid)
+if not s or not c or redis.call('ZSCORE', K_ORPHANS, cid) then
+  return { 'EXPIRED', int(d.epoch) }
+end
+
+redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
+d.caller = sid
+local reaped = reap()
+local again = fetch > 0 and fetch == c.fetches
+local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
+for _, ids in ipairs({ accepted, rejected }) do
+  if #ids > 0 then
+    local n, n_bytes, gone, gone_bytes = settle_ids(c.sub, ids)
+    settled, settled_b, freed, bytes = settled + n, settled_b + n_bytes, freed + gone, bytes + gone_bytes
+    stale = stale + #ids - n
+  end
+end
+local function hand_back(ids, as_failed)
+  local mine = {}
+  for _, id in ipairs(ids) do
+    local entry = redis.call('XPENDING', K_MESSAGES, c.sub, id, id, 1)[1]
+    if entry and entry[2] == cid then
+      mine[#mine + 1] = id
+      settled, settled_b = settled + 1, settled_b + size_of(id)
+    end
+  end
+  stale = stale + #ids - #mine
+  put_back(c.sub, mine, as_failed)
+end
+hand_back(released, false)
+hand_back(failed, true)
+c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
+if freed > 0 or reaped then
+  hand_over(sid, s)
+end
+local out, counts, delivered_b = {}, {}, 0
+if again then
+  out = deliver_again(cid, c, ARGV[8])
+elseif fetch > 0 and tonumber(ARGV[6]) > 0 then
+  out, counts, delivered_b = deliver(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]))
+  c.fetches = fetch
+end
+renew(sid, s, ttl_ms)
+save_session(sid, s)
+save_consumer(cid, c)
+if settled > 0 or delivered_b > 0 or #notes > 0 then
+  note('settled', int(settled_b), int(settled))
+  note('fetched', int(delivered_b), int(again and 0 or #out / 2))
+  write_ledger('settle', cid, bytes, freed, #rejected)
+end
+save_destination()
+return { again and 'AGAIN' or 'OK', int(d.epoch), int(stale), out, counts }

@@ -1,0 +1,59 @@
+--[[
+  take - reserve slots in a rate bucket (GCRA), first come first served over all hosts.
+
+  A slot is a moment of Redis' clock at which its tokens may be used; refusals cost nothing.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id   the server's run id as the caller learnt it when it connected
+  ARGV[2] session  id
+  ARGV[3] seq      number of this call, counted by the session from 1; repeated, it gets the stored reply
+  ARGV[4..] tokens, max_wait_ms  one pair a caller in line, at most 128; a caller that cannot be served in time is passed over
+  Returns {code, wait_us, ...}; for each pair microseconds from now to its slot, or 'late:<wait_us>' or 'never:<burst>' where nothing was taken
+  Codes    OK, UNKNOWN, KIND (the kind follows)
+]]
+--- @include "lib/ledger"
+local run_id, sid, seq = ARGV[1], ARGV[2], ARGV[3]
+
+if not load_destination(run_id, 0) then
+  return { 'UNKNOWN' }
+elseif d.kind ~= 'bucket' then
+  return { 'KIND', d.kind }
+end
+local stored = redis.call('GET', K_RECEIPT)
+if stored and string.match(stored, '^%d+') == seq then
+  local reply = { 'OK' }
+  for slot in string.gmatch(string.sub(stored, #seq + 2), '%S+') do
+    local at = tonumber(slot)
+    reply[#reply + 1] = at and int(math.max(0, at - now_us)) or slot
+  end
+  return reply
+end
+
+local settings = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat')
+local rate, burst, tat = tonumber(settings[1]), tonumber(settings[2]), tonumber(settings[3] or 0)
+local unlimited = not rate
+local tolerance = unlimited and 0 or math.floor(burst * 1000000 / rate)
+local reply, receipt, taken, refused = { 'OK' }, { seq }, 0, 0
+for i = 4, #ARGV, 2 do
+  local tokens, patience = tonumber(ARGV[i]), tonumber(ARGV[i + 1]) * 1000
+  local after = unlimited and now_us or math.max(tat, now_us) + math.ceil(tokens * 1000000 / rate)
+  local wait = unlimited and 0 or math.max(0, after - tolerance - now_us)
+  if not unlimited and tokens > burst then
+    reply[#reply + 1], receipt[#receipt + 1] = 'never:' .. settings[2], 'never:' .. settings[2]
+  elseif wait <= patience then
+    tat, taken = after, taken + tokens
+    reply[#reply + 1], receipt[#receipt + 1] = int(wait), int(now_us + wait)
+  else
+    refused = refused + tokens
+    reply[#reply + 1] = 'late:' .. int(wait)
+    receipt[#receipt + 1] = 'late:' .. int(wait)
+  end
+end
+if taken > 0 then
+  redis.call('HSET', K_DESTINATION, 'tat', int(tat))
+  redis.call('SET', K_RECEIPT, table.concat(receipt, ' '), 'PX', 60000)
+  redis.call('HINCRBY', K_DESTINATION, 'taken', int(taken))
+  write_ledger('take', sid, taken, refused, tat)
+  save_destination()
+end
+return reply
