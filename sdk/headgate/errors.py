@@ -1,0 +1,132 @@
+"""What can go wrong, as one tree.
+
+HeadgateError
+├── CreditTimeout           the credit did not come in time (also a TimeoutError)
+├── DestinationFull         the destination refuses instead of blocking
+├── MessageTooLarge         no amount of waiting will make it fit
+├── DeadlockDetected        waiting would never end
+├── SessionExpired          the lease ran out, what it held went to others
+├── PolicyError             settings that contradict each other or the destination (also a ValueError)
+├── InvalidName             a namespace or a name that cannot be used (also a ValueError)
+├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
+├── CoordinatorUnavailable  Redis cannot be reached, or is not one we can use (also a ConnectionError)
+├── AccessDenied            Redis refused the credentials or a command
+└── Closed                  the client, session or handle was closed
+
+Facts are attributes; the text says what happened, the facts, and what to do.
+"""
+
+from typing import Any
+
+
+class HeadgateError(Exception):
+    """Something that Headgate was asked for could not be done."""
+
+
+class CreditTimeout(HeadgateError, TimeoutError):
+    """No credit came within the timeout; nothing was sent.
+
+    Attributes:
+        destination: its name.
+        waited: seconds.
+        size: bytes that were asked for.
+        place: place in the line at the last answer; 0 when not in line.
+        explanation: why, as :meth:`Client.explain` says it; None when Redis could not be asked.
+    """
+
+    def __init__(
+        self, destination: str, waited: float, size: int, *, place: int = 0, reason: str = "", explanation: Any = None
+    ) -> None:
+        self.destination = destination
+        self.waited = waited
+        self.size = size
+        self.place = place
+        self.reason = reason
+        self.explanation = explanation
+        line = f", place {place} in line" if place else ""
+        why = f": {reason}" if reason else ""
+        super().__init__(
+            f"no credit for {size} bytes on {destination!r} within {waited:.3g} s{line}{why}; "
+            f"consume, raise its limit, or wait longer"
+        )
+
+
+class DestinationFull(HeadgateError):
+    """The destination has no room and its settings say not to wait.
+
+    Attributes:
+        destination: its name.
+        size: bytes that were asked for.
+    """
+
+    def __init__(self, destination: str, size: int, reason: str = "") -> None:
+        self.destination = destination
+        self.size = size
+        self.reason = reason
+        super().__init__(
+            f"{destination!r} has no room for {size} bytes{': ' + reason if reason else ''}; try again later"
+        )
+
+
+class MessageTooLarge(HeadgateError):
+    """The message is larger than the destination's whole limit.
+
+    Attributes:
+        destination: its name.
+        size: bytes as stored.
+        limit: the limit in bytes.
+    """
+
+    def __init__(self, destination: str, size: int, limit: int) -> None:
+        self.destination = destination
+        self.size = size
+        self.limit = limit
+        super().__init__(
+            f"a message of {size} bytes can never fit {destination!r}, whose limit is {limit} bytes; "
+            f"send less at once or raise the limit"
+        )
+
+
+class DeadlockDetected(HeadgateError):
+    """Every way out of this wait leads back to it."""
+
+
+class SessionExpired(HeadgateError):
+    """The session's lease ran out; what it held was given to others.
+
+    Attributes:
+        destination: its name.
+        session: the session's id.
+    """
+
+    def __init__(self, destination: str, session: str, what: str) -> None:
+        self.destination = destination
+        self.session = session
+        super().__init__(
+            f"session {session} was not heard of for its whole lease on {destination!r}: {what}; "
+            f"a longer ttl tolerates longer pauses"
+        )
+
+
+class PolicyError(HeadgateError, ValueError):
+    """Settings that contradict each other, or the destination as it is."""
+
+
+class InvalidName(HeadgateError, ValueError):
+    """A namespace, destination, session or subscription name that cannot be used."""
+
+
+class InvalidValue(HeadgateError, ValueError):
+    """A size, duration, rate, URL or option that cannot be read."""
+
+
+class CoordinatorUnavailable(HeadgateError, ConnectionError):
+    """Redis cannot be reached, does not answer in time, or is not one that can be used."""
+
+
+class AccessDenied(HeadgateError):
+    """Redis refused the credentials, or a command that a script needs."""
+
+
+class Closed(HeadgateError):
+    """The client, session, producer, consumer or gate was closed."""

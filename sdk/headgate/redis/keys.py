@@ -1,0 +1,117 @@
+"""Where keys are spelled, and nowhere else.
+
+``hg:{<namespace>/<encoded name>}`` is the destination's own hash; its parts add ``:<part>``. The braces make one
+destination one hash slot; neither they nor glob characters can occur in what they enclose.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+
+from headgate.errors import InvalidName
+
+PARTS: Final = (
+    "sessions",
+    "leases",
+    "waiters",
+    "messages",
+    "subscriptions",
+    "consumers",
+    "hungry",
+    "redelivered",
+    "refs",
+    "orphans",
+    "ledger",
+)
+"""In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
+_SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
+_REFUSED: Final = re.compile(r"[{}*?\[\]\\#>\x00-\x1f\x7f]")
+MAX_NAME_BYTES: Final = 255
+
+
+def check_namespace(namespace: str) -> str:
+    """Return the namespace as it is.
+
+    Raises:
+        InvalidName: not 1 to 63 of a-z, 0-9 and '-'.
+    """
+    if not isinstance(namespace, str) or not _NAMESPACE.match(namespace):
+        raise InvalidName(f"namespace {namespace!r}: use 1 to 63 of a-z, 0-9 and '-'")
+    return namespace
+
+
+def check_session(session: str) -> str:
+    """Return the session id as it is.
+
+    Raises:
+        InvalidName: not 1 to 80 of A-Z, a-z, 0-9, '_', '~' and '-'.
+    """
+    if not isinstance(session, str) or not _SESSION.match(session):
+        raise InvalidName(f"session {session!r}: use 1 to 80 of A-Z, a-z, 0-9, '_', '~' and '-'")
+    return session
+
+
+def encode_name(name: str, what: str = "destination") -> str:
+    """Return the name percent-encoded, so that it can stand in a key, a channel or a record.
+
+    Raises:
+        InvalidName: empty, over 255 bytes, not UTF-8, or with a brace, a wildcard (``* ? [ ] # >``), a backslash or a
+            control character.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidName(f"{what} {name!r}: a name is text and not empty")
+    if bad := _REFUSED.search(name):
+        raise InvalidName(
+            f"{what} {name!r}: {bad[0]!r} at position {bad.start()} cannot be part of a name "
+            f"(nor can braces, wildcards, backslashes and control characters)"
+        )
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"{what} {name!r}: not UTF-8 at position {error.start}") from None
+    if size > MAX_NAME_BYTES:
+        raise InvalidName(f"{what} {name[:40]!r}...: {size} bytes, at most {MAX_NAME_BYTES} are allowed")
+    return quote(name, safe="")
+
+
+def decode_name(encoded: str) -> str:
+    """Return the name that :func:`encode_name` encoded."""
+    return unquote(encoded)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A destination of a namespace, and every key that belongs to it."""
+
+    namespace: str
+    name: str
+    key: str
+    shared: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, namespace: str, name: str) -> "Address":
+        """Return the address of a destination.
+
+        Raises:
+            InvalidName: the namespace or the name cannot be used.
+        """
+        key = f"hg:{{{check_namespace(namespace)}/{encode_name(name)}}}"
+        shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
+        return cls(namespace, name, key, shared)
+
+    def keys(self, session: str) -> tuple[bytes, ...]:
+        """Return what every script gets as KEYS, for a call on behalf of one session."""
+        return (*self.shared, f"{self.key}:receipt:{session}".encode())
+
+    def channels(self, session: str) -> tuple[str, str]:
+        """Return the session's own wake-up channel and the one that everybody hears."""
+        return f"{self.key}:wake:{session}", f"{self.key}:wake"
+
+
+def parse_key(key: str) -> tuple[str, str] | None:
+    """Return (namespace, name) when the key is a destination's own hash, else None."""
+    match = re.fullmatch(r"hg:\{([a-z0-9-]+)/([A-Za-z0-9._~%-]+)\}", key)
+    return (match[1], decode_name(match[2])) if match else None

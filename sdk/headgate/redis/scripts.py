@@ -1,0 +1,125 @@
+"""The scripts of ``lua/``: found, put together, and called by the names their headers declare."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Final
+
+_INCLUDE: Final = re.compile(r'^--- @include "([\w/]+)"\n', re.MULTILINE)
+_ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\]\s+([\w, ]+?)(?:\s{2,}|$)", re.MULTILINE)
+_CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
+
+
+class ScriptError(Exception):
+    """A script cannot be put together: a defect of the installation, not of its use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One operation.
+
+    Attributes:
+        name: the file's name without ``.lua``.
+        source: with everything it includes.
+        arguments: names of ARGV in order; the last may stand for any number of values.
+        variadic: whether it does.
+        codes: the first elements of its replies.
+        sha: what EVALSHA calls it.
+    """
+
+    name: str
+    source: str
+    arguments: tuple[str, ...]
+    variadic: bool
+    codes: tuple[str, ...]
+    sha: str = field(default="")
+
+    def argv(self, values: dict[str, Any], rest: Iterable[Any] = ()) -> list[Any]:
+        """Return ARGV from values by name, and what follows them.
+
+        Raises:
+            TypeError: a value is missing or unknown.
+        """
+        fixed = self.arguments[:-1] if self.variadic else self.arguments
+        if len(values) != len(fixed):
+            raise TypeError(f"{self.name} takes {', '.join(fixed)}; got {', '.join(values)}")
+        try:
+            return [*(values[name] for name in fixed), *rest]
+        except KeyError as error:
+            raise TypeError(f"{self.name} takes {error}, which was not given") from None
+
+
+def lua_root() -> Traversable:
+    """Return the folder of scripts: inside the wheel, else in the checkout.
+
+    Raises:
+        ScriptError: neither is there.
+    """
+    packaged = resources.files("headgate.redis") / "lua"
+    if packaged.is_dir():
+        return packaged
+    checkout = Path(__file__).resolve().parents[3] / "lua"
+    if checkout.is_dir():
+        return checkout
+    raise ScriptError("lua/ is neither packaged nor beside this checkout; install headgate again")
+
+
+def expand(root: Traversable, path: str, *, done: set[str] | None = None, stack: tuple[str, ...] = ()) -> str:
+    """Return a script's text with each ``--- @include "lib/x"`` replaced, once, by that file.
+
+    Raises:
+        ScriptError: an include is missing or includes itself; the chain of files is named.
+    """
+    done = set() if done is None else done
+    if path in stack:
+        raise ScriptError(f"circular include: {' -> '.join((*stack, path))}")
+    try:
+        text = (root / f"{path}.lua").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ScriptError(f"missing include: {' -> '.join((*stack, path))}") from None
+
+    def include(match: re.Match[str]) -> str:
+        if match[1] in done:
+            return ""
+        body = expand(root, match[1], done=done, stack=(*stack, path))
+        done.add(match[1])
+        return body
+
+    return _INCLUDE.sub(include, text)
+
+
+def parse(name: str, source: str) -> Script:
+    """Return the script with the contract that its header declares.
+
+    Raises:
+        ScriptError: the header's arguments are not numbered 1, 2, 3...
+    """
+    header = source[: source.index("]]") + 2]
+    arguments: list[str] = []
+    variadic = False
+    for number, dots, names in _ARGUMENT.findall(header):
+        if int(number) != len(arguments) + 1 or variadic:
+            raise ScriptError(f"{name}.lua: its header declares ARGV[{number}] out of order")
+        arguments.append(names.strip())
+        variadic = bool(dots)
+    codes = _CODES.search(header)
+    names = tuple(re.findall(r"\b[A-Z_]{2,}\b", re.sub(r"\([^)]*\)", "", codes[1]))) if codes else ()
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, source, tuple(arguments), variadic, names, sha)
+
+
+@cache
+def script(name: str) -> Script:
+    """Return one script by name."""
+    return parse(name, expand(lua_root(), name))
+
+
+@cache
+def script_names() -> tuple[str, ...]:
+    """Return the names of all scripts, in alphabetic order."""
+    return tuple(sorted(p.name.removesuffix(".lua") for p in lua_root().iterdir() if p.name.endswith(".lua")))

@@ -1,0 +1,292 @@
+"""The state machine as typed calls: one method a script, arguments by name, replies as values with names."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headgate.redis.keys import Address
+from headgate.redis.scripts import script
+from headgate.redis.server import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A session's cumulative totals at a destination, as its caller knows them. Bytes, and ``_m`` messages."""
+
+    session: str
+    inc: int
+    epoch: int
+    granted: int = 0
+    granted_m: int = 0
+    used: int = 0
+    used_m: int = 0
+    returned: int = 0
+    returned_m: int = 0
+    need: int = 0
+    need_m: int = 0
+    want: int = 0
+    want_m: int = 0
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The answer to acquire and publish. ``first`` is the number of the batch's first entry, 0 where there is none."""
+
+    code: str
+    epoch: int = 0
+    granted: int = 0
+    granted_m: int = 0
+    place: int = 0
+    blocked: int = 0
+    again_ms: int = 1000
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """The answer to settle: (id, body, failed attempts before this one) of each delivery."""
+
+    code: str
+    stale: int = 0
+    messages: tuple[tuple[str, bytes, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What :mod:`lua/snapshot` read at one instant."""
+
+    now_ms: int
+    fields: dict[str, str]
+    waiters: list[tuple[str, dict[str, str]]]
+    place: int
+    sessions: int
+    consumers: dict[str, dict[str, str]]
+    subscriptions: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """Counters as they stand beside what was counted from the ground truth."""
+
+    code: str
+    stored: tuple[int, ...] = ()
+    counted: tuple[int, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether pending, leased, blocked and weight all agree."""
+        return self.code == "OK" and self.stored == self.counted
+
+
+def record(text: bytes) -> dict[str, str]:
+    """Return the fields of a ``name=value name=value`` record."""
+    return dict(part.split("=", 1) for part in text.decode().split() if "=" in part)
+
+
+def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
+    return {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
+
+
+def _credit(reply: list[Any]) -> Credit:
+    return Credit(reply[0].decode(), *map(int, reply[1:])) if len(reply) > 4 else Credit(
+        reply[0].decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in reply[1:])
+    )
+
+
+class Store:
+    """One namespace-free view of a server's destinations; every method is one script call, atomic in one slot."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    async def _call(
+        self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = ()
+    ) -> Any:
+        op = script(name)
+        return await self.server.call(op, address.keys(session), op.argv({"run_id": None, **values}, rest))
+
+    async def apply(
+        self,
+        address: Address,
+        settings: Mapping[str, str],
+        *,
+        mode: Literal["ensure", "change", "recover"],
+        ttl_ms: int,
+    ) -> tuple[str, str]:
+        """Create a destination or change it; returns the code and the kind it has."""
+        rest = [text for pair in settings.items() for text in pair]
+        reply = await self._call("apply", address, "-", {"mode": mode, "ttl_ms": ttl_ms}, rest)
+        return reply[0].decode(), reply[2].decode()
+
+    async def acquire(self, address: Address, account: Account, *, ttl_ms: int, leave: bool = False) -> Credit:
+        """Open, renew, ask, give back, leave."""
+        a = account
+        reply = await self._call(
+            "acquire",
+            address,
+            a.session,
+            {
+                "session": a.session,
+                "inc": a.inc,
+                "epoch": a.epoch,
+                "ttl_ms": ttl_ms,
+                "weight": a.weight,
+                "granted": a.granted,
+                "granted_m": a.granted_m,
+                "used": a.used,
+                "used_m": a.used_m,
+                "returned": a.returned,
+                "returned_m": a.returned_m,
+                "need": a.need,
+                "need_m": a.need_m,
+                "want": a.want,
+                "want_m": a.want_m,
+                "leave": "leave" if leave else "stay",
+            },
+        )
+        return _credit(reply)
+
+    async def publish(
+        self, address: Address, account: Account, *, seq: int, bodies: Sequence[bytes], ttl_ms: int
+    ) -> Credit:
+        """Append a batch, numbered by the session, and ask for more."""
+        a = account
+        reply = await self._call(
+            "publish",
+            address,
+            a.session,
+            {
+                "session": a.session,
+                "inc": a.inc,
+                "epoch": a.epoch,
+                "ttl_ms": ttl_ms,
+                "seq": seq,
+                "need": a.need,
+                "need_m": a.need_m,
+                "want": a.want,
+                "want_m": a.want_m,
+            },
+            bodies,
+        )
+        return _credit(reply)
+
+    async def attach(
+        self, address: Address, session: str, *, number: int, subscription: str, durable: bool, window: str, ttl_ms: int
+    ) -> tuple[str, str]:
+        """Open a consumer; returns the code, and the destination's kind with KIND."""
+        reply = await self._call(
+            "attach",
+            address,
+            session,
+            {
+                "session": session,
+                "number": number,
+                "ttl_ms": ttl_ms,
+                "subscription": subscription,
+                "durable": int(durable),
+                "window": window,
+            },
+        )
+        return reply[0].decode(), reply[-1].decode()
+
+    async def detach(self, address: Address, session: str, member: str, *, failed: bool) -> str:
+        """Close a consumer, or remove the subscription ``!name``; MORE asks to be called again."""
+        reply = await self._call(
+            "detach", address, session, {"session": session, "consumer": member, "failed": int(failed)}
+        )
+        return str(reply[0].decode())
+
+    async def settle(
+        self,
+        address: Address,
+        session: str,
+        consumer: str,
+        *,
+        ttl_ms: int,
+        fetch: int = 0,
+        max_messages: int = 0,
+        max_bytes: int = 0,
+        after: str = "0",
+        accepted: Sequence[str] = (),
+        released: Sequence[str] = (),
+        rejected: Sequence[str] = (),
+        failed: Sequence[str] = (),
+    ) -> Deliveries:
+        """Settle deliveries and fetch more."""
+        reply = await self._call(
+            "settle",
+            address,
+            session,
+            {
+                "session": session,
+                "consumer": consumer,
+                "ttl_ms": ttl_ms,
+                "fetch": fetch,
+                "max_messages": max_messages,
+                "max_bytes": max_bytes,
+                "after": after,
+                "accepted": len(accepted),
+                "released": len(released),
+                "rejected": len(rejected),
+                "failed": len(failed),
+            },
+            (*accepted, *released, *rejected, *failed),
+        )
+        code = reply[0].decode()
+        if len(reply) < 5:
+            return Deliveries(code)
+        flat, attempts = reply[3], [int(n) for n in reply[4]]
+        attempts += [0] * (len(flat) // 2 - len(attempts))
+        messages = zip((i.decode() for i in flat[::2]), flat[1::2], attempts, strict=True)
+        return Deliveries(code, int(reply[2]), tuple(messages))
+
+    async def take(
+        self, address: Address, session: str, *, seq: int, line: Sequence[tuple[int, int]]
+    ) -> tuple[str, list[str]]:
+        """Reserve bucket slots for (tokens, max wait in ms) pairs; returns the code and one answer a pair."""
+        rest = [number for pair in line for number in pair]
+        reply = await self._call("take", address, session, {"session": session, "seq": seq}, rest)
+        return reply[0].decode(), [text.decode() for text in reply[1:]]
+
+    async def reap(self, address: Address) -> tuple[str, int]:
+        """Sweep once; returns the code and in how many ms the next lease ends."""
+        reply = await self._call("reap", address, "-", {})
+        return reply[0].decode(), int(reply[1]) if len(reply) > 1 else 0
+
+    async def snapshot(
+        self, address: Address, *, waiters: int = 10, session: str = "", consumers: int = 100
+    ) -> Snapshot | None:
+        """Read the destination at one instant; None when there is no such destination."""
+        op = script("snapshot")
+        values = {"waiters": waiters, "session": session, "consumers": consumers}
+        reply = await self.server.call(op, address.keys("-"), op.argv(values))
+        if reply[0] != b"OK":
+            return None
+        line = _pairs(reply[3])
+        return Snapshot(
+            now_ms=int(reply[1]),
+            fields={name: value.decode() for name, value in _pairs(reply[2]).items()},
+            waiters=[(sid, record(text)) for sid, text in line.items()],
+            place=int(reply[4]),
+            sessions=int(reply[5]),
+            consumers={cid: record(text) for cid, text in _pairs(reply[6]).items()},
+            subscriptions={name: record(text) for name, text in _pairs(reply[7]).items()},
+        )
+
+    async def recount(self, address: Address, *, repair: bool = False, most: int = 200_000) -> Recount:
+        """Count from the ground truth, and repair the counters on request."""
+        values = {"repair": "repair" if repair else "look", "most": most}
+        reply = await self._call("recount", address, "-", values)
+        numbers = tuple(int(n) for n in reply[1:])
+        return Recount(reply[0].decode(), numbers[:6], numbers[6:]) if len(numbers) == 12 else Recount(reply[0].decode())
+
+    async def remove(self, address: Address, *, everything: bool) -> tuple[int, int]:
+        """Purge the messages, or delete the destination; returns messages and bytes freed."""
+        messages = freed = 0
+        while True:
+            reply = await self._call("remove", address, "-", {"what": "all" if everything else "messages"})
+            if len(reply) == 3:
+                messages, freed = messages + int(reply[1]), freed + int(reply[2])
+            if reply[0] != b"MORE":
+                return messages, freed

@@ -1,0 +1,100 @@
+"""Sizes, durations and rates as people write them.
+
+>>> parse_size("64KiB"), parse_size("10MB"), parse_size(512)
+(65536, 10000000, 512)
+>>> parse_duration("250ms"), parse_duration("3s"), parse_duration(1.5)
+(0.25, 3.0, 1.5)
+>>> parse_rate("100/s"), parse_rate("90/min"), parse_rate(5)
+(100.0, 1.5, 5.0)
+"""
+
+import math
+import re
+from typing import Final, Literal
+
+from headgate.errors import InvalidValue
+
+Unlimited = Literal["unlimited"]
+
+MAX_SIZE: Final = 2**52
+"""Bytes; counters in Redis stay below 2**53, where integers are exact."""
+
+_SIZES: Final = {
+    "": 1, "B": 1,
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
+}  # fmt: skip
+_DURATIONS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
+_QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*\Z", re.ASCII)
+_RATE: Final = re.compile(r"\s*(.+?)\s*/\s*(s|min|h)\s*\Z", re.ASCII)
+
+
+def parse_size(value: int | str, what: str = "size") -> int:
+    """Return bytes from an int or text such as ``"64KiB"`` or ``"10MB"``.
+
+    Args:
+        value: a whole number of bytes; in text B, KB, MB, GB, TB count in thousands, KiB, MiB, GiB, TiB in 1024s.
+        what: what the value is for, to name the place in the error.
+
+    Raises:
+        InvalidValue: not of that form, negative, a fraction of a byte, or 2**52 and more.
+    """
+    size: float | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := _QUANTITY.match(value)):
+        unit = _SIZES.get(match[2].upper())
+        size = float(match[1]) * unit if unit and "." in match[1] else int(match[1]) * unit if unit else None
+    if size is None or size < 0 or size != int(size):
+        raise InvalidValue(f"{what}: {value!r} is not a size; write bytes (512) or text such as '64KiB' or '10MB'")
+    if size >= MAX_SIZE:
+        raise InvalidValue(f"{what}: {value!r} is too large; the most is {MAX_SIZE - 1} bytes")
+    return int(size)
+
+
+def parse_limit(value: int | str, what: str = "limit") -> int | Unlimited:
+    """Return bytes, or ``"unlimited"`` for that word.
+
+    Raises:
+        InvalidValue: not a size, or zero: a limit of nothing admits nothing, pause consumers or block instead.
+    """
+    if value == "unlimited":
+        return "unlimited"
+    size = parse_size(value, what)
+    if size == 0:
+        raise InvalidValue(f"{what}: 0 has no meaning of its own here; write 'unlimited' or at least 1")
+    return size
+
+
+def parse_duration(value: float | str, what: str = "duration") -> float:
+    """Return seconds from a number of seconds or text such as ``"250ms"``, ``"3s"``, ``"2min"``.
+
+    Raises:
+        InvalidValue: not of that form, negative, infinite or not a number.
+    """
+    seconds: float | None = None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str) and (match := _QUANTITY.match(value)) and match[2] in _DURATIONS:
+        seconds = float(match[1]) * _DURATIONS[match[2]]
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        raise InvalidValue(
+            f"{what}: {value!r} is not a duration; write seconds (1.5) or text such as '250ms', '3s', '2min'"
+        )
+    return seconds
+
+
+def parse_rate(value: float | str, what: str = "rate") -> float:
+    """Return a number a second from a number or text such as ``"100/s"``, ``"90/min"``, ``"1MB/s"``.
+
+    Raises:
+        InvalidValue: not of that form, or not above zero.
+    """
+    rate: float | None = None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        rate = float(value)
+    elif isinstance(value, str) and (match := _RATE.match(value)):
+        rate = parse_size(match[1], what) / _DURATIONS[match[2]]
+    if rate is None or not math.isfinite(rate) or rate <= 0:
+        raise InvalidValue(f"{what}: {value!r} is not a rate; write a number a second (500) or text such as '90/min'")
+    return rate
