@@ -1,0 +1,67 @@
+"""Servers for the tests, and the rule that no test leaves a key behind.
+
+A test that takes `redis_url` runs once on every Redis version of this machine, or, marked `one_server`, on
+the newest only. `cluster_url` is a cluster of three masters. All are shared by the tests of one process, so a
+test that changes settings or kills its server starts its own `tests.support.servers.RedisServer`.
+"""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.leaks import delete_namespace, describe
+from tests.support.servers import available_servers, newest_server
+from tests.support.shared import SharedServers
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "one_server: run with the newest Redis only, not with every version")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "redis_url" in metafunc.fixturenames:
+        one = metafunc.definition.get_closest_marker("one_server")
+        servers = [newest_server()] if one else available_servers()
+        metafunc.parametrize("redis_url", servers, indirect=True, ids=lambda server: server.name)
+
+
+@pytest.fixture(scope="session")
+def shared_servers() -> Iterator[SharedServers]:
+    servers = SharedServers()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_key_left(shared_servers: SharedServers) -> Iterator[None]:
+    """Fail the test that leaves a key. Set up first, so it looks when all other fixtures have cleaned up."""
+    yield
+    leftovers = shared_servers.take_leftovers()
+    if leftovers:
+        pytest.fail(describe(leftovers), pytrace=False)
+
+
+@pytest.fixture
+def redis_url(request: pytest.FixtureRequest, no_key_left: None, shared_servers: SharedServers) -> str:
+    return shared_servers.standalone(getattr(request, "param", None) or newest_server())
+
+
+@pytest.fixture
+def cluster_url(no_key_left: None, shared_servers: SharedServers) -> str:
+    """The first of three masters; `shared_servers.cluster().urls` has them all."""
+    return shared_servers.cluster().url
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace of the test's own. Nothing is removed for it: a test cleans up through the API."""
+    return f"t-{uuid.uuid4().hex[:16]}"
+
+
+@pytest.fixture
+def cleanup_namespace(namespace: str, no_key_left: None, shared_servers: SharedServers) -> Iterator[str]:
+    """As `namespace`, for tests about what stays on purpose or breaks half way: all its keys are deleted."""
+    yield namespace
+    for url in shared_servers.used:
+        delete_namespace(url, namespace)

@@ -1,0 +1,114 @@
+"""The scripts changed on their way to Redis, for tests alone: a clock that the test moves, a look at what they touch.
+
+A `RewritingServer` takes the place of `headgate.redis.server.Server` and sends each script as its rewrites leave it.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from headgate.redis.keys import Address
+from headgate.redis.scripts import Script, parse
+from headgate.redis.server import Server
+from headgate.redis.url import parse_url
+
+Rewrite = Callable[[str], str]
+
+_REAL_CLOCK: Final = """local time = redis.call('TIME')
+local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+"""
+_TEST_CLOCK: Final = """local now_us = tonumber(redis.raw_call('GET', KEYS[1] .. ':clock'))
+"""
+_HEADER_END: Final = "\n]]\n"
+_RAW_CALL: Final = "local redis = setmetatable({ raw_call = redis.call }, { __index = redis })\n"
+
+# Refuses what a script may not touch, and notes its commands beside the destination, where the test reads them.
+_WATCH: Final = """
+do
+  local declared, real, seen = {}, redis.call, 0
+  for _, key in ipairs(KEYS) do
+    declared[key] = true
+  end
+  local at = { XGROUP = 2, XREADGROUP = false, PUBLISH = false, TIME = false }
+  redis.call = function(name, ...)
+    local args, first = { ... }, at[name]
+    if name == 'XREADGROUP' then
+      for i, word in ipairs(args) do
+        first = word == 'STREAMS' and i + 1 or first
+      end
+    end
+    if first == nil then
+      first = 1
+    end
+    for i = first or 1, (name == 'UNLINK' or name == 'DEL') and #args or (first or 0) do
+      if not declared[args[i]] then
+        error('undeclared key ' .. tostring(args[i]) .. ' for ' .. name)
+      end
+    end
+    real('RPUSH', KEYS[1] .. ':trace', name)
+    return real(name, ...)
+  end
+end
+"""
+
+
+def virtual_clock(source: str) -> str:
+    """Read the time, in microseconds, from the destination's key `:clock` instead of from Redis."""
+    virtual = source.replace(_REAL_CLOCK, _TEST_CLOCK)
+    if "'TIME'" in virtual:
+        raise AssertionError("the script reads the clock otherwise than lib/clock does")
+    return _after_header(virtual, _RAW_CALL)
+
+
+def watched(source: str) -> str:
+    """Fail on a key that was not declared; push the name of each command to the destination's key `:trace`."""
+    return _after_header(source, _RAW_CALL + _WATCH)
+
+
+def _after_header(source: str, text: str) -> str:
+    header, end, body = source.partition(_HEADER_END)
+    return header + end + text + body
+
+
+class RewritingServer(Server):
+    """A server whose scripts are rewritten.
+
+    Attributes:
+        run: the run id that calls carry; None for the server's own.
+    """
+
+    def __init__(self, url: str, *rewrites: Rewrite) -> None:
+        super().__init__(parse_url(url))
+        self.run: bytes | None = None
+        self._rewritten = functools.cache(functools.partial(_rewrite, rewrites))
+
+    async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
+        if argv and argv[0] is None and self.run is not None:
+            argv = [self.run, *argv[1:]]
+        return await super().call(self._rewritten(script), keys, argv)
+
+    async def set_clock(self, address: Address, now_ms: int) -> None:
+        key = f"{address.key}:clock"
+        await self.command(key.encode(), "SET", key, now_ms * 1000)
+
+    async def take_trace(self, address: Address) -> list[str]:
+        """Return the commands of the calls since this was last asked."""
+        key = f"{address.key}:trace".encode()
+        names = await self.command(key, "LRANGE", key, 0, -1)
+        await self.command(key, "DEL", key)
+        return [name.decode() for name in names]
+
+    async def forget(self, address: Address, *sessions: str) -> None:
+        """Delete everything there is of a destination, whatever state it is in."""
+        receipts = [f"{address.key}:receipt:{session}".encode() for session in (*sessions, "-")]
+        beside = [f"{address.key}:{part}".encode() for part in ("clock", "trace")]
+        await self.command(address.shared[0], "UNLINK", *address.shared, *receipts, *beside)
+
+
+def _rewrite(rewrites: tuple[Rewrite, ...], script: Script) -> Script:
+    source = script.source
+    for rewrite in rewrites:
+        source = rewrite(source)
+    assert re.match(r"--\[\[", source)
+    return parse(script.name, source)

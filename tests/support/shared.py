@@ -1,0 +1,45 @@
+"""The servers that all tests of one process share, each started when first asked for."""
+
+from headgate.redis.embedded import EmbeddedRedis
+from tests.support.cluster import RedisCluster3
+from tests.support.leaks import take_leftovers
+from tests.support.servers import ServerBinary
+
+
+class SharedServers:
+    """One Redis of each version on a unix socket, and one cluster of the newest.
+
+    `used` holds the URL of every server that the running test was given; a cluster counts with all its nodes.
+    """
+
+    def __init__(self) -> None:
+        self._standalone: dict[str, EmbeddedRedis] = {}
+        self._cluster: RedisCluster3 | None = None
+        self.used: set[str] = set()
+
+    def standalone(self, binary: ServerBinary) -> str:
+        """Return the URL of the server of that version."""
+        if binary.name not in self._standalone:
+            server = EmbeddedRedis.start(server=binary.path, config=binary.test_config)
+            self._standalone[binary.name] = server
+        url = self._standalone[binary.name].url
+        self.used.add(url)
+        return url
+
+    def cluster(self) -> RedisCluster3:
+        if self._cluster is None:
+            self._cluster = RedisCluster3.start()
+        self.used.update(self._cluster.urls)
+        return self._cluster
+
+    def take_leftovers(self) -> dict[str, list[str]]:
+        """Return the keys that are left, by URL, delete them, and begin anew."""
+        urls, self.used = self.used, set()
+        found = {url: take_leftovers(url) for url in sorted(urls)}
+        return {url: keys for url, keys in found.items() if keys}
+
+    def stop(self) -> None:
+        for server in self._standalone.values():
+            server.stop()
+        if self._cluster is not None:
+            self._cluster.stop()

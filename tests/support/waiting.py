@@ -1,0 +1,64 @@
+"""Wait for something to become true. The only way in which a test waits: never for a time that should do."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
+
+POLL = 0.005  # seconds
+
+
+@overload
+async def wait_until(
+    predicate: Callable[[], Coroutine[Any, Any, T]], *, timeout: float = ..., description: str = ...
+) -> T: ...
+@overload
+async def wait_until(predicate: Callable[[], T], *, timeout: float = ..., description: str = ...) -> T: ...
+async def wait_until(predicate: Callable[[], Any], *, timeout: float = 10.0, description: str = "") -> Any:
+    """Return the first true value of a sync or async `predicate`; AssertionError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = predicate()
+        if inspect.isawaitable(value):
+            try:
+                value = await asyncio.wait_for(value, max(deadline - time.monotonic(), POLL))
+            except TimeoutError:
+                raise _failure(predicate, timeout, description, "no answer") from None
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise _failure(predicate, timeout, description, value)
+        await asyncio.sleep(POLL)
+
+
+def wait_for(predicate: Callable[[], T], *, timeout: float = 10.0, description: str = "") -> T:
+    """Return the first true value of `predicate`; AssertionError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (value := predicate()):
+        if time.monotonic() > deadline:
+            raise _failure(predicate, timeout, description, value)
+        time.sleep(POLL)
+    return value
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs. One that has ended and that nobody has waited for yet does not.
+
+    A killed process whose first thread is a zombie already still runs until its other threads are gone too.
+    """
+    process = Path(f"/proc/{pid}")
+    try:
+        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        threads = len(list((process / "task").iterdir()))
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX" or threads > 1
+
+
+def _failure(predicate: object, timeout: float, description: str, value: object) -> AssertionError:
+    what = description or getattr(predicate, "__qualname__", repr(predicate))
+    return AssertionError(f"not within {timeout:g} s: {what}; last value: {value!r}")
