@@ -1,0 +1,105 @@
+"""A session's credit at one destination, as arithmetic on cumulative totals.
+
+``granted`` is what Redis granted so far, ``spent`` what was taken from it here: used for a message, or given back. Both
+only grow, but for what is put back unused. Credit in hand is their difference, so taking it costs no round trip, and an
+answer that arrives late or twice cannot add credit: only a higher total counts.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+MESSAGES_PER_WINDOW_BYTE: Final = 1 / 64
+"""How many messages a window of bytes asks for: enough that only a limit in messages ever binds on them."""
+
+
+@dataclass(slots=True)
+class CreditLine:
+    """Credit in bytes and messages (``_m``) of one incarnation of an account.
+
+    Attributes:
+        inc: incarnation; raised when Redis no longer knows the account, and all totals start anew.
+        epoch: of the destination, as last seen.
+        used: published, as Redis confirmed.
+        returned: given back.
+        frozen: nothing may be taken, although it is there: its lease may be over.
+        uses: how often something was taken by a gate; only whether it changes matters.
+    """
+
+    inc: int = 1
+    epoch: int = 0
+    granted: int = 0
+    granted_m: int = 0
+    spent: int = 0
+    spent_m: int = 0
+    used: int = 0
+    used_m: int = 0
+    returned: int = 0
+    returned_m: int = 0
+    frozen: bool = False
+    uses: int = 0
+
+    @property
+    def in_hand(self) -> int:
+        """Bytes that may be taken now."""
+        return self.granted - self.spent
+
+    @property
+    def in_hand_m(self) -> int:
+        """Messages that may be taken now."""
+        return self.granted_m - self.spent_m
+
+    @property
+    def held(self) -> int:
+        """Bytes granted and neither published nor given back."""
+        return self.granted - self.used - self.returned
+
+    def take(self, size: int) -> bool:
+        """Take credit for one message of ``size`` bytes if it is in hand."""
+        spent = self.spent + size
+        if spent > self.granted or self.spent_m >= self.granted_m or self.frozen:
+            return False
+        self.spent = spent
+        self.spent_m += 1
+        return True
+
+    def put_back(self, size: int) -> None:
+        """Put back what :meth:`take` took and nothing used."""
+        self.spent -= size
+        self.spent_m -= 1
+
+    def publish(self, size: int, messages: int) -> None:
+        """Note that Redis turned credit that was taken into stored messages."""
+        self.used += size
+        self.used_m += messages
+
+    def raise_to(self, granted: int, granted_m: int) -> bool:
+        """Apply granted totals; returns whether there is more than before."""
+        more = granted > self.granted or granted_m > self.granted_m
+        self.granted = max(self.granted, granted)
+        self.granted_m = max(self.granted_m, granted_m)
+        return more
+
+    def give_back(self, size: int, messages: int) -> None:
+        """Decide to return credit that is in hand; the totals say so at the next call."""
+        size, messages = max(0, min(size, self.in_hand)), max(0, min(messages, self.in_hand_m))
+        self.returned += size
+        self.returned_m += messages
+        self.spent += size
+        self.spent_m += messages
+
+    def need_for(self, size: int) -> tuple[int, int]:
+        """Return the granted totals with which a message of ``size`` bytes could be taken."""
+        return self.spent + size, self.spent_m + 1
+
+    def window_totals(self, window: int) -> tuple[int, int]:
+        """Return the granted totals that leave ``window`` bytes in hand or on their way."""
+        return (
+            self.used + self.returned + window,
+            self.used_m + self.returned_m + max(1, int(window * MESSAGES_PER_WINDOW_BYTE)),
+        )
+
+    def start_anew(self) -> None:
+        """Forget everything: Redis reclaimed or closed the account, the next one is empty."""
+        self.inc += 1
+        self.granted = self.granted_m = self.spent = self.spent_m = 0
+        self.used = self.used_m = self.returned = self.returned_m = 0

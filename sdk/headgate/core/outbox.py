@@ -1,0 +1,166 @@
+"""Messages on their way out: waiting for credit, paid and ready, or in a batch that is being published.
+
+Order is the order of :meth:`Outbox.add`, whatever happens in between. No clock and no I/O here: the caller says what
+time it is, and what became of a batch.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headgate.core.credit import CreditLine
+
+MAX_BATCH: Final = 256
+MAX_BATCH_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """One message.
+
+    Attributes:
+        payload: as it will be stored; its length is its size.
+        deadline: when the caller stops waiting, on the caller's clock.
+        done: told the receipt or the error.
+        credited: told once the credit is there, for callers that wait for no more.
+    """
+
+    payload: bytes
+    size: int
+    deadline: float
+    done: Any
+    credited: Any = None
+    since: float = 0.0
+
+    def abandoned(self) -> bool:
+        """Whether nobody wants it sent any more."""
+        return bool(self.done.cancelled() or (self.credited is not None and self.credited.cancelled()))
+
+
+@dataclass(slots=True)
+class Batch:
+    """Messages published together; ``seq`` numbers the first of them, counted by the session from 1."""
+
+    seq: int
+    items: list[Outgoing]
+    size: int
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The line of messages of one account."""
+
+    credit: CreditLine
+    waiting: deque[Outgoing] = field(default_factory=deque)
+    ready: deque[Outgoing] = field(default_factory=deque)
+    flight: Batch | None = None
+    next_seq: int = 1
+    _deadlines: list[tuple[float, int, Outgoing]] = field(default_factory=list)
+    _order: int = 0
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.ready) + (len(self.flight.items) if self.flight else 0)
+
+    def add(self, item: Outgoing) -> bool:
+        """Put a message in line; returns whether it has its credit already. Nobody overtakes those who wait."""
+        if not self.waiting and self.credit.take(item.size):
+            self.ready.append(item)
+            return True
+        self.waiting.append(item)
+        self._order += 1
+        heapq.heappush(self._deadlines, (item.deadline, self._order, item))
+        return False
+
+    def admit(self) -> list[Outgoing]:
+        """Pay for as many of those waiting as the credit covers; returns them."""
+        paid: list[Outgoing] = []
+        while head := self.head():
+            if not self.credit.take(head.size):
+                break
+            self.waiting.popleft()
+            self.ready.append(head)
+            paid.append(head)
+        return paid
+
+    def head(self) -> Outgoing | None:
+        """Return the first message that waits for credit."""
+        while self.waiting and (self.waiting[0].abandoned() or self.waiting[0].done.done()):
+            self.waiting.popleft()
+        return self.waiting[0] if self.waiting else None
+
+    def waiting_bytes(self, most: int) -> int:
+        """Return how many bytes wait, up to about ``most``."""
+        total = 0
+        for item in self.waiting:
+            total += item.size
+            if total >= most:
+                break
+        return total
+
+    def batch(self) -> Batch | None:
+        """Return the batch to publish: the one whose fate is unknown, else the next."""
+        if self.flight is None:
+            items: list[Outgoing] = []
+            size = 0
+            while self.ready and len(items) < MAX_BATCH and (not items or size + self.ready[0].size <= MAX_BATCH_BYTES):
+                item = self.ready.popleft()
+                if item.done.done():  # cancelled or timed out before it left: its credit is for others
+                    self.credit.put_back(item.size)
+                    continue
+                items.append(item)
+                size += item.size
+            if items:
+                self.flight = Batch(self.next_seq, items, size)
+        return self.flight
+
+    def published(self) -> Batch:
+        """Take the batch out: it is stored. Its numbers are never used again."""
+        batch, self.flight = self.flight, None
+        if batch is None:
+            raise AssertionError("no batch is in flight")
+        self.next_seq = batch.seq + len(batch.items)
+        self.credit.publish(batch.size, len(batch.items))
+        return batch
+
+    def unpaid(self) -> None:
+        """Put everything back in line, in order: the account was lost, and with it the credit. Nothing was stored."""
+        items = [*(self.flight.items if self.flight else ()), *self.ready]
+        self.flight = None
+        self.ready.clear()
+        for item in reversed(items):
+            if not item.done.done():
+                self.waiting.appendleft(item)
+                self._order += 1
+                heapq.heappush(self._deadlines, (item.deadline, self._order, item))
+
+    def overdue(self, now: float, *, stuck: bool) -> Iterator[tuple[Outgoing, bool]]:
+        """Yield messages whose caller's time is over, and whether their fate is unknown.
+
+        Args:
+            now: on the clock of the deadlines.
+            stuck: whether Redis is slow to answer; only then can anything but the waiting be late.
+        """
+        while self._deadlines and self._deadlines[0][0] <= now:
+            item = heapq.heappop(self._deadlines)[2]
+            if not item.done.done() and not (item in self.ready or (self.flight and item in self.flight.items)):
+                yield item, False
+        if stuck:
+            for item in self.ready:
+                if item.deadline <= now and not item.done.done():
+                    yield item, False
+            for item in self.flight.items if self.flight else ():
+                if item.deadline <= now and not item.done.done():
+                    yield item, True
+
+    def clear(self, tell: Callable[[Outgoing, bool], None]) -> None:
+        """Drop everything, telling each message whether its fate is unknown."""
+        for item in (*self.ready, *self.waiting):
+            tell(item, False)
+        for item in self.flight.items if self.flight else ():
+            tell(item, True)
+        self.ready.clear()
+        self.waiting.clear()
+        self._deadlines.clear()
+        self.flight = None

@@ -1,0 +1,17 @@
+"""A rate of one producer or consumer, kept by itself (GCRA): no bursts above ``burst``, no drip, one number of state."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Rate:
+    """At most ``rate * T + burst`` in any T seconds."""
+
+    rate: float
+    burst: float = 1.0
+    _next: float = 0.0
+
+    def delay(self, now: float, amount: float = 1.0) -> float:
+        """Take ``amount`` and return how many seconds from now it may be used; first come, first served."""
+        self._next = max(self._next, now) + amount / self.rate
+        return max(0.0, self._next - self.burst / self.rate - now)

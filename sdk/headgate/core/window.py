@@ -1,0 +1,145 @@
+"""A consumer's window: how many messages and bytes it may hold unsettled, and when to ask for more."""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from headgate.errors import InvalidValue
+from headgate.units import Unlimited, parse_size
+
+Mode = Literal["push", "pull", "paused"]
+MAX_FETCH: Final = 256
+FETCH_BYTES: Final = 4 << 20
+"""Most that one reply should carry when the window itself sets no bound on bytes."""
+
+
+class _Preset:
+    """A window that is a word: ``Window.pull``, ``Window.paused``, ``Window.unlimited``."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode: Mode = mode
+
+    def __get__(self, instance: "Window | None", owner: type["Window"]) -> "Window":
+        return owner(mode=self._mode, messages=1 if self._mode == "pull" else "unlimited")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Window:
+    """What a consumer may hold unsettled.
+
+    >>> Window(messages=1000, bytes="1MiB")
+    Window(messages=1000, bytes=1048576)
+    >>> Window.pull, Window.paused, Window.unlimited
+    (Window.pull, Window.paused, Window.unlimited)
+
+    Args:
+        messages: 1 and more, or ``"unlimited"``. One: a message is settled before the next comes.
+        bytes: a size, or ``"unlimited"``. One message comes even if it is larger.
+        top_up: the share of the window that must be free again before more is fetched.
+
+    ``Window.pull`` fetches one message for each that is asked for. ``Window.paused`` fetches nothing.
+
+    Raises:
+        InvalidValue: zero or a negative number; say ``paused`` or ``pull``.
+    """
+
+    messages: int | Unlimited = 1000
+    bytes: int | str = "unlimited"
+    top_up: float = 0.5
+    mode: Mode = field(default="push", kw_only=True)
+
+    pull = _Preset("pull")
+    paused = _Preset("paused")
+    unlimited = _Preset("push")
+
+    def __post_init__(self) -> None:
+        if self.messages != "unlimited" and (
+            not isinstance(self.messages, int) or isinstance(self.messages, bool) or self.messages < 1
+        ):
+            raise InvalidValue(
+                f"window messages: {self.messages!r}; use a whole number from 1, 'unlimited', Window.pull or Window.paused"
+            )
+        if self.bytes != "unlimited":
+            size = parse_size(self.bytes, "window bytes")
+            if size == 0:
+                raise InvalidValue("window bytes: 0; use at least 1, 'unlimited', Window.pull or Window.paused")
+            object.__setattr__(self, "bytes", size)
+        if not 0 < self.top_up <= 1:
+            raise InvalidValue(f"window top_up: {self.top_up!r}; use a share above 0 and up to 1")
+
+    @classmethod
+    def of(cls, value: "Window | int | str") -> "Window":
+        """Return a window from one, from a number of messages, or from a word.
+
+        Raises:
+            InvalidValue: none of these.
+        """
+        if isinstance(value, Window):
+            return value
+        if value in ("pull", "paused", "unlimited"):
+            return {"pull": cls.pull, "paused": cls.paused, "unlimited": cls.unlimited}[str(value)]
+        if isinstance(value, int):
+            return cls(messages=value)
+        raise InvalidValue(f"window: {value!r}; use a number of messages, Window(...), 'pull', 'paused' or 'unlimited'")
+
+    def __repr__(self) -> str:
+        if self.mode != "push":
+            return f"Window.{self.mode}"
+        if self.messages == "unlimited" and self.bytes == "unlimited":
+            return "Window.unlimited"
+        return f"Window(messages={self.messages!r}, bytes={self.bytes!r})"
+
+    @property
+    def text(self) -> str:
+        """As the operator reads it in the consumer's record."""
+        return self.mode if self.mode != "push" else f"{self.messages}/{self.bytes}"
+
+
+@dataclass(slots=True)
+class Holding:
+    """What a consumer holds of its window, and how much of it is open for more.
+
+    The window opens to its whole free room once ``top_up`` of it was settled; what is open stays open until filled.
+    """
+
+    window: Window
+    messages: int = 0
+    bytes: int = 0
+    _open: int = 0
+    _open_bytes: int = 0
+
+    def deliver(self, size: int) -> None:
+        """Count a delivery."""
+        self.messages += 1
+        self.bytes += size
+        self._open -= 1
+        self._open_bytes -= size
+
+    def settle(self, size: int) -> None:
+        """Count a settlement."""
+        self.messages -= 1
+        self.bytes -= size
+
+    def configure(self, window: Window) -> None:
+        """Change the window; below what is held, nothing more comes until enough is settled."""
+        self.window = window
+        self._open = self._open_bytes = 0
+
+    def room(self, asked: int) -> tuple[int, int]:
+        """Return how many messages and bytes to fetch now; (0, 0) when none.
+
+        Args:
+            asked: how many receivers wait for a message; only ``pull`` cares.
+        """
+        window = self.window
+        if window.mode == "paused":
+            return 0, 0
+        if window.mode == "pull":
+            return (1, FETCH_BYTES) if asked and not self.messages else (0, 0)
+        most = self.messages + MAX_FETCH if window.messages == "unlimited" else int(window.messages)
+        most_bytes = self.bytes + FETCH_BYTES if window.bytes == "unlimited" else int(window.bytes)
+        free, free_bytes = most - self.messages, most_bytes - self.bytes
+        if free - self._open >= most * window.top_up or free_bytes - self._open_bytes >= most_bytes * window.top_up:
+            self._open, self._open_bytes = free, free_bytes
+        if min(self._open, free) < 1 or min(self._open_bytes, free_bytes) < 1:
+            return 0, 0
+        return min(self._open, free, MAX_FETCH), min(self._open_bytes, free_bytes, FETCH_BYTES)
