@@ -1,3 +1,59 @@
-"""Distributed flow control for messages: credits, byte budgets and rates held in Redis for a cluster."""
+"""Flow control for messages over a whole cluster: credits, byte budgets and rates, held in Redis.
+
+``async with headgate.connect(url) as client`` is where everything begins; :mod:`headgate.sync` is the same for threads.
+"""
+
+from headgate.bucket import Bucket
+from headgate.client import Client, connect
+from headgate.consumer import Consumer
+from headgate.core.window import Window
+from headgate.errors import (
+    AccessDenied,
+    Closed,
+    CoordinatorUnavailable,
+    CreditTimeout,
+    DeadlockDetected,
+    DestinationFull,
+    HeadgateError,
+    InvalidName,
+    InvalidValue,
+    MessageTooLarge,
+    PolicyError,
+    SessionExpired,
+)
+from headgate.explain import Explanation
+from headgate.gate import Gate, Permit
+from headgate.message import Message, Receipt
+from headgate.producer import Producer
+from headgate.session import Session
+from headgate.settings import Settings
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AccessDenied",
+    "Bucket",
+    "Client",
+    "Closed",
+    "Consumer",
+    "CoordinatorUnavailable",
+    "CreditTimeout",
+    "DeadlockDetected",
+    "DestinationFull",
+    "Explanation",
+    "Gate",
+    "HeadgateError",
+    "InvalidName",
+    "InvalidValue",
+    "Message",
+    "MessageTooLarge",
+    "Permit",
+    "PolicyError",
+    "Producer",
+    "Receipt",
+    "Session",
+    "SessionExpired",
+    "Settings",
+    "Window",
+    "connect",
+]

@@ -27,6 +27,7 @@ class Account:
     want: int = 0
     want_m: int = 0
     weight: int = 1
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ class Store:
                 "need_m": a.need_m,
                 "want": a.want,
                 "want_m": a.want_m,
+                "size": a.size,
                 "leave": "leave" if leave else "stay",
             },
         )

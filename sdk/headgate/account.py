@@ -1,0 +1,461 @@
+"""One session's account at one destination, kept by one task: all credit and all sends of it go through here.
+
+The task does one thing at a time, so calls never overtake each other: publish what is paid, ask for what waits, renew
+what is held, give back what is idle. Between calls everything is arithmetic (:mod:`headgate.core`).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from headgate.core.credit import CreditLine
+from headgate.core.lease import Lease
+from headgate.core.outbox import Outbox, Outgoing
+from headgate.errors import (
+    AccessDenied,
+    Closed,
+    CoordinatorUnavailable,
+    CreditTimeout,
+    HeadgateError,
+    MessageTooLarge,
+)
+from headgate.message import Receipt
+from headgate.options import SessionOptions
+from headgate.redis.keys import Address
+from headgate.redis.store import Account as Totals
+from headgate.redis.store import Credit, Store
+from headgate.redis.wake import WakeUps
+
+SWEEP: Final = 0.02
+"""Seconds between looks for callers whose time is over; only while somebody waits."""
+CLOSE_WITHIN: Final = 0.5
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+Ensure = Callable[[bool], Any]
+
+
+class CreditAccount:
+    """Credit and outgoing messages of a session at a destination.
+
+    Args:
+        store: the scripts.
+        wake_ups: hints that credit came.
+        address: the destination.
+        session: the session's id.
+        options: how the session lives.
+        ensure: makes the destination exist; its argument says whether it was known before and is gone.
+        holds_messages: False for a gate, whose credit in use is a permit and not a message.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        wake_ups: WakeUps,
+        address: Address,
+        session: str,
+        options: SessionOptions,
+        ensure: Ensure,
+        *,
+        holds_messages: bool = True,
+    ) -> None:
+        self.address = address
+        self.session = session
+        self.window = 0
+        self.weight = 1
+        self.users = 0
+        """Producers or gates that share it; it closes with the last."""
+        self.consumers = 0
+        """Consumers that the session has here: while there are any, idling must not end its lease."""
+        self.credit = CreditLine()
+        self.outbox = Outbox(self.credit)
+        self.lease = Lease(options.ttl)
+        self.last = Credit("NONE")
+        self.lost_since: float | None = None
+        self.recalled = False
+        self._holds_messages = holds_messages
+        self._store = store
+        self._wake_ups = wake_ups
+        self._options = options
+        self._ensure = ensure
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._open = False
+        self._ask_at = 0.0
+        self._asked_for: Outgoing | None = None
+        self._used_at = 0.0
+        self._used_before = 0
+        self._uses_seen = 0
+        self._give_back = False
+        self._wanted = False
+        self._share = (0, 0)
+        self._call_since = 0.0
+        self._closing = False
+
+    async def start(self) -> None:
+        """Ask for the first window and begin to keep it.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        await self._wake_ups.subscribe(self.address.channels(self.session), self._hear)
+        self._used_at = self._loop.time()
+        await self._acquire()
+        self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
+        self._task.add_done_callback(self._ended)
+
+    def submit(self, item: Outgoing) -> bool:
+        """Put a message in line; returns whether it is paid. Its ``done`` is told the rest."""
+        if self._closing:
+            raise Closed(f"the producer of {self.address.name!r} is closed")
+        if not self._holds_messages and self._loop.time() > self.lease.use_until:
+            self.credit.frozen = True  # the lease may be over: first hear from Redis
+        paid = self.outbox.add(item)
+        if paid and not self._holds_messages:
+            self.outbox.ready.pop()
+            item.done.set_result(None)
+            return True
+        if not paid:
+            item.since = self._loop.time()
+            if len(self.outbox.waiting) == 1:
+                self._ask_at = 0.0  # nothing waited at the last call, so the session is not in line yet
+        self._wake.set()
+        if self._timer is None:
+            self._timer = self._loop.call_later(SWEEP, self._sweep)
+        return paid
+
+    def freed(self) -> None:
+        """Note that a permit was put back while somebody waits for it, here or elsewhere."""
+        if self.recalled:
+            self._give_back = True
+            self._wake.set()
+        else:
+            self._admit()
+
+    def wanted(self, size: int) -> None:
+        """Note that ``size`` bytes were asked for and not there, so that the window is fetched for the next time."""
+        if not self._open or (self._loop.time() >= self._ask_at and self.credit.in_hand < size):
+            self._wanted = True
+            self._wake.set()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be submitted any more."""
+        return self._closing
+
+    @property
+    def wants(self) -> bool:
+        """Whether somebody waits for credit here."""
+        return bool(self.outbox.waiting)
+
+    async def part(self) -> None:
+        """Note that one of its users is gone."""
+        self.users -= 1
+        if self.users <= 0:
+            await self.close()
+
+    async def close(self) -> None:
+        """Send what is paid, refuse what waits, give everything back; never longer than half a second."""
+        if self._closing:
+            return
+        self._closing = True
+        self.outbox.waiting, waiting = type(self.outbox.waiting)(), self.outbox.waiting
+        for item in waiting:
+            self._tell(item, Closed(f"the producer of {self.address.name!r} was closed before there was credit"))
+        with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                while self.outbox.batch() and self.lost_since is None and self._task and not self._task.done():
+                    self._wake.set()
+                    await asyncio.sleep(0.001)
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._timer:
+            self._timer.cancel()
+        self.outbox.clear(lambda item, unknown: self._tell(item, self._lost(unknown=unknown)))
+        with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                if self._open and self.lost_since is None:
+                    await self._leave()
+        await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
+
+    # What the world tells.
+
+    def _hear(self, words: list[str]) -> None:
+        if words[0] == "credit" and self._open:
+            epoch, inc, granted, granted_m = map(int, words[1:5])
+            if inc == self.credit.inc and epoch == self.credit.epoch and self.credit.raise_to(granted, granted_m):
+                self._ask_at = 0.0  # served, so no longer in line: whoever comes next must ask
+                self._admit()
+        elif words[0] == "recall":
+            self._give_back = self.recalled = True
+            self._share = (int(words[1]) * self.weight, int(words[2]) * self.weight)
+        elif words[0] in ("settings", "removed"):
+            self._ask_at = 0.0
+        else:
+            return
+        self._wake.set()
+
+    def _admit(self) -> bool:
+        paid = self.outbox.admit()
+        for item in paid:
+            if not self._holds_messages:
+                self.outbox.ready.pop()
+                item.done.set_result(None)
+            elif item.credited is not None and not item.credited.done():
+                item.credited.set_result(None)
+        self._wake.set()
+        return bool(paid)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        stuck = self.lost_since is not None or (self._call_since > 0 and now - self._call_since > SWEEP)
+        for item, unknown in self.outbox.overdue(now, stuck=stuck):
+            paid = item.credited is not None and item.credited.done()
+            self._tell(item, self._lost(unknown=unknown) if paid or unknown else self._timeout(item, now))
+        if len(self.outbox):
+            self._timer = self._loop.call_later(SWEEP, self._sweep)
+            self._wake.set()
+
+    def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
+        return CreditTimeout(
+            self.address.name, now - (item.since or now), item.size, place=self.last.place, reason=self.reason()
+        )
+
+    def reason(self) -> str:
+        """Say why credit is missing, as far as is known without asking."""
+        if self.lost_since is not None:
+            return f"Redis has not answered for {self._loop.time() - self.lost_since:.3g} s"
+        if self.last.place:
+            return f"the destination is full; {self.last.blocked} session(s) wait"
+        return ""
+
+    def _lost(self, *, unknown: bool) -> HeadgateError:
+        if unknown:
+            return CoordinatorUnavailable(
+                f"no answer about a message to {self.address.name!r}: it may have been stored; "
+                f"send it again only if twice is harmless"
+            )
+        return CoordinatorUnavailable(f"a message to {self.address.name!r} was not sent: {self.reason() or 'closed'}")
+
+    @staticmethod
+    def _tell(item: Outgoing, error: HeadgateError) -> None:
+        for future in (item.credited, item.done):
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever does not look at it has not lost anything
+                if future is item.credited:
+                    item.done.cancel()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()):  # a defect; nobody may wait for ever because of it
+            self._closing = True
+            self.outbox.clear(lambda item, _: self._tell(item, HeadgateError(f"{self.address.name!r} failed: {error!r}")))
+
+    # What the task does.
+
+    async def _keep(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                worked = await self._step()
+                pause = _FIRST_PAUSE
+                self._found()
+                if not worked:
+                    await self._rest()
+            except (CoordinatorUnavailable, AccessDenied):
+                self._missing()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _found(self) -> None:
+        self.lost_since = None
+        if self.credit.frozen:
+            self.credit.frozen = False
+            self._admit()
+
+    def _missing(self) -> None:
+        now = self._loop.time()
+        self.lost_since = self.lost_since or now
+        if self._options.on_loss == "closed" or now > self.lease.use_until:
+            self.credit.frozen = True
+
+    async def _rest(self) -> None:
+        now = self._loop.time()
+        until = now + 60.0
+        if self.outbox.head():
+            until = self._ask_at
+        if self._open and not (self.consumers and self._idle_since(now)):
+            until = min(until, self.lease.renew_at, max(self._used_at + self._options.idle, now + 0.05))
+        if until <= now:
+            return
+        if not self._wake.is_set():
+            timer = self._loop.call_at(until, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+        self._wake.clear()
+
+    async def _step(self) -> bool:
+        self._wake.clear()
+        now = self._loop.time()
+        if self._give_back:
+            self._give_back = False
+            if self._recall():
+                await self._acquire()
+                return True
+        if self.outbox.waiting:
+            self._admit()
+            self._wake.clear()
+        if not self._open and (self.outbox.head() or self.outbox.batch()):
+            await self._acquire()
+            return True
+        if self.outbox.batch():
+            await self._publish()
+            return True
+        if self._wanted:
+            self._wanted = False
+            await self._acquire()
+            return True
+        if self.outbox.head():
+            if now >= self._ask_at:
+                await self._acquire()
+                return True
+            return False
+        if self._open and self._idle_since(now):
+            return await self._end_idle()
+        if self._open and now >= self.lease.renew_at:
+            await self._acquire()
+            return True
+        return False
+
+    def _busy(self) -> bool:
+        """Whether credit is in use that no message shows: permits of a gate."""
+        return self.credit.spent - self.credit.returned > self.credit.used
+
+    def _idle_since(self, now: float) -> bool:
+        if self.credit.uses != self._uses_seen:
+            self._uses_seen, self._used_at = self.credit.uses, now
+        return not self._busy() and not self.outbox.waiting and now - self._used_at >= self._options.idle
+
+    async def _end_idle(self) -> bool:
+        if self.consumers:
+            if self.credit.in_hand == 0 and self.credit.in_hand_m == 0:
+                return False  # the consumers keep the lease
+            self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
+            await self._acquire(weight=0)
+            return True
+        await self._leave()
+        return True
+
+    def _recall(self) -> bool:
+        """Give back what was not used since the last recall, and all above the fair share."""
+        line = self.credit
+        used, self._used_before = line.used - self._used_before, line.used
+        spare = max(line.in_hand - used, line.held - self._share[0])
+        if min(spare, line.in_hand) <= 0:
+            return False
+        line.give_back(spare, line.in_hand_m if spare >= line.in_hand else line.in_hand_m // 2)
+        return True
+
+    def _totals(self, weight: int, *, paid: int = 0, paid_m: int = 0) -> Totals:
+        line = self.credit
+        head = self._asked_for = self.outbox.head()
+        need, need_m = line.need_for(head.size) if head else (line.granted, line.granted_m)
+        if weight == 0 or (self.last.blocked and not head):
+            want, want_m = line.granted, line.granted_m
+        elif self.last.blocked:  # others wait too: ask for what is here, not for a window ahead of it
+            want = line.spent + self.outbox.waiting_bytes(self.window)
+            want_m = line.spent_m + len(self.outbox.waiting)
+        else:
+            want, want_m = line.window_totals(self.window)
+            want, want_m = want + paid, want_m + paid_m
+        return Totals(
+            self.session, line.inc, line.epoch, line.granted, line.granted_m, line.used, line.used_m,
+            line.returned, line.returned_m, need, need_m, want, want_m, weight, head.size if head else 0,
+        )  # fmt: skip
+
+    async def _acquire(self, weight: int | None = None) -> None:
+        asked_at = self._loop.time()
+        if not self._open:
+            self._used_at = asked_at
+        self._call_since = asked_at
+        try:
+            totals = self._totals(self.weight if weight is None else weight)
+            answer = await self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms)
+        finally:
+            self._call_since = 0.0
+        await self._apply(answer, asked_at)
+
+    async def _publish(self) -> None:
+        batch = self.outbox.flight
+        if batch is None:
+            return
+        asked_at = self._call_since = self._loop.time()
+        totals = self._totals(self.weight, paid=batch.size, paid_m=len(batch.items))
+        try:
+            answer = await self._store.publish(
+                self.address,
+                totals,
+                seq=batch.seq,
+                bodies=[item.payload for item in batch.items],
+                ttl_ms=self.lease.ttl_ms,
+            )
+        finally:
+            self._call_since = 0.0
+        if answer.code in ("OK", "DUPLICATE"):
+            self.outbox.published()
+            self._used_at = asked_at
+            seq = answer.first
+            for item in batch.items:
+                if not item.done.done():
+                    item.done.set_result(Receipt(seq, item.size))
+                seq += 1
+        elif answer.code == "PASSED":
+            raise AssertionError(f"{self.session}: batch {batch.seq} was overtaken")
+        await self._apply(answer, asked_at)
+
+    async def _leave(self) -> None:
+        line = self.credit
+        if self.consumers:
+            line.give_back(line.in_hand, line.in_hand_m)
+            await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms)
+        else:
+            await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms, leave=True)
+            self._open = False
+            line.start_anew()
+
+    async def _apply(self, answer: Credit, asked_at: float) -> None:
+        """Take an answer in; codes of lost state are healed here, at the price of one more call."""
+        if answer.code in ("OK", "DUPLICATE"):
+            if answer.code == "DUPLICATE" and not answer.granted:
+                return  # stored once, and the account is gone: the next call says so
+            if answer.epoch != self.credit.epoch:
+                self.credit.epoch = answer.epoch
+            self._open = True
+            self.last = answer
+            self.recalled = self.recalled and answer.blocked > 0
+            self.lease.renewed(asked_at)
+            self.credit.raise_to(answer.granted, answer.granted_m)
+            served = self._admit()
+            asked = self.outbox.head() is self._asked_for  # not for one that came while the call was under way
+            self._ask_at = 0.0 if served or not asked else self._loop.time() + answer.again_ms / 1000
+        elif answer.code == "TOO_LARGE":
+            head = self.outbox.head()
+            if head:
+                self._tell(head, MessageTooLarge(self.address.name, head.size, answer.granted))
+        elif answer.code == "UNKNOWN":
+            await self._ensure(self.credit.epoch > 0)
+        elif answer.code == "EPOCH":
+            await self._acquire()
+        else:  # EXPIRED, FENCED, OVERUSE: Redis has another account, or none; the next one starts empty
+            self.outbox.unpaid()
+            self.credit.start_anew()
+            self._open = False
+            self._used_before = 0
+            self._ask_at = 0.0
+            if self._task is None:
+                await self._acquire()

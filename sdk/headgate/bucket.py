@@ -1,0 +1,136 @@
+"""Buckets: a rate shared by all hosts. Slots are moments of Redis' clock, given out first come, first served."""
+
+import asyncio
+import contextlib
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.account import Ensure
+from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, CreditTimeout, HeadgateError, InvalidValue, MessageTooLarge, PolicyError
+from headgate.options import DEFAULT_TIMEOUT
+from headgate.redis.keys import Address
+from headgate.redis.store import Store
+from headgate.units import parse_duration
+
+MAX_LINE: Final = 128
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Taker:
+    tokens: int
+    deadline: float
+    since: float
+    slot: "asyncio.Future[float]"
+
+
+class Bucket:
+    """Takes tokens of one bucket. Get one from :meth:`Session.bucket`.
+
+    All takes of one turn of the event loop are one call; a take that must wait sleeps until its slot and asks no more.
+    """
+
+    def __init__(self, store: Store, address: Address, session: str, ensure: Ensure) -> None:
+        self.address = address
+        self._store = store
+        self._session = session
+        self._ensure = ensure
+        self._loop = asyncio.get_running_loop()
+        self._line: deque[_Taker] = deque()
+        self._wake = asyncio.Event()
+        self._seq = 0
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Bucket({self.address.name!r})"
+
+    async def take(self, tokens: int = 1, *, timeout: float | str = DEFAULT_TIMEOUT) -> None:
+        """Wait until ``tokens`` may be used. A take that is cancelled while it sleeps has used its slot.
+
+        Raises:
+            CreditTimeout: the slot is later than the timeout; nothing was taken.
+            MessageTooLarge: more than the bucket's burst.
+            CoordinatorUnavailable: Redis does not answer in time.
+            InvalidValue: not a whole number from 1.
+        """
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
+            raise InvalidValue(f"tokens: {tokens!r}; use a whole number from 1")
+        if self._closed:
+            raise Closed(f"the bucket {self.address.name!r} is closed")
+        now = self._loop.time()
+        taker = _Taker(tokens, now + parse_duration(timeout, "timeout"), now, self._loop.create_future())
+        self._line.append(taker)
+        self._wake.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
+        try:
+            async with asyncio.timeout_at(taker.deadline):
+                slot = await taker.slot
+        except TimeoutError:
+            if isinstance(taker.slot.exception() if taker.slot.done() and not taker.slot.cancelled() else None, HeadgateError):
+                raise
+            raise CoordinatorUnavailable(f"the bucket {self.address.name!r} had no answer from Redis in time") from None
+        delay = slot - self._loop.time()
+        if delay > 0:
+            await asyncio.sleep(delay)
+
+    async def close(self) -> None:
+        """Refuse whoever still waits for an answer."""
+        self._closed = True
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for taker in self._line:
+            if not taker.slot.done():
+                taker.slot.set_exception(Closed(f"the bucket {self.address.name!r} was closed"))
+
+    async def _keep(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            while not self._line:
+                self._wake.clear()
+                await self._wake.wait()
+            self._seq += 1
+            takers = [self._line.popleft() for _ in range(min(len(self._line), MAX_LINE))]
+            while takers := [taker for taker in takers if not taker.slot.done()]:
+                now = self._loop.time()
+                line = [(taker.tokens, max(0, int((taker.deadline - now) * 1000))) for taker in takers]
+                try:
+                    code, answers = await self._store.take(self.address, self._session, seq=self._seq, line=line)
+                except (CoordinatorUnavailable, AccessDenied):
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    continue
+                pause = _FIRST_PAUSE
+                if code == "UNKNOWN":
+                    with contextlib.suppress(CoordinatorUnavailable):
+                        await self._ensure(True)
+                    continue
+                for taker, answer in zip(takers, answers or [f"kind:{code}"] * len(takers), strict=True):
+                    self._answer(taker, answer, now)
+                break
+
+    def _answer(self, taker: _Taker, answer: str, asked_at: float) -> None:
+        if taker.slot.done():
+            return
+        word, _, number = answer.rpartition(":")
+        if not word:
+            taker.slot.set_result(asked_at + int(number) / 1e6)
+        elif word == "late":
+            taker.slot.set_exception(
+                CreditTimeout(
+                    self.address.name,
+                    self._loop.time() - taker.since,
+                    taker.tokens,
+                    reason=f"the rate allows it in {int(number) / 1e6:.3g} s",
+                )
+            )
+        elif word == "never":
+            taker.slot.set_exception(MessageTooLarge(self.address.name, taker.tokens, int(number)))
+        else:
+            taker.slot.set_exception(PolicyError(f"{self.address.name!r} is not a bucket"))
+
+

@@ -1,0 +1,188 @@
+"""Clients: a connection to one Redis deployment, seen through one namespace."""
+
+import asyncio
+import socket
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Self
+
+from headgate.errors import Closed, PolicyError
+from headgate.explain import Explanation, explain
+from headgate.options import SessionOptions
+from headgate.redis.embedded import EmbeddedRedis
+from headgate.redis.keys import Address, check_namespace, parse_key
+from headgate.redis.server import Server
+from headgate.redis.store import Recount, Store
+from headgate.redis.url import parse_url
+from headgate.redis.wake import WakeUps
+from headgate.registry import Registry
+from headgate.session import Session
+from headgate.settings import Settings
+
+
+class Client:
+    """What :func:`connect` returns; use it as ``async with``, or await it and close it.
+
+    Attributes:
+        namespace: the tenant whose destinations it sees.
+    """
+
+    def __init__(self, url: str | None, *, namespace: str = "default") -> None:
+        self.namespace = check_namespace(namespace)
+        self._parsed = parse_url(url) if url is not None else None
+        self._embedded: EmbeddedRedis | None = None
+        self._server: Server | None = None
+        self._sessions: set[Session] = set()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        where = str(self._parsed) if self._parsed else "embedded"
+        return f"Client({where!r}, namespace={self.namespace!r}{', closed' if self._closed else ''})"
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        if self._server is not None:
+            return self
+        if self._parsed is None:
+            self._embedded = await asyncio.to_thread(EmbeddedRedis.start)
+            self._parsed = parse_url(self._embedded.url)
+        server = Server(self._parsed)
+        try:
+            await server.open()
+        except BaseException:
+            await server.close()
+            if self._embedded:
+                self._embedded.stop()
+            raise
+        self._server = server
+        self._store = Store(server)
+        self._wake_ups = WakeUps(server)
+        self._registry = Registry(self._store, ttl_ms=int(SessionOptions().ttl * 1000))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def store(self) -> Store:
+        """The scripts themselves, for tools."""
+        self._check_connected()
+        return self._store
+
+    def _check_connected(self) -> None:
+        if self._server is None or self._closed:
+            raise Closed("the client is not connected; use 'async with headgate.connect(...)' or await it")
+
+    @property
+    def redis_url(self) -> str:
+        """Where it is connected, without secrets."""
+        return str(self._parsed) if self._parsed else "embedded, not started"
+
+    def session(
+        self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease"
+    ) -> Session:
+        """Open a session.
+
+        Args:
+            name: what operators call it; the id begins with it. The host's name when None.
+            ttl: seconds after which it loses what it holds when it is not heard of.
+            on_loss: without Redis, ``"last-lease"`` spends what is held until its lease ends, ``"closed"`` blocks.
+
+        Raises:
+            InvalidValue: an argument cannot be used.
+            Closed: the client is not connected.
+        """
+        store = self.store
+        session = Session(
+            store,
+            self._wake_ups,
+            self._registry,
+            self.namespace,
+            name or socket.gethostname(),
+            SessionOptions.of(ttl, on_loss),
+            self._sessions.discard,
+        )
+        self._sessions.add(session)
+        return session
+
+    async def apply(self, destination: str, settings: Settings | None = None, **values: Any) -> None:
+        """Create a destination or change its settings, effective at once, waiting senders included.
+
+        Args:
+            destination: its name.
+            settings: or the fields of :class:`Settings` by name, e.g. ``limit="10MiB", kind="gate"``.
+
+        Raises:
+            InvalidName, InvalidValue, PolicyError: nothing was changed.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        if settings is None:
+            known = Settings.__dataclass_fields__
+            if unknown := set(values) - set(known):
+                raise PolicyError(f"setting {sorted(unknown)[0]!r} is unknown; there are {', '.join(known)}")
+            settings = Settings(**values)
+        elif values:
+            raise PolicyError("give Settings or values by name, not both")
+        address = Address.of(self.namespace, destination)
+        self._check_connected()
+        await self._registry.apply(address, settings)
+
+    async def explain(self, destination: str) -> Explanation:
+        """Say what a destination's state is, and why.
+
+        Raises:
+            PolicyError: there is no such destination.
+        """
+        snapshot = await self.store.snapshot(Address.of(self.namespace, destination))
+        if snapshot is None:
+            raise PolicyError(f"there is no destination {destination!r} in namespace {self.namespace!r}")
+        return explain(destination, snapshot)
+
+    async def destinations(self) -> list[str]:
+        """Return the names of all destinations of the namespace."""
+        keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
+        return [parsed[1] for key in keys if (parsed := parse_key(key))]
+
+    async def recount(self, destination: str, *, repair: bool = False) -> Recount:
+        """Count a destination's pending and leased from the ground truth, and repair its counters on request."""
+        return await self.store.recount(Address.of(self.namespace, destination), repair=repair)
+
+    async def purge(self, destination: str) -> int:
+        """Remove all messages of a destination, delivered or not; returns how many."""
+        messages, _ = await self.store.remove(Address.of(self.namespace, destination), everything=False)
+        return messages
+
+    async def remove(self, destination: str) -> None:
+        """Delete a destination with all that it holds; sessions that use it find it new and empty."""
+        await self.store.remove(Address.of(self.namespace, destination), everything=True)
+        self._registry.forget(Address.of(self.namespace, destination))
+
+    async def close(self) -> None:
+        """Close its sessions and connections; never flow-controlled, about 1 s at the most. Stops an embedded Redis."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.gather(*(session.close() for session in tuple(self._sessions)))
+        if self._server is not None:
+            await self._wake_ups.close()
+            await self._server.close()
+        if self._embedded:
+            await asyncio.to_thread(self._embedded.stop)
+
+
+def connect(url: str | None = None, *, namespace: str = "default") -> Client:
+    """Return a client for a Redis; ``async with`` or ``await`` connects it.
+
+    Args:
+        url: see :mod:`headgate.redis.url`; None starts a private Redis that ends with the client.
+        namespace: the tenant, 1 to 63 of a-z, 0-9 and '-'.
+
+    Raises:
+        InvalidValue: the URL cannot be read.
+        InvalidName: nor the namespace.
+    """
+    return Client(url, namespace=namespace)

@@ -1,0 +1,441 @@
+"""Consumers: messages out of a queue or a topic, under a window."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, Self
+
+from headgate.account import CLOSE_WITHIN, Ensure
+from headgate.core.lease import Lease
+from headgate.core.rate import Rate
+from headgate.core.window import MAX_FETCH, Holding, Window
+from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, PolicyError, SessionExpired
+from headgate.message import Message
+from headgate.options import SessionOptions
+from headgate.redis.keys import Address, encode_name
+from headgate.redis.store import Deliveries, Store
+from headgate.redis.wake import WakeUps
+from headgate.units import parse_duration
+
+Outcome = Literal["accepted", "released", "rejected", "failed"]
+MAX_SETTLED: Final = 256
+LINGER: Final = 0.002
+"""Seconds that settlements wait for company, unless half the window is settled already."""
+POLL: Final = 1.0
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+
+class Consumer:
+    """Receives from one subscription. Get one from :meth:`Session.consumer`; iterate it, and settle what it yields.
+
+    It holds at most its window unsettled; what it holds goes back, untried, when it is closed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        wake_ups: WakeUps,
+        address: Address,
+        session: str,
+        options: SessionOptions,
+        ensure: Ensure,
+        *,
+        number: Callable[[], int],
+        subscription: str,
+        durable: bool,
+        window: Window,
+        rate: Rate | None,
+        on_close: Callable[["Consumer"], Awaitable[None]],
+    ) -> None:
+        self.address = address
+        self.session = session
+        self.subscription = subscription
+        self.durable = durable
+        self._encoded = encode_name(subscription, "subscription")
+        self._store = store
+        self._wake_ups = wake_ups
+        self._ensure = ensure
+        self._lease = Lease(options.ttl)
+        self._next_number = number
+        self._number = 0
+        self._holding = Holding(window)
+        self._rate = rate
+        self._on_close = on_close
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self._buffer: deque[Message] = deque()
+        self._outcomes: deque[tuple[Outcome, Message, asyncio.Future[None] | None]] = deque()
+        self._queued = self._flushed = 0
+        self._expirations = 0
+        self._progress = asyncio.Event()
+        self._after = "0"
+        self._receivers = 0
+        self._fetches = 0
+        self._lost_reply = False
+        self._generation = 0
+        self._held: dict[str, Message] = {}
+        self._look_at = 0.0
+        self._flushed_at = 0.0
+        self._reattach = False
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.lost_since: float | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self._holding.messages} messages held, {self._holding.window!r}"
+        return f"Consumer({self.address.name!r}, {state})"
+
+    @property
+    def id(self) -> str:
+        """What the consumer is called in the state."""
+        return f"{self.session}.{self._number}"
+
+    @property
+    def window(self) -> Window:
+        """The window in force."""
+        return self._holding.window
+
+    @property
+    def held_messages(self) -> int:
+        """Messages delivered and not settled, those not yet received included."""
+        return self._holding.messages
+
+    @property
+    def held_bytes(self) -> int:
+        """Their bytes."""
+        return self._holding.bytes
+
+    async def start(self) -> None:
+        """Attach, and begin to fetch.
+
+        Raises:
+            PolicyError: the destination holds no messages.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        await self._wake_ups.subscribe(self.address.channels(self.session), self._hear)
+        await self._attach()
+        self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
+        self._task.add_done_callback(self._ended)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._closed:
+            raise StopAsyncIteration
+        try:
+            message = await self.receive(timeout=None)
+        except Closed:
+            raise StopAsyncIteration from None
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def receive(self, *, timeout: float | str | None = None) -> Message | None:
+        """Return the next message, or None when none came within ``timeout`` seconds; None waits for as long as it takes.
+
+        Raises:
+            Closed: the consumer is closed.
+        """
+        if not self._buffer:
+            await self._await_arrival(timeout)
+        elif len(self._outcomes) >= MAX_SETTLED:
+            await asyncio.sleep(0)  # a loop that never waits must let its settlements out
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise Closed(f"the consumer of {self.address.name!r} is closed")
+        if not self._buffer:
+            return None
+        if self._rate is not None:
+            await asyncio.sleep(self._rate.delay(self._loop.time()))
+        return self._buffer.popleft()
+
+    async def configure(self, *, window: Window | int | str) -> None:
+        """Change the window, effective at once; below what is held, nothing more comes until enough is settled.
+
+        Raises:
+            InvalidValue: not a window.
+            CoordinatorUnavailable: Redis does not answer; the window is in force here all the same.
+        """
+        self._holding.configure(Window.of(window))
+        self._look_at = 0.0
+        await self._store.attach(
+            self.address,
+            self.session,
+            number=self._number,
+            subscription=self._encoded,
+            durable=self.durable,
+            window=self.window.text,
+            ttl_ms=self._lease.ttl_ms,
+        )
+        self._wake.set()
+
+    async def flush(self, *, timeout: float | str = 5.0) -> None:
+        """Wait until every settlement made so far is in Redis.
+
+        Raises:
+            CoordinatorUnavailable: not within the timeout.
+            SessionExpired: one of them came too late.
+        """
+        target = self._queued
+        expired = self._expirations
+        self._wake.set()
+        try:
+            async with asyncio.timeout(parse_duration(timeout, "timeout")):
+                while self._flushed < target and not self._closed and self._failure is None:
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            raise CoordinatorUnavailable(f"settlements on {self.address.name!r} are not confirmed yet") from None
+        if self._expirations != expired:
+            raise SessionExpired(self.address.name, self.session, "what was not settled yet went to other consumers")
+
+    async def close(self) -> None:
+        """Settle what was settled, give the rest back; never longer than 1 s."""
+        if self._closed:
+            return
+        self._closed = True
+        self._arrived.set()
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                while self._outcomes and self.lost_since is None and self._task:
+                    if self._task.done():
+                        break
+                    self._wake.set()
+                    await asyncio.sleep(0.001)
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for _, _, future in self._outcomes:
+            if future is not None and not future.done():
+                future.set_exception(Closed(f"the consumer of {self.address.name!r} was closed"))
+                future.exception()
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                while self.lost_since is None and self._number:
+                    if await self._store.detach(self.address, self.session, self.id, failed=False) != "MORE":
+                        break
+        await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
+        self._buffer.clear()
+        self._held.clear()
+        await self._on_close(self)
+
+    def settle(
+        self, message: Message, outcome: Outcome, *, confirm: bool, reason: str = ""
+    ) -> asyncio.Future[None] | None:
+        """Queue a settlement; the future, if asked for, is done when Redis has it. See :meth:`Message.accept`."""
+        if message.settled:
+            raise InvalidValue(f"{message!r} cannot be settled twice")
+        if message._generation != self._generation:  # noqa: SLF001
+            raise SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
+        if self._closed:
+            raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
+        message.settled = True
+        future = self._loop.create_future() if confirm else None
+        self._outcomes.append((outcome, message, future))
+        self._queued += 1
+        self._wake.set()
+        return future
+
+    async def _await_arrival(self, timeout: float | str | None) -> None:
+        self._receivers += 1
+        self._wake.set()
+        try:
+            async with asyncio.timeout(None if timeout is None else parse_duration(timeout, "timeout")):
+                while not self._buffer and not self._closed and self._failure is None:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._receivers -= 1
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told
+            known = isinstance(error, HeadgateError)
+            self._failure = error if known else HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            self._arrived.set()
+            self._progress.set()
+
+    def _hear(self, words: list[str]) -> None:
+        if words[0] == "ready" and (len(words) == 1 or words[1] == self.id):
+            self._look_at = 0.0
+        elif words[0] in ("settings", "removed"):
+            self._look_at = 0.0
+        else:
+            return
+        self._wake.set()
+
+    async def _attach(self) -> None:
+        self._number = self._next_number()
+        self._generation += 1
+        self._fetches, self._lost_reply = 0, False
+        self._holding = Holding(self._holding.window)
+        self._buffer.clear()
+        self._held.clear()
+        self._outcomes.clear()
+        while True:
+            asked_at = self._loop.time()
+            code, kind = await self._store.attach(
+                self.address,
+                self.session,
+                number=self._number,
+                subscription=self._encoded,
+                durable=self.durable,
+                window=self.window.text,
+                ttl_ms=self._lease.ttl_ms,
+            )
+            if code == "OK":
+                self._lease.renewed(asked_at)
+                self._look_at = 0.0
+                return
+            if code == "KIND":
+                raise PolicyError(f"{self.address.name!r} is a {kind} and holds no messages to consume")
+            if code == "UNKNOWN":
+                await self._ensure(self._generation > 1)
+            else:  # GONE: that number is being cleared away, or the subscription is
+                self._number = self._next_number()
+                await asyncio.sleep(0.01)
+
+    async def _keep(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                if self._reattach:
+                    self._reattach = False
+                    await self._attach()
+                worked = await self._step()
+                self.lost_since = None
+                pause = _FIRST_PAUSE
+                if not worked:
+                    await self._rest()
+            except (CoordinatorUnavailable, AccessDenied):
+                self.lost_since = self.lost_since or self._loop.time()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _flush_due(self, now: float) -> bool:
+        window = self.window
+        enough = 64 if window.messages == "unlimited" else max(1, min(64, int(int(window.messages) * window.top_up)))
+        return bool(self._outcomes) and (
+            len(self._outcomes) >= enough or self._closed or now - self._flushed_at >= LINGER
+        )
+
+    async def _step(self) -> bool:
+        self._wake.clear()
+        now = self._loop.time()
+        room = (0, 0) if self._closed else self._room()
+        if self._flush_due(now) or (room[0] and now >= self._look_at) or self._lost_reply:
+            await self._exchange(room)
+            return True
+        if now >= self._lease.renew_at:
+            await self._exchange((0, 0))
+            return True
+        return False
+
+    def _room(self) -> tuple[int, int]:
+        """Return the room there will be once the settlements that wait have gone out."""
+        holding = self._holding
+        going = sum(1 for _ in zip(self._outcomes, range(MAX_SETTLED), strict=False))
+        if going:
+            size = sum(self._outcomes[i][1].size for i in range(going))
+            holding.messages -= going
+            holding.bytes -= size
+            try:
+                return holding.room(self._receivers)
+            finally:
+                holding.messages += going
+                holding.bytes += size
+        return holding.room(self._receivers)
+
+    async def _rest(self) -> None:
+        now = self._loop.time()
+        until = self._lease.renew_at
+        if self._outcomes:
+            until = min(until, self._flushed_at + LINGER)
+        if not self._closed and self._holding.room(self._receivers)[0]:
+            until = min(until, self._look_at)
+        if until > now and not self._wake.is_set():
+            timer = self._loop.call_at(until, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+
+    async def _exchange(self, room: tuple[int, int]) -> None:
+        """Settle what waits and fetch what fits, in one call; a call whose reply was lost is repeated as it was."""
+        going = [self._outcomes[i] for i in range(min(len(self._outcomes), MAX_SETTLED))]
+        ids: dict[str, list[str]] = {"accepted": [], "released": [], "rejected": [], "failed": []}
+        for outcome, message, _ in going:
+            ids[outcome].append(message.id)
+        if room[0] and not self._lost_reply:
+            self._fetches += 1
+        fetch = self._fetches if room[0] or self._lost_reply else 0
+        asked_at = self._loop.time()
+        self._lost_reply = fetch > 0
+        answer = await self._store.settle(
+            self.address,
+            self.session,
+            self.id,
+            ttl_ms=self._lease.ttl_ms,
+            fetch=fetch,
+            max_messages=room[0],
+            max_bytes=room[1],
+            after=self._after,
+            **ids,
+        )
+        self._lost_reply = False
+        self._flushed_at = self._loop.time()
+        if answer.code in ("OK", "AGAIN"):
+            self._lease.renewed(asked_at)
+            self._settled(going)
+            self._deliver(answer, asked=room[0])
+        else:  # UNKNOWN, EXPIRED: what it held is others' now
+            self._expire(going)
+            self._reattach = True
+
+    def _settled(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]]) -> None:
+        for _, message, future in going:
+            self._outcomes.popleft()
+            self._holding.settle(message.size)
+            self._held.pop(message.id, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+        self._flushed += len(going)
+        self._progress.set()
+
+    def _deliver(self, answer: Deliveries, *, asked: int) -> None:
+        for id_, stored, attempts in answer.messages:
+            if id_ in self._held:
+                continue  # known: only its reply was repeated
+            message = Message(self, self._generation, id_, stored, attempts)
+            self._held[id_] = message
+            self._holding.deliver(message.size)
+            self._buffer.append(message)
+        if answer.messages:
+            self._arrived.set()
+        if asked and len(answer.messages) < asked:
+            self._look_at = self._loop.time() + POLL
+        self._after = "0"
+        if answer.code == "AGAIN":
+            self._look_at = 0.0
+            if len(answer.messages) == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
+                self._after, self._lost_reply = answer.messages[-1][0], True
+
+    def _expire(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]]) -> None:
+        self._generation += 1
+        for _, message, future in going:
+            if future is not None and not future.done():
+                future.set_exception(
+                    SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
+                )
+                future.exception()
+        self._buffer.clear()
+        self._expirations += 1
+        self._flushed = self._queued
+        self._progress.set()
+
+

@@ -1,0 +1,156 @@
+"""Gates: admission without messages. A permit is credit in hand, taken and put back by arithmetic alone."""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from headgate.account import CreditAccount
+from headgate.core.outbox import Outgoing
+from headgate.errors import Closed, InvalidValue
+from headgate.units import parse_duration, parse_size
+
+
+class Permit:
+    """Bytes admitted; put back on :meth:`release`, or on leaving its ``with`` block. Releasing twice frees once."""
+
+    __slots__ = ("_gate", "_inc", "size")
+
+    def __init__(self, gate: "Gate", size: int, inc: int) -> None:
+        self._gate: Gate | None = gate
+        self._inc = inc
+        self.size = size
+
+    def release(self) -> None:
+        """Put the bytes back."""
+        gate = self._gate
+        if gate is not None:
+            self._gate = None
+            gate._in_use -= self.size  # noqa: SLF001  (a permit is its gate's other half)
+            line = gate._credit  # noqa: SLF001
+            if line.inc != self._inc:
+                return  # its credit was reclaimed with the session's lease, and belongs to others
+            line.spent -= self.size
+            line.spent_m -= 1
+            if gate._outbox.waiting or gate._account.recalled:  # noqa: SLF001
+                gate._account.freed()  # noqa: SLF001
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Admission:
+    """``async with gate.admit(...)``: held while inside."""
+
+    __slots__ = ("_gate", "_permit", "_size", "_timeout")
+
+    def __init__(self, gate: "Gate", size: int, timeout: float | str | None) -> None:
+        self._gate = gate
+        self._size = size
+        self._timeout = timeout
+        self._permit: Permit | None = None
+
+    async def __aenter__(self) -> Permit:
+        permit = self._gate.try_admit(self._size)
+        if permit is None:
+            permit = await self._gate._wait(self._size, self._timeout)  # noqa: SLF001
+        self._permit = permit
+        return permit
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._permit is not None:
+            self._permit.release()
+
+
+class Gate:
+    """Admits bytes under a limit shared by all sessions. Get one from :meth:`Session.gate`."""
+
+    __slots__ = ("_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_timeout")
+
+    def __init__(self, account: CreditAccount, *, timeout: float) -> None:
+        self._account = account
+        self._credit = account.credit
+        self._lease = account.lease
+        self._outbox = account.outbox
+        self._timeout = timeout
+        self._in_use = 0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self._in_use} bytes in use, {self._credit.in_hand} in hand"
+        return f"Gate({self._account.address.name!r}, {state})"
+
+    @property
+    def in_use(self) -> int:
+        """Bytes that permits of this gate object hold."""
+        return self._in_use
+
+    def try_admit(self, size: int = 1) -> Permit | None:
+        """Return a permit for ``size`` bytes if the credit is in hand, else None; never waits, makes no call.
+
+        Raises:
+            InvalidValue: a negative size.
+        """
+        if size < 0:
+            raise InvalidValue(f"size: {size!r} bytes cannot be admitted; use 0 or more")
+        line = self._credit
+        spent = line.spent + size
+        if (
+            spent > line.granted
+            or line.spent_m >= line.granted_m
+            or line.frozen
+            or self._outbox.waiting
+            or time.monotonic() > self._lease.use_until
+        ):
+            if not self._closed:
+                self._account.wanted(size)
+            return None
+        line.spent = spent
+        line.spent_m += 1
+        line.uses += 1
+        self._in_use += size
+        return Permit(self, size, line.inc)
+
+    def admit(self, size: int | str = 1, *, timeout: float | str | None = None) -> Admission:
+        """Return an ``async with`` block that is entered once ``size`` bytes are admitted.
+
+        Args:
+            size: bytes, or text such as "64KiB".
+            timeout: seconds to wait; the gate's own (30 s unless set) when None.
+
+        Raises:
+            CreditTimeout: not admitted in time.
+            MessageTooLarge: more than the gate's whole limit.
+            InvalidValue: not a size.
+            Closed: the gate is closed.
+        """
+        return Admission(self, size if type(size) is int else parse_size(size, "size"), timeout)
+
+    async def close(self) -> None:
+        """Give the credit back; permits still held are void. Never flow-controlled, never longer than 1 s."""
+        if not self._closed:
+            self._closed = True
+            await self._account.part()
+
+    async def _wait(self, size: int, timeout: float | str | None) -> Permit:
+        if self._closed or self._account.closed:
+            raise Closed(f"the gate {self._account.address.name!r} is closed")
+        loop = asyncio.get_running_loop()
+        patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
+        done: Any = loop.create_future()
+        item = Outgoing(b"", size, loop.time() + patience, done)
+        self._account.submit(item)
+        try:
+            await done
+        except asyncio.CancelledError:
+            if done.done() and not done.cancelled() and done.exception() is None:
+                self._credit.put_back(size)  # admitted and cancelled in the same turn
+                self._account.freed()
+            raise
+        self._in_use += size
+        return Permit(self, size, self._credit.inc)

@@ -1,0 +1,44 @@
+"""Options of clients and sessions, as values that are checked where they are made."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from headgate.errors import InvalidValue
+from headgate.units import parse_duration
+
+OnLoss = Literal["last-lease", "closed"]
+DEFAULT_WINDOW: Final = 256 << 10
+"""Bytes of credit that a producer or gate keeps in hand."""
+DEFAULT_TIMEOUT: Final = 30.0
+"""Seconds that a send or an admission waits when nothing else is said: nothing hangs."""
+MIN_TTL: Final = 1.0
+MAX_TTL: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """How a session lives.
+
+    Attributes:
+        ttl: seconds after which a session that is not heard of loses what it holds.
+        on_loss: without Redis, ``last-lease`` spends what is held until its lease ends, ``closed`` blocks at once.
+        idle: seconds after which credit that nobody uses is given back.
+    """
+
+    ttl: float = 10.0
+    on_loss: OnLoss = "last-lease"
+    idle: float = 2.0
+
+    @classmethod
+    def of(cls, ttl: float | str, on_loss: str) -> "SessionOptions":
+        """Return checked options.
+
+        Raises:
+            InvalidValue: a TTL outside 1 s to 1 h, or another word for ``on_loss``.
+        """
+        seconds = parse_duration(ttl, "ttl")
+        if not MIN_TTL <= seconds <= MAX_TTL:
+            raise InvalidValue(f"ttl: {ttl!r}; use 1 s to 1 h")
+        if on_loss not in ("last-lease", "closed"):
+            raise InvalidValue(f"on_loss: {on_loss!r}; use 'last-lease' or 'closed'")
+        return cls(ttl=seconds, on_loss="closed" if on_loss == "closed" else "last-lease")

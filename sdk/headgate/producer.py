@@ -1,0 +1,106 @@
+"""Producers: messages into a queue or a topic, paid with credit."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from headgate.account import CreditAccount
+from headgate.core.outbox import Outgoing
+from headgate.core.rate import Rate
+from headgate.errors import Closed, CreditTimeout
+from headgate.message import Headers, Receipt, encode
+from headgate.options import DEFAULT_TIMEOUT
+from headgate.units import parse_duration
+
+
+class Producer:
+    """Sends to one destination. Get one from :meth:`Session.producer`; close it, or its session.
+
+    All sends of one turn of the event loop go to Redis together; a send with credit in hand waits for nobody else.
+    """
+
+    def __init__(self, account: CreditAccount, *, timeout: float, rate: Rate | None) -> None:
+        self._account = account
+        self._timeout = timeout
+        self._rate = rate
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Producer({self.destination!r}, {'closed' if self._closed else f'{self.in_hand} bytes in hand'})"
+
+    @property
+    def destination(self) -> str:
+        """The destination's name."""
+        return self._account.address.name
+
+    @property
+    def in_hand(self) -> int:
+        """Bytes that can be sent without asking."""
+        return self._account.credit.in_hand
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether sends wait for credit right now."""
+        return self._account.wants
+
+    async def send(
+        self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None
+    ) -> Receipt:
+        """Send a message and wait until it is stored.
+
+        Args:
+            body: bytes, or text that arrives as text.
+            headers: names and values that travel with it.
+            timeout: seconds to wait; the producer's own (30 s unless set) when None.
+
+        Raises:
+            CreditTimeout: there was no room in time; nothing was sent.
+            MessageTooLarge: it can never fit.
+            CoordinatorUnavailable: Redis did not answer in time; the text says whether it may be stored all the same.
+            InvalidValue: the body or a header cannot be stored.
+            Closed: the producer is closed.
+        """
+        item, _ = await self._submit(body, headers, timeout)
+        receipt: Receipt = await item.done
+        return receipt
+
+    async def post(
+        self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None
+    ) -> Awaitable[Receipt]:
+        """Send a message and wait for its credit only; awaiting what is returned waits until it is stored.
+
+        At most the producer's window of bytes is on its way at a time. Arguments and errors are those of :meth:`send`.
+        """
+        item, paid = await self._submit(body, headers, timeout, credited=True)
+        if not paid:
+            await item.credited
+        done: Awaitable[Receipt] = item.done
+        return done
+
+    async def close(self) -> None:
+        """Send what has its credit, give the rest of the credit back; never flow-controlled, never longer than 1 s."""
+        if not self._closed:
+            self._closed = True
+            await self._account.part()
+
+    async def _submit(
+        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, *, credited: bool = False
+    ) -> tuple[Outgoing, bool]:
+        if self._closed or self._account.closed:
+            raise Closed(f"the producer of {self.destination!r} is closed")
+        payload = encode(body, headers)
+        loop = self._loop
+        patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
+        now = loop.time()
+        if self._rate is not None:
+            delay = self._rate.delay(now)
+            if delay > patience:
+                raise CreditTimeout(self.destination, 0.0, len(payload), reason=f"its own rate allows it in {delay:.3g} s")
+            if delay > 0:
+                await asyncio.sleep(delay)
+        done: Any = loop.create_future()
+        item = Outgoing(payload, len(payload), now + patience, done)
+        if credited:
+            item.credited = loop.create_future()
+        return item, self._account.submit(item)

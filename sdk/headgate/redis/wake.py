@@ -1,0 +1,92 @@
+"""Wake-up hints, heard on one pub/sub connection for a whole client.
+
+Nothing depends on them but speed: whoever waits also looks again by itself, at least once a second.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import redis.exceptions as rx
+
+from headgate.redis.server import Server
+
+Listener = Callable[[list[str]], None]
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+
+class WakeUps:
+    """Subscriptions to channels, restored whenever the connection is."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._listeners: dict[str, list[Listener]] = {}
+        self._pubsub: Any = None
+        self._client: Any = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
+        """Call ``listener`` with the words of every message on these channels; on loss of Redis, from its return on."""
+        fresh = [channel for channel in channels if channel not in self._listeners]
+        for channel in channels:
+            self._listeners.setdefault(channel, []).append(listener)
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen(), name="headgate wake-ups")
+        elif fresh and self._pubsub is not None:
+            with contextlib.suppress(rx.RedisError, OSError):
+                await self._pubsub.subscribe(*fresh)
+
+    async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
+        """Stop calling ``listener``."""
+        gone = []
+        for channel in channels:
+            listeners = self._listeners.get(channel, [])
+            if listener in listeners:
+                listeners.remove(listener)
+            if not listeners and self._listeners.pop(channel, None) is not None:
+                gone.append(channel)
+        if gone and self._pubsub is not None:
+            with contextlib.suppress(rx.RedisError, OSError, asyncio.TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await self._pubsub.unsubscribe(*gone)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._task:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._hang_up()
+
+    async def _listen(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                self._client = await self._server.subscriber()
+                self._pubsub = self._client.pubsub()
+                await self._pubsub.subscribe(*self._listeners)
+                while True:
+                    message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+                    pause = _FIRST_PAUSE
+                    if message:
+                        self._dispatch(message["channel"].decode(), message["data"].decode())
+            except (rx.RedisError, OSError):
+                await self._hang_up()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _dispatch(self, channel: str, text: str) -> None:
+        for listener in tuple(self._listeners.get(channel, ())):
+            listener(text.split())
+
+    async def _hang_up(self) -> None:
+        pubsub, self._pubsub = self._pubsub, None
+        client, self._client = self._client, None
+        with contextlib.suppress(rx.RedisError, OSError, asyncio.TimeoutError):
+            async with asyncio.timeout(0.2):
+                if pubsub is not None:
+                    await pubsub.aclose()
+                if client is not None:
+                    await client.aclose()

@@ -1,0 +1,279 @@
+"""Sessions: one unit of liveness. What a session holds is reclaimed when it is not heard of for its TTL."""
+
+import asyncio
+import contextlib
+import re
+import secrets
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from headgate.account import CLOSE_WITHIN, CreditAccount, Ensure
+from headgate.bucket import Bucket
+from headgate.consumer import Consumer
+from headgate.core.rate import Rate
+from headgate.core.window import Window
+from headgate.errors import Closed, HeadgateError, InvalidValue
+from headgate.gate import Gate
+from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW, SessionOptions
+from headgate.producer import Producer
+from headgate.redis.keys import Address, check_session
+from headgate.redis.store import Account as Totals
+from headgate.redis.store import Store
+from headgate.redis.wake import WakeUps
+from headgate.registry import Registry
+from headgate.units import parse_duration, parse_rate, parse_size
+
+MAX_CONSUMERS = 64
+
+
+class _Presence:
+    """What one session has at one destination: at most one account, and its consumers, under one lease."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.account: CreditAccount | None = None
+        self.users = 0
+        self.consumers: set[Consumer] = set()
+        self._number = 0
+
+    def next_number(self) -> int:
+        """Return a number no consumer of the session has now."""
+        taken = {consumer._number for consumer in self.consumers}  # noqa: SLF001
+        for _ in range(MAX_CONSUMERS):
+            self._number = self._number % MAX_CONSUMERS + 1
+            if self._number not in taken:
+                return self._number
+        raise InvalidValue(f"a session has at most {MAX_CONSUMERS} consumers of one destination; open another session")
+
+
+def session_id(name: str) -> str:
+    """Return a fresh id that begins with a readable form of ``name``."""
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:48] or "session"
+    return check_session(f"{readable}~{secrets.token_hex(4)}")
+
+
+class Session:
+    """Producers, consumers, gates and buckets that live and die together. Get one from :meth:`Client.session`."""
+
+    def __init__(
+        self,
+        store: Store,
+        wake_ups: WakeUps,
+        registry: Registry,
+        namespace: str,
+        name: str,
+        options: SessionOptions,
+        on_close: Callable[["Session"], None],
+    ) -> None:
+        self.id = session_id(name)
+        self.name = name
+        self._store = store
+        self._wake_ups = wake_ups
+        self._registry = registry
+        self._namespace = namespace
+        self._options = options
+        self._on_close = on_close
+        self._presences: dict[str, _Presence] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r}{', closed' if self._closed else ''})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def producer(
+        self,
+        destination: str,
+        *,
+        window: int | str = DEFAULT_WINDOW,
+        rate: float | str | None = None,
+        weight: int = 1,
+        timeout: float | str = DEFAULT_TIMEOUT,
+    ) -> Producer:
+        """Open a producer.
+
+        Args:
+            destination: a queue or a topic; an unknown name becomes a queue without limits.
+            window: bytes of credit to keep in hand, and the most that is on its way at a time.
+            rate: messages a second that this producer may send; no limit when None.
+            weight: its share among the producers of the destination.
+            timeout: seconds that a send waits when it does not say.
+
+        Raises:
+            InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
+            PolicyError: the destination takes no messages.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        own = Rate(parse_rate(rate, "rate")) if rate is not None else None
+        patience = parse_duration(timeout, "timeout")
+        account = await self._account(destination, window, weight, ("queue", "topic"))
+        return Producer(account, timeout=patience, rate=own)
+
+    async def gate(
+        self,
+        destination: str,
+        *,
+        window: int | str = DEFAULT_WINDOW,
+        weight: int = 1,
+        timeout: float | str = DEFAULT_TIMEOUT,
+    ) -> Gate:
+        """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name becomes a gate without limits."""
+        patience = parse_duration(timeout, "timeout")
+        account = await self._account(destination, window, weight, ("gate",))
+        return Gate(account, timeout=patience)
+
+    async def consumer(
+        self,
+        destination: str,
+        *,
+        window: Window | int | str = 1000,
+        subscription: str | None = None,
+        durable: bool = False,
+        rate: float | str | None = None,
+    ) -> Consumer:
+        """Open a consumer.
+
+        Args:
+            destination: a queue or a topic; an unknown name becomes a queue, or a topic where a subscription is named.
+            window: what it may hold unsettled: ``Window(...)``, a number of messages, ``"pull"``, ``"paused"``
+                or ``"unlimited"``.
+            subscription: of a topic; consumers of one subscription share its messages. A new one of its own when None.
+            durable: keep the subscription when its last consumer goes.
+            rate: messages a second that this consumer takes; no limit when None.
+
+        Raises:
+            InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
+            PolicyError: the destination holds no messages.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_open()
+        checked = Window.of(window)
+        own = Rate(parse_rate(rate, "rate")) if rate is not None else None
+        presence = self._presence(destination)
+        kinds = ("topic", "queue") if subscription is not None else ("queue", "topic")
+        ensure = self._ensure(presence.address, kinds)
+        async with self._lock:
+            kind = await ensure(False)
+            name = "queue" if kind == "queue" else subscription or f"{self.id}-{secrets.token_hex(2)}"
+            consumer = Consumer(
+                self._store,
+                self._wake_ups,
+                presence.address,
+                self.id,
+                self._options,
+                ensure,
+                number=presence.next_number,
+                subscription=name,
+                durable=durable,
+                window=checked,
+                rate=own,
+                on_close=lambda consumer: self._consumer_closed(presence, consumer),
+            )
+            presence.consumers.add(consumer)
+            if presence.account:
+                presence.account.consumers += 1
+            try:
+                await consumer.start()
+            except BaseException:
+                await self._consumer_closed(presence, consumer)
+                raise
+        return consumer
+
+    async def bucket(self, destination: str) -> Bucket:
+        """Open a bucket, as :meth:`Client.apply` set it; one that nobody set has no limit.
+
+        Raises:
+            InvalidName: the name cannot be used.
+            PolicyError: it is not a bucket.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_open()
+        address = Address.of(self._namespace, destination)
+        async with self._lock:
+            if address.key not in self._buckets:
+                ensure = self._ensure(address, ("bucket",))
+                await ensure(False)
+                self._buckets[address.key] = Bucket(self._store, address, self.id, ensure)
+        return self._buckets[address.key]
+
+    async def close(self) -> None:
+        """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
+        if self._closed:
+            return
+        self._closed = True
+        for bucket in self._buckets.values():
+            await bucket.close()
+        await asyncio.gather(*(self._close_presence(presence) for presence in self._presences.values()))
+        self._on_close(self)
+
+    async def _close_presence(self, presence: _Presence) -> None:
+        await asyncio.gather(*(consumer.close() for consumer in tuple(presence.consumers)))
+        if presence.account:
+            await presence.account.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"session {self.id} is closed")
+
+    def _presence(self, destination: str) -> _Presence:
+        address = Address.of(self._namespace, destination)
+        return self._presences.setdefault(address.key, _Presence(address))
+
+    def _ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
+        async def ensure(recover: bool) -> str:  # noqa: FBT001
+            return await self._registry.ensure(address, kinds, recover=recover)
+
+        return ensure
+
+    async def _account(self, destination: str, window: int | str, weight: int, kinds: tuple[str, ...]) -> CreditAccount:
+        self._check_open()
+        size = parse_size(window, "window")
+        if size < 1:
+            raise InvalidValue("window: 0 sends nothing; use at least 1 byte")
+        if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 1000:
+            raise InvalidValue(f"weight: {weight!r}; use a whole number from 1 to 1000")
+        presence = self._presence(destination)
+        async with self._lock:
+            ensure = self._ensure(presence.address, kinds)
+            await ensure(False)
+            account = presence.account
+            if account is None or account.closed:
+                account = CreditAccount(
+                    self._store,
+                    self._wake_ups,
+                    presence.address,
+                    self.id,
+                    self._options,
+                    ensure,
+                    holds_messages=kinds != ("gate",),
+                )
+                account.window, account.weight, account.consumers = size, weight, len(presence.consumers)
+                await account.start()
+                presence.account = account
+            else:
+                account.window = max(account.window, size)
+                account.weight = max(account.weight, weight)
+            account.users += 1
+        return account
+
+    async def _consumer_closed(self, presence: _Presence, consumer: Consumer) -> None:
+        presence.consumers.discard(consumer)
+        if presence.account and not presence.account.closed:
+            presence.account.consumers = len(presence.consumers)
+            presence.account.freed()
+        elif not presence.consumers:
+            await self._end_lease(presence.address)
+
+    async def _end_lease(self, address: Address) -> None:
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                await self._store.acquire(address, Totals(self.id, inc=1 << 30, epoch=0), ttl_ms=1000, leave=True)
