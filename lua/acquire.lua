@@ -20,23 +20,24 @@
   ARGV[14] need_m      the same in messages
   ARGV[15] want        granted total that is wanted
   ARGV[16] want_m      the same in messages
-  ARGV[17] leave       'leave' gives everything back and ends the account, 'stay' does not
+  ARGV[17] size        bytes of that message, 0 when none
+  ARGV[18] leave       'leave' gives everything back and ends the account, 'stay' does not
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms}
   Codes    OK, LEFT, UNKNOWN (no such destination), EXPIRED (reclaimed: start anew), FENCED (a newer incarnation is open),
            OVERUSE (more given back than held), TOO_LARGE (epoch, limit bytes, limit messages follow)
 ]]
 --- @include "lib/account"
 --- @include "lib/orphans"
-local run_id, sid, inc, ttl_ms, leave = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), ARGV[17] == 'leave'
+local run_id, sid, inc, ttl_ms, leave = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), ARGV[18] == 'leave'
 local claim = { epoch = tonumber(ARGV[4]), granted = tonumber(ARGV[7]), granted_m = tonumber(ARGV[8]),
   used = tonumber(ARGV[9]), used_m = tonumber(ARGV[10]), returned = tonumber(ARGV[11]), returned_m = tonumber(ARGV[12]) }
-local weight, need, need_m, want, want_m = tonumber(ARGV[6]), tonumber(ARGV[13]), tonumber(ARGV[14]),
-  tonumber(ARGV[15]), tonumber(ARGV[16])
+local weight, need, need_m, want, want_m, size = tonumber(ARGV[6]), tonumber(ARGV[13]), tonumber(ARGV[14]),
+  tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
 
 if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
 end
-if need - claim.granted > d.limit_bytes or need_m - claim.granted_m > d.limit_messages then
+if math.max(size, need - claim.granted) > d.limit_bytes or need_m - claim.granted_m > d.limit_messages then
   return { 'TOO_LARGE', int(d.epoch), tostring(d.limit_bytes), tostring(d.limit_messages) }
 end
 local s = read_session(sid)
@@ -45,6 +46,8 @@ if not s and leave then
 elseif s and s.inc > inc then
   return { 'FENCED', int(d.epoch) }
 elseif claim.granted > (s and s.inc == inc and s.granted or 0) and not claims_open(claim.epoch) then
+  return { 'EXPIRED', int(d.epoch) }
+elseif not leave and claims_open(claim.epoch) and not claim_fits(s, inc, claim) then
   return { 'EXPIRED', int(d.epoch) }
 elseif s and s.inc == inc and claim.epoch == d.epoch
   and (claim.returned + s.used > s.granted or claim.returned_m + s.used_m > s.granted_m) then

@@ -33,7 +33,9 @@ if subscription and subscription.till > 0 then
 end
 
 d.grows, d.caller = true, sid
-reap()
+if reap() then
+  hand_over()
+end
 local s = read_session(sid)
 if not s then
   s = new_session(0, ttl_ms) -- no producer's account yet

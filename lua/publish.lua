@@ -78,7 +78,8 @@ if last > 0 and seq > last + 1 then
   note('lost', int(seq - last - 1)) -- answered once, and gone with what a failover lost
 end
 redis.call('SET', K_RECEIPT, int(seq + count - 1) .. ' ' .. ARGV[6] .. ' ' .. int(first), 'PX', 3600000)
-s.need, s.need_m, s.want, s.want_m = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+s.need, s.need_m = tonumber(ARGV[7]), tonumber(ARGV[8])
+s.want, s.want_m = math.max(tonumber(ARGV[9]), s.need), math.max(tonumber(ARGV[10]), s.need_m)
 renew(sid, s, ttl_ms)
 ask(sid, s)
 save_session(sid, s)

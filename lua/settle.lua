@@ -23,12 +23,21 @@
 --- @include "lib/deliver"
 local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local at = 12
+local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
+local function is_id(text) -- Redis' complaint about one that is not would come in the middle of the work
+  local seq, size = string.match(text, '^(%d+)%-(%d+)$')
+  return seq and #seq < 17 and #size < 17
+end
 local function following(n)
   local ids = {}
-  for i = 1, tonumber(n) do
-    ids[i] = ARGV[at + i]
+  for i = at + 1, at + tonumber(n) do
+    if is_id(ARGV[i]) then
+      ids[#ids + 1] = ARGV[i]
+    else
+      stale = stale + 1
+    end
   end
-  at = at + #ids
+  at = at + tonumber(n)
   return ids
 end
 local accepted, released, rejected, failed = following(ARGV[9]), following(ARGV[10]), following(ARGV[11]), following(ARGV[12])
@@ -45,25 +54,31 @@ redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that 
 d.caller = sid
 local reaped = reap()
 local again = fetch > 0 and fetch == c.fetches
-local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
+local function mine(ids)
+  local held_here = {}
+  for _, id in ipairs(ids) do
+    local entry = redis.call('XPENDING', K_MESSAGES, c.sub, id, id, 1)[1]
+    if entry and entry[2] == cid and not held_here[id] then
+      held_here[#held_here + 1], held_here[id] = id, true
+    end
+  end
+  return held_here
+end
 for _, ids in ipairs({ accepted, rejected }) do
   if #ids > 0 then
-    local n, n_bytes, gone, gone_bytes = settle_ids(c.sub, ids)
+    -- XACK does not ask who holds it: what was given back is not to be settled before it is delivered again.
+    local n, n_bytes, gone, gone_bytes = settle_ids(c.sub, d.returned > 0 and mine(ids) or ids)
     settled, settled_b, freed, bytes = settled + n, settled_b + n_bytes, freed + gone, bytes + gone_bytes
     stale = stale + #ids - n
   end
 end
 local function hand_back(ids, as_failed)
-  local mine = {}
-  for _, id in ipairs(ids) do
-    local entry = redis.call('XPENDING', K_MESSAGES, c.sub, id, id, 1)[1]
-    if entry and entry[2] == cid then
-      mine[#mine + 1] = id
-      settled, settled_b = settled + 1, settled_b + size_of(id)
-    end
+  local back = mine(ids)
+  for _, id in ipairs(back) do
+    settled, settled_b = settled + 1, settled_b + size_of(id)
   end
-  stale = stale + #ids - #mine
-  put_back(c.sub, mine, as_failed)
+  stale = stale + #ids - #back
+  put_back(c.sub, back, as_failed)
 end
 hand_back(released, false)
 hand_back(failed, true)
@@ -73,8 +88,8 @@ if freed > 0 or reaped then
 end
 local out, counts, delivered_b = {}, {}, 0
 if again then
-  out = deliver_again(cid, c, ARGV[8])
-elseif fetch > 0 and tonumber(ARGV[6]) > 0 then
+  out = deliver_again(cid, c, is_id(ARGV[8]) and ARGV[8] or '0')
+elseif fetch > c.fetches and tonumber(ARGV[6]) > 0 then -- an older one that comes late would deliver to nobody
   out, counts, delivered_b = deliver(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]))
   c.fetches = fetch
 end

@@ -1,9 +1,35 @@
 --- @include "lib/credit"
 -- Opening, claiming and giving back: what happens to one session's account before it asks for more.
 
--- For one TTL after an epoch began, holders that know an older epoch get back exactly what they claim.
+-- While the destination learns, holders that know an older epoch get back exactly what they claim. Not a moment longer:
+-- what was not claimed is granted to others from then on.
 local function claims_open(epoch)
-  return epoch > 0 and epoch < d.epoch and now_ms < d.epoch_ms + d.ttl_ms
+  return epoch > 0 and epoch < d.epoch and now_ms < d.learning_until
+end
+
+-- The totals of incarnation `inc` with what is claimed, whatever is claimed never less than nothing in hand.
+local function with_claim(s, inc, claim)
+  local known = s and s.inc == inc
+  local totals = {}
+  for name, value in pairs(claim) do
+    totals[name] = math.max(value, known and s[name] or 0)
+  end
+  totals.used, totals.used_m = math.min(totals.used, totals.granted), math.min(totals.used_m, totals.granted_m)
+  totals.returned = math.min(totals.returned, totals.granted - totals.used)
+  totals.returned_m = math.min(totals.returned_m, totals.granted_m - totals.used_m)
+  totals.epoch = nil
+  return totals
+end
+
+-- A failover may bring back messages that were settled; with them, not every claim may still fit under the limit.
+local function claim_fits(s, inc, claim)
+  local free, free_m = room()
+  local before, before_m = 0, 0
+  if s then
+    before, before_m = held(s)
+  end
+  local after, after_m = held(with_claim(s, inc, claim))
+  return after - before <= math.max(0, free) and after_m - before_m <= math.max(0, free_m)
 end
 
 local function add_lease(s, bytes, messages)
@@ -12,14 +38,12 @@ end
 
 local function restore_claim(sid, s, claim)
   local before, before_m = held(s)
-  for name, value in pairs(claim) do
-    if name ~= 'epoch' and value > s[name] then
-      s[name] = value
-    end
+  for name, value in pairs(with_claim(s, s.inc, claim)) do
+    s[name] = value
   end
   local after, after_m = held(s)
   add_lease(s, after - before, after_m - before_m)
-  if after ~= before then
+  if after ~= before or after_m ~= before_m then
     note('claim', sid, int(s.granted), int(s.granted_m))
   end
 end

@@ -10,7 +10,7 @@ local function room()
 end
 
 local function share(limit, weight)
-  return math.floor(limit * weight / math.max(d.weight, weight, 1))
+  return limit == math.huge and limit or math.floor(limit * weight / math.max(d.weight, weight, 1))
 end
 
 -- Raise one total towards `want`, within the room, and never above the fair share unless the head message needs it.
@@ -91,9 +91,10 @@ local function ask(sid, s)
     note('block', sid, int(s.need - s.granted), int(s.need_m - s.granted_m))
   end
   hand_over(sid, s)
-  if d.blocked > 0 and now_ms - d.recall_ms >= 200 then
+  if d.blocked > 0 and math.abs(now_ms - d.recall_ms) >= 200 then
     d.recall_ms = now_ms -- holders of idle credit are asked for it at most five times a second
-    wake_all('recall')
+    local most = 2 ^ 52 -- an unlimited dimension
+    wake_all('recall ' .. int(math.min(share(d.limit_bytes, 1), most)) .. ' ' .. int(math.min(share(d.limit_messages, 1), most)))
   end
 end
 

@@ -5,7 +5,7 @@
 local ENDED = '~ended' -- the consumer name that reads what a removed subscription never delivered
 
 local function end_subscription(name, s)
-  s.till = d.message_seq
+  s.till = d.message_seq + 1 -- the first message that does not count this subscription; never 0, which says that it lives
   save_subscription(name, s)
   d.subscriptions = d.subscriptions - 1
   d.orphans = d.orphans + redis.call('ZADD', K_ORPHANS, 'NX', int(now_ms), '!' .. name)
@@ -44,7 +44,7 @@ local function drain_subscription(member)
     if #ids < MAX_MOVED then
       local reply = redis.call('XREADGROUP', 'GROUP', name, ENDED, 'COUNT', int(MAX_MOVED - #ids), 'STREAMS', K_MESSAGES, '>')
       for _, entry in ipairs(reply and reply[1] and reply[1][2] or {}) do
-        if tonumber(string.match(entry[1], '^(%d+)')) <= s.till then -- later messages do not count this subscription
+        if tonumber(string.match(entry[1], '^(%d+)')) < s.till then
           ids[#ids + 1] = entry[1]
         end
       end
