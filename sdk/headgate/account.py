@@ -223,7 +223,11 @@ class CreditAccount:
 
     def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
         return CreditTimeout(
-            self.address.name, now - (item.since or now), item.size, place=self.last.place, reason=self.reason()
+            self.address.name,
+            now - (item.since or now),
+            item.size,
+            place=self.last.place,
+            reason=self.reason(),
         )
 
     def reason(self) -> str:
@@ -254,7 +258,9 @@ class CreditAccount:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # a defect; nobody may wait for ever because of it
             self._closing = True
-            self.outbox.clear(lambda item, _: self._tell(item, HeadgateError(f"{self.address.name!r} failed: {error!r}")))
+            self.outbox.clear(
+                lambda item, _: self._tell(item, HeadgateError(f"{self.address.name!r} failed: {error!r}"))
+            )
 
     # What the task does.
 

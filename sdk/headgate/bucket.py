@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.account import Ensure
-from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, CreditTimeout, HeadgateError, InvalidValue, MessageTooLarge, PolicyError
+from headgate.errors import (
+    AccessDenied,
+    Closed,
+    CoordinatorUnavailable,
+    CreditTimeout,
+    HeadgateError,
+    InvalidValue,
+    MessageTooLarge,
+    PolicyError,
+)
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
@@ -70,7 +79,10 @@ class Bucket:
             async with asyncio.timeout_at(taker.deadline):
                 slot = await taker.slot
         except TimeoutError:
-            if isinstance(taker.slot.exception() if taker.slot.done() and not taker.slot.cancelled() else None, HeadgateError):
+            if isinstance(
+                taker.slot.exception() if taker.slot.done() and not taker.slot.cancelled() else None,
+                HeadgateError,
+            ):
                 raise
             raise CoordinatorUnavailable(f"the bucket {self.address.name!r} had no answer from Redis in time") from None
         delay = slot - self._loop.time()
@@ -132,5 +144,3 @@ class Bucket:
             taker.slot.set_exception(MessageTooLarge(self.address.name, taker.tokens, int(number)))
         else:
             taker.slot.set_exception(PolicyError(f"{self.address.name!r} is not a bucket"))
-
-

@@ -82,9 +82,7 @@ class Client:
         """Where it is connected, without secrets."""
         return str(self._parsed) if self._parsed else "embedded, not started"
 
-    def session(
-        self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease"
-    ) -> Session:
+    def session(self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease") -> Session:
         """Open a session.
 
         Args:
@@ -114,7 +112,8 @@ class Client:
 
         Args:
             destination: its name.
-            settings: or the fields of :class:`Settings` by name, e.g. ``limit="10MiB", kind="gate"``.
+            settings: what to set, or
+            **values: the fields of :class:`Settings` by name, e.g. ``limit="10MiB", kind="gate"``.
 
         Raises:
             InvalidName, InvalidValue, PolicyError: nothing was changed.

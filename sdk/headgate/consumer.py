@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal, Self
@@ -10,7 +11,15 @@ from headgate.account import CLOSE_WITHIN, Ensure
 from headgate.core.lease import Lease
 from headgate.core.rate import Rate
 from headgate.core.window import MAX_FETCH, Holding, Window
-from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, PolicyError, SessionExpired
+from headgate.errors import (
+    AccessDenied,
+    Closed,
+    CoordinatorUnavailable,
+    HeadgateError,
+    InvalidValue,
+    PolicyError,
+    SessionExpired,
+)
 from headgate.message import Message
 from headgate.options import SessionOptions
 from headgate.redis.keys import Address, encode_name
@@ -18,6 +27,7 @@ from headgate.redis.store import Deliveries, Store
 from headgate.redis.wake import WakeUps
 from headgate.units import parse_duration
 
+_log = logging.getLogger("headgate")
 Outcome = Literal["accepted", "released", "rejected", "failed"]
 MAX_SETTLED: Final = 256
 LINGER: Final = 0.002
@@ -136,7 +146,7 @@ class Consumer:
         return message
 
     async def receive(self, *, timeout: float | str | None = None) -> Message | None:
-        """Return the next message, or None when none came within ``timeout`` seconds; None waits for as long as it takes.
+        """Return the next message, or None when none came within ``timeout`` seconds (None: no bound).
 
         Raises:
             Closed: the consumer is closed.
@@ -235,6 +245,8 @@ class Consumer:
             raise SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
         if self._closed:
             raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
+        if outcome == "rejected":
+            _log.info("message %s of %r was rejected: %s", message.id, self.address.name, reason or "no reason given")
         message.settled = True
         future = self._loop.create_future() if confirm else None
         self._outcomes.append((outcome, message, future))
@@ -263,13 +275,10 @@ class Consumer:
             self._progress.set()
 
     def _hear(self, words: list[str]) -> None:
-        if words[0] == "ready" and (len(words) == 1 or words[1] == self.id):
+        mine = words[0] == "ready" and (len(words) == 1 or words[1] == self.id)
+        if mine or words[0] in ("settings", "removed"):
             self._look_at = 0.0
-        elif words[0] in ("settings", "removed"):
-            self._look_at = 0.0
-        else:
-            return
-        self._wake.set()
+            self._wake.set()
 
     async def _attach(self) -> None:
         self._number = self._next_number()
@@ -430,12 +439,12 @@ class Consumer:
         for _, message, future in going:
             if future is not None and not future.done():
                 future.set_exception(
-                    SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
+                    SessionExpired(
+                        self.address.name, self.session, f"message {message.id} was given to another consumer"
+                    )
                 )
                 future.exception()
         self._buffer.clear()
         self._expirations += 1
         self._flushed = self._queued
         self._progress.set()
-
-

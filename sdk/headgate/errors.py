@@ -35,7 +35,14 @@ class CreditTimeout(HeadgateError, TimeoutError):
     """
 
     def __init__(
-        self, destination: str, waited: float, size: int, *, place: int = 0, reason: str = "", explanation: Any = None
+        self,
+        destination: str,
+        waited: float,
+        size: int,
+        *,
+        place: int = 0,
+        reason: str = "",
+        explanation: Any = None,
     ) -> None:
         self.destination = destination
         self.waited = waited

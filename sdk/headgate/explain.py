@@ -78,9 +78,7 @@ class Explanation:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             lines.append(f"  {limit.unit}: {limit.pending} pending + {limit.leased} leased of {total}")
         lines += [f"  {w.place}. {w.session} needs {w.needs} bytes, waits {w.seconds:.1f} s" for w in self.waiters]
-        lines += [
-            f"  {c.consumer} holds {c.messages} messages, {c.bytes} bytes of {c.window}" for c in self.consumers
-        ]
+        lines += [f"  {c.consumer} holds {c.messages} messages, {c.bytes} bytes of {c.window}" for c in self.consumers]
         return "\n".join(lines)
 
 
@@ -123,7 +121,16 @@ def explain(name: str, snapshot: Snapshot) -> Explanation:
     )
     state, reason, binding = _judge(fields, limits, snapshot, waiters, consumers)
     return Explanation(
-        name, fields["kind"], state, reason, binding, limits, int(fields["blocked"]), waiters, consumers, fields
+        name,
+        fields["kind"],
+        state,
+        reason,
+        binding,
+        limits,
+        int(fields["blocked"]),
+        waiters,
+        consumers,
+        fields,
     )
 
 
@@ -137,7 +144,11 @@ def _judge(
     blocked = int(fields["blocked"])
     learning = int(fields["learning_until"]) - snapshot.now_ms
     if learning > 0:
-        return "learning", f"Redis lost state; for {learning / 1000:.1f} s holders claim, nothing new is granted", None
+        return (
+            "learning",
+            f"Redis lost state; for {learning / 1000:.1f} s holders claim, nothing new is granted",
+            None,
+        )
     need = waiters[0].needs if waiters else 1
     for limit in limits:
         if limit.free is None or limit.free >= (need if limit.unit == "bytes" else 1):
@@ -156,5 +167,3 @@ def _judge(
     if blocked:
         return "blocked", f"{blocked} session(s) wait and are about to be served", None
     return "open", "there is room", None
-
-

@@ -9,7 +9,6 @@ from headgate.core.outbox import Outgoing
 from headgate.core.rate import Rate
 from headgate.errors import Closed, CreditTimeout
 from headgate.message import Headers, Receipt, encode
-from headgate.options import DEFAULT_TIMEOUT
 from headgate.units import parse_duration
 
 
@@ -85,7 +84,12 @@ class Producer:
             await self._account.part()
 
     async def _submit(
-        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, *, credited: bool = False
+        self,
+        body: bytes | str,
+        headers: Headers | None,
+        timeout: float | str | None,
+        *,
+        credited: bool = False,
     ) -> tuple[Outgoing, bool]:
         if self._closed or self._account.closed:
             raise Closed(f"the producer of {self.destination!r} is closed")
@@ -96,7 +100,9 @@ class Producer:
         if self._rate is not None:
             delay = self._rate.delay(now)
             if delay > patience:
-                raise CreditTimeout(self.destination, 0.0, len(payload), reason=f"its own rate allows it in {delay:.3g} s")
+                raise CreditTimeout(
+                    self.destination, 0.0, len(payload), reason=f"its own rate allows it in {delay:.3g} s"
+                )
             if delay > 0:
                 await asyncio.sleep(delay)
         done: Any = loop.create_future()

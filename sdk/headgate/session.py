@@ -126,7 +126,7 @@ class Session:
         weight: int = 1,
         timeout: float | str = DEFAULT_TIMEOUT,
     ) -> Gate:
-        """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name becomes a gate without limits."""
+        """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name is made without limits."""
         patience = parse_duration(timeout, "timeout")
         account = await self._account(destination, window, weight, ("gate",))
         return Gate(account, timeout=patience)

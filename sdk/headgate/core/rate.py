@@ -1,4 +1,4 @@
-"""A rate of one producer or consumer, kept by itself (GCRA): no bursts above ``burst``, no drip, one number of state."""
+"""A rate of one producer or consumer, kept by itself (GCRA): no bursts above ``burst``, one number of state."""
 
 from dataclasses import dataclass
 

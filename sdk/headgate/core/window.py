@@ -56,7 +56,7 @@ class Window:
             not isinstance(self.messages, int) or isinstance(self.messages, bool) or self.messages < 1
         ):
             raise InvalidValue(
-                f"window messages: {self.messages!r}; use a whole number from 1, 'unlimited', Window.pull or Window.paused"
+                f"window messages: {self.messages!r}; use a number from 1, 'unlimited', Window.pull or Window.paused"
             )
         if self.bytes != "unlimited":
             size = parse_size(self.bytes, "window bytes")

@@ -26,7 +26,13 @@ CALL_TIMEOUT: Final = 2.0
 """Seconds that a call may take before its connection is given up."""
 CONNECT_TIMEOUT: Final = 1.0
 MAX_CONNECTIONS: Final = 64
-_MOVING: Final = (rx.MovedError, rx.TryAgainError, rx.ClusterDownError, rx.SlotNotCoveredError, rx.ReadOnlyError)
+_MOVING: Final = (
+    rx.MovedError,
+    rx.TryAgainError,
+    rx.ClusterDownError,
+    rx.SlotNotCoveredError,
+    rx.ReadOnlyError,
+)
 
 Dial = Callable[[], Awaitable[AbstractConnection]]
 
@@ -117,10 +123,10 @@ class Lane:
             connection = self._idle.pop()
             if connection.is_connected:
                 return connection
-        connection = await self._dial()
-        connection.redis_connect_func = greet
-        await connection.connect()
-        return connection
+        fresh: Any = await self._dial()  # redis-py leaves some of its methods untyped
+        fresh.redis_connect_func = greet
+        await fresh.connect()
+        return fresh
 
     async def drop(self) -> None:
         """Close what is idle, so that the next call finds out anew where the server is."""
@@ -152,7 +158,8 @@ class Server:
         """
         try:
             if self.url.kind == "sentinel":
-                self._sentinel = Sentinel(list(self.url.hosts), sentinel_kwargs={"socket_timeout": CONNECT_TIMEOUT})
+                sentinel: Any = Sentinel  # untyped in redis-py
+                self._sentinel = sentinel(list(self.url.hosts), sentinel_kwargs={"socket_timeout": CONNECT_TIMEOUT})
             if self.url.kind == "cluster":
                 await self._open_cluster()
                 host, port = self._lane_name(b"hg")
@@ -211,9 +218,11 @@ class Server:
     async def scan(self, pattern: str) -> list[str]:
         """Return the keys that match, over all masters."""
         found: set[str] = set()
-        lanes = [self._lanes["only"]] if self._cluster is None else [
-            self._lane_at(f"{node.host}:{node.port}") for node in self._cluster.get_primaries()
-        ]
+        lanes = (
+            [self._lanes["only"]]
+            if self._cluster is None
+            else [self._lane_at(f"{node.host}:{node.port}") for node in self._cluster.get_primaries()]
+        )
         try:
             for lane in lanes:
                 cursor = b"0"

@@ -90,8 +90,10 @@ def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
 
 
 def _credit(reply: list[Any]) -> Credit:
-    return Credit(reply[0].decode(), *map(int, reply[1:])) if len(reply) > 4 else Credit(
-        reply[0].decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in reply[1:])
+    return (
+        Credit(reply[0].decode(), *map(int, reply[1:]))
+        if len(reply) > 4
+        else Credit(reply[0].decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in reply[1:]))
     )
 
 
@@ -174,7 +176,15 @@ class Store:
         return _credit(reply)
 
     async def attach(
-        self, address: Address, session: str, *, number: int, subscription: str, durable: bool, window: str, ttl_ms: int
+        self,
+        address: Address,
+        session: str,
+        *,
+        number: int,
+        subscription: str,
+        durable: bool,
+        window: str,
+        ttl_ms: int,
     ) -> tuple[str, str]:
         """Open a consumer; returns the code, and the destination's kind with KIND."""
         reply = await self._call(
@@ -281,7 +291,9 @@ class Store:
         values = {"repair": "repair" if repair else "look", "most": most}
         reply = await self._call("recount", address, "-", values)
         numbers = tuple(int(n) for n in reply[1:])
-        return Recount(reply[0].decode(), numbers[:6], numbers[6:]) if len(numbers) == 12 else Recount(reply[0].decode())
+        return (
+            Recount(reply[0].decode(), numbers[:6], numbers[6:]) if len(numbers) == 12 else Recount(reply[0].decode())
+        )
 
     async def remove(self, address: Address, *, everything: bool) -> tuple[int, int]:
         """Purge the messages, or delete the destination; returns messages and bytes freed."""

@@ -31,7 +31,9 @@ _SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
 }
 _PORTS: Final[dict[Kind, int]] = {"single": 6379, "cluster": 6379, "sentinel": 26379, "unix": 0}
 _OPTIONS: Final = {"db", "password_file", "ca_file", "cert_file", "key_file"}
-FORMS: Final = "redis://host:6379/0, rediss://..., unix:///path.sock, redis+sentinel://h1,h2/service, redis+cluster://h1,h2"
+FORMS: Final = (
+    "redis://host:6379/0, rediss://..., unix:///path.sock, redis+sentinel://h1,h2/service, redis+cluster://h1,h2"
+)
 
 
 @dataclass(frozen=True, slots=True)
