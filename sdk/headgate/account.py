@@ -26,6 +26,7 @@ from headgate.redis.keys import Address
 from headgate.redis.store import Account as Totals
 from headgate.redis.store import Credit, Store
 from headgate.redis.wake import WakeUps
+from headgate.tasks import stop
 
 SWEEP: Final = 0.02
 """Seconds between looks for callers whose time is over; only while somebody waits."""
@@ -170,9 +171,7 @@ class CreditAccount:
                 while self.outbox.batch() and self.lost_since is None and self._task and not self._task.done():
                     self._wake.set()
                     await asyncio.sleep(0.001)
-        if self._task:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await stop(self._task)
         if self._timer:
             self._timer.cancel()
         self.outbox.clear(lambda item, unknown: self._tell(item, self._lost(unknown=unknown)))

@@ -20,6 +20,7 @@ from headgate.errors import (
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
+from headgate.tasks import stop
 from headgate.units import parse_duration
 
 MAX_LINE: Final = 128
@@ -92,9 +93,7 @@ class Bucket:
     async def close(self) -> None:
         """Refuse whoever still waits for an answer."""
         self._closed = True
-        if self._task:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await stop(self._task)
         for taker in self._line:
             if not taker.slot.done():
                 taker.slot.set_exception(Closed(f"the bucket {self.address.name!r} was closed"))

@@ -25,6 +25,7 @@ from headgate.options import SessionOptions
 from headgate.redis.keys import Address, encode_name
 from headgate.redis.store import Deliveries, Store
 from headgate.redis.wake import WakeUps
+from headgate.tasks import stop
 from headgate.units import parse_duration
 
 _log = logging.getLogger("headgate")
@@ -218,9 +219,7 @@ class Consumer:
                         break
                     self._wake.set()
                     await asyncio.sleep(0.001)
-        if self._task:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await stop(self._task)
         for _, _, future in self._outcomes:
             if future is not None and not future.done():
                 future.set_exception(Closed(f"the consumer of {self.address.name!r} was closed"))

@@ -1,7 +1,8 @@
 """When a lease must be renewed, and until when what it covers may be used.
 
 The server starts to doubt a session 0.6 TTL after its last call and reclaims it 0.3 TTL later
-(lua/lib/session.lua). The client renews every quarter, and stops using what it holds at 0.8 TTL, counted from before the call that renewed it.
+(lua/lib/session.lua). The client renews every quarter, and stops using what it holds at 0.8 TTL, counted from before
+the call that renewed it.
 """
 
 from dataclasses import dataclass

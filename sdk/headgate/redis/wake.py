@@ -11,6 +11,7 @@ from typing import Any, Final
 import redis.exceptions as rx
 
 from headgate.redis.server import Server
+from headgate.tasks import stop
 
 Listener = Callable[[list[str]], None]
 _FIRST_PAUSE: Final = 0.05
@@ -26,6 +27,7 @@ class WakeUps:
         self._pubsub: Any = None
         self._client: Any = None
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
         """Call ``listener`` with the words of every message on these channels; on loss of Redis, from its return on."""
@@ -54,20 +56,18 @@ class WakeUps:
 
     async def close(self) -> None:
         """Stop listening."""
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        self._closed = True
+        await stop(self._task)
         await self._hang_up()
 
     async def _listen(self) -> None:
         pause = _FIRST_PAUSE
-        while True:
+        while not self._closed:
             try:
                 self._client = await self._server.subscriber()
                 self._pubsub = self._client.pubsub()
                 await self._pubsub.subscribe(*self._listeners)
-                while True:
+                while not self._closed:
                     message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
                     pause = _FIRST_PAUSE
                     if message:

@@ -1,0 +1,94 @@
+"""Measure everything, print a table, keep the numbers.
+
+Usage: python -m bench [--quick] [--no-write] [NAME ...]
+"""
+
+import argparse
+import asyncio
+import json
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import admissions, latency, scripts, throughput, tight
+from bench.harness import Figure
+
+PARTS = {
+    "admissions": admissions.measure,
+    "throughput": throughput.measure,
+    "scripts": scripts.measure,
+    "latency": latency.measure,
+    "tight": tight.measure,
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def _row(figure: Figure) -> tuple[str, str, str, str]:
+    value = f"{figure.value:,.0f}" if abs(figure.value) >= 1000 else f"{figure.value:.3g}"
+    verdict = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[figure.met]
+    return figure.name, f"{value} {figure.unit}".strip(), figure.target, verdict
+
+
+def main() -> int:
+    """Run the parts that are named, or all; 0 when every target that was measured is met."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Headgate on this machine.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PARTS)}; all when none is given")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--no-write", action="store_true", help="do not keep the numbers in bench/results")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(PARTS):
+        parser.error(f"{', '.join(sorted(unknown))}: there is {', '.join(PARTS)}")
+    names = options.names or list(PARTS)
+    console = Console()
+    measured: dict[str, list[Figure]] = {}
+    for name in names:
+        console.print(f"measuring {name} ...", style="dim")
+        measured[name] = asyncio.run(PARTS[name](quick=options.quick))
+        table = Table(title=name, title_justify="left")
+        for column in ("what", "measured", "asked", ""):
+            table.add_column(column, justify="right" if column == "measured" else "left")
+        for figure in measured[name]:
+            table.add_row(*_row(figure))
+        console.print(table)
+    if not options.no_write:
+        keep(measured, command=f"python -m bench {' '.join(sys.argv[1:])}".strip())
+    missed = [figure.name for figures in measured.values() for figure in figures if figure.met is False]
+    console.print(f"bench: {'all targets met' if not missed else 'missed: ' + ', '.join(missed)}")
+    return 1 if missed else 0
+
+
+def keep(measured: dict[str, list[Figure]], *, command: str) -> Path:
+    """Write the numbers, the command and the machine to bench/results; returns the file."""
+    RESULTS.mkdir(exist_ok=True)
+    now = datetime.now(UTC)
+    machine = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
+    body = {
+        "command": command,
+        "taken": now.isoformat(timespec="seconds"),
+        "machine": machine,
+        "figures": {
+            name: [
+                {
+                    "name": figure.name,
+                    "value": round(figure.value, 4),
+                    "unit": figure.unit,
+                    "target": figure.target,
+                    "met": figure.met,
+                    "rounds": [round(number, 4) for number in figure.rounds],
+                }
+                for figure in figures
+            ]
+            for name, figures in measured.items()
+        },
+    }
+    path = RESULTS / f"{now:%Y-%m-%d}.json"
+    path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
