@@ -27,7 +27,7 @@
            OVERUSE (more given back than held), TOO_LARGE (epoch, limit bytes, limit messages follow)
 ]]
 --- @include "lib/account"
---- @include "lib/orphans"
+--- @include "lib/reap"
 local run_id, sid, inc, ttl_ms, leave = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), ARGV[18] == 'leave'
 local claim = { epoch = tonumber(ARGV[4]), granted = tonumber(ARGV[7]), granted_m = tonumber(ARGV[8]),
   used = tonumber(ARGV[9]), used_m = tonumber(ARGV[10]), returned = tonumber(ARGV[11]), returned_m = tonumber(ARGV[12]) }
@@ -58,7 +58,7 @@ d.grows, d.caller = not leave, sid
 if leave or claim.returned > (s and s.returned or 0) then
   redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: room must be given back
 end
-local freed = reap()
+local freed = reap_leases()
 s = open_account(sid, s, inc, ttl_ms, claim)
 if give_back(s, claim) then
   freed = true

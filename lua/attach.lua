@@ -27,14 +27,22 @@ end
 if d.kind == 'queue' then
   sub, durable = 'queue', 1
 end
-local subscription = read_subscription(sub)
-if subscription and subscription.till > 0 then
-  return { 'GONE', int(d.epoch) } -- it is being removed; a moment later the name is free again
+local function removed(subscription) -- a moment later the name is free again
+  return subscription and subscription.till > 0
+end
+if removed(read_subscription(sub)) then
+  return { 'GONE', int(d.epoch) }
 end
 
 d.grows, d.caller = true, sid
 if reap() then
   hand_over()
+end
+local subscription = read_subscription(sub)
+if removed(subscription) then -- just now: its last consumer was among the dead
+  write_ledger('attach', cid, 0, 0, 0)
+  save_destination()
+  return { 'GONE', int(d.epoch) }
 end
 local s = read_session(sid)
 if not s then
@@ -43,7 +51,6 @@ end
 s.consumers = math.max(s.consumers, k)
 renew(sid, s, ttl_ms)
 save_session(sid, s)
-subscription = read_subscription(sub)
 if not subscription then
   local from = d.kind == 'queue' and '0' or '$'
   redis.call('XGROUP', 'CREATE', K_MESSAGES, sub, from, 'MKSTREAM')

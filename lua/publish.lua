@@ -17,7 +17,7 @@
   Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),
            OVERUSE (more than the credit held: nothing was appended), PASSED (an old batch, long since answered)
 ]]
---- @include "lib/orphans"
+--- @include "lib/reap"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])
 local count, bytes = #ARGV - 10, 0
@@ -54,7 +54,7 @@ if bytes > held_b or count > held_m then
 end
 
 d.grows, d.caller = true, sid
-reap()
+reap_leases()
 first = d.message_seq + 1
 local stored = d.kind ~= 'topic' or d.subscriptions > 0
 for i = 1, count do

@@ -6,7 +6,8 @@
   ARGV[2]  session       id
   ARGV[3]  consumer      id, '<session>.<k>'
   ARGV[4]  ttl_ms        length of the lease
-  ARGV[5]  fetch         number of this fetch, counted by the consumer from 1; 0 fetches nothing
+  ARGV[5]  fetch         number of this fetch, counted by the consumer from 1; repeated, it gives nothing back twice.
+                         0 fetches nothing, and what it gives back is not to be repeated once more is fetched
   ARGV[6]  max_messages  room in the window
   ARGV[7]  max_bytes     room in the window; a larger message is delivered when it is the only one
   ARGV[8]  after         with a repeated fetch number: the last id received, '0' for none
@@ -80,8 +81,12 @@ local function hand_back(ids, as_failed)
   stale = stale + #ids - #back
   put_back(c.sub, back, as_failed)
 end
-hand_back(released, false)
-hand_back(failed, true)
+if fetch == 0 or fetch > c.fetches then
+  hand_back(released, false)
+  hand_back(failed, true)
+else
+  stale = stale + #released + #failed -- given back the first time, and since then perhaps delivered here again
+end
 c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
 if freed > 0 or reaped then
   hand_over(sid, s)
@@ -89,8 +94,10 @@ end
 local out, counts, delivered_b = {}, {}, 0
 if again then
   out = deliver_again(cid, c, is_id(ARGV[8]) and ARGV[8] or '0')
-elseif fetch > c.fetches and tonumber(ARGV[6]) > 0 then -- an older one that comes late would deliver to nobody
-  out, counts, delivered_b = deliver(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]))
+elseif fetch > c.fetches then -- an older one that comes late would deliver to nobody
+  if tonumber(ARGV[6]) > 0 then
+    out, counts, delivered_b = deliver(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]))
+  end
   c.fetches = fetch
 end
 renew(sid, s, ttl_ms)

@@ -39,21 +39,7 @@ local function save_subscription(name, s)
 end
 
 local function size_of(id)
-  return tonumber(string.match(id, '%-(%d+)$'))
-end
-
--- Wake as many hungry consumers of a queue as there are messages, at most 16; a topic tells everybody at once.
-local function wake_hungry(messages)
-  if d.kind == 'topic' then
-    if redis.call('DEL', K_HUNGRY) == 1 then
-      wake_all('ready')
-    end
-    return
-  end
-  local popped = redis.call('ZPOPMIN', K_HUNGRY, int(math.min(messages, 16)))
-  for i = 1, #popped, 2 do
-    wake(session_of(popped[i]), 'ready', popped[i])
-  end
+  return tonumber(string.match(id, '%-(%d+)'))
 end
 
 -- Give deliveries back for redelivery, before all that is new. A failed attempt is counted, a release is not.

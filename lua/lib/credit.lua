@@ -91,7 +91,9 @@ local function ask(sid, s)
     note('block', sid, int(s.need - s.granted), int(s.need_m - s.granted_m))
   end
   hand_over(sid, s)
-  if d.blocked > 0 and math.abs(now_ms - d.recall_ms) >= 200 then
+  if d.blocked == 0 then
+    grant(sid, s) -- all were served, and there may be something left for the caller
+  elseif math.abs(now_ms - d.recall_ms) >= 200 then
     d.recall_ms = now_ms -- holders of idle credit are asked for it at most five times a second
     local most = 2 ^ 52 -- an unlimited dimension
     wake_all('recall ' .. int(math.min(share(d.limit_bytes, 1), most)) .. ' ' .. int(math.min(share(d.limit_messages, 1), most)))

@@ -11,11 +11,11 @@ local function delivery_counts(sub, ids)
 end
 
 local function take(out, entries)
-  local bytes = 0
+  local bytes, n = 0, #out
   for _, entry in ipairs(entries) do
-    out[#out + 1] = entry[1]
-    out[#out + 1] = entry[2][2]
-    bytes = bytes + #entry[2][2]
+    local body = entry[2][2]
+    out[n + 1], out[n + 2] = entry[1], body
+    n, bytes = n + 2, bytes + #body
   end
   return bytes
 end

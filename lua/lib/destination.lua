@@ -1,29 +1,26 @@
 --- @include "lib/keys"
 --- @include "lib/clock"
 --- @include "lib/number"
--- The destination's own hash, read once, changed in memory, written once by save_destination().
-local d
+-- The destination's own hash, read once, changed in memory, and what changed written once by save_destination().
+local d, raw
+local FIELDS = { 'kind', 'run_id', 'previous_run_id', 'ledger', 'ledger_keep', 'limit_bytes', 'limit_messages',
+  'epoch', 'epoch_ms', 'learning_until', 'ttl_ms', 'pending_bytes', 'pending_messages', 'leased_bytes',
+  'leased_messages', 'peak_bytes', 'blocked', 'weight', 'tickets', 'message_seq', 'largest_bytes', 'returned',
+  'orphans', 'consumers', 'subscriptions', 'ledger_seq', 'recall_ms' }
+local FIRST_NUMBER = 8 -- FIELDS from here on are whole numbers
 
 local function read_destination()
-  local v = redis.call('HMGET', K_DESTINATION, 'kind', 'epoch', 'run_id', 'previous_run_id', 'epoch_ms',
-    'learning_until', 'ttl_ms', 'limit_bytes', 'limit_messages', 'pending_bytes', 'pending_messages',
-    'leased_bytes', 'leased_messages', 'peak_bytes', 'blocked', 'weight', 'tickets', 'message_seq',
-    'largest_bytes', 'returned', 'orphans', 'consumers', 'subscriptions', 'ledger', 'ledger_keep',
-    'ledger_seq', 'recall_ms')
-  if not v[1] then
+  raw = redis.call('HMGET', K_DESTINATION, unpack(FIELDS))
+  if not raw[1] then
     return nil
   end
-  return {
-    kind = v[1], epoch = tonumber(v[2]), run_id = v[3], previous_run_id = v[4], epoch_ms = tonumber(v[5]),
-    learning_until = tonumber(v[6]), ttl_ms = tonumber(v[7]),
-    limit_bytes = limit_of(v[8]), limit_messages = limit_of(v[9]),
-    pending_bytes = tonumber(v[10]), pending_messages = tonumber(v[11]),
-    leased_bytes = tonumber(v[12]), leased_messages = tonumber(v[13]), peak_bytes = tonumber(v[14]),
-    blocked = tonumber(v[15]), weight = tonumber(v[16]), tickets = tonumber(v[17]), message_seq = tonumber(v[18]),
-    largest_bytes = tonumber(v[19]), returned = tonumber(v[20]), orphans = tonumber(v[21]),
-    consumers = tonumber(v[22]), subscriptions = tonumber(v[23]), ledger = v[24], ledger_keep = v[25],
-    ledger_seq = tonumber(v[26]), recall_ms = tonumber(v[27]),
-  }
+  local read = { kind = raw[1], run_id = raw[2], previous_run_id = raw[3], ledger = raw[4], ledger_keep = raw[5],
+    limit_bytes = limit_of(raw[6]), limit_messages = limit_of(raw[7]) }
+  for i = FIRST_NUMBER, #FIELDS do
+    raw[i] = raw[i] + 0
+    read[FIELDS[i]] = raw[i]
+  end
+  return read
 end
 
 local function begin_epoch(run_id, ttl_ms)
@@ -45,18 +42,19 @@ local function load_destination(run_id, ttl_ms)
 end
 
 local function save_destination()
-  local peak = d.pending_bytes + d.leased_bytes
-  if peak > d.peak_bytes then
-    d.peak_bytes = peak
+  d.peak_bytes = math.max(d.peak_bytes, d.pending_bytes + d.leased_bytes)
+  local changed, n = { 'HSET', K_DESTINATION }, 2
+  for i = FIRST_NUMBER, #FIELDS do
+    local value = d[FIELDS[i]]
+    if value ~= raw[i] then
+      changed[n + 1], changed[n + 2] = FIELDS[i], int(value)
+      n = n + 2
+    end
   end
-  redis.call('HSET', K_DESTINATION, 'pending_bytes', int(d.pending_bytes), 'pending_messages', int(d.pending_messages),
-    'leased_bytes', int(d.leased_bytes), 'leased_messages', int(d.leased_messages), 'peak_bytes', int(d.peak_bytes),
-    'blocked', int(d.blocked), 'weight', int(d.weight), 'tickets', int(d.tickets), 'message_seq', int(d.message_seq),
-    'largest_bytes', int(d.largest_bytes), 'returned', int(d.returned), 'orphans', int(d.orphans),
-    'consumers', int(d.consumers), 'subscriptions', int(d.subscriptions), 'ledger_seq', int(d.ledger_seq),
-    'recall_ms', int(d.recall_ms), 'ttl_ms', int(d.ttl_ms))
   if d.new_epoch then
-    redis.call('HSET', K_DESTINATION, 'epoch', int(d.epoch), 'run_id', d.run_id, 'previous_run_id',
-      d.previous_run_id or '', 'epoch_ms', int(d.epoch_ms), 'learning_until', int(d.learning_until))
+    redis.call('HSET', K_DESTINATION, 'run_id', d.run_id, 'previous_run_id', d.previous_run_id)
+  end
+  if n > 2 then
+    redis.call(unpack(changed))
   end
 end

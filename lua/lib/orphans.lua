@@ -2,6 +2,7 @@
 --- @include "lib/settle"
 -- What the dead and the departed left behind, worked off a bounded piece at every call: deliveries of orphaned
 -- consumers go back to their subscription; '!name' is a subscription being removed, whose messages are settled.
+local MAX_MOVED = 64
 local ENDED = '~ended' -- the consumer name that reads what a removed subscription never delivered
 
 local function end_subscription(name, s)

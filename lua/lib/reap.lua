@@ -1,7 +1,6 @@
 --- @include "lib/credit"
 -- Bounded housekeeping that every changing script begins with, so that no process has to be alive for it.
 local MAX_REAPED = 16
-local MAX_MOVED = 64
 
 local function drop_session(sid, s)
   local bytes, messages = held(s)

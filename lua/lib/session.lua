@@ -2,22 +2,21 @@
 -- One session's record at this destination: cumulative totals, what it waits for, and its lease.
 local RECORD = 'inc=%d granted=%d used=%d returned=%d granted_m=%d used_m=%d returned_m=%d need=%d need_m=%d '
   .. 'want=%d want_m=%d weight=%d consumers=%d since=%d seen=%d strike=%d ttl=%d'
-local RECORD_PATTERN = string.gsub(RECORD, '%%d', '(%%d+)')
+local RECORD_PATTERN = '^inc=(%d+) granted=(%d+) used=(%d+) returned=(%d+) granted_m=(%d+) used_m=(%d+) returned_m=(%d+) '
+  .. 'need=(%d+) need_m=(%d+) want=(%d+) want_m=(%d+) weight=(%d+) consumers=(%d+) since=(%d+) seen=(%d+) strike=(%d+) '
+  .. 'ttl=(%d+)$'
 
 local function read_session(sid)
   local text = redis.call('HGET', K_SESSIONS, sid)
   if not text then
     return nil
   end
-  local s = {}
   local inc, granted, used, returned, granted_m, used_m, returned_m, need, need_m, want, want_m, weight, consumers,
     since, seen, strike, ttl = string.match(text, RECORD_PATTERN)
-  s.inc, s.granted, s.used, s.returned = tonumber(inc), tonumber(granted), tonumber(used), tonumber(returned)
-  s.granted_m, s.used_m, s.returned_m = tonumber(granted_m), tonumber(used_m), tonumber(returned_m)
-  s.need, s.need_m, s.want, s.want_m = tonumber(need), tonumber(need_m), tonumber(want), tonumber(want_m)
-  s.weight, s.consumers, s.since = tonumber(weight), tonumber(consumers), tonumber(since)
-  s.seen, s.strike, s.ttl = tonumber(seen), tonumber(strike), tonumber(ttl)
-  return s
+  return { inc = inc + 0, granted = granted + 0, used = used + 0, returned = returned + 0, granted_m = granted_m + 0,
+    used_m = used_m + 0, returned_m = returned_m + 0, need = need + 0, need_m = need_m + 0, want = want + 0,
+    want_m = want_m + 0, weight = weight + 0, consumers = consumers + 0, since = since + 0, seen = seen + 0,
+    strike = strike + 0, ttl = ttl + 0 }
 end
 
 local function new_session(inc, ttl_ms)

@@ -48,6 +48,8 @@ class CreditAccount:
         options: how the session lives.
         ensure: makes the destination exist; its argument says whether it was known before and is gone.
         holds_messages: False for a gate, whose credit in use is a permit and not a message.
+        credit: the line to keep; a gate of :mod:`headgate.sync` has one that other threads change too, so the line is
+            changed by its methods only, and what was read of it may be old a moment later.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class CreditAccount:
         ensure: Ensure,
         *,
         holds_messages: bool = True,
+        credit: CreditLine | None = None,
     ) -> None:
         self.address = address
         self.session = session
@@ -69,7 +72,7 @@ class CreditAccount:
         """Producers or gates that share it; it closes with the last."""
         self.consumers = 0
         """Consumers that the session has here: while there are any, idling must not end its lease."""
-        self.credit = CreditLine()
+        self.credit = CreditLine() if credit is None else credit
         self.outbox = Outbox(self.credit)
         self.lease = Lease(options.ttl)
         self.last = Credit("NONE")
@@ -353,6 +356,8 @@ class CreditAccount:
             self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
             await self._acquire(weight=0)
             return True
+        if not self.credit.retire():
+            return False  # taken this very moment
         await self._leave()
         return True
 
@@ -425,8 +430,8 @@ class CreditAccount:
 
     async def _leave(self) -> None:
         line = self.credit
+        line.give_back(line.in_hand, line.in_hand_m)  # nothing may be taken of it while the call is under way
         if self.consumers:
-            line.give_back(line.in_hand, line.in_hand_m)
             await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms)
         else:
             await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms, leave=True)

@@ -86,6 +86,7 @@ class Consumer:
         self._receivers = 0
         self._fetches = 0
         self._lost_reply = False
+        self._unanswered = 0
         self._generation = 0
         self._held: dict[str, Message] = {}
         self._look_at = 0.0
@@ -375,7 +376,9 @@ class Consumer:
 
     async def _exchange(self, room: tuple[int, int]) -> None:
         """Settle what waits and fetch what fits, in one call; a call whose reply was lost is repeated as it was."""
-        going = [self._outcomes[i] for i in range(min(len(self._outcomes), MAX_SETTLED))]
+        most = self._unanswered if self._lost_reply else MAX_SETTLED  # a repeated call carries what it carried before
+        going = [self._outcomes[i] for i in range(min(len(self._outcomes), most))]
+        self._unanswered = len(going)
         ids: dict[str, list[str]] = {"accepted": [], "released": [], "rejected": [], "failed": []}
         for outcome, message, _ in going:
             ids[outcome].append(message.id)

@@ -109,4 +109,7 @@ class Producer:
         item = Outgoing(payload, len(payload), now + patience, done)
         if credited:
             item.credited = loop.create_future()
-        return item, self._account.submit(item)
+        paid = self._account.submit(item)
+        if paid and credited:
+            item.credited.set_result(None)
+        return item, paid

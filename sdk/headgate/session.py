@@ -11,6 +11,7 @@ from typing import Self
 from headgate.account import CLOSE_WITHIN, CreditAccount, Ensure
 from headgate.bucket import Bucket
 from headgate.consumer import Consumer
+from headgate.core.credit import CreditLine
 from headgate.core.rate import Rate
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue
@@ -74,6 +75,8 @@ class Session:
         self._namespace = namespace
         self._options = options
         self._on_close = on_close
+        self.credit_line: Callable[[], CreditLine] = CreditLine
+        """What makes the credit line of a gate."""
         self._presences: dict[str, _Presence] = {}
         self._buckets: dict[str, Bucket] = {}
         self._lock = asyncio.Lock()
@@ -255,6 +258,7 @@ class Session:
                     self._options,
                     ensure,
                     holds_messages=kinds != ("gate",),
+                    credit=self.credit_line() if kinds == ("gate",) else None,
                 )
                 account.window, account.weight, account.consumers = size, weight, len(presence.consumers)
                 await account.start()

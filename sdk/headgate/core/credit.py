@@ -87,6 +87,13 @@ class CreditLine:
         self.spent += size
         self.spent_m += messages
 
+    def retire(self) -> bool:
+        """Give back all that is in hand, unless some is in use: taken, and neither published nor put back."""
+        if self.spent - self.returned > self.used:
+            return False
+        CreditLine.give_back(self, self.in_hand, self.in_hand_m)
+        return True
+
     def need_for(self, size: int) -> tuple[int, int]:
         """Return the granted totals with which a message of ``size`` bytes could be taken."""
         return self.spent + size, self.spent_m + 1

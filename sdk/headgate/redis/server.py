@@ -283,7 +283,7 @@ class Server:
             ssl=self.url.tls,
             socket_timeout=CALL_TIMEOUT,
             socket_connect_timeout=CONNECT_TIMEOUT,
-            cluster_error_retry_attempts=0,
+            retry=Retry(NoBackoff(), 0),
         )
         await self._cluster.initialize()
 

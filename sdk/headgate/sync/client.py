@@ -1,0 +1,205 @@
+"""Clients, sessions and buckets for threads."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar
+
+import headgate.bucket
+import headgate.client
+import headgate.session
+from headgate.core.window import Window
+from headgate.errors import Closed
+from headgate.explain import Explanation
+from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW
+from headgate.redis.store import Recount
+from headgate.settings import Settings
+from headgate.sync.consumer import Consumer
+from headgate.sync.gate import Gate, SharedCreditLine
+from headgate.sync.producer import Producer
+from headgate.sync.thread import LoopThread
+
+T = TypeVar("T")
+
+
+class Bucket:
+    """:class:`headgate.Bucket` for threads. Get one from :meth:`Session.bucket`."""
+
+    def __init__(self, thread: LoopThread, inner: headgate.bucket.Bucket) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def take(self, tokens: int = 1, *, timeout: float | str = DEFAULT_TIMEOUT) -> None:
+        """Wait until ``tokens`` may be used; errors as :meth:`headgate.Bucket.take`."""
+        self._thread.run(self._inner.take(tokens, timeout=timeout))
+
+
+class Session:
+    """:class:`headgate.Session` for threads. Get one from :meth:`Client.session`."""
+
+    def __init__(self, thread: LoopThread, inner: headgate.session.Session) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def id(self) -> str:
+        """What the session is called in the state."""
+        return self._inner.id
+
+    @property
+    def name(self) -> str:
+        """What operators call it."""
+        return self._inner.name
+
+    def producer(
+        self,
+        destination: str,
+        *,
+        window: int | str = DEFAULT_WINDOW,
+        rate: float | str | None = None,
+        weight: int = 1,
+        timeout: float | str = DEFAULT_TIMEOUT,
+    ) -> Producer:
+        """Open a producer; arguments and errors as :meth:`headgate.Session.producer`."""
+        work = self._inner.producer(destination, window=window, rate=rate, weight=weight, timeout=timeout)
+        return Producer(self._thread, self._thread.run(work))
+
+    def gate(
+        self,
+        destination: str,
+        *,
+        window: int | str = DEFAULT_WINDOW,
+        weight: int = 1,
+        timeout: float | str = DEFAULT_TIMEOUT,
+    ) -> Gate:
+        """Open a gate; arguments and errors as :meth:`headgate.Session.gate`."""
+        work = self._inner.gate(destination, window=window, weight=weight, timeout=timeout)
+        return Gate(self._thread, self._thread.run(work))
+
+    def consumer(
+        self,
+        destination: str,
+        *,
+        window: Window | int | str = 1000,
+        subscription: str | None = None,
+        durable: bool = False,
+        rate: float | str | None = None,
+    ) -> Consumer:
+        """Open a consumer; arguments and errors as :meth:`headgate.Session.consumer`."""
+        work = self._inner.consumer(destination, window=window, subscription=subscription, durable=durable, rate=rate)
+        return Consumer(self._thread, self._thread.run(work))
+
+    def bucket(self, destination: str) -> Bucket:
+        """Open a bucket; errors as :meth:`headgate.Session.bucket`."""
+        return Bucket(self._thread, self._thread.run(self._inner.bucket(destination)))
+
+    def close(self) -> None:
+        """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
+        self._thread.run(self._inner.close())
+
+
+class Client:
+    """What :func:`connect` returns; use it as ``with``, or close it."""
+
+    def __init__(self, url: str | None, *, namespace: str = "default") -> None:
+        self._inner = headgate.client.Client(url, namespace=namespace)
+        self._thread = LoopThread()
+        self._closed = False
+        try:
+            self._thread.run(self._inner.__aenter__())
+        except BaseException:
+            self._closed = True
+            self._thread.stop()
+            raise
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def namespace(self) -> str:
+        """The tenant whose destinations it sees."""
+        return self._inner.namespace
+
+    @property
+    def redis_url(self) -> str:
+        """Where it is connected, without secrets."""
+        return self._inner.redis_url
+
+    def session(self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease") -> Session:
+        """Open a session; arguments and errors as :meth:`headgate.Client.session`."""
+
+        async def open_session() -> headgate.session.Session:
+            session = self._inner.session(name, ttl=ttl, on_loss=on_loss)
+            session.credit_line = SharedCreditLine
+            return session
+
+        return Session(self._thread, self._run(open_session))
+
+    def apply(self, destination: str, settings: Settings | None = None, **values: Any) -> None:
+        """Create a destination or change its settings; arguments and errors as :meth:`headgate.Client.apply`."""
+        self._run(lambda: self._inner.apply(destination, settings, **values))
+
+    def explain(self, destination: str) -> Explanation:
+        """Say what a destination's state is, and why; errors as :meth:`headgate.Client.explain`."""
+        return self._run(lambda: self._inner.explain(destination))
+
+    def destinations(self) -> list[str]:
+        """Return the names of all destinations of the namespace."""
+        return self._run(self._inner.destinations)
+
+    def recount(self, destination: str, *, repair: bool = False) -> Recount:
+        """Count a destination's pending and leased from the ground truth, and repair its counters on request."""
+        return self._run(lambda: self._inner.recount(destination, repair=repair))
+
+    def purge(self, destination: str) -> int:
+        """Remove all messages of a destination, delivered or not; returns how many."""
+        return self._run(lambda: self._inner.purge(destination))
+
+    def remove(self, destination: str) -> None:
+        """Delete a destination with all that it holds."""
+        self._run(lambda: self._inner.remove(destination))
+
+    def close(self) -> None:
+        """Close its sessions, connections and thread; about 1 s at the most."""
+        if self._closed:
+            return
+        self._closed = True
+        self._thread.run(self._inner.close())
+        self._thread.stop()
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._closed:
+            raise Closed("the client is closed")
+        return self._thread.run(work())
+
+
+def connect(url: str | None = None, *, namespace: str = "default") -> Client:
+    """Connect to a Redis, and return a client for threads.
+
+    Args:
+        url: see :mod:`headgate.redis.url`; None starts a private Redis that ends with the client.
+        namespace: the tenant, 1 to 63 of a-z, 0-9 and '-'.
+
+    Raises:
+        InvalidValue: the URL cannot be read.
+        InvalidName: nor the namespace.
+        CoordinatorUnavailable: nothing answers, or it is too old.
+        AccessDenied: it refuses the credentials.
+    """
+    return Client(url, namespace=namespace)

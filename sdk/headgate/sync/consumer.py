@@ -1,0 +1,238 @@
+"""Consumers for threads: what has arrived is received, and what is settled is queued, without a round trip."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from typing import Any, Self
+
+import headgate.consumer
+import headgate.message
+from headgate.consumer import Outcome
+from headgate.core.window import Window
+from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
+from headgate.sync.thread import LoopThread
+from headgate.units import parse_duration
+
+
+class Message:
+    """One delivery; attributes as of :class:`headgate.Message`. Settle it once, from any thread."""
+
+    __slots__ = ("_consumer", "_inner", "body", "delivery_count", "headers", "id", "settled", "size")
+
+    def __init__(self, consumer: "Consumer", inner: headgate.message.Message) -> None:
+        self._consumer = consumer
+        self._inner = inner
+        self.id = inner.id
+        self.size = inner.size
+        self.body: bytes | str = inner.body
+        self.headers: dict[str, Any] = inner.headers
+        self.delivery_count = inner.delivery_count
+        self.settled = False
+
+    def __repr__(self) -> str:
+        return f"Message({self.id}, {len(self.body)} bytes{', settled' if self.settled else ''})"
+
+    def accept(self, *, confirm: bool = False) -> None:
+        """Say that it is done with; ``confirm`` waits until Redis has it. Errors as :meth:`headgate.Message.accept`."""
+        self._consumer.settle(self, "accepted", confirm=confirm)
+
+    def release(self, *, confirm: bool = False) -> None:
+        """Give it back untried: it is delivered again, before newer ones."""
+        self._consumer.settle(self, "released", confirm=confirm)
+
+    def reject(self, reason: str = "", *, confirm: bool = False) -> None:
+        """Say that it can never be used: it is removed and counted as rejected."""
+        self._consumer.settle(self, "rejected", confirm=confirm, reason=reason)
+
+    def modify(self, *, failed: bool = True, confirm: bool = False) -> None:
+        """Give it back after a failed attempt: :attr:`delivery_count` grows."""
+        self._consumer.settle(self, "failed" if failed else "released", confirm=confirm)
+
+
+class Consumer:
+    """:class:`headgate.Consumer` for threads. Get one from :meth:`Session.consumer`; several threads may share it.
+
+    A task on the loop receives while somebody here waits, and hands over all that has arrived.
+    """
+
+    def __init__(self, thread: LoopThread, inner: headgate.consumer.Consumer) -> None:
+        self._thread = thread
+        self._inner = inner
+        self._changed = threading.Condition()
+        self._arrived: deque[Message] = deque()
+        self._receivers = 0
+        self._pump: asyncio.Task[None] | None = None
+        self._pumping = False
+        self._settlements: deque[tuple[Message, Outcome, str]] = deque()
+        self._telling = False
+        self._closed = False
+        self._failure: HeadgateError | None = None
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def window(self) -> Window:
+        """The window in force."""
+        return self._inner.window
+
+    @property
+    def held_messages(self) -> int:
+        """Messages delivered and not settled, those not yet received included."""
+        return self._inner.held_messages
+
+    @property
+    def held_bytes(self) -> int:
+        """Their bytes."""
+        return self._inner.held_bytes
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        try:
+            message = self.receive()
+        except Closed:
+            raise StopIteration from None
+        if message is None:
+            raise StopIteration
+        return message
+
+    def receive(self, *, timeout: float | str | None = None) -> Message | None:
+        """Return the next message, or None when none came within ``timeout`` seconds (None: no bound).
+
+        Raises:
+            Closed: the consumer is closed.
+        """
+        patience = None if timeout is None else parse_duration(timeout, "timeout")
+        deadline = None if patience is None else time.monotonic() + patience
+        with self._changed:
+            while True:
+                if (message := self._next()) is not None:
+                    return message
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return None
+                self._receivers += 1
+                try:
+                    if not self._pumping:
+                        self._pumping = True
+                        self._thread.tell(self._start_pump)
+                    self._changed.wait(left)
+                finally:
+                    self._receivers -= 1
+                    if not self._receivers and not self._arrived:
+                        self._thread.tell(self._stop_pump)
+
+    def configure(self, *, window: Window | int | str) -> None:
+        """Change the window, effective at once; errors as :meth:`headgate.Consumer.configure`."""
+        self._thread.run(self._inner.configure(window=window))
+
+    def flush(self, *, timeout: float | str = 5.0) -> None:
+        """Wait until every settlement made so far is in Redis; errors as :meth:`headgate.Consumer.flush`."""
+        self._thread.run(self._flush(timeout))
+
+    def close(self) -> None:
+        """Settle what was settled, give the rest back; never longer than 1 s."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.run(self._close())
+
+    def settle(self, message: Message, outcome: Outcome, *, confirm: bool, reason: str = "") -> None:
+        """Queue a settlement, or wait until Redis has it. See :meth:`Message.accept`."""
+        with self._changed:
+            if message.settled:
+                raise InvalidValue(f"{message!r} cannot be settled twice")
+            if not self._is_ours(message):
+                raise SessionExpired(
+                    self._inner.address.name, self._inner.session, f"message {message.id} was given to another consumer"
+                )
+            if self._closed or self._inner._closed:  # noqa: SLF001
+                raise Closed(f"the consumer of {self._inner.address.name!r} is closed; message {message.id} went back")
+            message.settled = True
+            if not confirm:
+                self._settlements.append((message, outcome, reason))
+                tell, self._telling = not self._telling, True
+        if confirm:
+            self._thread.run(self._confirm(message, outcome, reason))
+        elif tell:
+            self._thread.tell(self._settle_queued)
+
+    def _next(self) -> Message | None:
+        if self._closed or self._inner._closed:  # noqa: SLF001
+            raise Closed(f"the consumer of {self._inner.address.name!r} is closed")
+        while self._arrived:
+            message = self._arrived.popleft()
+            if self._is_ours(message):
+                return message
+        if self._failure is not None:
+            raise self._failure
+        return None
+
+    def _is_ours(self, message: Message) -> bool:
+        return message._inner._generation == self._inner._generation  # noqa: SLF001  (the same consumer, for threads)
+
+    # What runs on the loop.
+
+    def _start_pump(self) -> None:
+        self._pump = asyncio.get_running_loop().create_task(self._receive())
+        self._pump.add_done_callback(self._pumped)
+
+    def _stop_pump(self) -> None:
+        with self._changed:
+            if not self._receivers and self._pump is not None:
+                self._pump.cancel()
+
+    async def _receive(self) -> None:
+        inner = self._inner
+        while True:
+            with self._changed:
+                if self._arrived or not self._receivers:
+                    return
+            first = await inner.receive()
+            if first is None:
+                continue
+            fresh = [first]
+            if inner._rate is None:  # noqa: SLF001
+                fresh += inner._buffer  # noqa: SLF001
+                inner._buffer.clear()  # noqa: SLF001
+            with self._changed:
+                self._arrived.extend(Message(self, message) for message in fresh)
+                self._changed.notify(len(fresh))
+
+    def _pumped(self, pump: "asyncio.Task[None]") -> None:
+        error = None if pump.cancelled() else pump.exception()
+        with self._changed:
+            if error is not None:
+                known = isinstance(error, HeadgateError)
+                self._failure = error if known else HeadgateError(f"{self._inner!r} failed: {error!r}")
+                self._changed.notify_all()
+            self._pumping = bool(self._receivers and not self._arrived and self._failure is None)
+            if self._pumping:  # somebody began to wait while it was ending
+                self._start_pump()
+
+    def _settle_queued(self) -> None:
+        with self._changed:
+            queued, self._settlements = self._settlements, deque()
+            self._telling = False
+        for message, outcome, reason in queued:
+            try:
+                self._inner.settle(message._inner, outcome, confirm=False, reason=reason)  # noqa: SLF001
+            except HeadgateError:  # meanwhile it was given to another consumer; flush() tells
+                continue
+
+    async def _confirm(self, message: Message, outcome: Outcome, reason: str) -> None:
+        self._settle_queued()
+        done = self._inner.settle(message._inner, outcome, confirm=True, reason=reason)  # noqa: SLF001
+        if done is not None:
+            await done
+
+    async def _flush(self, timeout: float | str) -> None:
+        self._settle_queued()
+        await self._inner.flush(timeout=timeout)
+
+    async def _close(self) -> None:
+        self._settle_queued()
+        await self._inner.close()

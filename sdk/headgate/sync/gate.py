@@ -1,0 +1,222 @@
+"""Gates for threads: admissions are arithmetic under a lock, on the credit line that the loop thread keeps."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Self
+
+import headgate.gate
+from headgate.core.credit import CreditLine
+from headgate.core.lease import Lease
+from headgate.errors import InvalidValue
+from headgate.sync.thread import LoopThread
+from headgate.units import parse_size
+
+_monotonic = time.monotonic
+_OVER = Lease(0.0)
+
+
+@dataclass(slots=True)
+class SharedCreditLine(CreditLine):
+    """A credit line that several threads change: every method that changes it holds its lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    # The class that `slots` makes is not the one that super() without arguments would look for.
+
+    def take(self, size: int) -> bool:
+        """Take credit for one message, if it is in hand."""
+        with self.lock:
+            return CreditLine.take(self, size)
+
+    def put_back(self, size: int) -> None:
+        """Put back what was taken and not used."""
+        with self.lock:
+            CreditLine.put_back(self, size)
+
+    def publish(self, size: int, messages: int) -> None:
+        """Note what became messages."""
+        with self.lock:
+            CreditLine.publish(self, size, messages)
+
+    def raise_to(self, granted: int, granted_m: int) -> bool:
+        """Apply granted totals."""
+        with self.lock:
+            return CreditLine.raise_to(self, granted, granted_m)
+
+    def give_back(self, size: int, messages: int) -> None:
+        """Decide to return credit that is in hand."""
+        with self.lock:
+            CreditLine.give_back(self, size, messages)
+
+    def retire(self) -> bool:
+        """Give everything back, unless some of it is in use."""
+        with self.lock:
+            return CreditLine.retire(self)
+
+    def start_anew(self) -> None:
+        """Forget everything."""
+        with self.lock:
+            CreditLine.start_anew(self)
+
+
+class Permit:
+    """Bytes admitted; put back on :meth:`release`, or on leaving its ``with`` block. Releasing twice frees once."""
+
+    __slots__ = ("_gate", "_inc", "size")
+
+    def __init__(self, gate: "Gate | None", size: int, inc: int) -> None:
+        self._gate = gate
+        self._inc = inc
+        self.size = size
+
+    def release(self) -> None:
+        """Put the bytes back; from any thread."""
+        gate = self._gate
+        if gate is None:
+            return
+        with gate._lock:  # noqa: SLF001  (a permit is its gate's other half)
+            if self._gate is None:
+                return
+            self._gate = None
+            size = self.size
+            gate._in_use -= size  # noqa: SLF001
+            line = gate._line  # noqa: SLF001
+            if line.inc == self._inc:  # else its credit was reclaimed with the session's lease, and belongs to others
+                line.spent -= size
+                line.spent_m -= 1
+                line.uses += 1
+        if gate._outbox.waiting or gate._account.recalled:  # noqa: SLF001
+            gate._thread.tell(gate._account.freed)  # noqa: SLF001
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Admission(Permit):
+    """``with gate.admit(...)``: admitted on entering, a permit while inside."""
+
+    __slots__ = ("_timeout", "_wanted")
+
+    def __init__(self, gate: "Gate", size: int, timeout: float | str | None) -> None:
+        self._wanted = gate
+        self._gate = None
+        self.size = size
+        self._timeout = timeout
+
+    def __enter__(self) -> Self:
+        gate, size = self._wanted, self.size
+        line = gate._line  # noqa: SLF001
+        with gate._lock:  # noqa: SLF001
+            spent = line.spent + size
+            if (
+                spent <= line.granted
+                and line.spent_m < line.granted_m
+                and not line.frozen
+                and not gate._outbox.waiting  # noqa: SLF001
+                and _monotonic() <= gate._lease.use_until  # noqa: SLF001
+            ):
+                line.spent = spent
+                line.spent_m += 1
+                gate._in_use += size  # noqa: SLF001
+                self._inc = line.inc
+                self._gate = gate
+                return self
+        self._inc = gate._wait(size, self._timeout)  # noqa: SLF001
+        self._gate = gate
+        return self
+
+
+class Gate:
+    """:class:`headgate.Gate` for threads. Get one from :meth:`Session.gate`."""
+
+    __slots__ = (
+        "_account",
+        "_asked",
+        "_in_use",
+        "_inner",
+        "_lease",
+        "_line",
+        "_lock",
+        "_outbox",
+        "_thread",
+    )
+
+    def __init__(self, thread: LoopThread, inner: headgate.gate.Gate) -> None:
+        self._thread = thread
+        self._inner = inner
+        self._account = inner._account  # noqa: SLF001  (the same gate, for threads)
+        line = self._account.credit
+        if not isinstance(line, SharedCreditLine):
+            raise TypeError("the account of a gate for threads has a credit line for threads")
+        self._line = line
+        self._lock = line.lock
+        self._lease = self._account.lease
+        self._outbox = self._account.outbox
+        self._in_use = 0
+        self._asked = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._lease is _OVER else f"{self._in_use} bytes in use, {self._line.in_hand} in hand"
+        return f"Gate({self._account.address.name!r}, {state})"
+
+    @property
+    def in_use(self) -> int:
+        """Bytes that permits of this gate object hold."""
+        return self._in_use
+
+    def try_admit(self, size: int = 1) -> Permit | None:
+        """Return a permit for ``size`` bytes if the credit is in hand, else None; never waits, makes no call.
+
+        Raises:
+            InvalidValue: a negative size.
+        """
+        if size < 0:
+            raise InvalidValue(f"size: {size!r} bytes cannot be admitted; use 0 or more")
+        line = self._line
+        with self._lock:
+            spent = line.spent + size
+            if (
+                spent <= line.granted
+                and line.spent_m < line.granted_m
+                and not line.frozen
+                and not self._outbox.waiting
+                and _monotonic() <= self._lease.use_until
+            ):
+                line.spent = spent
+                line.spent_m += 1
+                self._in_use += size
+                return Permit(self, size, line.inc)
+            asked, self._asked = self._asked, self._lease is not _OVER
+        if not asked and self._asked:
+            self._thread.tell(self._want, size)
+        return None
+
+    def admit(self, size: int | str = 1, *, timeout: float | str | None = None) -> Admission:
+        """Return a ``with`` block that is entered once ``size`` bytes are admitted; errors as :meth:`Gate.admit`."""
+        if type(size) is not int or size < 0:
+            size = parse_size(size, "size")
+        return Admission(self, size, timeout)
+
+    def close(self) -> None:
+        """Give the credit back; permits still held are void. Never flow-controlled, never longer than 1 s."""
+        with self._lock:
+            self._lease = _OVER
+        self._thread.run(self._inner.close())
+
+    def _want(self, size: int) -> None:
+        self._asked = False
+        self._account.wanted(size)
+
+    def _wait(self, size: int, timeout: float | str | None) -> int:
+        """Wait in line; returns the incarnation of the account that paid."""
+        permit = self._thread.run(
+            self._inner._wait(size, timeout),  # noqa: SLF001
+            undo=headgate.gate.Permit.release,
+        )
+        with self._lock:
+            self._in_use += size
+        return permit._inc  # noqa: SLF001

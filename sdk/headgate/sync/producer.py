@@ -1,0 +1,94 @@
+"""Producers for threads."""
+
+import concurrent.futures
+
+import headgate.producer
+from headgate.errors import CoordinatorUnavailable
+from headgate.message import Headers, Receipt
+from headgate.sync.thread import LoopThread
+from headgate.units import parse_duration
+
+
+class PendingReceipt:
+    """What :meth:`Producer.post` returns: the receipt of a message that has its credit and is on its way."""
+
+    __slots__ = ("_destination", "_future")
+
+    def __init__(self, destination: str, future: "concurrent.futures.Future[Receipt]") -> None:
+        self._destination = destination
+        self._future = future
+
+    def __repr__(self) -> str:
+        return f"PendingReceipt({self._destination!r}, {'done' if self.done() else 'on its way'})"
+
+    def done(self) -> bool:
+        """Whether :meth:`result` would return, or raise, at once."""
+        return self._future.done()
+
+    def result(self, timeout: float | str | None = None) -> Receipt:
+        """Wait until the message is stored.
+
+        Args:
+            timeout: seconds to wait here; None waits as long as the message itself was given.
+
+        Raises:
+            CoordinatorUnavailable: not stored in time; it may be stored all the same.
+            CreditTimeout, Closed: it was not stored.
+        """
+        patience = None if timeout is None else parse_duration(timeout, "timeout")
+        try:
+            return self._future.result(patience)
+        except concurrent.futures.TimeoutError as error:
+            if self._future.done():
+                raise
+            raise CoordinatorUnavailable(
+                f"a message to {self._destination!r} is not confirmed yet; ask again, it is still on its way"
+            ) from error
+
+
+class Producer:
+    """:class:`headgate.Producer` for threads. Get one from :meth:`Session.producer`."""
+
+    def __init__(self, thread: LoopThread, inner: headgate.producer.Producer) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def destination(self) -> str:
+        """The destination's name."""
+        return self._inner.destination
+
+    @property
+    def in_hand(self) -> int:
+        """Bytes that can be sent without asking."""
+        return self._inner.in_hand
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether sends wait for credit right now."""
+        return self._inner.is_blocked
+
+    def send(
+        self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None
+    ) -> Receipt:
+        """Send a message and wait until it is stored; arguments and errors as :meth:`headgate.Producer.send`."""
+        return self._thread.run(self._inner.send(body, headers=headers, timeout=timeout))
+
+    def post(
+        self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None
+    ) -> PendingReceipt:
+        """Send a message and wait for its credit only; ``.result()`` of what is returned waits until it is stored."""
+        return self._thread.run(self._post(body, headers, timeout))
+
+    def close(self) -> None:
+        """Send what has its credit, give the rest of the credit back; never longer than 1 s."""
+        self._thread.run(self._inner.close())
+
+    async def _post(self, body: bytes | str, headers: Headers | None, timeout: float | str | None) -> PendingReceipt:
+        item, paid = await self._inner._submit(body, headers, timeout, credited=True)  # noqa: SLF001
+        if not paid:
+            await item.credited
+        return PendingReceipt(self.destination, self._thread.future(item.done))

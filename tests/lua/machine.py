@@ -1,0 +1,508 @@
+"""Random calls to the scripts and to the model of them: both must answer alike, and what there is must be alike."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headgate.redis.keys import Address
+from headgate.redis.store import Account, Credit, Store
+from tests.lua.observing import Observation, observe, seq_of
+from tests.model.credit import NOTHING, UNLIMITED, Amount, Answer, Totals
+from tests.model.destination import Destination
+from tests.support.rewriting import RewritingServer, virtual_clock
+
+BEGIN_MS: Final = 1_800_000_000_000
+SESSIONS: Final = ("ann", "bob", "cid", "dan")
+SUBSCRIPTIONS: Final = ("red", "blue")
+TTL_MS: Final = 10_000
+
+amounts = st.integers(0, 60)
+weights = st.sampled_from((1, 1, 1, 2, 3, 0))
+sessions = st.sampled_from(SESSIONS)
+repeats = st.sampled_from((0, 0, 0, 1, 2))
+limits = st.builds(
+    Amount,
+    st.sampled_from((40, 100, 100, 160, UNLIMITED)),
+    st.sampled_from((2, 5, UNLIMITED, UNLIMITED)),
+)
+
+
+class World:
+    """A loop, a server on it, and names that no example used before."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.runner = asyncio.Runner()
+        self.server = RewritingServer(url, virtual_clock)
+        self.store = Store(self.server)
+        self._namespace = namespace
+        self._numbers = itertools.count(1)
+        self.run(self.server.open())
+
+    def run(self, coroutine: Any) -> Any:
+        return self.runner.run(coroutine)
+
+    def address(self) -> Address:
+        return Address.of(self._namespace, f"d{next(self._numbers)}")
+
+    def close(self) -> None:
+        self.run(self.server.close())
+        self.runner.close()
+
+
+@dataclass(slots=True)
+class Client:
+    """What a session believes about its account; it learns from answers only."""
+
+    session: str
+    inc: int = 1
+    epoch: int = 0
+    granted: Amount = NOTHING
+    used: Amount = NOTHING
+    returned: Amount = NOTHING
+    next_seq: int = 1
+
+    @property
+    def in_hand(self) -> Amount:
+        return self.granted - self.used - self.returned
+
+    def totals(self, more: Amount, window: Amount, weight: int) -> Totals:
+        """Return totals that ask for ``more`` than is in hand, 0 for nothing, and want ``window`` beside it."""
+        need = (self.granted if more == NOTHING else self.used + self.returned + more).most(NOTHING)
+        want = self.used + self.returned + window
+        return Totals(
+            session=self.session, inc=self.inc, epoch=self.epoch, granted=self.granted, used=self.used,
+            returned=self.returned, need=need, want=want, weight=weight, size=more.bytes,
+        )  # fmt: skip
+
+    def hear(self, answer: Credit) -> None:
+        if answer.code in ("OK", "DUPLICATE"):
+            self.epoch = answer.epoch
+            self.granted = self.granted.most(Amount(answer.granted, answer.granted_m))
+        elif answer.code in ("EXPIRED", "FENCED", "OVERUSE", "LEFT"):
+            self.inc += 1
+            self.granted = self.used = self.returned = NOTHING
+
+
+@dataclass(slots=True)
+class Reader:
+    """A consumer as its client knows it. ``got``: numbers of messages it was ever given, with their ids."""
+
+    session: str
+    number: int
+    fetches: int = 0
+    got: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def cid(self) -> str:
+        return f"{self.session}.{self.number}"
+
+
+def wire(totals: Totals) -> Account:
+    t = totals
+    return Account(
+        t.session, t.inc, t.epoch, t.granted.bytes, t.granted.messages, t.used.bytes, t.used.messages,
+        t.returned.bytes, t.returned.messages, t.need.bytes, t.need.messages, t.want.bytes, t.want.messages,
+        t.weight, t.size,
+    )  # fmt: skip
+
+
+def text(amount: int) -> str:
+    return "unlimited" if amount == UNLIMITED else str(amount)
+
+
+class Machine(RuleBasedStateMachine):
+    """Drives one destination. ``world`` and ``kind`` are set by whoever runs it."""
+
+    world: World
+    kind: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = self.world.store
+        self.clients = {sid: Client(sid) for sid in SESSIONS}
+        self.readers: dict[str, Reader] = {}
+        self.said: list[Callable[[], None]] = []
+        self.runs = 1
+        self.usage = NOTHING
+        self.now = BEGIN_MS
+        self.address = self.world.address()
+        self.model = Destination(self.kind, NOTHING, self.now, "run1")
+        self.world.server.run = b"run1"
+
+    @initialize(limit=limits, consumers=st.integers(0, 3))
+    def create(self, limit: Amount, consumers: int) -> None:
+        self.set_clock()
+        self.apply(limit, "ensure")
+        self.model.limit = limit
+        for number in range(consumers):
+            self.attach(SESSIONS[number], 1, SUBSCRIPTIONS[number % 2], durable=number == 1, times=0)
+
+    def teardown(self) -> None:
+        self.world.run(self.world.server.forget(self.address, *SESSIONS))
+
+    # Calls, each to both sides.
+
+    def set_clock(self) -> None:
+        self.world.run(self.world.server.set_clock(self.address, self.now))
+        self.model.now = self.now
+
+    def apply(self, limit: Amount, mode: Any) -> str:
+        settings = {"limit_bytes": text(limit.bytes), "limit_messages": text(limit.messages)}
+        if mode != "change":
+            settings["kind"] = self.kind
+        code, _ = self.world.run(self.store.apply(self.address, settings, mode=mode, ttl_ms=TTL_MS))
+        return str(code)
+
+    def repeatedly(self, call: Callable[[], None], times: int) -> None:
+        """Make a call once and then again; only housekeeping that was not done yet may change anything more."""
+        call()
+        for _ in range(times):
+            idle = not self.model.orphans and all(a.lease_ends > self.now for a in self.model.accounts.values())
+            before = self.essence() if idle else None
+            call()
+            assert before is None or before == self.essence(), "a repeated call changed something"
+        self.said.append(call)
+
+    def essence(self) -> Any:
+        """What a repeated call must leave as it is."""
+        seen = self.look()
+        totals = ("inc", "granted", "used", "returned", "granted_m", "used_m", "returned_m", "need", "want", "weight")
+        accounts = {sid: [s[name] for name in totals] for sid, s in seen.sessions.items()}
+        return seen.messages, seen.holders, seen.line, accounts, seen.failures, seen.references, seen.orphans
+
+    def look(self) -> Observation:
+        seen = self.world.run(observe(self.world.server, self.address))
+        assert seen is not None
+        return seen  # type: ignore[no-any-return]
+
+    def acquire(self, totals: Totals, *, leave: bool = False) -> Credit:
+        credit: Credit = self.world.run(
+            self.store.acquire(self.address, wire(totals), ttl_ms=totals.ttl_ms, leave=leave)
+        )
+        self.compare(credit, self.model.acquire(totals, leave=leave))
+        return credit
+
+    def publish(self, totals: Totals, seq: int, sizes: tuple[int, ...]) -> Credit:
+        bodies = [b"x" * size for size in sizes]
+        credit: Credit = self.world.run(
+            self.store.publish(self.address, wire(totals), seq=seq, bodies=bodies, ttl_ms=totals.ttl_ms)
+        )
+        self.compare(credit, self.model.publish(totals, seq, list(sizes)))
+        return credit
+
+    @staticmethod
+    def compare(credit: Credit, answer: Answer) -> None:
+        assert (credit.code, credit.epoch) == (answer.code, answer.epoch)
+        if credit.code in ("OK", "DUPLICATE", "LEFT", "OVERUSE"):
+            assert Amount(credit.granted, credit.granted_m) == answer.granted
+        if credit.code in ("OK", "DUPLICATE", "LEFT"):
+            assert (credit.place, credit.blocked, credit.first) == (answer.place, answer.blocked, answer.first)
+
+    # Producers.
+
+    @rule(
+        sid=sessions, more=amounts, messages=st.integers(0, 2), window=amounts, back=amounts, weight=weights,
+        ttl=st.sampled_from((TTL_MS, TTL_MS, 1000)), times=repeats,
+    )  # fmt: skip
+    def ask(self, sid: str, more: int, messages: int, window: int, back: int, weight: int, ttl: int, times: int) -> None:
+        client = self.clients[sid]
+        if not more:  # who waits for nothing may give back what is in hand
+            client.returned += Amount(back, messages).least(client.in_hand).most(NOTHING)
+        need = Amount(more, messages + 1 if more else 0)
+        totals = replace(client.totals(need, Amount(window, window // 8), weight), ttl_ms=ttl)
+        self.repeatedly(lambda: client.hear(self.acquire(totals)), times)
+
+    def claim_wildly(self, sid: str, granted: int, used: int, returned: int, behind: int) -> None:
+        """As a client with a defect might, or one that slept through a failover."""
+        client = self.clients[sid]
+        totals = replace(
+            client.totals(NOTHING, Amount(20, 2), 1),
+            epoch=max(0, client.epoch - behind),
+            granted=Amount(granted, granted // 8),
+            used=Amount(used, used // 8),
+            returned=Amount(returned, returned // 8),
+        )
+        client.hear(self.acquire(totals))
+
+    def open_anew(self, sid: str) -> None:
+        """As a session that has forgotten, or never heard, what it has."""
+        client = self.clients[sid]
+        client.hear(Credit("EXPIRED"))
+        totals = client.totals(Amount(10, 1), Amount(20, 2), 1)
+        self.repeatedly(lambda: client.hear(self.acquire(totals)), 1)
+
+    def leave(self, sid: str) -> None:
+        totals = self.clients[sid].totals(NOTHING, NOTHING, 0)
+        self.repeatedly(lambda: self.acquire(totals, leave=True) and None, 1)
+        self.clients[sid].hear(Credit("LEFT"))
+
+    @precondition(lambda self: self.kind != "gate")
+    @rule(
+        sid=sessions, sizes=st.lists(st.integers(1, 25), min_size=1, max_size=4), more=amounts, window=amounts,
+        too_much=st.sampled_from((False,) * 7 + (True,)), skip=st.sampled_from((0, 0, 0, 3)), times=repeats,
+    )  # fmt: skip
+    def send(
+        self, sid: str, sizes: list[int], more: int, window: int, too_much: bool, skip: int, times: int
+    ) -> None:
+        client = self.clients[sid]
+        if client.in_hand == NOTHING:
+            self.ask(sid, sum(sizes), 1, sum(sizes), 0, 1, TTL_MS, 0)
+        while sizes and not too_much and not Amount(sum(sizes), len(sizes)).fits(client.in_hand):
+            sizes = sizes[:-1]
+        if not sizes:
+            return
+        spent = Amount(sum(sizes), len(sizes))
+        totals = client.totals(NOTHING, spent + Amount(window, window // 8), 1)
+        if more:
+            totals = replace(totals, need=client.used + client.returned + spent + Amount(more, 1))
+        seq = client.next_seq + skip
+        codes: list[str] = []
+
+        def call() -> None:
+            answer = self.publish(totals, seq, tuple(sizes))
+            codes.append(answer.code)
+            client.hear(answer)
+
+        self.repeatedly(call, times)
+        if "OK" in codes:
+            client.used += spent
+            client.next_seq = seq + len(sizes)
+
+    send_more = send
+    send_most = send
+
+    @precondition(lambda self: any(client.next_seq > 1 for client in self.clients.values()))
+    @rule(data=st.data(), behind=st.integers(1, 5))
+    def send_an_old_batch(self, data: st.DataObject, behind: int) -> None:
+        client = data.draw(st.sampled_from([client for client in self.clients.values() if client.next_seq > 1]))
+        totals = client.totals(NOTHING, NOTHING, 1)
+        self.publish(totals, max(1, client.next_seq - behind), (1,))
+
+    # Consumers.
+
+    @rule(
+        sid=sessions, number=st.integers(1, 2), name=st.sampled_from(SUBSCRIPTIONS), durable=st.booleans(), times=repeats
+    )
+    def attach(self, sid: str, number: int, name: str, durable: bool, times: int) -> None:
+        def call() -> None:
+            code, _ = self.world.run(
+                self.store.attach(
+                    self.address, sid, number=number, subscription=name, durable=durable, window="9/99", ttl_ms=TTL_MS
+                )
+            )
+            assert code == self.model.attach(sid, number, name, durable=durable, ttl_ms=TTL_MS)
+
+        known = f"{sid}.{number}" in self.model.shelf.consumers
+        self.repeatedly(call, times)
+        reader = Reader(sid, number)
+        if reader.cid in self.model.shelf.consumers and not known:
+            self.readers[reader.cid] = reader
+
+    @precondition(lambda self: self.readers and self.model.shelf.stored)
+    @rule(
+        data=st.data(), settle=st.booleans(), fetch=st.sampled_from((1, 1, 1, 0)), room=st.integers(0, 8),
+        room_bytes=st.integers(1, 80), times=repeats,
+    )  # fmt: skip
+    def receive(self, data: st.DataObject, settle: bool, fetch: int, room: int, room_bytes: int, times: int) -> None:
+        reader = self.readers[data.draw(st.sampled_from(sorted(self.readers)))]
+        fates: tuple[list[str], ...] = ([], [], [], [])
+        if settle and reader.got:
+            chosen = st.lists(st.sampled_from(sorted(reader.got.values())), max_size=4)
+            fates = tuple(data.draw(chosen) for _ in range(4))
+        number = reader.fetches + 1 if fetch else 0
+        reader.fetches = max(reader.fetches, number)
+        self.repeatedly(lambda: self.settle(reader, number, Amount(room_bytes, room), fates), times)
+
+    receive_more = receive
+
+    @precondition(lambda self: any(reader.fetches for reader in self.readers.values()))
+    @rule(data=st.data(), late=st.integers(0, 2), known=st.booleans())
+    def fetch_again(self, data: st.DataObject, late: int, known: bool) -> None:
+        cid = data.draw(st.sampled_from(sorted(cid for cid, reader in self.readers.items() if reader.fetches)))
+        reader = self.readers[cid]
+        after = max(reader.got, default=0) if known else 0
+        self.settle(reader, max(1, reader.fetches - late), Amount(50, 5), ([], [], [], []), after=after)
+
+    def settle(
+        self, reader: Reader, fetch: int, room: Amount, fates: tuple[list[str], ...], *, after: int = 0
+    ) -> None:
+        accepted, rejected, released, failed = fates
+        reply = self.world.run(
+            self.store.settle(
+                self.address, reader.session, reader.cid, ttl_ms=TTL_MS, fetch=fetch, max_messages=room.messages,
+                max_bytes=room.bytes, after=reader.got.get(after, "0"), accepted=accepted, released=released,
+                rejected=rejected, failed=failed,
+            )
+        )  # fmt: skip
+        numbers = [[seq_of(identifier) for identifier in ids] for ids in (accepted + rejected, released, failed)]
+        consumer = self.model.shelf.consumers.get(reader.cid)
+        again = bool(consumer and consumer.fetches == fetch > 0)
+        code, stale = self.model.settle(reader.session, reader.cid, *numbers, fetch=fetch, ttl_ms=TTL_MS)
+        assert (reply.code, reply.stale) == ("AGAIN" if code == "OK" and again else code, stale)
+        if code != "OK":
+            return
+        for identifier, body, _ in reply.messages:
+            assert identifier == f"{seq_of(identifier)}-{len(body)}"
+        got = [(seq_of(identifier), 0 if again else failures) for identifier, _, failures in reply.messages]
+        self.model.deliver(reader.cid, fetch, room, got, after if after in reader.got else 0)
+        reader.got |= {seq_of(identifier): identifier for identifier, _, _ in reply.messages}
+
+    def detach(self, data: st.DataObject, *, failed: bool, times: int) -> None:
+        if not self.readers:
+            return
+        reader = self.readers[data.draw(st.sampled_from(sorted(self.readers)))]
+        self.repeatedly(lambda: self.end(reader.session, reader.cid, failed=failed), times)
+
+    def unsubscribe(self, data: st.DataObject, times: int) -> None:
+        name = data.draw(st.sampled_from((*sorted(self.model.shelf.subscriptions), "none")))
+        self.repeatedly(lambda: self.end("ann", f"!{name}", failed=False), times)
+
+    def end(self, sid: str, member: str, *, failed: bool) -> None:
+        code = self.world.run(self.store.detach(self.address, sid, member, failed=failed))
+        assert code == self.model.detach(sid, member, failed=failed)
+
+    # The operator, time, and mishaps.
+
+    def change_limit(self, limit: Amount, times: int) -> None:
+        def call() -> None:
+            assert self.apply(limit, "change") == self.model.change_limit(limit)
+
+        self.repeatedly(call, times)
+
+    def reap(self, times: int) -> None:
+        def call() -> None:
+            code, _ = self.world.run(self.store.reap(self.address))
+            assert code == self.model.reap()
+
+        self.repeatedly(call, times)
+
+    def purge(self) -> None:
+        pending = self.model.pending
+        assert self.world.run(self.store.remove(self.address, everything=False)) == (pending.messages, pending.bytes)
+        self.model.purge()
+
+    @rule(ms=st.sampled_from((1, 50, 400, 1000, 1000, 2500, 3500)))
+    def pass_time(self, ms: int) -> None:
+        self.now += ms
+        self.set_clock()
+
+    def restart(self) -> None:
+        """The server comes back with its state: whatever it may have lost is claimed."""
+        self.runs += 1
+        self.model.run = f"run{self.runs}"
+        self.world.server.run = self.model.run.encode()
+
+    def lose_everything(self, *, recover: bool) -> None:
+        self.world.run(self.world.server.forget(self.address, *SESSIONS))
+        self.set_clock()
+        self.apply(self.model.limit, "recover" if recover else "ensure")
+        self.model = Destination(
+            self.kind, self.model.limit, self.now, self.model.run, learning_until=self.now + TTL_MS if recover else 0
+        )
+        self.said.clear()  # a repeated apply would not change an existing destination
+        self.readers.clear()
+        self.usage = NOTHING
+
+    @rule(
+        what=st.sampled_from(("leave", "leave", "open", "wild", "wild", "jump", "jump", "purge", "restart", "restart", "lose")),
+        sid=sessions, granted=amounts, used=amounts, returned=amounts, behind=st.integers(0, 1),
+        ms=st.sampled_from((6000, 6000, 10_000, 3_600_000, -3000)),
+    )  # fmt: skip
+    def mishap(self, what: str, sid: str, granted: int, used: int, returned: int, behind: int, ms: int) -> None:
+        """What is rare in life is rare here: most of an example runs on what earlier steps built up."""
+        match what:
+            case "leave":
+                self.leave(sid)
+            case "open":
+                self.open_anew(sid)
+            case "wild":
+                self.claim_wildly(sid, granted, used, returned, behind)
+            case "jump":
+                self.pass_time(ms)
+            case "purge":
+                self.purge()
+            case "restart":
+                self.restart()
+            case _:
+                self.lose_everything(recover=behind == 1)
+
+    @rule(
+        data=st.data(), limit=limits, times=repeats,
+        what=st.sampled_from(("reap", "reap", "detach", "detach failed", "unsubscribe", "limit", "limit")),
+    )  # fmt: skip
+    def administer(self, data: st.DataObject, limit: Amount, times: int, what: str) -> None:
+        match what:
+            case "reap":
+                self.reap(times)
+            case "unsubscribe":
+                self.unsubscribe(data, times)
+            case "limit":
+                self.change_limit(limit, times)
+            case _:
+                self.detach(data, failed=what == "detach failed", times=times)
+
+    @precondition(lambda self: self.said)
+    @rule(back=st.integers(1, 20))
+    def say_again_late(self, back: int) -> None:
+        self.said[-min(back, len(self.said))]()
+
+    # What always holds.
+
+    @invariant()
+    def all_is_well(self) -> None:
+        seen = self.look()
+        self.what_is_counted_is_there()
+        self.nothing_grows_beyond_the_limit(seen)
+        self.accounts_are_alike(seen)
+        self.messages_are_alike(seen)
+
+    def what_is_counted_is_there(self) -> None:
+        count = self.world.run(self.store.recount(self.address))
+        assert count.equal, count
+        assert min(count.stored) >= 0
+
+    def nothing_grows_beyond_the_limit(self, seen: Observation) -> None:
+        usage = seen.pending + seen.leased
+        assert usage.fits(self.model.limit.most(self.usage))
+        self.usage = usage
+
+    def accounts_are_alike(self, seen: Observation) -> None:
+        model = self.model
+        assert (seen.pending, seen.leased, seen.line) == (model.pending, model.leased, model.line)
+        assert (seen.number("epoch"), seen.number("learning_until")) == (model.epoch, model.learning_until)
+        assert seen.leases == {sid: account.lease_ends for sid, account in model.accounts.items()}
+        assert {sid: (seen.granted(sid), seen.held(sid)) for sid in seen.sessions} == {
+            sid: (account.granted, account.held) for sid, account in model.accounts.items()
+        }
+        assert all(seen.held(sid).bytes >= 0 and seen.held(sid).messages >= 0 for sid in seen.sessions)
+
+    def messages_are_alike(self, seen: Observation) -> None:
+        shelf = self.model.shelf
+        assert {seq: len(body) for seq, body in seen.messages.items()} == {
+            seq: message.size for seq, message in shelf.stored.items()
+        }
+        assert sorted(seen.orphans) == sorted(self.model.orphans)
+        assert sorted(seen.consumers) == sorted(shelf.consumers)
+        assert {name: int(s["consumers"]) for name, s in seen.subscriptions.items()} == {
+            name: sub.consumers for name, sub in shelf.subscriptions.items()
+        }
+        for name, sub in shelf.subscriptions.items():
+            held = {seq: who for seq, who in seen.holders[name].items() if who != "~ended"}
+            assert held == sub.holders
+        assert seen.failures == {
+            f"{name}|{seq}-{shelf.stored[seq].size}": count
+            for name, sub in shelf.subscriptions.items()
+            for seq, count in sub.failures.items()
+        }
+        counted = {seq: len(m.waited_for_by) for seq, m in shelf.stored.items()}
+        assert all(counted[seq] == left for seq, left in seen.references.items())
+        assert all(left == 1 or seq in seen.references for seq, left in counted.items())
+        assert seen.number("returned") == seen.returned
+        assert seen.number("orphans") == len(seen.orphans)
+        assert seen.number("consumers") == len(seen.consumers)
+        assert seen.number("subscriptions") == len(shelf.live())

@@ -1,0 +1,400 @@
+"""One destination as the rules say it behaves: no I/O, and a clock that stands still until it is moved.
+
+It counts nothing: pending is what is stored, leased is what the accounts hold, blocked is who stands in line. So it
+keeps the promises by construction, and the scripts are right when they agree with it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.model.credit import NOTHING, UNLIMITED, Account, Amount, Answer, Totals
+from tests.model.messages import RETURNED, Consumer, Shelf, Subscription
+
+LEASES_A_CALL: Final = 16
+MOVED_A_CALL: Final = 64
+HANDED_OVER_A_CALL: Final = 64
+STALE_MS: Final = 3000
+FETCHED_A_CALL: Final = 256
+
+
+class RefusedError(Exception):
+    """The call is answered with a code and changes nothing, not even the epoch."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(slots=True)
+class Destination:
+    """A queue, a topic or a gate.
+
+    ``run`` is the run of the server that the callers talk to; ``known_runs`` are those that the state has seen: the
+    one that its epoch began with, and the one before.
+    """
+
+    kind: str
+    limit: Amount
+    now: int
+    run: str
+    epoch: int = 0
+    known_runs: tuple[str, ...] = ()
+    learning_until: int = 0
+    longest_ttl: int = 10_000
+    accounts: dict[str, Account] = field(default_factory=dict)
+    line: list[str] = field(default_factory=list)
+    orphans: dict[str, int] = field(default_factory=dict)
+    receipts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    shelf: Shelf = field(default_factory=lambda: Shelf(topic=False))
+
+    def __post_init__(self) -> None:
+        self.shelf.topic = self.kind == "topic"
+        self.epoch = self.epoch or self.now // 1000
+        self.known_runs = self.known_runs or (self.run,)
+
+    # What there is.
+
+    @property
+    def pending(self) -> Amount:
+        sizes = [message.size for message in self.shelf.stored.values()]
+        return Amount(sum(sizes), len(sizes))
+
+    @property
+    def leased(self) -> Amount:
+        return sum((account.held for account in self.accounts.values()), NOTHING)
+
+    @property
+    def room(self) -> Amount:
+        return self.limit - self.pending - self.leased
+
+    @property
+    def learning(self) -> bool:
+        return self.now < self.learning_until
+
+    def share(self, weight: int) -> Amount:
+        everybody = max(1, weight, sum(account.weight for account in self.accounts.values()))
+        return Amount(
+            *(limit if limit == UNLIMITED else limit * weight // everybody for limit in (self.limit.bytes, self.limit.messages))
+        )
+
+    # Credit.
+
+    def acquire(self, totals: Totals, *, leave: bool = False) -> Answer:
+        sid, known = totals.session, self.accounts.get(totals.session)
+        before = (self.epoch, self.known_runs, self.learning_until)
+        self._meet_run(totals.ttl_ms)
+        code = self._refusal(totals, known, leave=leave)
+        if code:
+            epoch = self.epoch
+            self.epoch, self.known_runs, self.learning_until = before
+            return Answer(code, epoch, blocked=len(self.line))
+        self.housekeeping(sid, orphans=False)
+        account = self._account(totals, known)
+        account.give_back(totals.returned)
+        if leave:
+            self._drop(sid)
+            self.receipts.pop(sid, None)
+            self.serve_line()
+            return Answer("LEFT", self.epoch, account.granted, 0, len(self.line))
+        account.weight, account.need, account.want = totals.weight, totals.need, totals.want.most(totals.need)
+        self._renew(account, totals.ttl_ms)
+        self._ask(sid, account)
+        return Answer.about("OK", self.epoch, account, self.line, sid)
+
+    def publish(self, totals: Totals, seq: int, sizes: list[int]) -> Answer:
+        sid, account = totals.session, self.accounts.get(totals.session)
+        before = (self.epoch, self.known_runs, self.learning_until)
+        self._meet_run(totals.ttl_ms)
+        last, batch, first = self.receipts.get(sid, (0, 0, 0))
+        spent = Amount(sum(sizes), len(sizes))
+        code = ""
+        if seq == batch:
+            code = "DUPLICATE"
+        elif seq <= last:
+            code = "PASSED"
+        elif account is None:
+            code = "EXPIRED"
+        elif account.inc != totals.inc:
+            code = "FENCED"
+        elif totals.epoch != self.epoch:
+            code = "EPOCH"
+        elif not spent.fits(account.held):
+            code = "OVERUSE"
+        if code or account is None:
+            epoch = self.epoch
+            self.epoch, self.known_runs, self.learning_until = before
+            if code == "DUPLICATE":
+                return Answer.about(code, epoch, account, self.line, sid, first)
+            return Answer(code, epoch, account.held if code == "OVERUSE" and account else NOTHING)
+        self.housekeeping(sid, orphans=False)
+        first = self.shelf.seq + 1
+        for size in sizes:
+            self.shelf.append(size)
+        account.used += spent
+        self.receipts[sid] = (seq + len(sizes) - 1, seq, first)
+        account.need, account.want = totals.need, totals.want.most(totals.need)
+        self._renew(account, totals.ttl_ms)
+        self._ask(sid, account)
+        return Answer.about("OK", self.epoch, account, self.line, sid, first)
+
+    def _refusal(self, totals: Totals, known: Account | None, *, leave: bool) -> str:
+        claims = self.learning and 0 < totals.epoch < self.epoch
+        granted_here = known.granted.bytes if known and known.inc == totals.inc else 0
+        beyond = totals.need - totals.granted
+        if not beyond.most(Amount(totals.size)).fits(self.limit):
+            return "TOO_LARGE"
+        if known is None and leave:
+            return "LEFT"
+        if known and known.inc > totals.inc:
+            return "FENCED"
+        if totals.granted.bytes > granted_here and not claims:
+            return "EXPIRED"
+        if claims and not leave:
+            granted, used, returned = totals.claimed(known)
+            more = granted - used - returned - (known.held if known else NOTHING)
+            return "" if more.fits(self.room.most(NOTHING)) else "EXPIRED"
+        if known and known.inc == totals.inc and totals.epoch == self.epoch:
+            return "" if (totals.returned + known.used).fits(known.granted) else "OVERUSE"
+        return ""
+
+    def _account(self, totals: Totals, known: Account | None) -> Account:
+        """Return the account of this incarnation: what an older one held is free again, and its place in line gone."""
+        account = known
+        if account is None or account.inc < totals.inc:
+            consumers = account.consumers if account else 0
+            account = Account(totals.inc, totals.ttl_ms, self.now, consumers=consumers)
+            account.lease_ends, account.strike = (known.lease_ends, None) if known else (0, None)
+            self.accounts[totals.session] = account
+            self._leave_line(totals.session)
+        if self.learning and 0 < totals.epoch < self.epoch:
+            account.granted, account.used, account.returned = totals.claimed(account)
+        return account
+
+    def _ask(self, sid: str, account: Account) -> None:
+        if not account.blocked:
+            self._leave_line(sid)
+        if self.learning or (not self.line and self._grant(account)):
+            return
+        if account.blocked and sid not in self.line:
+            self.line.append(sid)
+        self.serve_line(sid)
+        if not self.line:
+            self._grant(account)
+
+    def _grant(self, account: Account) -> bool:
+        """Grant what is wanted if what is needed fits; returns whether it does."""
+        room = self.room
+        if not all(lacks <= max(0, free) for lacks, free in (
+            (account.lacks.bytes, room.bytes), (account.lacks.messages, room.messages)
+        )):
+            return False
+        most = (self.share(account.weight) - account.held).most(account.need - account.granted)
+        account.granted += (account.want - account.granted).least(room).least(most).most(NOTHING)
+        return True
+
+    def serve_line(self, caller: str | None = None) -> None:
+        """Grant to the first in line until one does not fit. Who has not been heard of for long loses the place."""
+        for _ in range(0 if self.learning else HANDED_OVER_A_CALL):
+            if not self.line:
+                return
+            account = self.accounts[self.line[0]]
+            silent = self.now - account.seen > STALE_MS or not (account.need - account.granted).fits(self.limit)
+            if not (silent and self.line[0] != caller) and not self._grant(account):
+                return
+            self.line.pop(0)
+
+    def _leave_line(self, sid: str) -> None:
+        if sid in self.line:
+            self.line.remove(sid)
+
+    # Consumers.
+
+    def attach(self, sid: str, number: int, name: str, *, durable: bool, ttl_ms: int) -> str:
+        cid, name = f"{sid}.{number}", name if self.kind == "topic" else "queue"
+        if self.kind == "gate":
+            return "KIND"
+        ending = self.shelf.subscriptions.get(name, Subscription(durable=True)).ending
+        if cid in self.orphans or ending:
+            return "GONE"
+        self._meet_run(ttl_ms)
+        if self.housekeeping(sid):
+            self.serve_line()
+        if name in self.shelf.subscriptions and self.shelf.subscriptions[name].ending:
+            return "GONE"
+        account = self.accounts.setdefault(sid, Account(0, ttl_ms, self.now))
+        account.consumers = max(account.consumers, number)
+        self._renew(account, ttl_ms)
+        sub = self.shelf.subscribe(name, durable=durable or self.kind == "queue")
+        if cid not in self.shelf.consumers:
+            self.shelf.consumers[cid] = Consumer(name)
+            sub.consumers += 1
+        return "OK"
+
+    def settle(
+        self, sid: str, cid: str, accepted: list[int], released: list[int], failed: list[int], *, fetch: int, ttl_ms: int
+    ) -> tuple[str, int]:
+        """Settle, and serve the line; what a fetch then delivers is looked at by :meth:`deliver`."""
+        account, consumer = self.accounts.get(sid), self.shelf.consumers.get(cid)
+        if account is None or consumer is None or cid in self.orphans:
+            return "EXPIRED", 0
+        self._meet_run(ttl_ms)
+        freed = self.housekeeping(sid)
+        sub = self.shelf.subscriptions[consumer.subscription]
+        # While anything awaits redelivery only its holder settles a delivery; else any consumer's word is taken.
+        theirs = accepted if not self.shelf.awaiting_redelivery() else [s for s in accepted if sub.holders.get(s) == cid]
+        settled, gone = self.shelf.settle(consumer.subscription, theirs)
+        known = 0 < fetch <= consumer.fetches  # a repeated call gives nothing back twice
+        for back, as_failed in () if known else ((released, False), (failed, True)):
+            mine = sorted({seq for seq in back if sub.holders.get(seq) == cid})
+            sub.put_back(mine, failed=as_failed)
+            settled += len(mine)
+        if freed or gone:
+            self.serve_line(sid)
+        self._renew(account, ttl_ms)
+        return "OK", len(accepted) + len(released) + len(failed) - settled
+
+    def deliver(self, cid: str, fetch: int, room: Amount, got: list[tuple[int, int]], after: int = 0) -> None:
+        """Take what a fetch delivered, as (seq, failures), and check that it is what the rules allow.
+
+        Raises:
+            AssertionError: it is not.
+        """
+        consumer = self.shelf.consumers[cid]
+        sub = self.shelf.subscriptions[consumer.subscription]
+        seqs = [seq for seq, _ in got]
+        if fetch == consumer.fetches and fetch > 0:
+            assert seqs == [seq for seq in sub.held_by(cid) if seq > after]
+            return
+        if fetch > consumer.fetches and not room.messages:
+            consumer.fetches = fetch
+        if fetch <= consumer.fetches:
+            assert not seqs
+            return
+        consumer.fetches = fetch
+        expected = sub.in_order()
+        sizes = [self.shelf.stored[seq].size for seq in seqs]
+        assert seqs == expected[: len(seqs)]
+        assert [failures for _, failures in got] == [sub.failures.get(seq, 0) for seq in seqs]
+        assert len(seqs) <= min(room.messages, FETCHED_A_CALL)
+        assert sum(sizes) <= room.bytes or len(seqs) == 1
+        if len(seqs) < min(len(expected), room.messages, FETCHED_A_CALL):
+            assert seqs, "at least one is delivered"
+            assert sum(sizes) + self.shelf.largest > room.bytes, "it stops where one more might be too much"
+        for seq in seqs:
+            sub.deliver(seq, cid)
+
+    def detach(self, sid: str, member: str, *, failed: bool) -> str:
+        ending = self.shelf.subscriptions.get(member[1:]) if member.startswith("!") else None
+        if ending and ending.consumers:
+            return "BUSY"
+        self._meet_run(0)
+        code = "OK"
+        consumer = self.shelf.consumers.get(member)
+        if ending and not ending.ending:
+            self._end(member[1:], ending)
+        if consumer and not failed:
+            sub = self.shelf.subscriptions[consumer.subscription]
+            mine = sub.held_by(member)[:MOVED_A_CALL]
+            sub.put_back(mine, failed=False)
+            code = "MORE" if len(mine) == MOVED_A_CALL else "OK"
+        if consumer and code == "OK":
+            self.orphans.setdefault(member, 0)
+        self.housekeeping(sid)
+        self.serve_line()
+        return "MORE" if member in self.orphans else code
+
+    # Leases, and what the dead leave behind.
+
+    def housekeeping(self, caller: str | None = None, *, orphans: bool = True) -> bool:
+        """Do one bounded piece; returns whether that may have freed room."""
+        due = sorted((a.lease_ends, sid) for sid, a in self.accounts.items() if a.lease_ends <= self.now)
+        for _, sid in due[:LEASES_A_CALL]:
+            account = self.accounts[sid]
+            if sid == caller:
+                continue
+            if account.strike is not None and account.strike + account.grace <= self.now:
+                self._drop(sid)
+                continue
+            if account.strike is None or account.strike > self.now:
+                account.strike = self.now
+            account.lease_ends = account.strike + account.grace
+        worked = orphans and bool(self.orphans)
+        if worked:
+            _, member = min((since, member) for member, since in self.orphans.items())
+            self.orphans[member] = self.now
+            done = self._drain_subscription(member[1:]) if member[0] == "!" else self._drain_consumer(member)
+            if done:
+                del self.orphans[member]
+        return worked or bool(due)
+
+    def reap(self) -> str:
+        self._meet_run(0)
+        latest = self.now + self.longest_ttl
+        late = sorted(((a.lease_ends, sid) for sid, a in self.accounts.items() if a.lease_ends > latest), reverse=True)
+        for _, sid in late[:LEASES_A_CALL]:
+            self.accounts[sid].lease_ends = latest
+        if self.housekeeping():
+            self.serve_line()
+        return "OK"
+
+    def change_limit(self, limit: Amount) -> str:
+        self._meet_run(0)
+        self.limit = limit
+        self.housekeeping()
+        self.serve_line()
+        return "OK"
+
+    def purge(self) -> None:
+        self._meet_run(0)
+        self.shelf.purge()
+        self.housekeeping()
+        self.serve_line()
+
+    def _renew(self, account: Account, ttl_ms: int) -> None:
+        account.renew(self.now, ttl_ms)
+        self.longest_ttl = max(self.longest_ttl, ttl_ms)
+
+    def _drop(self, sid: str) -> None:
+        account = self.accounts.pop(sid)
+        self._leave_line(sid)
+        for number in range(1, account.consumers + 1):
+            if f"{sid}.{number}" in self.shelf.consumers:
+                self.orphans.setdefault(f"{sid}.{number}", self.now)
+
+    def _end(self, name: str, sub: Subscription) -> None:
+        sub.ending = True
+        self.orphans.setdefault(f"!{name}", self.now)
+
+    def _drain_consumer(self, cid: str) -> bool:
+        consumer = self.shelf.consumers.get(cid)
+        sub = self.shelf.subscriptions.get(consumer.subscription) if consumer else None
+        if consumer and sub:
+            mine = sub.held_by(cid)[:MOVED_A_CALL]
+            sub.put_back(mine, failed=True)
+            if len(mine) == MOVED_A_CALL:
+                return False
+            sub.consumers -= 1
+            if not sub.consumers and not sub.durable and not sub.ending:
+                self._end(consumer.subscription, sub)
+        self.shelf.consumers.pop(cid, None)
+        return True
+
+    def _drain_subscription(self, name: str) -> bool:
+        sub = self.shelf.subscriptions.get(name)
+        if sub:
+            going = (sub.held_by(RETURNED) + sub.unread)[:MOVED_A_CALL]
+            for seq in going:
+                sub.deliver(seq, RETURNED)
+            self.shelf.settle(name, going)
+            if len(going) == MOVED_A_CALL:
+                return False
+            del self.shelf.subscriptions[name]
+        return True
+
+    def _meet_run(self, ttl_ms: int) -> None:
+        """A run of the server that the state has not seen may have lost some of it: claim, and grant nothing new."""
+        if self.run in self.known_runs:
+            return
+        self.known_runs = (self.run, self.known_runs[0])
+        self.epoch = max(self.epoch + 1, self.now // 1000)
+        self.learning_until = self.now + max(ttl_ms, self.longest_ttl)
