@@ -31,6 +31,8 @@ from headgate.units import parse_duration
 _log = logging.getLogger("headgate")
 Outcome = Literal["accepted", "released", "rejected", "failed"]
 MAX_SETTLED: Final = 256
+BREATH: Final = 64
+"""Settlements after which a receiver that never has to wait lets the other tasks run."""
 LINGER: Final = 0.002
 """Seconds that settlements wait for company, unless half the window is settled already."""
 POLL: Final = 1.0
@@ -80,15 +82,16 @@ class Consumer:
         self._buffer: deque[Message] = deque()
         self._outcomes: deque[tuple[Outcome, Message, asyncio.Future[None] | None]] = deque()
         self._queued = self._flushed = 0
+        self._breathe_at = BREATH
         self._expirations = 0
         self._progress = asyncio.Event()
-        self._after = "0"
+        self._after = b"0"
         self._receivers = 0
         self._fetches = 0
         self._lost_reply = False
         self._unanswered = 0
         self._generation = 0
-        self._held: dict[str, Message] = {}
+        self._held: dict[bytes, Message] = {}
         self._look_at = 0.0
         self._flushed_at = 0.0
         self._reattach = False
@@ -155,8 +158,9 @@ class Consumer:
         """
         if not self._buffer:
             await self._await_arrival(timeout)
-        elif len(self._outcomes) >= MAX_SETTLED:
-            await asyncio.sleep(0)  # a loop that never waits must let its settlements out
+        elif len(self._outcomes) >= self._breathe_at:
+            self._breathe_at = len(self._outcomes) + BREATH
+            await asyncio.sleep(0)  # let settlements out and deliveries in while the caller works on what is here
         if self._failure is not None:
             raise self._failure
         if self._closed:
@@ -379,9 +383,9 @@ class Consumer:
         most = self._unanswered if self._lost_reply else MAX_SETTLED  # a repeated call carries what it carried before
         going = [self._outcomes[i] for i in range(min(len(self._outcomes), most))]
         self._unanswered = len(going)
-        ids: dict[str, list[str]] = {"accepted": [], "released": [], "rejected": [], "failed": []}
+        ids: dict[str, list[bytes]] = {"accepted": [], "released": [], "rejected": [], "failed": []}
         for outcome, message, _ in going:
-            ids[outcome].append(message.id)
+            ids[outcome].append(message.raw_id)
         if room[0] and not self._lost_reply:
             self._fetches += 1
         fetch = self._fetches if room[0] or self._lost_reply else 0
@@ -412,10 +416,11 @@ class Consumer:
         for _, message, future in going:
             self._outcomes.popleft()
             self._holding.settle(message.size)
-            self._held.pop(message.id, None)
+            self._held.pop(message.raw_id, None)
             if future is not None and not future.done():
                 future.set_result(None)
         self._flushed += len(going)
+        self._breathe_at = len(self._outcomes) + BREATH
         self._progress.set()
 
     def _deliver(self, answer: Deliveries, *, asked: int) -> None:
@@ -430,7 +435,7 @@ class Consumer:
             self._arrived.set()
         if asked and len(answer.messages) < asked:
             self._look_at = self._loop.time() + POLL
-        self._after = "0"
+        self._after = b"0"
         if answer.code == "AGAIN":
             self._look_at = 0.0
             if len(answer.messages) == MAX_FETCH:  # it holds more than one reply carries: the rest, after these

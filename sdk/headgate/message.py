@@ -73,23 +73,29 @@ class Message:
     """One delivery. Settle it once: :meth:`accept`, :meth:`release`, :meth:`reject` or :meth:`modify`.
 
     Attributes:
-        id: at its destination.
         size: bytes as stored.
         body: bytes, or text if it was sent as text.
         headers: as they were sent.
         delivery_count: attempts that failed before this one.
     """
 
-    __slots__ = ("_consumer", "_generation", "body", "delivery_count", "headers", "id", "settled", "size")
+    __slots__ = ("_consumer", "_generation", "body", "delivery_count", "headers", "raw_id", "settled", "size")
 
-    def __init__(self, consumer: "Consumer", generation: int, id_: str, stored: bytes, delivery_count: int) -> None:
+    def __init__(
+        self, consumer: "Consumer", generation: int, raw_id: bytes, stored: bytes, delivery_count: int
+    ) -> None:
         self._consumer = consumer
         self._generation = generation
-        self.id = id_
+        self.raw_id = raw_id
         self.size = len(stored)
         self.delivery_count = delivery_count
         self.settled = False
         self.body, self.headers = decode(stored)
+
+    @property
+    def id(self) -> str:
+        """What the message is called at its destination."""
+        return self.raw_id.decode()
 
     def __repr__(self) -> str:
         return f"Message({self.id}, {len(self.body)} bytes{', settled' if self.settled else ''})"

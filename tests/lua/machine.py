@@ -346,11 +346,12 @@ class Machine(RuleBasedStateMachine):
         assert (reply.code, reply.stale) == ("AGAIN" if code == "OK" and again else code, stale)
         if code != "OK":
             return
-        for identifier, body, _ in reply.messages:
+        messages = [(raw.decode(), body, failures) for raw, body, failures in reply.messages]
+        for identifier, body, _ in messages:
             assert identifier == f"{seq_of(identifier)}-{len(body)}"
-        got = [(seq_of(identifier), 0 if again else failures) for identifier, _, failures in reply.messages]
+        got = [(seq_of(identifier), 0 if again else failures) for identifier, _, failures in messages]
         self.model.deliver(reader.cid, fetch, room, got, after if after in reader.got else 0)
-        reader.got |= {seq_of(identifier): identifier for identifier, _, _ in reply.messages}
+        reader.got |= {seq_of(identifier): identifier for identifier, _, _ in messages}
 
     def detach(self, data: st.DataObject, *, failed: bool, times: int) -> None:
         if not self.readers:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import redis.exceptions as rx
+from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
@@ -94,13 +95,20 @@ class Lane:
                     await connection.read_response()
                 if argv and argv[0] is None:
                     argv = (connection.headgate_run_id, *argv[1:])
+                command = pack_command((b"EVALSHA", script.sha, len(keys), *keys, *argv))  # in C: redis-py's is not
                 try:
                     await connection.send_command("EVALSHA", script.sha, len(keys), *keys, *argv)
                     return await connection.read_response()
                 except rx.NoScriptError:
-                    await connection.send_command("SCRIPT", "LOAD", script.source)
-                    await connection.read_response()
-                    await connection.send_command("EVALSHA", script.sha, len(keys), *keys, *argv)
+                    # In one write, so that nobody's SCRIPT FLUSH comes between.
+                    call = ("EVALSHA", script.sha, len(keys), *keys, *argv)
+                    both = connection.pack_commands([("SCRIPT", "LOAD", script.source), call])
+                    await connection.send_packed_command(both)
+                    try:
+                        await connection.read_response()
+                    except rx.ResponseError:
+                        await connection.disconnect(nowait=True)  # the second reply would be taken for another's
+                        raise
                     return await connection.read_response()
             finally:
                 if connection.is_connected:

@@ -9,6 +9,10 @@ from headgate.redis.scripts import script
 from headgate.redis.server import Server
 
 
+Id = bytes | str
+"""A message's id, as Redis sends it or as text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """A session's cumulative totals at a destination, as its caller knows them. Bytes, and ``_m`` messages."""
@@ -50,7 +54,7 @@ class Deliveries:
 
     code: str
     stale: int = 0
-    messages: tuple[tuple[str, bytes, int], ...] = ()
+    messages: tuple[tuple[bytes, bytes, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +223,11 @@ class Store:
         fetch: int = 0,
         max_messages: int = 0,
         max_bytes: int = 0,
-        after: str = "0",
-        accepted: Sequence[str] = (),
-        released: Sequence[str] = (),
-        rejected: Sequence[str] = (),
-        failed: Sequence[str] = (),
+        after: Id = b"0",
+        accepted: Sequence[Id] = (),
+        released: Sequence[Id] = (),
+        rejected: Sequence[Id] = (),
+        failed: Sequence[Id] = (),
     ) -> Deliveries:
         """Settle deliveries and fetch more."""
         reply = await self._call(
@@ -250,7 +254,7 @@ class Store:
             return Deliveries(code)
         flat, attempts = reply[3], [int(n) for n in reply[4]]
         attempts += [0] * (len(flat) // 2 - len(attempts))
-        messages = zip((i.decode() for i in flat[::2]), flat[1::2], attempts, strict=True)
+        messages = zip(flat[::2], flat[1::2], attempts, strict=True)
         return Deliveries(code, int(reply[2]), tuple(messages))
 
     async def take(
