@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from headgate.core.credit import CreditLine
+from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outbox, Outgoing
 from headgate.errors import (
@@ -20,6 +20,7 @@ from headgate.errors import (
     HeadgateError,
     MessageTooLarge,
 )
+from headgate.explain import Explanation, explain
 from headgate.message import Receipt
 from headgate.options import SessionOptions
 from headgate.redis.keys import Address
@@ -31,6 +32,9 @@ from headgate.tasks import stop
 SWEEP: Final = 0.02
 """Seconds between looks for callers whose time is over; only while somebody waits."""
 CLOSE_WITHIN: Final = 0.5
+EXPLAIN_AFTER: Final = 0.1
+"""Seconds after which a wait is worth one call that finds out why; then once every EXPLAIN_EVERY."""
+EXPLAIN_EVERY: Final = 1.0
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
@@ -78,7 +82,11 @@ class CreditAccount:
         self.last = Credit("NONE")
         self.lost_since: float | None = None
         self.recalled = False
+        self.explanation: Explanation | None = None
+        """Why it waits, at most a second old while it does; None when it does not."""
+        self._explain_at = 0.0
         self._holds_messages = holds_messages
+        self._messages_per_byte = MESSAGES_PER_WINDOW_BYTE if holds_messages else PERMITS_PER_WINDOW_BYTE
         self._store = store
         self._wake_ups = wake_ups
         self._options = options
@@ -125,6 +133,7 @@ class CreditAccount:
         if not paid:
             item.since = self._loop.time()
             if len(self.outbox.waiting) == 1:
+                self.explanation, self._explain_at = None, item.since + EXPLAIN_AFTER
                 self._ask_at = 0.0  # nothing waited at the last call, so the session is not in line yet
         self._wake.set()
         if self._timer is None:
@@ -230,12 +239,15 @@ class CreditAccount:
             item.size,
             place=self.last.place,
             reason=self.reason(),
+            explanation=self.explanation,
         )
 
     def reason(self) -> str:
         """Say why credit is missing, as far as is known without asking."""
         if self.lost_since is not None:
             return f"Redis has not answered for {self._loop.time() - self.lost_since:.3g} s"
+        if self.explanation is not None:
+            return self.explanation.reason
         if self.last.place:
             return f"the destination is full; {self.last.blocked} session(s) wait"
         return ""
@@ -296,7 +308,7 @@ class CreditAccount:
         now = self._loop.time()
         until = now + 60.0
         if self.outbox.head():
-            until = self._ask_at
+            until = min(self._ask_at, self._explain_at)
         if self._open and not (self.consumers and self._idle_since(now)):
             until = min(until, self.lease.renew_at, max(self._used_at + self._options.idle, now + 0.05))
         if until <= now:
@@ -330,7 +342,13 @@ class CreditAccount:
             return True
         if self.outbox.head():
             if now >= self._ask_at:
+                if self.last.place:  # still in line after its whole pause: see to what the dead may have left behind
+                    await self._store.reap(self.address)
                 await self._acquire()
+                return True
+            if now >= self._explain_at:
+                self._explain_at = now + EXPLAIN_EVERY
+                await self._explain()
                 return True
             return False
         if self._open and self._idle_since(now):
@@ -339,6 +357,10 @@ class CreditAccount:
             await self._acquire()
             return True
         return False
+
+    async def _explain(self) -> None:
+        snapshot = await self._store.snapshot(self.address, session=self.session)
+        self.explanation = explain(self.address.name, snapshot) if snapshot else None
 
     def _busy(self) -> bool:
         """Whether credit is in use that no message shows: permits of a gate."""
@@ -381,7 +403,7 @@ class CreditAccount:
             want = line.spent + self.outbox.waiting_bytes(self.window)
             want_m = line.spent_m + len(self.outbox.waiting)
         else:
-            want, want_m = line.window_totals(self.window)
+            want, want_m = line.window_totals(self.window, self._messages_per_byte)
             want, want_m = want + paid, want_m + paid_m
         return Totals(
             self.session, line.inc, line.epoch, line.granted, line.granted_m, line.used, line.used_m,

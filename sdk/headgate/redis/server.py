@@ -133,7 +133,11 @@ class Lane:
                 return connection
         fresh: Any = await self._dial()  # redis-py leaves some of its methods untyped
         fresh.redis_connect_func = greet
-        await fresh.connect()
+        try:
+            await fresh.connect()
+        except BaseException:
+            await fresh.disconnect(nowait=True)
+            raise
         return fresh
 
     async def drop(self) -> None:
@@ -263,6 +267,8 @@ class Server:
             await lane.drop()
         if self._cluster:
             await self._cluster.aclose()
+        for sentinel in self._sentinel.sentinels if self._sentinel else ():
+            await sentinel.aclose()
 
     async def _dial_only(self) -> AbstractConnection:
         if self.url.kind == "unix":

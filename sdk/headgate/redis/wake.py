@@ -16,6 +16,9 @@ from headgate.tasks import stop
 Listener = Callable[[list[str]], None]
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
+_CONNECT_WITHIN: Final = 3.0
+_BROKEN: Final = (rx.RedisError, OSError, AttributeError)
+"""AttributeError: redis-py trips over its own None where one task writes and another finds the connection broken."""
 
 
 class WakeUps:
@@ -24,7 +27,10 @@ class WakeUps:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._listeners: dict[str, list[Listener]] = {}
+        self._wanted = asyncio.Event()
         self._pubsub: Any = None
+        """The connection once it is made; until then nobody else may write to it."""
+        self._making: Any = None
         self._client: Any = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -34,10 +40,11 @@ class WakeUps:
         fresh = [channel for channel in channels if channel not in self._listeners]
         for channel in channels:
             self._listeners.setdefault(channel, []).append(listener)
+        self._wanted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._listen(), name="headgate wake-ups")
         elif fresh and self._pubsub is not None:
-            with contextlib.suppress(rx.RedisError, OSError):
+            with contextlib.suppress(*_BROKEN):
                 await self._pubsub.subscribe(*fresh)
 
     async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
@@ -50,7 +57,7 @@ class WakeUps:
             if not listeners and self._listeners.pop(channel, None) is not None:
                 gone.append(channel)
         if gone and self._pubsub is not None:
-            with contextlib.suppress(rx.RedisError, OSError, asyncio.TimeoutError):
+            with contextlib.suppress(*_BROKEN):
                 async with asyncio.timeout(0.2):
                     await self._pubsub.unsubscribe(*gone)
 
@@ -64,27 +71,37 @@ class WakeUps:
         pause = _FIRST_PAUSE
         while not self._closed:
             try:
-                self._client = await self._server.subscriber()
-                self._pubsub = self._client.pubsub()
-                await self._pubsub.subscribe(*self._listeners)
+                await self._wanted.wait()
+                pubsub = await self._connect()
                 while not self._closed:
-                    message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+                    message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
                     pause = _FIRST_PAUSE
                     if message:
                         self._dispatch(message["channel"].decode(), message["data"].decode())
-            except (rx.RedisError, OSError):
+            except _BROKEN:
                 await self._hang_up()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _connect(self) -> Any:
+        async with asyncio.timeout(_CONNECT_WITHIN):  # a server that hangs takes the connection and does not greet
+            self._client = await self._server.subscriber()
+            self._making = self._client.pubsub()
+            known = tuple(self._listeners) or ("hg",)  # all have gone meanwhile, and none is no command
+            await self._making.subscribe(*known)
+            self._pubsub = self._making
+            if late := [channel for channel in self._listeners if channel not in known]:
+                await self._pubsub.subscribe(*late)
+        return self._pubsub
 
     def _dispatch(self, channel: str, text: str) -> None:
         for listener in tuple(self._listeners.get(channel, ())):
             listener(text.split())
 
     async def _hang_up(self) -> None:
-        pubsub, self._pubsub = self._pubsub, None
+        pubsub, self._making, self._pubsub = self._making, None, None
         client, self._client = self._client, None
-        with contextlib.suppress(rx.RedisError, OSError, asyncio.TimeoutError):
+        with contextlib.suppress(*_BROKEN):
             async with asyncio.timeout(0.2):
                 if pubsub is not None:
                     await pubsub.aclose()
