@@ -32,10 +32,9 @@ if load_destination(run_id, ttl_ms) then
   save_destination()
 else
   code = 'CREATED'
-  local epoch = math.floor(now_ms / 1000)
   redis.call('HSET', K_DESTINATION, 'schema', '1', 'kind', settings.kind, 'limit_bytes', 'unlimited', 'limit_messages',
     'unlimited', 'pending_bytes', '0', 'pending_messages', '0', 'leased_bytes', '0', 'leased_messages', '0',
-    'peak_bytes', '0', 'blocked', '0', 'consumers', '0', 'subscriptions', '0', 'epoch', int(epoch), 'run_id', run_id,
+    'peak_bytes', '0', 'blocked', '0', 'consumers', '0', 'subscriptions', '0', 'epoch', int(now_ms), 'run_id', run_id,
     'previous_run_id', '', 'epoch_ms', int(now_ms), 'learning_until', int(mode == 'recover' and now_ms + ttl_ms or 0),
     'ttl_ms', int(ttl_ms), 'policy_version', '0', 'weight', '0', 'tickets', '0', 'message_seq', '0',
     'largest_bytes', '0', 'returned', '0', 'orphans', '0', 'recall_ms', '0', 'ledger', 'all', 'ledger_keep', '10000',

@@ -10,7 +10,8 @@
   ARGV[6] durable       '1' keeps the subscription when its last consumer goes, '0' does not
   ARGV[7] window        as the operator reads it, '<messages>/<bytes>'
   Returns {code, epoch}
-  Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (the consumer was reclaimed)
+  Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (the consumer or
+           the subscription is being removed, a piece a call: try again)
 ]]
 --- @include "lib/orphans"
 local run_id, sid, k, ttl_ms, sub = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
@@ -21,17 +22,9 @@ if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
 elseif d.kind ~= 'queue' and d.kind ~= 'topic' then
   return { 'KIND', d.kind }
-elseif redis.call('ZSCORE', K_ORPHANS, cid) then
-  return { 'GONE', int(d.epoch) }
 end
 if d.kind == 'queue' then
   sub, durable = 'queue', 1
-end
-local function removed(subscription) -- a moment later the name is free again
-  return subscription and subscription.till > 0
-end
-if removed(read_subscription(sub)) then
-  return { 'GONE', int(d.epoch) }
 end
 
 d.grows, d.caller = true, sid
@@ -39,8 +32,10 @@ if reap() then
   hand_over()
 end
 local subscription = read_subscription(sub)
-if removed(subscription) then -- just now: its last consumer was among the dead
-  write_ledger('attach', cid, 0, 0, 0)
+if redis.call('ZSCORE', K_ORPHANS, cid) or (subscription and subscription.till > 0) then
+  if #notes > 0 then
+    write_ledger('attach', cid, 0, 0, 0)
+  end
   save_destination()
   return { 'GONE', int(d.epoch) }
 end

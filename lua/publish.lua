@@ -41,12 +41,12 @@ if seq == batch then
   return reply
 elseif seq <= last then
   return { 'PASSED', int(d.epoch) }
+elseif epoch ~= d.epoch then
+  return { 'EPOCH', int(d.epoch) } -- before anything else: after a loss of state a claim may bring the account back
 elseif not s then
   return { 'EXPIRED', int(d.epoch) }
 elseif s.inc ~= inc then
   return { 'FENCED', int(d.epoch) }
-elseif epoch ~= d.epoch then
-  return { 'EPOCH', int(d.epoch) }
 end
 local held_b, held_m = held(s)
 if bytes > held_b or count > held_m then

@@ -27,7 +27,7 @@ local function begin_epoch(run_id, ttl_ms)
   -- A restart or failover may have lost grants, so for one TTL nothing new is granted while holders claim theirs.
   d.previous_run_id = d.run_id
   d.run_id = run_id
-  d.epoch = math.max(d.epoch + 1, math.floor(now_ms / 1000))
+  d.epoch = math.max(d.epoch + 1, now_ms)
   d.epoch_ms = now_ms
   d.learning_until = now_ms + math.max(ttl_ms, d.ttl_ms)
   d.new_epoch = true

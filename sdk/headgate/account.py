@@ -51,6 +51,7 @@ class CreditAccount:
         session: the session's id.
         options: how the session lives.
         ensure: makes the destination exist; its argument says whether it was known before and is gone.
+        forget: drops what is remembered of the destination: it was removed on purpose.
         holds_messages: False for a gate, whose credit in use is a permit and not a message.
         credit: the line to keep; a gate of :mod:`headgate.sync` has one that other threads change too, so the line is
             changed by its methods only, and what was read of it may be old a moment later.
@@ -64,6 +65,7 @@ class CreditAccount:
         session: str,
         options: SessionOptions,
         ensure: Ensure,
+        forget: Callable[[], None],
         *,
         holds_messages: bool = True,
         credit: CreditLine | None = None,
@@ -81,6 +83,7 @@ class CreditAccount:
         self.lease = Lease(options.ttl)
         self.last = Credit("NONE")
         self.lost_since: float | None = None
+        self.trouble: HeadgateError | None = None
         self.recalled = False
         self.explanation: Explanation | None = None
         """Why it waits, at most a second old while it does; None when it does not."""
@@ -91,6 +94,8 @@ class CreditAccount:
         self._wake_ups = wake_ups
         self._options = options
         self._ensure = ensure
+        self._forget = forget
+        self._changed = ""
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -206,6 +211,7 @@ class CreditAccount:
             self._share = (int(words[1]) * self.weight, int(words[2]) * self.weight)
         elif words[0] in ("settings", "removed"):
             self._ask_at = 0.0
+            self._changed = words[0]
         else:
             return
         self._wake.set()
@@ -245,7 +251,7 @@ class CreditAccount:
     def reason(self) -> str:
         """Say why credit is missing, as far as is known without asking."""
         if self.lost_since is not None:
-            return f"Redis has not answered for {self._loop.time() - self.lost_since:.3g} s"
+            return f"{self.trouble} (for {self._loop.time() - self.lost_since:.3g} s)"
         if self.explanation is not None:
             return self.explanation.reason
         if self.last.place:
@@ -287,13 +293,14 @@ class CreditAccount:
                 self._found()
                 if not worked:
                     await self._rest()
-            except (CoordinatorUnavailable, AccessDenied):
+            except (CoordinatorUnavailable, AccessDenied) as error:
+                self.trouble = error
                 self._missing()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _found(self) -> None:
-        self.lost_since = None
+        self.lost_since = self.trouble = None
         if self.credit.frozen:
             self.credit.frozen = False
             self._admit()
@@ -322,6 +329,10 @@ class CreditAccount:
     async def _step(self) -> bool:
         self._wake.clear()
         now = self._loop.time()
+        if self._changed:
+            changed, self._changed = self._changed, ""
+            await self._settings_changed(removed=changed == "removed")
+            return True
         if self._give_back:
             self._give_back = False
             if self._recall():
@@ -357,6 +368,21 @@ class CreditAccount:
             await self._acquire()
             return True
         return False
+
+    async def _settings_changed(self, *, removed: bool) -> None:
+        if removed:  # on purpose: what it was is not to be brought back, nor is the credit
+            self._forget()
+            self._start_anew()
+            self.credit.epoch = 0
+        elif self._open:
+            await self._ensure(False)  # remembers the settings that are in force now
+
+    def _start_anew(self) -> None:
+        self.outbox.unpaid()
+        self.credit.start_anew()
+        self._open = False
+        self._used_before = 0
+        self._ask_at = 0.0
 
     async def _explain(self) -> None:
         snapshot = await self._store.snapshot(self.address, session=self.session)
@@ -481,13 +507,10 @@ class CreditAccount:
                 self._tell(head, MessageTooLarge(self.address.name, head.size, answer.granted))
         elif answer.code == "UNKNOWN":
             await self._ensure(self.credit.epoch > 0)
+            await self._acquire()  # what is held is claimed first
         elif answer.code == "EPOCH":
             await self._acquire()
         else:  # EXPIRED, FENCED, OVERUSE: Redis has another account, or none; the next one starts empty
-            self.outbox.unpaid()
-            self.credit.start_anew()
-            self._open = False
-            self._used_before = 0
-            self._ask_at = 0.0
+            self._start_anew()
             if self._task is None:
                 await self._acquire()

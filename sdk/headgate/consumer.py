@@ -95,6 +95,7 @@ class Consumer:
         self._look_at = 0.0
         self._flushed_at = 0.0
         self._reattach = False
+        self._removed = False
         self._closed = False
         self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
@@ -279,6 +280,8 @@ class Consumer:
             self._progress.set()
 
     def _hear(self, words: list[str]) -> None:
+        if words[0] == "removed":
+            self._removed = True
         mine = words[0] == "ready" and (len(words) == 1 or words[1] == self.id)
         if mine or words[0] in ("settings", "removed"):
             self._look_at = 0.0
@@ -310,7 +313,8 @@ class Consumer:
             if code == "KIND":
                 raise PolicyError(f"{self.address.name!r} is a {kind} and holds no messages to consume")
             if code == "UNKNOWN":
-                await self._ensure(self._generation > 1)
+                await self._ensure(self._generation > 1 and not self._removed)
+                self._removed = False
             else:  # GONE: that number is being cleared away, or the subscription is
                 self._number = self._next_number()
                 await asyncio.sleep(0.01)

@@ -257,6 +257,7 @@ class Session:
                     self.id,
                     self._options,
                     ensure,
+                    lambda: self._registry.forget(presence.address),
                     holds_messages=kinds != ("gate",),
                     credit=self.credit_line() if kinds == ("gate",) else None,
                 )

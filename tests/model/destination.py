@@ -49,7 +49,7 @@ class Destination:
 
     def __post_init__(self) -> None:
         self.shelf.topic = self.kind == "topic"
-        self.epoch = self.epoch or self.now // 1000
+        self.epoch = self.epoch or self.now
         self.known_runs = self.known_runs or (self.run,)
 
     # What there is.
@@ -112,12 +112,12 @@ class Destination:
             code = "DUPLICATE"
         elif seq <= last:
             code = "PASSED"
+        elif totals.epoch != self.epoch:
+            code = "EPOCH"
         elif account is None:
             code = "EXPIRED"
         elif account.inc != totals.inc:
             code = "FENCED"
-        elif totals.epoch != self.epoch:
-            code = "EPOCH"
         elif not spent.fits(account.held):
             code = "OVERUSE"
         if code or account is None:
@@ -213,13 +213,10 @@ class Destination:
         cid, name = f"{sid}.{number}", name if self.kind == "topic" else "queue"
         if self.kind == "gate":
             return "KIND"
-        ending = self.shelf.subscriptions.get(name, Subscription(durable=True)).ending
-        if cid in self.orphans or ending:
-            return "GONE"
         self._meet_run(ttl_ms)
         if self.housekeeping(sid):
             self.serve_line()
-        if name in self.shelf.subscriptions and self.shelf.subscriptions[name].ending:
+        if cid in self.orphans or (name in self.shelf.subscriptions and self.shelf.subscriptions[name].ending):
             return "GONE"
         account = self.accounts.setdefault(sid, Account(0, ttl_ms, self.now))
         account.consumers = max(account.consumers, number)
@@ -396,5 +393,5 @@ class Destination:
         if self.run in self.known_runs:
             return
         self.known_runs = (self.run, self.known_runs[0])
-        self.epoch = max(self.epoch + 1, self.now // 1000)
+        self.epoch = max(self.epoch + 1, self.now)
         self.learning_until = self.now + max(ttl_ms, self.longest_ttl)

@@ -104,3 +104,4 @@ class Shelf:
         for sub in self.subscriptions.values():
             sub.unread.clear()
             sub.holders.clear()
+            sub.failures.clear()

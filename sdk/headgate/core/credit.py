@@ -10,6 +10,8 @@ from typing import Final
 
 MESSAGES_PER_WINDOW_BYTE: Final = 1 / 64
 """How many messages a window of bytes asks for: enough that only a limit in messages ever binds on them."""
+PERMITS_PER_WINDOW_BYTE: Final = 1.0
+"""The same for a gate, whose permits may be of one byte each: one for every unit of what they count."""
 
 
 @dataclass(slots=True)
@@ -98,11 +100,11 @@ class CreditLine:
         """Return the granted totals with which a message of ``size`` bytes could be taken."""
         return self.spent + size, self.spent_m + 1
 
-    def window_totals(self, window: int) -> tuple[int, int]:
+    def window_totals(self, window: int, messages_per_byte: float = MESSAGES_PER_WINDOW_BYTE) -> tuple[int, int]:
         """Return the granted totals that leave ``window`` bytes in hand or on their way."""
         return (
             self.used + self.returned + window,
-            self.used_m + self.returned_m + max(1, int(window * MESSAGES_PER_WINDOW_BYTE)),
+            self.used_m + self.returned_m + max(1, int(window * messages_per_byte)),
         )
 
     def start_anew(self) -> None:

@@ -32,4 +32,15 @@ from headgate.sync.consumer import Consumer, Message
 from headgate.sync.gate import Gate, Permit
 from headgate.sync.producer import PendingReceipt, Producer
 
-__all__ = ["Bucket", "Client", "Consumer", "Gate", "Message", "PendingReceipt", "Permit", "Producer", "Session", "connect"]
+__all__ = [
+    "Bucket",
+    "Client",
+    "Consumer",
+    "Gate",
+    "Message",
+    "PendingReceipt",
+    "Permit",
+    "Producer",
+    "Session",
+    "connect",
+]

@@ -71,9 +71,7 @@ class Producer:
         """Whether sends wait for credit right now."""
         return self._inner.is_blocked
 
-    def send(
-        self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None
-    ) -> Receipt:
+    def send(self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None) -> Receipt:
         """Send a message and wait until it is stored; arguments and errors as :meth:`headgate.Producer.send`."""
         return self._thread.run(self._inner.send(body, headers=headers, timeout=timeout))
 

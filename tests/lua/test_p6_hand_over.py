@@ -1,0 +1,293 @@
+"""P6 and P7: room that frees is handed over at once, in order, to those that it admits; nobody barges."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import redis.asyncio
+
+from tests.lua.place import TTL_MS, Place
+from tests.support.waiting import wait_until
+
+
+class Ear:
+    """Hears what is published on the destination's wake-up channels."""
+
+    def __init__(self, place: Place, pubsub: redis.asyncio.client.PubSub) -> None:
+        self._place, self._pubsub = place, pubsub
+
+    async def heard(self) -> list[tuple[str, str]]:
+        """Return (session, message) of all that was published until now; everybody's channel is session ''."""
+        channel = f"{self._place.address.key}:wake"
+        await self._place.server.command(channel.encode(), "PUBLISH", f"{channel}:", "end")
+        found: list[tuple[str, str]] = []
+
+        async def ended() -> bool:
+            message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=1)
+            if message:
+                name = message["channel"].decode().removeprefix(channel).removeprefix(":")
+                found.append((name, message["data"].decode()))
+            return bool(found) and found[-1] == ("", "end")
+
+        await wait_until(ended, description="what was published")
+        return found[:-1]
+
+
+@pytest.fixture
+async def ear(place: Place) -> AsyncIterator[Ear]:
+    client = await place.server.subscriber()
+    pubsub = client.pubsub()
+    await pubsub.psubscribe(f"{place.address.key}:wake*")
+    await pubsub.get_message(timeout=1)
+    yield Ear(place, pubsub)
+    await pubsub.aclose()  # type: ignore[no-untyped-call]
+    await client.aclose()
+
+
+def credits(heard: list[tuple[str, str]]) -> list[str]:
+    return [session for session, words in heard if words.startswith("credit")]
+
+
+async def test_a_settlement_hands_what_it_frees_to_who_waits(place: Place, ear: Ear) -> None:
+    """Mutant: `settle` does not hand over."""
+    await place.create(limit=100)
+    ann, waiting, bob = place.producer("ann"), place.producer("waiting"), await place.consumer("bob")
+    await ann.send(100)
+    await waiting.ask(need=60)
+    ids = await bob.fetch()
+    await ear.heard()
+    await bob.accept(*ids)
+    seen = await place.look()
+    assert (seen.granted("waiting").bytes, seen.line) == (60, [])
+    (told,) = [words for session, words in await ear.heard() if session == "waiting"]
+    assert told.split() == ["credit", str(seen.number("epoch")), "1", "60", "8"]
+
+
+async def test_credit_given_back_goes_to_who_waits(place: Place) -> None:
+    """Mutant: `ask` does not hand over."""
+    (holder,) = await place.full(100)
+    waiting = place.producer("waiting")
+    await waiting.ask(need=30)
+    await holder.give_back(40)
+    assert (await place.look()).granted("waiting").bytes == 30
+
+
+async def test_who_leaves_hands_over(place: Place) -> None:
+    """Mutant: leaving does not hand over."""
+    (holder,) = await place.full(100)
+    waiting = place.producer("waiting")
+    await waiting.ask(need=100)
+    await holder.leave()
+    assert (await place.look()).granted("waiting").bytes == 100
+
+
+@pytest.mark.parametrize("by", ["reap", "attach", "detach", "publish"])
+async def test_whichever_call_reclaims_hands_over(place: Place, by: str) -> None:
+    """Mutants: `reap` does not hand over; `attach` does not hand over."""
+    await place.create(limit=100)
+    other, consumer = place.producer("other"), await place.consumer("bob")
+    await other.ask(window=20)
+    dead, waiting = place.producer("dead", ttl_ms=1000), place.producer("waiting")
+    await dead.ask(need=80)
+    await place.wait(700)
+    await place.reap()
+    assert (await waiting.ask(need=50)).place == 1
+    await place.wait(400)
+    match by:
+        case "reap":
+            await place.reap()
+        case "attach":
+            await place.consumer("cid")
+        case "detach":
+            await consumer.detach()
+        case _:
+            await other.publish(5)
+    seen = await place.look()
+    assert ("dead" in seen.sessions, seen.granted("waiting").bytes) == (False, 50)
+
+
+async def test_a_raised_limit_is_handed_over_at_once(place: Place, ear: Ear) -> None:
+    """P12. Mutant: `apply` does not hand over."""
+    await place.full(100)
+    waiting = place.producer("waiting")
+    await waiting.ask(need=50)
+    await ear.heard()
+    await place.change(limit_bytes="150")
+    assert (await place.look()).granted("waiting").bytes == 50
+    assert await ear.heard() == [
+        ("waiting", f"credit {(await place.look()).number('epoch')} 1 50 8"),
+        ("", "settings"),
+    ]
+
+
+async def test_freed_room_wakes_only_those_that_it_admits(place: Place, ear: Ear) -> None:
+    """Mutant: every hand-over is told to everybody."""
+    (holder,) = await place.full(100)
+    waiting = [place.producer(f"w{number}") for number in range(10)]
+    for producer in waiting:
+        await producer.ask(need=10)
+    await ear.heard()
+    await holder.give_back(35)
+    heard = await ear.heard()
+    assert credits(heard) == ["w0", "w1", "w2"]
+    assert {session for session, words in heard if words.startswith("credit")} <= {p.session for p in waiting}
+    assert (await place.look()).line == [f"w{number}" for number in range(3, 10)]
+
+
+async def test_waiters_are_served_in_the_order_in_which_they_came(place: Place, ear: Ear) -> None:
+    """Mutant: tickets are not counted up, so that the names decide."""
+    (holder,) = await place.full(100)
+    order = ["zoe", "ann", "mia", "bob"]
+    for session in order:
+        await place.producer(session).ask(need=20)
+    await ear.heard()
+    for _ in order:
+        await holder.give_back(20)
+    assert credits(await ear.heard()) == order
+
+
+async def test_nobody_barges_in_before_those_who_wait(place: Place) -> None:
+    """Mutant: `ask` grants although others wait."""
+    await place.full(90)
+    big, small = place.producer("big"), place.producer("small")
+    assert (await big.ask(need=50)).place == 1
+    assert (await small.ask(need=5)).place == 2
+    assert (await small.ask(window=5)).granted == 0
+
+
+async def test_a_large_message_at_the_head_is_not_starved_by_small_ones(place: Place) -> None:
+    """Mutant: the line is walked past a head that does not fit."""
+    (holder,) = await place.full(100)
+    big, small = place.producer("big"), place.producer("small")
+    await big.ask(need=60)
+    await small.ask(need=5)
+    for _ in range(5):
+        await holder.give_back(10)
+        assert (await place.look()).line == ["big", "small"]
+    await holder.give_back(10)
+    seen = await place.look()
+    assert (seen.line, seen.granted("big").bytes) == (["small"], 60)
+
+
+async def test_a_place_in_line_is_kept_while_asking_again(place: Place) -> None:
+    """Mutant: asking again is joining again."""
+    (holder,) = await place.full(100)
+    first, second = place.producer("first"), place.producer("second")
+    await first.ask(need=20)
+    await second.ask(need=20)
+    for _ in range(3):
+        await place.wait(1000)
+        await holder.renew()
+        assert (await first.ask(need=20)).place == 1
+        assert (await second.ask(need=20)).place == 2
+
+
+async def test_who_no_longer_needs_credit_leaves_the_line(place: Place) -> None:
+    """Mutant: `ask` keeps who is not blocked in line."""
+    await place.full(100)
+    first, second = place.producer("first"), place.producer("second")
+    await first.ask(need=20)
+    await second.ask(need=20)
+    assert (await first.ask()).place == 0
+    assert (await second.ask(need=20)).place == 1
+
+
+async def test_a_silent_waiter_does_not_hold_up_the_living(place: Place) -> None:
+    """Mutant: `hand_over` waits for everybody."""
+    (holder,) = await place.full(100)
+    dead, waiting = place.producer("dead"), place.producer("waiting")
+    await dead.ask(need=50)
+    for _ in range(4):
+        await place.wait(1000)
+        await waiting.ask(need=50)
+    await holder.give_back(50)
+    seen = await place.look()
+    assert (seen.line, seen.granted("waiting").bytes, seen.granted("dead").bytes) == ([], 50, 0)
+    assert await place.usage() == 100
+
+
+async def test_a_waiter_that_can_never_be_served_does_not_hold_up_the_others(place: Place) -> None:
+    """Mutant: `never_fits` never says so."""
+    (holder,) = await place.full(100)
+    huge, waiting = place.producer("huge"), place.producer("waiting")
+    await huge.ask(need=90)
+    await waiting.ask(need=30)
+    await place.change(limit_bytes="80")
+    await holder.give_back(60)
+    seen = await place.look()
+    assert (seen.line, seen.granted("waiting").bytes) == ([], 30)
+    assert (await huge.ask(need=90)).code == "TOO_LARGE"
+
+
+async def test_what_is_left_when_all_were_served_goes_to_the_caller(place: Place) -> None:
+    """P5. Mutant: `ask` ends with the hand-over."""
+    (holder,) = await place.full(100)
+    waiting = place.producer("waiting")
+    await waiting.ask(need=20)
+    holder.returned = 100
+    credit = await holder.ask(window=30)
+    assert credit.granted == 130
+    assert (await holder.ask(window=30)).granted == 130, "asking again gets no more"
+    assert await place.usage() == 50
+
+
+async def test_a_message_that_needs_more_than_is_wanted_gets_what_it_needs(place: Place) -> None:
+    """Mutant: `publish` takes the caller's word for what it wants."""
+    await place.create(limit=100)
+    ann = place.producer("ann")
+    await ann.ask(window=10)
+    account = ann.account(need=40, window=0, ahead=(10, 1))
+    stingy = type(account)(**{name: getattr(account, name) for name in account.__slots__} | {"want": 0})
+    assert (await ann.publish_as(stingy, 1, 10)).granted == 50
+
+
+async def test_holders_of_idle_credit_are_asked_for_it_at_most_five_times_a_second(place: Place, ear: Ear) -> None:
+    """Mutant: `ask` recalls whenever somebody is blocked."""
+    await place.full(60, 40)
+    waiting = place.producer("waiting")
+    await ear.heard()
+    for _ in range(10):
+        await waiting.ask(need=20)
+        await place.wait(50)
+    recalls = [words for session, words in await ear.heard() if session == "" and words.startswith("recall")]
+    assert 2 <= len(recalls) <= 3
+    assert recalls[0] == f"recall {100 // 3} {2**52}", "what one of weight 1 may keep"
+
+
+async def test_a_message_wakes_as_many_consumers_as_it_feeds(place: Place, ear: Ear) -> None:
+    """Mutant: one message wakes sixteen."""
+    await place.create()
+    for number in range(5):
+        await (await place.consumer(f"c{number}")).fetch()
+    ann = place.producer("ann")
+    await ann.ask(window=100)
+    await ear.heard()
+    await ann.publish(10, 10)
+    assert await ear.heard() == [("c0", "ready c0.1"), ("c1", "ready c1.1")]
+    await ann.publish(10)
+    assert await ear.heard() == [("c2", "ready c2.1")]
+
+
+async def test_what_comes_back_wakes_a_hungry_consumer(place: Place, ear: Ear) -> None:
+    """Mutant: `put_back` wakes nobody."""
+    await place.create()
+    bob, cid = await place.consumer("bob"), await place.consumer("cid")
+    await place.producer("ann").send(10)
+    ids = await bob.fetch(1)
+    await cid.fetch()
+    await ear.heard()
+    await bob.call(released=ids)
+    assert await ear.heard() == [("cid", "ready cid.1")]
+
+
+async def test_the_dead_are_not_woken(place: Place, ear: Ear) -> None:
+    """Mutant: a reclaimed session's consumers stay hungry."""
+    await place.create()
+    dead, bob = await place.consumer("dead"), await place.consumer("bob")
+    await dead.fetch()
+    for _ in range(5):
+        await place.sweep(TTL_MS // 4)
+        await bob.call()
+    await bob.fetch()
+    await ear.heard()
+    await place.producer("ann").send(10)
+    assert [session for session, words in await ear.heard() if words.startswith("ready")] == ["bob"]

@@ -1,0 +1,166 @@
+"""P1 and P3 after a failover, a restart or a loss of everything: sessions get what they claim, and nothing is new."""
+
+import pytest
+
+from tests.lua.place import TTL_MS, Place, Producer
+
+
+async def two_holders(place: Place) -> tuple[Producer, Producer]:
+    await place.create(limit=100)
+    ann, bob = place.producer("ann"), place.producer("bob")
+    await ann.ask(window=50)
+    await bob.ask(window=30)
+    await ann.publish(20)
+    return ann, bob
+
+
+async def restarted(place: Place) -> int:
+    """Let the server be another run of itself; returns the epoch there was."""
+    epoch = (await place.look()).number("epoch")
+    place.server.run = b"another run"
+    return epoch
+
+
+async def test_another_run_of_the_server_begins_an_epoch(place: Place) -> None:
+    """Mutant: `begin_epoch` keeps the epoch."""
+    ann, _ = await two_holders(place)
+    before = await restarted(place)
+    assert (await ann.publish_as(ann.account(), 2, 10)).code == "EPOCH"
+    credit = await ann.renew()
+    assert (credit.code, credit.granted) == ("OK", 50)
+    assert credit.epoch > before
+    assert (await place.look()).number("epoch") == credit.epoch
+    await ann.publish(10)
+    assert await place.usage() == 80
+
+
+async def test_a_call_over_a_connection_to_the_run_before_begins_no_epoch(place: Place) -> None:
+    """Mutant: the run before is forgotten."""
+    ann, bob = await two_holders(place)
+    first = (await place.look()).fields["run_id"].encode()
+    await restarted(place)
+    epoch = (await ann.renew()).epoch
+    place.server.run = first
+    assert (await bob.renew()).epoch == epoch
+
+
+async def test_nothing_new_is_granted_while_the_destination_learns(place: Place) -> None:
+    """Mutant: `ask` grants while it learns."""
+    ann, _ = await two_holders(place)
+    await restarted(place)
+    new = place.producer("new")
+    credit = await new.ask(need=10)
+    assert (credit.code, credit.granted, credit.place) == ("OK", 0, 0)
+    assert credit.again_ms <= TTL_MS + 1
+    assert (await ann.ask(window=60)).granted == 50
+    await place.wait(TTL_MS)
+    assert (await new.ask(need=10)).granted == 10
+
+
+async def test_the_line_is_not_served_while_the_destination_learns(place: Place) -> None:
+    """Mutant: `hand_over` grants while the destination learns."""
+    (holder,) = await place.full(100)
+    waiting = place.producer("waiting")
+    await waiting.ask(need=50)
+    await restarted(place)
+    await holder.give_back(60)
+    assert (await place.look()).granted("waiting").bytes == 0
+    await place.wait(TTL_MS)
+    assert (await waiting.ask(need=50)).granted == 50
+
+
+async def test_grants_that_a_failover_lost_are_given_back_to_who_claims_them(place: Place) -> None:
+    """Mutant: nobody may claim."""
+    ann, bob = await two_holders(place)
+    await restarted(place)
+    key = place.address.shared[1]
+    record = await place.server.command(key, "HGET", key, "ann")
+    lost = record.replace(b"granted=50", b"granted=40")
+    await place.server.command(key, "HSET", key, "ann", lost)
+    bare = place.address.shared[0]
+    await place.server.command(bare, "HINCRBY", bare, "leased_bytes", -10)
+    assert (await ann.renew()).granted == 50
+    assert (await bob.renew()).granted == 30
+    assert await place.usage() == 80 + 20 - 20
+    assert (await place.look()).held("ann").bytes == 30
+
+
+async def test_after_a_loss_of_everything_sessions_get_what_they_claim(place: Place) -> None:
+    """Mutant: 'recover' does not learn."""
+    ann, bob = await two_holders(place)
+    await place.forget()
+    await place.wait(1000)
+    assert (await ann.renew()).code == "UNKNOWN"
+    assert await place.create(limit=100, mode="recover") == "CREATED"
+    assert (await place.producer("new").ask(need=10)).granted == 0
+    for producer, granted, held in ((ann, 50, 30), (bob, 30, 30)):
+        credit = await producer.renew()
+        assert (credit.code, credit.granted) == ("OK", granted)
+        assert (await place.look()).held(producer.session).bytes == held
+    assert await place.usage() == 60
+    await ann.publish(30)
+    assert await place.usage() == 60
+
+
+async def test_a_claim_that_comes_too_late_is_refused(place: Place) -> None:
+    """Mutant: claims are open for ever."""
+    ann, _ = await two_holders(place)
+    await place.forget()
+    await place.wait(1000)
+    await place.create(limit=100, mode="recover")
+    await place.wait(TTL_MS)
+    new = place.producer("new")
+    assert (await new.ask(window=100)).granted == 100
+    assert (await ann.renew()).code == "EXPIRED"
+    assert await place.usage() == 100
+
+
+async def test_a_claim_to_a_destination_that_did_not_learn_is_refused(place: Place) -> None:
+    """Mutant: claims are open for ever."""
+    ann, _ = await two_holders(place)
+    await place.forget()
+    await place.wait(1000)
+    await place.create(limit=100)
+    assert (await place.producer("new").ask(window=100)).granted == 100
+    assert (await ann.renew()).code == "EXPIRED"
+    assert await place.usage() == 100
+
+
+async def test_claims_never_add_up_to_more_than_the_limit(place: Place) -> None:
+    """Mutant: `acquire` takes a claim that does not fit."""
+    await two_holders(place)
+    await place.forget()
+    await place.wait(1000)
+    await place.create(limit=100, mode="recover")
+    codes = []
+    for number in range(4):
+        liar = place.producer(f"liar{number}", epoch=1, granted=40, granted_m=4)
+        codes.append((await liar.renew()).code)
+        assert await place.usage() <= 100
+    assert codes == ["OK", "OK", "EXPIRED", "EXPIRED"]
+
+
+@pytest.mark.parametrize(
+    ("granted", "used", "returned", "held"), [(50, 80, 0, 0), (50, 30, 40, 20), (50, 0, 90, 0), (0, 9, 9, 0)]
+)
+async def test_a_claim_that_contradicts_itself_holds_nothing_negative(
+    place: Place, granted: int, used: int, returned: int, held: int
+) -> None:
+    """Mutant: a claim may have used more than it was granted."""
+    await place.create(limit=100, mode="recover")
+    odd = place.producer("odd", epoch=1, granted=granted, used=used, returned=returned)
+    odd.epoch = (await place.look()).number("epoch") - 1
+    assert (await odd.call(odd.account())).code == "OK"
+    seen = await place.look()
+    assert 0 <= seen.held("odd").bytes <= held
+    assert await place.usage() == seen.held("odd").bytes
+
+
+async def test_a_batch_of_an_older_epoch_is_not_stored_before_its_credit_is_claimed(place: Place) -> None:
+    """Mutant: `publish` does not compare the epoch."""
+    ann, _ = await two_holders(place)
+    late = ann.account()
+    await restarted(place)
+    await place.reap()
+    assert (await ann.publish_as(late, 2, 30)).code == "EPOCH"
+    assert len((await place.look()).messages) == 1
