@@ -1,0 +1,96 @@
+"""`headgate audit`: the counters of every destination against what its messages and sessions add up to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headgate import Client
+
+COUNTERS: Final = ("pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "blocked", "weight")
+"""In the order of :class:`headgate.redis.store.Recount`."""
+_STYLES: Final = {"equal": "green", "repaired": "yellow", "differs": "bold red", "not counted": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the recount of one destination found.
+
+    Attributes:
+        verdict: ``equal``, ``differs``, ``repaired`` or ``not counted`` (it has too much to count in one go).
+        stored: the counters as they stood; ``counted``: as they should.
+    """
+
+    destination: str
+    verdict: str
+    stored: dict[str, int]
+    counted: dict[str, int]
+
+    @property
+    def sound(self) -> bool:
+        """Whether its counters are right now."""
+        return self.verdict in ("equal", "repaired")
+
+    @property
+    def differences(self) -> list[str]:
+        """The counters that differ, with both values."""
+        return [
+            f"{name} is {self.stored[name]}, counted {self.counted[name]}"
+            for name in self.stored
+            if self.stored[name] != self.counted[name]
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            "destination": self.destination,
+            "verdict": self.verdict,
+            "stored": self.stored,
+            "counted": self.counted,
+        }
+
+
+async def audit(client: Client, *, repair: bool) -> list[Finding]:
+    """Recount every destination; each at one instant, so that traffic does not matter.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer.
+    """
+    findings = []
+    for name in sorted(await client.destinations()):
+        count = await client.recount(name)
+        if count.code == "UNKNOWN":
+            continue  # removed since it was listed
+        verdict = "not counted" if count.code != "OK" else "equal" if count.equal else "differs"
+        if verdict == "differs" and repair:
+            count = await client.recount(name, repair=True)
+            verdict = "repaired" if count.code == "OK" else "differs"
+        stored, counted = (dict(zip(COUNTERS, numbers, strict=False)) for numbers in (count.stored, count.counted))
+        findings.append(Finding(name, verdict, stored, counted))
+    return findings
+
+
+def render(findings: Sequence[Finding], namespace: str) -> RenderableType:
+    """Return the findings as a table and a line that sums them up."""
+    if not findings:
+        return Text(f"There are no destinations in namespace {namespace!r}.")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("destination", overflow="fold", min_width=12)
+    table.add_column("counters", no_wrap=True)
+    table.add_column("found", overflow="fold")
+    for finding in findings:
+        if finding.verdict == "not counted":
+            found = "too many messages or sessions to count in one go"
+        else:
+            found = "; ".join(finding.differences) or (
+                f"{finding.counted['pending_messages']} messages of {finding.counted['pending_bytes']} bytes pending, "
+                f"{finding.counted['leased_bytes']} bytes leased"
+            )
+        table.add_row(Text(finding.destination), Text(finding.verdict, style=_STYLES[finding.verdict]), Text(found))
+    wrong = sum(not finding.sound for finding in findings)
+    total = f"{len(findings)} destination{'s' if len(findings) > 1 else ''} recounted"
+    return Group(table, Text(f"{total}: {f'{wrong} not in order' if wrong else 'all in order'}."))

@@ -1,0 +1,191 @@
+"""The commands and their options; the work of each is done elsewhere."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+import headgate
+from headgate.redis.embedded import EmbeddedRedis
+from headgate_coordinator import audit as auditing
+from headgate_coordinator import status as reporting
+from headgate_coordinator import up as embedded
+from headgate_coordinator.cli import FAILED, INTERRUPTED
+from headgate_coordinator.demo import run as demonstration
+from headgate_coordinator.demo import table
+from headgate_coordinator.terminal import console, show
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    name="headgate",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a traceback with local variables could show a password
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 Redis is unavailable, 130 interrupted.",
+)
+
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis", metavar="URL", envvar="HEADGATE_URL", show_default=False, help="The Redis, e.g. redis://localhost."
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Whose destinations."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        typer.echo("headgate: interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _connect(url: str | None, namespace: str) -> headgate.Client:
+    if not url:  # a private Redis of our own would have nothing in it to look at
+        raise headgate.InvalidValue("which Redis? give --redis URL or set HEADGATE_URL; `headgate up` starts one")
+    return headgate.connect(url, namespace=namespace)
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headgate {headgate.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Flow control for messages over a whole cluster: credits, byte budgets and rates, held in Redis."""
+
+
+@app.command()
+def demo(
+    seconds: Annotated[
+        float,
+        typer.Option(min=demonstration.MIN_SECONDS, max=demonstration.MAX_SECONDS, help="How long it takes, about."),
+    ] = 20.0,
+    limit: Annotated[str, typer.Option(metavar="SIZE", help="Of the queue, e.g. 2MiB.")] = "2MiB",
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            metavar="DIR|FILE",
+            show_default=False,
+            help="Whose files to send. By default those of Python's standard library.",
+        ),
+    ] = None,
+    redis: Redis = None,
+    as_json: Json = False,
+) -> None:
+    """See it work, and check it: real messages between processes, one of them killed with -9.
+
+    Uses a private Redis, or, of the one that is given, a namespace of its own, which it removes again.
+    """
+    options = demonstration.Options.of(seconds=seconds, limit=limit, source=source, url=redis)
+    view = table.Silent() if as_json else table.view_for(console())
+    report = _run(demonstration.run(options, view))
+    if as_json:
+        _print_json(report.as_dict())
+    else:
+        show(report.render())
+    if not report.passed:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def up(
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default=False, help="Listen on this TCP port of loopback; 0: a free one."),
+    ] = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Start a private Redis, say how to use it, and keep it running until Ctrl-C. It keeps nothing on disk."""
+
+    def tell(redis: EmbeddedRedis) -> None:
+        if as_json:
+            typer.echo(json.dumps(embedded.facts(redis)))
+        else:
+            typer.echo(embedded.welcome(redis, namespace))
+
+    _run(embedded.up(port, tell))
+    if not as_json:
+        typer.echo("Stopped; nothing of it is left.")
+
+
+@app.command()
+def status(redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
+    """Show all destinations: limits, what is pending and leased, who waits and why."""
+
+    async def work() -> list[headgate.Explanation]:
+        async with _connect(redis, namespace) as client:
+            return await reporting.collect(client)
+
+    found = _run(work())
+    if as_json:
+        _print_json([explanation.as_dict() for explanation in found])
+    else:
+        show(reporting.render(found, namespace))
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(help="Of the destination.")],
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Say what state a destination is in, and why: the limit that binds, who waits, who holds what."""
+
+    async def work() -> headgate.Explanation:
+        async with _connect(redis, namespace) as client:
+            return await client.explain(name)
+
+    explanation = _run(work())
+    if as_json:
+        _print_json(explanation.as_dict())
+    else:
+        typer.echo(str(explanation))
+
+
+@app.command()
+def audit(
+    repair: Annotated[bool, typer.Option("--repair", help="Write what was counted where it differs.")] = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Recount every destination from its messages and sessions, and compare with its counters.
+
+    Exits with 1 if any differ and were not repaired.
+    """
+
+    async def work() -> list[auditing.Finding]:
+        async with _connect(redis, namespace) as client:
+            return await auditing.audit(client, repair=repair)
+
+    findings = _run(work())
+    if as_json:
+        _print_json([finding.as_dict() for finding in findings])
+    else:
+        show(auditing.render(findings, namespace))
+    if not all(finding.sound for finding in findings):
+        raise typer.Exit(FAILED)

@@ -1,0 +1,242 @@
+"""What the demo shows while it runs: a live table on a terminal, a line a second elsewhere, or nothing."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headgate_coordinator.demo.watch import Sample
+from headgate_coordinator.terminal import size
+
+REFRESH: Final = 0.125
+"""Seconds between two frames of the live table."""
+EVENTS: Final = 10
+"""Events that stay in sight."""
+_SPAN: Final = 2.0  # seconds over which rates are taken
+_BAR: Final = 44  # columns
+_NARROW: Final = 110  # columns below which a table has to do without some
+_STYLES: Final = {"waits": "red", "sending": "green", "receiving": "green", "killed": "bold red"}
+
+
+class Rate:
+    """How fast two growing numbers have grown over the last two seconds."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int, int]] = deque()
+
+    def update(self, now: float, messages: int, size_: int) -> tuple[float, float]:
+        """Note where they are; returns messages and bytes a second."""
+        self._marks.append((now, messages, size_))
+        while now - self._marks[0][0] > _SPAN:
+            self._marks.popleft()
+        then, messages_then, size_then = self._marks[0]
+        if now == then:
+            return 0.0, 0.0
+        return (messages - messages_then) / (now - then), (size_ - size_then) / (now - then)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One process."""
+
+    name: str
+    pid: str
+    messages: int
+    bytes: int
+    rate: float
+    byte_rate: float
+    holds: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The demo at one instant."""
+
+    elapsed: float
+    seconds: float
+    limit: int
+    sample: Sample
+    rows: Sequence[Row]
+    events: Sequence[tuple[float, str]] = field(default_factory=tuple)
+
+    def rate_of(self, role: str) -> str:
+        """Return how fast all producers, or all consumers, are together."""
+        rows = [row for row in self.rows if row.name.startswith(role)]
+        return f"{sum(row.rate for row in rows):.0f}/s {size(sum(row.byte_rate for row in rows))}/s"
+
+
+class View(Protocol):
+    """Something that frames and events can be shown on."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End."""
+        ...
+
+    def show(self, frame: Frame) -> None:
+        """Show how things are."""
+        ...
+
+    def tell(self, elapsed: float, text: str) -> None:
+        """Say what has just happened."""
+        ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, frame: Frame) -> None:
+        """Show nothing."""
+
+    def tell(self, elapsed: float, text: str) -> None:
+        """Say nothing."""
+
+
+class Lines(Silent):
+    """Prints a line for every event, and one every second for how things are."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._next = 1.0
+
+    def show(self, frame: Frame) -> None:
+        """Print a line, if a second has passed since the last."""
+        if frame.elapsed >= self._next:
+            self._next = int(frame.elapsed) + 1.0
+            self._print(frame.elapsed, line(frame))
+
+    def tell(self, elapsed: float, text: str) -> None:
+        """Print the event."""
+        self._print(elapsed, f"* {text}")
+
+    def _print(self, elapsed: float, text: str) -> None:
+        self._console.print(Text(f"{elapsed:5.1f} s  {text}"), soft_wrap=True)
+
+
+class LiveTable(Silent):
+    """Keeps one table up to date in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False)
+        self._next = 0.0
+        self._last: Frame | None = None
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._last:
+            self._draw(self._last)
+        self._live.stop()
+
+    def show(self, frame: Frame) -> None:
+        """Draw the table, unless it has just been drawn."""
+        self._last = frame
+        if frame.elapsed >= self._next:
+            self._next = frame.elapsed + REFRESH
+            self._draw(frame)
+
+    def _draw(self, frame: Frame) -> None:
+        options = self._console.options
+        drawn = table(frame, narrow=options.max_width < _NARROW, ascii_only=options.ascii_only)
+        self._live.update(drawn, refresh=True)
+
+
+def view_for(console: Console) -> View:
+    """Return the view that suits a console."""
+    return LiveTable(console) if console.is_terminal and not console.is_dumb_terminal else Lines(console)
+
+
+def line(frame: Frame) -> str:
+    """Return a frame as one line."""
+    sample = frame.sample
+    share = 100 * (sample.pending + sample.leased) / frame.limit
+    return (
+        f"pending {size(sample.pending)} + leased {size(sample.leased)} = {share:.0f} % of {size(frame.limit)}, "
+        f"{sample.blocked} blocked; in {frame.rate_of('producer')}, out {frame.rate_of('consumer')}"
+    )
+
+
+def table(frame: Frame, *, narrow: bool = False, ascii_only: bool = False) -> RenderableType:
+    """Return a frame as something to look at."""
+    sample = frame.sample
+    head = Text.assemble(
+        ("Headgate demo", "bold"),
+        f"   {frame.elapsed:.1f} of about {frame.seconds:g} s   limit {size(frame.limit)}   ",
+        (f"{sample.blocked} blocked", "bold red" if sample.blocked else "dim"),
+        "\n" if narrow else "   ",
+        f"in {frame.rate_of('producer')}   out {frame.rate_of('consumer')}",
+    )
+    # Minimum widths keep the columns where they are while the numbers change.
+    widths = {"messages": 8, "msgs/s": 6, "data/s": 10, "holds": 8}
+    if not narrow:
+        widths = {"pid": 7, "messages": 8, "data": 8, "msgs/s": 6, "data/s": 10, "holds": 8}
+    processes = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    processes.add_column("process", no_wrap=True, min_width=15)
+    for header, width in widths.items():
+        processes.add_column(header, justify="right", no_wrap=True, min_width=width)
+    processes.add_column("state", no_wrap=True, min_width=17)
+    for row in frame.rows:
+        cells = {
+            "pid": row.pid,
+            "messages": str(row.messages),
+            "data": size(row.bytes),
+            "msgs/s": f"{row.rate:.0f}",
+            "data/s": f"{size(row.byte_rate)}/s",
+            "holds": row.holds,
+        }
+        style = _STYLES.get(row.state.split()[0].rstrip(","), "dim")
+        processes.add_row(row.name, *(cells[header] for header in widths), Text(row.state, style=style))
+    events = Table.grid(padding=(0, 2, 0, 0))
+    events.add_column(justify="right", no_wrap=True, min_width=7)
+    for elapsed, text in frame.events[-EVENTS:]:
+        events.add_row(f"{elapsed:.1f} s", Text(text))
+    return Group(head, Text(), *_gauge(sample, frame.limit, ascii_only=ascii_only), processes, events)
+
+
+def _gauge(sample: Sample, limit: int, *, ascii_only: bool) -> list[Text]:
+    """Draw how full the queue is. Nothing is rounded up to full: only what has reached the limit looks like it."""
+    full, partly, empty = "#=." if ascii_only else "█▒·"
+    taken = min(_BAR, _BAR * (sample.pending + sample.leased) // limit)
+    pending = min(taken, _BAR * sample.pending // limit)
+    share = 100 * (sample.pending + sample.leased) / limit
+    bar = Text.assemble(
+        (full * pending, "cyan"),
+        (partly * (taken - pending), "yellow"),
+        (empty * (_BAR - taken), "dim"),
+        f"  {share:5.1f} %   at most {100 * sample.peak / limit:.1f} %",
+    )
+    legend = Text.assemble(
+        (f"{full} ", "cyan"),
+        f"pending {size(sample.pending)} in {sample.pending_messages} messages   ",
+        (f"{partly} ", "yellow"),
+        f"leased {size(sample.leased)}   ",
+        (f"{empty} ", "dim"),
+        f"free {size(max(0, limit - sample.pending - sample.leased))}",
+    )
+    return [bar, legend]

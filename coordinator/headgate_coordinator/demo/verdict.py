@@ -1,0 +1,261 @@
+"""What the demo's processes wrote down, judged: facts in, checks with a sentence each out. Nothing here does I/O."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate_coordinator.audit import COUNTERS
+from headgate_coordinator.demo.journal import Accepted, Received
+from headgate_coordinator.terminal import size
+
+GRACE: Final = 1.0
+"""Seconds beyond the TTL within which a dead session's credit must be back."""
+KILLED: Final = -9
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was seen and written down.
+
+    Attributes:
+        ttl: of the sessions, in seconds.
+        accepted: every receipt that a producer wrote down.
+        received: what each consumer received and accepted, in order, by consumer.
+        victim: the producer that was killed.
+        held: bytes of credit that it held when it was dead.
+        reclaimed: seconds from the kill until its session was gone; None if that was not seen.
+        leased_without_it: whether a recount then found leased to be what the other sessions hold.
+        peak: the most that was ever pending and leased, as the state has it; ``sampled_peak``: as we saw it.
+        blocked: the most producers that were seen waiting at a time; ``waits``: how often one began to.
+        stored, counted: counters at the end, as they stood and as counted.
+        exits: the exit codes of the processes, minus the signal that ended one; None: it had to be killed.
+        errors: what a process said it ended with.
+        lingering: what was left behind when everything had been stopped.
+    """
+
+    limit: int
+    ttl: float
+    accepted: Sequence[Accepted]
+    received: dict[str, Sequence[Received]]
+    victim: str
+    held: int
+    reclaimed: float | None
+    leased_without_it: bool
+    peak: int
+    sampled_peak: int
+    blocked: int
+    waits: int
+    stored: tuple[int, ...]
+    counted: tuple[int, ...]
+    exits: dict[str, int | None]
+    errors: dict[str, str]
+    lingering: Sequence[str]
+
+    def summary(self) -> dict[str, Any]:
+        """Return them as plain data, the messages as numbers."""
+        return {
+            "limit_bytes": self.limit,
+            "ttl_seconds": self.ttl,
+            "accepted_messages": _count_by(message.producer for message in self.accepted),
+            "accepted_bytes": sum(message.size for message in self.accepted),
+            "received_messages": {name: len(messages) for name, messages in self.received.items()},
+            "received_bytes": sum(message.size for message in _all(self)),
+            "killed": self.victim,
+            "killed_held_bytes": self.held,
+            "reclaimed_seconds": None if self.reclaimed is None else round(self.reclaimed, 3),
+            "peak_bytes": self.peak,
+            "sampled_peak_bytes": self.sampled_peak,
+            "blocked_at_a_time": self.blocked,
+            "waits": self.waits,
+            "counters": dict(zip(COUNTERS, self.stored, strict=False)),
+            "recounted": dict(zip(COUNTERS, self.counted, strict=False)),
+            "exit_codes": self.exits,
+            "errors": self.errors,
+            "left_behind": list(self.lingering),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold, whether it does, and a sentence that says so with its numbers."""
+
+    name: str
+    passed: bool
+    sentence: str
+
+
+def judge(facts: Facts) -> list[Check]:
+    """Return all checks, in the order in which they are told."""
+    return [
+        _delivered(facts),
+        _identical(facts),
+        _nothing_else(facts),
+        _once(facts),
+        _in_order(facts),
+        _limit(facts),
+        _blocked(facts),
+        _reclaimed(facts),
+        _counters(facts),
+        _processes(facts),
+        _clean(facts),
+    ]
+
+
+def _delivered(facts: Facts) -> Check:
+    arrived = {message.id for message in _all(facts)}
+    missing = [message.id for message in facts.accepted if message.id not in arrived]
+    total = len(facts.accepted)
+    if missing:
+        sentence = f"{len(missing)} of {total} accepted messages never arrived: {_some(missing)}"
+    elif not total:
+        sentence = "no message was accepted at all"
+    else:
+        sentence = f"all {total} accepted messages arrived, {size(sum(m.size for m in facts.accepted))}"
+    return Check("delivered", not missing and total > 0, sentence)
+
+
+def _identical(facts: Facts) -> Check:
+    sent = {message.id: message.sha256 for message in facts.accepted}
+    wrong = [m.id for m in _all(facts) if not m.sha256 == m.stated == sent.get(m.id, m.stated)]
+    total = sum(1 for _ in _all(facts))
+    if wrong:
+        sentence = f"{len(wrong)} of {total} deliveries differ from what was sent: {_some(wrong)}"
+    else:
+        sentence = f"all {total} deliveries are what was sent, byte for byte (SHA-256)"
+    return Check("identical", not wrong, sentence)
+
+
+def _nothing_else(facts: Facts) -> Check:
+    """Whether what arrived without a receipt is only the killed producer's last: stored, but not written down."""
+    known = {message.id for message in facts.accepted}
+    last = max((m.seq for m in facts.accepted if m.producer == facts.victim), default=0)
+    extra = {message.id: message for message in _all(facts) if message.id not in known}
+    strange = [id_ for id_, message in extra.items() if message.producer != facts.victim or message.seq <= last]
+    if strange:
+        sentence = f"{len(strange)} messages arrived that nobody had a receipt for: {_some(strange)}"
+    elif extra:
+        sentence = (
+            f"nothing arrived that was not sent; {len(extra)} came from the killed producer, "
+            f"stored before it could write down the receipt"
+        )
+    else:
+        sentence = "nothing arrived that was not sent"
+    return Check("nothing else", not strange, sentence)
+
+
+def _once(facts: Facts) -> Check:
+    """Whether every message was accepted once, but for those that were delivered again after a failed attempt."""
+    seen: dict[str, list[int]] = {}
+    for message in _all(facts):
+        seen.setdefault(message.id, []).append(message.attempts)
+    repeated = {id_: attempts for id_, attempts in seen.items() if len(attempts) > 1}
+    wrong = [id_ for id_, attempts in repeated.items() if sum(count == 0 for count in attempts) > 1]
+    if wrong:
+        sentence = f"{len(wrong)} messages were delivered twice for no reason: {_some(wrong)}"
+    elif repeated:
+        sentence = f"{len(repeated)} messages arrived twice, each marked as delivered again after its consumer stalled"
+    else:
+        sentence = "no message arrived twice"
+    return Check("once", not wrong, sentence)
+
+
+def _in_order(facts: Facts) -> Check:
+    """Whether each consumer saw each producer's messages in the order in which they were sent, redeliveries aside."""
+    wrong = []
+    for consumer, received in facts.received.items():
+        latest: dict[str, int] = {}
+        for message in received:
+            if message.attempts:
+                continue
+            if message.seq <= latest.get(message.producer, 0):
+                wrong.append(f"{message.id} at {consumer}")
+            latest[message.producer] = message.seq
+    if wrong:
+        sentence = f"{len(wrong)} messages arrived after a later one of the same producer: {_some(wrong)}"
+    else:
+        sentence = f"each of {len(facts.received)} consumers saw each producer's messages in the order they were sent"
+    return Check("in order", not wrong, sentence)
+
+
+def _limit(facts: Facts) -> Check:
+    peak = max(facts.peak, facts.sampled_peak)
+    if peak > facts.limit:
+        sentence = f"pending and leased reached {peak} bytes, {peak - facts.limit} above the limit of {facts.limit}"
+    else:
+        share = 100 * peak / facts.limit
+        sentence = f"pending and leased never exceeded the limit: at most {peak} of {facts.limit} bytes ({share:.1f} %)"
+    return Check("limit", peak <= facts.limit, sentence)
+
+
+def _blocked(facts: Facts) -> Check:
+    if facts.blocked:
+        sentence = f"the limit held producers back: up to {facts.blocked} waited at a time, {facts.waits} waits in all"
+    else:
+        sentence = "no producer was ever seen waiting: the limit was not put to the test, a lower one will be"
+    return Check("blocked", facts.blocked > 0, sentence)
+
+
+def _reclaimed(facts: Facts) -> Check:
+    allowed = facts.ttl + GRACE
+    who = f"the killed producer's {size(facts.held)} of credit"
+    passed = False
+    if facts.held <= 0:
+        sentence = "the killed producer held no credit, so nothing was shown"
+    elif facts.reclaimed is None:
+        sentence = f"{who} never came back"
+    elif facts.reclaimed > allowed:
+        sentence = f"{who} came back after {facts.reclaimed:.2f} s; {allowed:g} s are allowed"
+    elif not facts.leased_without_it:
+        sentence = f"its session went after {facts.reclaimed:.2f} s, but {who} is still counted as leased"
+    else:
+        passed = True
+        sentence = f"{who} was back after {facts.reclaimed:.2f} s ({allowed:g} s are allowed)"
+    return Check("reclaimed", passed, sentence)
+
+
+def _counters(facts: Facts) -> Check:
+    passed = False
+    if not facts.counted or facts.stored != facts.counted:
+        sentence = f"at the end the counters are {facts.stored}, but {facts.counted} was counted"
+    elif any(facts.counted):
+        sentence = f"at the end something is still pending or leased: {facts.counted}"
+    else:
+        passed = True
+        sentence = "at the end the counters equal a recount: nothing is pending, nothing is leased"
+    return Check("counters", passed, sentence)
+
+
+def _processes(facts: Facts) -> Check:
+    wrong = [f"{name}: {error}" for name, error in facts.errors.items()]
+    for name, code in facts.exits.items():
+        expected = KILLED if name == f"producer {facts.victim}" else 0
+        if code != expected and name not in facts.errors:
+            ended = "did not end when told to" if code is None else f"ended with {code} instead of {expected}"
+            wrong.append(f"{name} {ended}")
+    if wrong:
+        sentence = "; ".join(wrong)
+    else:
+        sentence = f"one of {len(facts.exits)} processes was killed with -9, the others ended as they should"
+    return Check("processes", not wrong and KILLED in facts.exits.values(), sentence)
+
+
+def _clean(facts: Facts) -> Check:
+    left = ", ".join(facts.lingering)
+    return Check("clean", not left, f"left behind: {left}" if left else "no process, file or key was left behind")
+
+
+def _all(facts: Facts) -> Iterable[Received]:
+    return (message for messages in facts.received.values() for message in messages)
+
+
+def _count_by(names: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _some(texts: Sequence[str]) -> str:
+    shown = ", ".join(texts[:_SHOWN])
+    return f"{shown}, ..." if len(texts) > _SHOWN else shown

@@ -1,0 +1,74 @@
+"""The command `headgate` as its users run it: a process of its own."""
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import headgate
+import headgate_coordinator
+from tests.support.waiting import is_alive
+
+HEADGATE = [sys.executable, "-m", "headgate_coordinator"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours without what would change what is tested, and with the paths of this checkout."""
+    roots = [str(Path(module.__file__ or "").parents[1]) for module in (headgate, headgate_coordinator)]
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")}
+    return ours | {"PYTHONPATH": os.pathsep.join(roots), "NO_COLOR": "1"} | more
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HEADGATE, *arguments], env=environment(**env), capture_output=True, text=True, timeout=110, check=False
+    )
+
+
+def assert_one_line(stderr: str, *words: str) -> None:
+    assert stderr.startswith("headgate: ")
+    assert len(stderr.splitlines()) == 1
+    for word in words:
+        assert word in stderr
+
+
+class Running:
+    """A `headgate` that runs on, and every process that it started: they inherit a mark in their environment."""
+
+    def __init__(self, *arguments: str, **env: str) -> None:
+        self.mark = uuid.uuid4().hex
+        self.process = subprocess.Popen(
+            [*HEADGATE, *arguments],
+            env=environment(TEST_MARK=self.mark, **env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+
+    def next_line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def read_until(self, words: str) -> str:
+        seen = ""
+        while words not in seen:
+            text = self.next_line()
+            assert text, f"{words!r} was not printed, but {seen!r}"
+            seen += text
+        return seen
+
+    def left(self) -> list[int]:
+        """Return all its processes that are alive."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and f"TEST_MARK={self.mark}".encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return [pid for pid in found if is_alive(pid)]
+
+    def command_lines(self) -> str:
+        return "\n".join(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in self.left())

@@ -1,0 +1,115 @@
+"""The demo as a whole: real processes, a real `kill -9`, and nothing left whatever happens."""
+
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.demo.command import Running, run
+from tests.support.waiting import wait_for
+
+CHECKS = [
+    "delivered", "identical", "nothing else", "once", "in order", "limit",
+    "blocked", "reclaimed", "counters", "processes", "clean",
+]  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Files of many sizes, an empty one, one larger than the limit, one whose name is not text."""
+    source, seeded = tmp_path / "files", random.Random(7)
+    (source / "inner").mkdir(parents=True)
+    for number in range(20):
+        (source / "inner" / f"{number}.bin").write_bytes(seeded.randbytes(seeded.randrange(1, 20_000)))
+    (source / "empty").touch()
+    (source / "large").write_bytes(seeded.randbytes(200_000))
+    Path(os.fsdecode(os.fsencode(source) + b"/\xff\xfe")).write_bytes(b"odd")
+    return source
+
+
+def passed(told: dict[str, Any]) -> dict[str, bool]:
+    return {check["name"]: check["passed"] for check in told["checks"]}
+
+
+def test_the_demo_passes_on_a_private_redis(files: Path) -> None:
+    done = run("demo", "--seconds", "8", "--json", "--limit", "128KiB", "--input", str(files))
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert passed(told) == dict.fromkeys(CHECKS, True), told
+    assert (done.returncode, told["passed"]) == (0, True)
+    facts = told["facts"]
+    assert facts["exit_codes"] == {
+        "producer fast": 0,
+        "producer medium": -signal.SIGKILL,
+        "producer slow": 0,
+        "consumer slow": 0,
+        "consumer fast": 0,
+    }
+    assert facts["blocked_at_a_time"] > 0
+    assert facts["killed_held_bytes"] > 0
+    assert all(count > 0 for count in (*facts["accepted_messages"].values(), *facts["received_messages"].values()))
+
+
+@pytest.mark.one_server
+def test_on_a_given_redis_it_leaves_no_key_and_prints_lines(redis_url: str, files: Path) -> None:
+    done = run("demo", "--seconds", "5", "--limit", "128KiB", "--input", str(files), HEADGATE_URL=redis_url)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "PASSED: 11 of 11 checks" in done.stdout
+    assert "% of 128 KiB" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.fixture
+def demo(files: Path, tmp_path: Path) -> Iterator[Running]:
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    running = Running("demo", "--seconds", "60", "--input", str(files), TMPDIR=str(temporary))
+    yield running
+    with running.process:
+        running.process.kill()
+    wait_for(lambda: not running.left(), timeout=40, description="the end of all that it started")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
+def test_an_interrupted_demo_leaves_nothing(demo: Running, tmp_path: Path, how: signal.Signals) -> None:
+    demo.read_until("the fast consumer joins")
+    assert len(demo.left()) >= 7  # itself, Redis with its reaper, the actors
+    demo.process.send_signal(how)
+    _, stderr = demo.process.communicate(timeout=30)
+    assert (demo.process.returncode, stderr) == (130, "headgate: interrupted\n")
+    assert not demo.left()
+    assert not list((tmp_path / "t").iterdir())
+
+
+def test_a_killed_demo_leaves_no_process(demo: Running) -> None:
+    demo.read_until("at work")
+    demo.process.kill()
+    wait_for(lambda: not demo.left(), timeout=40, description="the end of all that it started")
+
+
+def test_a_process_that_ends_by_itself_fails_the_demo(demo: Running) -> None:
+    demo.read_until("at work")
+    victim = next(pid for pid in demo.left() if "actors producer slow" in _command_line(pid))
+    os.kill(victim, signal.SIGTERM)
+    stdout, stderr = demo.process.communicate(timeout=60)
+    assert (demo.process.returncode, stderr) == (1, "")
+    assert "producer slow ended with -15 instead of 0" in stdout
+
+
+def _command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
+@pytest.mark.one_server
+def test_no_process_shows_the_url(redis_url: str, files: Path) -> None:
+    running = Running("demo", "--seconds", "60", "--input", str(files), HEADGATE_URL=redis_url)
+    running.read_until("at work")
+    assert redis_url not in running.command_lines()
+    running.process.send_signal(signal.SIGINT)
+    running.process.communicate(timeout=30)
+    assert not running.left()

@@ -1,0 +1,114 @@
+"""Each check fails when, and only when, its fact is altered."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from headgate_coordinator.demo.journal import Accepted, Received
+from headgate_coordinator.demo.verdict import Facts, judge
+
+
+def sent(number: int, producer: str, seq: int) -> Accepted:
+    return Accepted(f"{number}-100", producer, seq, f"digest {number}", 100, f"file {number}")
+
+
+def got(message: Accepted, attempts: int = 0) -> Received:
+    return Received(message.id, message.producer, message.seq, message.sha256, message.sha256, message.size, attempts)
+
+
+FAST = [sent(1, "fast", 1), sent(3, "fast", 2), sent(4, "fast", 3), sent(6, "fast", 4)]
+MEDIUM = [sent(2, "medium", 1), sent(5, "medium", 2)]
+TAIL = sent(7, "medium", 3)  # stored, but its producer was killed before it could write that down
+
+GOOD = Facts(
+    limit=1000,
+    ttl=3.0,
+    accepted=[*FAST, *MEDIUM],
+    received={"slow": [got(FAST[0]), got(FAST[2])], "fast": [got(m) for m in (MEDIUM[0], FAST[1], MEDIUM[1], FAST[3])]},
+    victim="medium",
+    held=300,
+    reclaimed=2.7,
+    leased_without_it=True,
+    peak=1000,
+    sampled_peak=900,
+    blocked=2,
+    waits=17,
+    stored=(0, 0, 0, 0, 0, 0),
+    counted=(0, 0, 0, 0, 0, 0),
+    exits={"producer fast": 0, "producer medium": -9, "consumer slow": 0, "consumer fast": 0},
+    errors={},
+    lingering=(),
+)
+
+
+def failing(facts: Facts) -> set[str]:
+    return {check.name for check in judge(facts) if not check.passed}
+
+
+def received(facts: Facts, change: Callable[[list[Received]], list[Received]]) -> Facts:
+    return replace(facts, received=facts.received | {"fast": change(list(facts.received["fast"]))})
+
+
+def test_good_facts_pass_every_check() -> None:
+    checks = judge(GOOD)
+    assert len({check.name for check in checks}) == len(checks) == 11
+    assert failing(GOOD) == set()
+
+
+@pytest.mark.parametrize(
+    ("facts", "fails"),
+    [
+        (received(GOOD, lambda r: r[:-1]), "delivered"),
+        (replace(GOOD, accepted=[], received={}), "delivered"),
+        (received(GOOD, lambda r: [*r[:-1], replace(r[-1], sha256="other")]), "identical"),
+        (received(GOOD, lambda r: [*r[:-1], replace(r[-1], stated="other")]), "identical"),
+        (received(GOOD, lambda r: [*r[:-1], replace(r[-1], sha256="other", stated="other")]), "identical"),
+        (received(GOOD, lambda r: [*r, got(sent(9, "fast", 9))]), "nothing else"),
+        (received(GOOD, lambda r: [*r, got(sent(9, "medium", 1), 1)]), "nothing else"),
+        (replace(GOOD, received=GOOD.received | {"third": [got(FAST[0])]}), "once"),
+        (received(GOOD, lambda r: [r[2], r[1], r[0], r[3]]), "in order"),
+        (replace(GOOD, peak=1001), "limit"),
+        (replace(GOOD, sampled_peak=1001), "limit"),
+        (replace(GOOD, blocked=0), "blocked"),
+        (replace(GOOD, held=0), "reclaimed"),
+        (replace(GOOD, reclaimed=None), "reclaimed"),
+        (replace(GOOD, reclaimed=4.01), "reclaimed"),
+        (replace(GOOD, leased_without_it=False), "reclaimed"),
+        (replace(GOOD, stored=(5, 1, 0, 0, 0, 0)), "counters"),
+        (replace(GOOD, stored=(5, 1, 0, 0, 0, 0), counted=(5, 1, 0, 0, 0, 0)), "counters"),
+        (replace(GOOD, stored=(), counted=()), "counters"),
+        (replace(GOOD, exits=GOOD.exits | {"producer medium": 0}), "processes"),
+        (replace(GOOD, exits=GOOD.exits | {"consumer slow": -9}), "processes"),
+        (replace(GOOD, exits=GOOD.exits | {"consumer slow": None}), "processes"),
+        (replace(GOOD, exits={}), "processes"),
+        (replace(GOOD, errors={"consumer slow": "CreditTimeout: no credit"}), "processes"),
+        (replace(GOOD, lingering=["process consumer slow"]), "clean"),
+    ],
+)
+def test_an_altered_fact_fails_its_check(facts: Facts, fails: str) -> None:
+    assert failing(facts) == {fails}
+
+
+def test_what_the_killed_producer_could_not_write_down_may_arrive() -> None:
+    facts = received(GOOD, lambda r: [*r, got(TAIL)])
+    assert failing(facts) == set()
+    assert "1 came from the killed producer" in judge(facts)[2].sentence
+
+
+def test_it_must_arrive_as_it_was_sent_too() -> None:
+    facts = received(GOOD, lambda r: [*r, replace(got(TAIL), sha256="other")])
+    assert failing(facts) == {"identical"}
+
+
+def test_a_message_may_arrive_again_after_a_failed_attempt() -> None:
+    facts = replace(GOOD, received=GOOD.received | {"third": [got(FAST[0], attempts=1)]})
+    assert failing(facts) == set()
+    assert "1 messages arrived twice, each marked" in judge(facts)[3].sentence
+
+
+def test_the_summary_counts_messages_and_names_counters() -> None:
+    summary = GOOD.summary()
+    assert summary["accepted_messages"] == {"fast": 4, "medium": 2}
+    assert (summary["accepted_bytes"], summary["received_bytes"]) == (600, 600)
+    assert summary["counters"]["pending_bytes"] == 0
