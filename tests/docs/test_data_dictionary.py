@@ -1,0 +1,154 @@
+"""lua/README.md against the scripts, in both directions: what is there is listed, and what is listed is there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.redis.keys import PARTS
+from headgate.redis.scripts import script, script_names
+
+LUA = Path(__file__).resolve().parents[2] / "lua"
+README = (LUA / "README.md").read_text(encoding="utf-8")
+SOURCES = {path.relative_to(LUA).as_posix(): path.read_text(encoding="utf-8") for path in sorted(LUA.rglob("*.lua"))}
+ALL = "\n".join(SOURCES.values())
+
+
+def section(heading: str) -> str:
+    """Return what stands under a heading, down to the next one of any level."""
+    level, title = heading.split(" ", 1)
+    match = re.search(rf"^{level} {re.escape(title)}\n(.*?)(?=^#|\Z)", README, flags=re.MULTILINE | re.DOTALL)
+    assert match, f"lua/README.md has no heading {heading!r}"
+    return match[1]
+
+
+def rows(text: str, header: str = "") -> list[list[str]]:
+    """Return the rows of the tables in a text, without their heads; those only whose head begins with ``header``."""
+    found: list[list[str]] = []
+    lines = text.splitlines()
+    wanted = False
+    for number, line in enumerate(lines):
+        if not line.startswith("|"):
+            continue
+        cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if number + 1 < len(lines) and lines[number + 1].startswith("|---"):
+            wanted = cells[0].startswith(header)
+        elif wanted and not line.startswith("|---"):
+            found.append(cells)
+    return found
+
+
+def names(text: str, header: str = "") -> list[str]:
+    """Return what stands in backticks in the first column."""
+    return [row[0].strip("`") for row in rows(text, header)]
+
+
+def calls(source: str) -> Iterator[list[str]]:
+    """Yield the arguments of each redis.call, as they are written."""
+    for match in re.finditer(r"redis\.call\(", source):
+        depth, start, arguments = 1, match.end(), []
+        for at in range(match.end(), len(source)):
+            depth += {"(": 1, "{": 1, ")": -1, "}": -1}.get(source[at], 0)
+            if (source[at] == "," and depth == 1) or depth == 0:
+                arguments.append(source[start:at].strip())
+                start = at + 1
+            if depth == 0:
+                break
+        yield arguments
+
+
+def literal(arguments: list[str]) -> set[str]:
+    return {argument.strip("'") for argument in arguments if re.fullmatch(r"'\w+'", argument)}
+
+
+def fields_in_use() -> set[str]:
+    """Return the fields of a destination's own hash that the scripts read or write by name."""
+    found = set(re.findall(r"'(\w+)'", re.findall(r"^local FIELDS = \{(.*?)\}", ALL, re.DOTALL | re.MULTILINE)[0]))
+    settings = re.search(r"settings: (.*)$", SOURCES["apply.lua"], re.MULTILINE)
+    assert settings, "apply.lua does not list its settings"
+    found |= set(settings[1].split(", "))
+    for command, key, *rest in (call for call in calls(ALL) if len(call) > 1):
+        if key == "K_DESTINATION":
+            found |= literal(rest[::2] if command == "'HSET'" else rest[:1] if command == "'HINCRBY'" else rest)
+    return found
+
+
+def test_every_key() -> None:
+    listed = [re.sub(r"^hg:\{ns/name\}:?", "", name) for name in names(section("## Keys"))]
+    assert listed == ["", *PARTS, "receipt:<session>"]
+    declared = re.findall(r"^local K_(\w+) = KEYS\[(\d+)\]$", SOURCES["lib/keys.lua"], re.MULTILINE)
+    assert [name.lower() for name, _ in declared] == ["destination", *PARTS, "receipt"]
+    assert [int(number) for _, number in declared] == list(range(1, len(PARTS) + 3))
+
+
+def test_every_field() -> None:
+    listed = names(section("### Fields"))
+    assert len(listed) == len(set(listed))
+    assert set(listed) == fields_in_use()
+
+
+@pytest.mark.parametrize(
+    ("heading", "source", "record"),
+    [
+        ("### Session record", "lib/session.lua", "RECORD"),
+        ("### Consumer record", "lib/consumer.lua", "CONSUMER"),
+        ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
+    ],
+)
+def test_every_record(heading: str, source: str, record: str) -> None:
+    match = re.search(rf"^local {record} = ((?:.*\n)(?:  \.\. .*\n)*)", SOURCES[source], re.MULTILINE)
+    assert match, f"{source} has no {record}"
+    assert names(section(heading)) == re.findall(r"(\w+)=%", match[1])
+
+
+def test_every_channel_message() -> None:
+    spoken = set(re.findall(r"\bwake\([^,()]+(?:\([^)]*\))?, '(\w+)'", ALL)) | set(re.findall(r"wake_all\('(\w+)", ALL))
+    assert {name.split()[0] for name in names(section("## Channels"))} == spoken
+
+
+def test_every_column_of_the_ledger() -> None:
+    layout = re.search(r"string\.format\('(1,[^']+)'", SOURCES["lib/ledger.lua"])
+    assert layout, "the ledger's layout is not where it was"
+    columns = rows(section("## Ledger"), "column")
+    assert [row[0] for row in columns] == [str(number) for number in range(1, len(layout[1].split(",")) + 1)]
+
+
+def test_every_operation_in_the_ledger() -> None:
+    assert set(names(section("## Ledger"), "op")) == set(re.findall(r"(?<!function )write_ledger\('(\w+)'", ALL))
+
+
+def test_every_detail_event() -> None:
+    assert set(names(section("### Detail events"))) == set(re.findall(r"\bnote\('(\w+)'", ALL))
+
+
+def test_every_script() -> None:
+    assert sorted(re.findall(r"^### `(\w+)`$", README, re.MULTILINE)) == list(script_names())
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_every_argument_and_code(name: str) -> None:
+    text = section(f"### `{name}`")
+    declared = script(name)
+    listed = re.search(r"^ARGV: ((?:.+\n)+)", text, re.MULTILINE)
+    assert listed, f"{name} lists no arguments"
+    arguments = [word for argument in declared.arguments for word in argument.split(", ")]
+    assert re.findall(r"`(\w+)`", listed[1]) == arguments
+    codes = names(text, "code")
+    assert len(codes) == len(set(codes))
+    assert set(codes) == set(declared.codes)
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_every_code_that_is_returned_is_declared(name: str) -> None:
+    body = script(name).source.split("]]", 1)[1]
+    returned = set(re.findall(r"return \{ '([A-Z_]+)'", body)) | set(re.findall(r"credit_reply\('([A-Z_]+)'", body))
+    assert returned <= set(script(name).codes)
+
+
+def test_every_constant() -> None:
+    declared = {
+        (name, value) for name, value in re.findall(r"^local ([A-Z_]+) = (\d+)(?: --.*)?$", ALL, re.MULTILINE)
+    }
+    listed = {(row[0].strip("`"), row[1]) for row in rows(section("## Rules"), "constant")}
+    assert listed == declared

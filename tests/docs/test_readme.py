@@ -1,0 +1,169 @@
+"""What the documents show is what happens: their programs are run, their output compared, their links followed.
+
+A text block that follows a Python block is its output. `...` in it stands for anything. Durations, ids of sessions,
+servers and epochs may differ.
+"""
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headgate
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    path.relative_to(REPOSITORY).as_posix()
+    for path in (*REPOSITORY.glob("*.md"), REPOSITORY / "lua" / "README.md", *(REPOSITORY / "docs").rglob("*.md"))
+)
+EXAMPLES = sorted(path.name for path in (REPOSITORY / "examples").glob("*.py"))
+
+
+def read(name: str) -> str:
+    return (REPOSITORY / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str) -> list[tuple[str, str, int]]:
+    """Return (language, text, line) of each fenced block."""
+    text = read(name)
+    return [
+        (match[1], match[2], text.count("\n", 0, match.start()) + 2)
+        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    ]
+
+
+def programs(name: str) -> Iterator[tuple[int, str, str]]:
+    """Yield line, source and shown output of each Python block."""
+    found = blocks(name)
+    for (language, source, line), (following, shown, _) in zip(found, [*found[1:], ("", "", 0)], strict=True):
+        if language == "python":
+            yield line, source, shown if following == "text" else ""
+
+
+def plain(text: str) -> str:
+    """Return the text with everything that no two runs share put in one form."""
+    for pattern, word in (
+        (r"\b[0-9a-f]{40}\b", "<run id>"),
+        (r"~[0-9a-f]{8}\b", "~<id>"),
+        (r"\b1[0-9]{12}\b", "<ms>"),
+        (r"\b\d+(\.\d+)?(e-\d+)? s\b", "<n> s"),
+    ):
+        text = re.sub(pattern, word, text)
+    return text.strip()
+
+
+def assert_shown(output: str, shown: str) -> None:
+    wanted = ".*".join(map(re.escape, plain(shown).split("...")))
+    assert re.fullmatch(wanted, plain(output), re.DOTALL), f"it prints\n{output}\nand not, as shown,\n{shown}"
+
+
+def run(*arguments: str) -> str:
+    path = os.pathsep.join([str(REPOSITORY / "sdk"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize(("line", "source", "shown"), [pytest.param(*p, id=f"line{p[0]}") for p in programs("README.md")])
+def test_programs_of_the_readme_print_what_they_show(line: int, source: str, shown: str) -> None:
+    assert shown, "a program without its output"
+    assert_shown(run("-c", source), shown)
+
+
+def test_the_first_program_is_short_and_comes_first() -> None:
+    text = read("README.md")
+    before = text[: text.index("```")].strip().splitlines()
+    assert len(" ".join(before[1:]).split(". ")) == 1
+    _, source, _ = next(programs("README.md"))
+    assert len([line for line in source.splitlines() if line.strip()]) <= 20
+
+
+async def test_the_guide_can_be_typed_in_from_top_to_bottom() -> None:
+    """As in `python -m asyncio`: one set of names, await anywhere."""
+    names: dict[str, Any] = {"__name__": "guide"}
+    try:
+        async with asyncio.timeout(100):
+            for line, source, shown in programs("docs/guide.md"):
+                output = io.StringIO()
+                code = compile(
+                    "\n" * (line - 1) + source, "docs/guide.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+                )
+                with contextlib.redirect_stdout(output):
+                    result = eval(code, names)
+                    if inspect.iscoroutine(result):
+                        await result
+                assert_shown(output.getvalue(), shown)
+    finally:
+        if client := names.get("client"):
+            await client.close()
+
+
+async def test_redis_shows_what_the_readme_shows() -> None:
+    async with headgate.connect() as client:
+        await client.apply("orders", limit="1KiB")
+        async with client.session("shop") as session:
+            producer, consumer = await session.producer("orders"), await session.consumer("orders")
+            await producer.send(b"x" * 800)
+            assert await consumer.receive(timeout=10)
+            waiting = asyncio.ensure_future(producer.send(b"y" * 800, timeout=10))
+            async with asyncio.timeout(10):
+                while (fields := (await client.explain("orders")).fields)["blocked"] != "1":
+                    await asyncio.sleep(0.01)
+            waiting.cancel()
+    (console,) = (text for language, text, _ in blocks("README.md") if language == "console")
+    seen = "\n".join(f'{number:2}# "{name}" => "{value}"' for number, (name, value) in enumerate(fields.items(), 1))
+    shown = console.split("\n", 1)[1]
+    same = ("tickets", "ledger_seq")  # how often a consumer came back with nothing is a matter of timing
+    drop = re.compile(rf'"({"|".join(same)})" => "\d+"')
+    assert plain(drop.sub("", seen)) == plain(drop.sub("", shown))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name: str) -> None:
+    output = run(str(REPOSITORY / "examples" / name))
+    assert output
+    assert "False" not in output
+
+
+def test_there_are_the_examples_that_are_told_of() -> None:
+    assert EXAMPLES == ["emails.py", "protect_api.py", "quickstart.py"]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name: str) -> None:
+    text = re.sub(r"^```.*?^```$", "", read(name), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target:
+            assert (REPOSITORY / name).parent.joinpath(target).exists(), f"{name} links to {target}"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_tests_that_are_named_exist(name: str) -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("*.py"))
+    text = read(name)
+    for path in re.findall(r"`(tests/[\w/]+(?:\.py)?)`", text):
+        assert (REPOSITORY / path).exists(), f"{name} names {path}"
+    for test in re.findall(r"`(test_\w+)`", text):
+        assert f"def {test}(" in sources, f"{name} names {test}"
+
+
+def test_settings_errors_and_names_in_the_guide_are_all_there_are() -> None:
+    guide = read("docs/guide.md")
+    for name in headgate.__all__:
+        assert re.search(rf"\b{name}\b", guide), f"docs/guide.md never mentions {name}"
+    for setting in headgate.Settings.__dataclass_fields__:
+        assert f"`{setting}`" in guide, f"docs/guide.md never mentions the setting {setting}"
