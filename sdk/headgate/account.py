@@ -9,18 +9,18 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from headgate.callers import Callers
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
 from headgate.core.lease import Lease
-from headgate.core.outbox import Outbox, Outgoing
+from headgate.core.outbox import Outgoing
 from headgate.errors import (
     AccessDenied,
     Closed,
     CoordinatorUnavailable,
-    CreditTimeout,
     HeadgateError,
     MessageTooLarge,
 )
-from headgate.explain import Explanation, explain
+from headgate.explain import explain
 from headgate.message import Receipt
 from headgate.options import SessionOptions
 from headgate.redis.keys import Address
@@ -29,19 +29,16 @@ from headgate.redis.store import Credit, Store
 from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 
-SWEEP: Final = 0.02
-"""Seconds between looks for callers whose time is over; only while somebody waits."""
 CLOSE_WITHIN: Final = 0.5
-EXPLAIN_AFTER: Final = 0.1
-"""Seconds after which a wait is worth one call that finds out why; then once every EXPLAIN_EVERY."""
 EXPLAIN_EVERY: Final = 1.0
+"""Seconds between looks for the reason of a wait."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
 Ensure = Callable[[bool], Any]
 
 
-class CreditAccount:
+class CreditAccount(Callers):
     """Credit and outgoing messages of a session at a destination.
 
     Args:
@@ -70,7 +67,8 @@ class CreditAccount:
         holds_messages: bool = True,
         credit: CreditLine | None = None,
     ) -> None:
-        self.address = address
+        line = CreditLine() if credit is None else credit
+        super().__init__(address, Lease(options.ttl), line, holds_messages=holds_messages)
         self.session = session
         self.window = 0
         self.weight = 1
@@ -78,17 +76,6 @@ class CreditAccount:
         """Producers or gates that share it; it closes with the last."""
         self.consumers = 0
         """Consumers that the session has here: while there are any, idling must not end its lease."""
-        self.credit = CreditLine() if credit is None else credit
-        self.outbox = Outbox(self.credit)
-        self.lease = Lease(options.ttl)
-        self.last = Credit("NONE")
-        self.lost_since: float | None = None
-        self.trouble: HeadgateError | None = None
-        self.recalled = False
-        self.explanation: Explanation | None = None
-        """Why it waits, at most a second old while it does; None when it does not."""
-        self._explain_at = 0.0
-        self._holds_messages = holds_messages
         self._messages_per_byte = MESSAGES_PER_WINDOW_BYTE if holds_messages else PERMITS_PER_WINDOW_BYTE
         self._store = store
         self._wake_ups = wake_ups
@@ -96,21 +83,12 @@ class CreditAccount:
         self._ensure = ensure
         self._forget = forget
         self._changed = ""
-        self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._open = False
-        self._ask_at = 0.0
         self._asked_for: Outgoing | None = None
         self._used_at = 0.0
         self._used_before = 0
         self._uses_seen = 0
-        self._give_back = False
-        self._wanted = False
         self._share = (0, 0)
-        self._call_since = 0.0
-        self._closing = False
 
     async def start(self) -> None:
         """Ask for the first window and begin to keep it.
@@ -123,51 +101,6 @@ class CreditAccount:
         await self._acquire()
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
         self._task.add_done_callback(self._ended)
-
-    def submit(self, item: Outgoing) -> bool:
-        """Put a message in line; returns whether it is paid. Its ``done`` is told the rest."""
-        if self._closing:
-            raise Closed(f"the producer of {self.address.name!r} is closed")
-        if not self._holds_messages and self._loop.time() > self.lease.use_until:
-            self.credit.frozen = True  # the lease may be over: first hear from Redis
-        paid = self.outbox.add(item)
-        if paid and not self._holds_messages:
-            self.outbox.ready.pop()
-            item.done.set_result(None)
-            return True
-        if not paid:
-            item.since = self._loop.time()
-            if len(self.outbox.waiting) == 1:
-                self.explanation, self._explain_at = None, item.since + EXPLAIN_AFTER
-                self._ask_at = 0.0  # nothing waited at the last call, so the session is not in line yet
-        self._wake.set()
-        if self._timer is None:
-            self._timer = self._loop.call_later(SWEEP, self._sweep)
-        return paid
-
-    def freed(self) -> None:
-        """Note that a permit was put back while somebody waits for it, here or elsewhere."""
-        if self.recalled:
-            self._give_back = True
-            self._wake.set()
-        else:
-            self._admit()
-
-    def wanted(self, size: int) -> None:
-        """Note that ``size`` bytes were asked for and not there, so that the window is fetched for the next time."""
-        if not self._open or (self._loop.time() >= self._ask_at and self.credit.in_hand < size):
-            self._wanted = True
-            self._wake.set()
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing can be submitted any more."""
-        return self._closing
-
-    @property
-    def wants(self) -> bool:
-        """Whether somebody waits for credit here."""
-        return bool(self.outbox.waiting)
 
     async def part(self) -> None:
         """Note that one of its users is gone."""
@@ -194,11 +127,9 @@ class CreditAccount:
         self.outbox.clear(lambda item, unknown: self._tell(item, self._lost(unknown=unknown)))
         with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
-                if self._open and self.lost_since is None:
+                if self._open:
                     await self._leave()
         await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
-
-    # What the world tells.
 
     def _hear(self, words: list[str]) -> None:
         if words[0] == "credit" and self._open:
@@ -216,73 +147,12 @@ class CreditAccount:
             return
         self._wake.set()
 
-    def _admit(self) -> bool:
-        paid = self.outbox.admit()
-        for item in paid:
-            if not self._holds_messages:
-                self.outbox.ready.pop()
-                item.done.set_result(None)
-            elif item.credited is not None and not item.credited.done():
-                item.credited.set_result(None)
-        self._wake.set()
-        return bool(paid)
-
-    def _sweep(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        stuck = self.lost_since is not None or (self._call_since > 0 and now - self._call_since > SWEEP)
-        for item, unknown in self.outbox.overdue(now, stuck=stuck):
-            paid = item.credited is not None and item.credited.done()
-            self._tell(item, self._lost(unknown=unknown) if paid or unknown else self._timeout(item, now))
-        if len(self.outbox):
-            self._timer = self._loop.call_later(SWEEP, self._sweep)
-            self._wake.set()
-
-    def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
-        return CreditTimeout(
-            self.address.name,
-            now - (item.since or now),
-            item.size,
-            place=self.last.place,
-            reason=self.reason(),
-            explanation=self.explanation,
-        )
-
-    def reason(self) -> str:
-        """Say why credit is missing, as far as is known without asking."""
-        if self.lost_since is not None:
-            return f"{self.trouble} (for {self._loop.time() - self.lost_since:.3g} s)"
-        if self.explanation is not None:
-            return self.explanation.reason
-        if self.last.place:
-            return f"the destination is full; {self.last.blocked} session(s) wait"
-        return ""
-
-    def _lost(self, *, unknown: bool) -> HeadgateError:
-        if unknown:
-            return CoordinatorUnavailable(
-                f"no answer about a message to {self.address.name!r}: it may have been stored; "
-                f"send it again only if twice is harmless"
-            )
-        return CoordinatorUnavailable(f"a message to {self.address.name!r} was not sent: {self.reason() or 'closed'}")
-
-    @staticmethod
-    def _tell(item: Outgoing, error: HeadgateError) -> None:
-        for future in (item.credited, item.done):
-            if future is not None and not future.done():
-                future.set_exception(error)
-                future.exception()  # whoever does not look at it has not lost anything
-                if future is item.credited:
-                    item.done.cancel()
-
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # a defect; nobody may wait for ever because of it
             self._closing = True
             self.outbox.clear(
                 lambda item, _: self._tell(item, HeadgateError(f"{self.address.name!r} failed: {error!r}"))
             )
-
-    # What the task does.
 
     async def _keep(self) -> None:
         pause = _FIRST_PAUSE
@@ -327,44 +197,52 @@ class CreditAccount:
         self._wake.clear()
 
     async def _step(self) -> bool:
+        """Make the one call that is due, if any is; returns whether one was."""
         self._wake.clear()
         now = self._loop.time()
+        if await self._heed():
+            return True
+        if self.outbox.waiting:
+            self._admit()
+            self._wake.clear()
+        if self.outbox.batch() and self._open:
+            await self._publish()
+            return True
+        if self.outbox.head():
+            return await self._wait_in_line(now)
+        return await self._keep_lease(now)
+
+    async def _heed(self) -> bool:
+        """Do what a hint asked for."""
         if self._changed:
             changed, self._changed = self._changed, ""
             await self._settings_changed(removed=changed == "removed")
             return True
-        if self._give_back:
-            self._give_back = False
-            if self._recall():
-                await self._acquire()
-                return True
-        if self.outbox.waiting:
-            self._admit()
-            self._wake.clear()
-        if not self._open and (self.outbox.head() or self.outbox.batch()):
+        recalled, self._give_back = self._give_back, False
+        wanted, self._wanted = self._wanted, False
+        if (recalled and not self.alone_in_line and self._recall()) or wanted:
             await self._acquire()
             return True
-        if self.outbox.batch():
-            await self._publish()
-            return True
-        if self._wanted:
-            self._wanted = False
+        return False
+
+    async def _wait_in_line(self, now: float) -> bool:
+        if now >= self._ask_at or not self._open:
+            if self.last.place:  # still in line after its whole pause: see to what the dead may have left behind
+                await self._store.reap(self.address)
             await self._acquire()
             return True
-        if self.outbox.head():
-            if now >= self._ask_at:
-                if self.last.place:  # still in line after its whole pause: see to what the dead may have left behind
-                    await self._store.reap(self.address)
-                await self._acquire()
-                return True
-            if now >= self._explain_at:
-                self._explain_at = now + EXPLAIN_EVERY
-                await self._explain()
-                return True
+        if now >= self._explain_at:
+            self._explain_at = now + EXPLAIN_EVERY
+            await self._explain()
+            return True
+        return False
+
+    async def _keep_lease(self, now: float) -> bool:
+        if not self._open:
             return False
-        if self._open and self._idle_since(now):
+        if self._idle_since(now) and not self.last.place:
             return await self._end_idle()
-        if self._open and now >= self.lease.renew_at:
+        if self.last.place or now >= self.lease.renew_at:  # who waited may have given up: leave the line to others
             await self._acquire()
             return True
         return False
@@ -413,6 +291,8 @@ class CreditAccount:
         """Give back what was not used since the last recall, and all above the fair share."""
         line = self.credit
         used, self._used_before = line.used - self._used_before, line.used
+        if self.outbox.waiting:
+            used = 0  # what is in hand is too little for the first in line, and of use to others
         spare = max(line.in_hand - used, line.held - self._share[0])
         if min(spare, line.in_hand) <= 0:
             return False
@@ -423,7 +303,7 @@ class CreditAccount:
         line = self.credit
         head = self._asked_for = self.outbox.head()
         need, need_m = line.need_for(head.size) if head else (line.granted, line.granted_m)
-        if weight == 0 or (self.last.blocked and not head):
+        if weight == 0 or ((self.last.blocked or self.recalled) and not head):
             want, want_m = line.granted, line.granted_m
         elif self.last.blocked:  # others wait too: ask for what is here, not for a window ahead of it
             want = line.spent + self.outbox.waiting_bytes(self.window)

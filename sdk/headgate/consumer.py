@@ -93,6 +93,7 @@ class Consumer:
         self._generation = 0
         self._held: dict[bytes, Message] = {}
         self._look_at = 0.0
+        self._hints = 0
         self._flushed_at = 0.0
         self._reattach = False
         self._removed = False
@@ -232,7 +233,7 @@ class Consumer:
                 future.exception()
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
-                while self.lost_since is None and self._number:
+                while self._number:
                     if await self._store.detach(self.address, self.session, self.id, failed=False) != "MORE":
                         break
         await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
@@ -285,6 +286,7 @@ class Consumer:
         mine = words[0] == "ready" and (len(words) == 1 or words[1] == self.id)
         if mine or words[0] in ("settings", "removed"):
             self._look_at = 0.0
+            self._hints += 1
             self._wake.set()
 
     async def _attach(self) -> None:
@@ -393,7 +395,7 @@ class Consumer:
         if room[0] and not self._lost_reply:
             self._fetches += 1
         fetch = self._fetches if room[0] or self._lost_reply else 0
-        asked_at = self._loop.time()
+        asked_at, hints = self._loop.time(), self._hints
         self._lost_reply = fetch > 0
         answer = await self._store.settle(
             self.address,
@@ -412,6 +414,8 @@ class Consumer:
             self._lease.renewed(asked_at)
             self._settled(going)
             self._deliver(answer, asked=room[0])
+            if hints != self._hints:
+                self._look_at = 0.0  # something came after the answer was given, and was heard of before it arrived
         else:  # UNKNOWN, EXPIRED: what it held is others' now
             self._expire(going)
             self._reattach = True

@@ -100,5 +100,3 @@ def seq_of(identifier: bytes | str) -> int:
 
 def _pairs(flat: list[Any]) -> dict[str, Any]:
     return {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
-
-

@@ -148,9 +148,7 @@ class Producer:
 
     async def publish_as(self, account: Account, seq: int, *sizes: int) -> Credit:
         bodies = [bytes([65 + number % 26]) * size for number, size in enumerate(sizes)]
-        return await self.place.store.publish(
-            self.place.address, account, seq=seq, bodies=bodies, ttl_ms=self.ttl_ms
-        )
+        return await self.place.store.publish(self.place.address, account, seq=seq, bodies=bodies, ttl_ms=self.ttl_ms)
 
     async def send(self, *sizes: int) -> Credit:
         """Ask for the credit, and publish."""

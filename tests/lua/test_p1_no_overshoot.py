@@ -64,12 +64,12 @@ async def test_more_than_the_credit_held_is_not_published(place: Place) -> None:
     credit = await ann.publish_as(ann.account(), 1, 21)
     assert (credit.code, credit.granted) == ("OVERUSE", 20)
     assert (await place.look()).messages == {}
-    assert (await ann.publish_as(ann.account(), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)).code == "OVERUSE", "nine messages of eight"
+    assert (await ann.publish_as(ann.account(), 1, *[1] * 9)).code == "OVERUSE", "nine messages, credit for eight"
     assert await place.usage() == 20
 
 
 async def test_a_lowered_limit_grants_nothing_until_there_is_room_below_it(place: Place) -> None:
-    """Mutant: `raise` without `free`."""
+    """Mutant: `grant` without its look at `free`."""
     await place.create(limit=100)
     ann, bob = place.producer("ann"), place.producer("bob")
     await ann.ask(window=80)

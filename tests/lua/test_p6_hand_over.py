@@ -43,7 +43,7 @@ async def ear(place: Place) -> AsyncIterator[Ear]:
     await client.aclose()
 
 
-def credits(heard: list[tuple[str, str]]) -> list[str]:
+def credited(heard: list[tuple[str, str]]) -> list[str]:
     return [session for session, words in heard if words.startswith("credit")]
 
 
@@ -128,7 +128,7 @@ async def test_freed_room_wakes_only_those_that_it_admits(place: Place, ear: Ear
     await ear.heard()
     await holder.give_back(35)
     heard = await ear.heard()
-    assert credits(heard) == ["w0", "w1", "w2"]
+    assert credited(heard) == ["w0", "w1", "w2"]
     assert {session for session, words in heard if words.startswith("credit")} <= {p.session for p in waiting}
     assert (await place.look()).line == [f"w{number}" for number in range(3, 10)]
 
@@ -142,7 +142,7 @@ async def test_waiters_are_served_in_the_order_in_which_they_came(place: Place, 
     await ear.heard()
     for _ in order:
         await holder.give_back(20)
-    assert credits(await ear.heard()) == order
+    assert credited(await ear.heard()) == order
 
 
 async def test_nobody_barges_in_before_those_who_wait(place: Place) -> None:
@@ -184,11 +184,12 @@ async def test_a_place_in_line_is_kept_while_asking_again(place: Place) -> None:
 async def test_who_no_longer_needs_credit_leaves_the_line(place: Place) -> None:
     """Mutant: `ask` keeps who is not blocked in line."""
     await place.full(100)
-    first, second = place.producer("first"), place.producer("second")
-    await first.ask(need=20)
-    await second.ask(need=20)
-    assert (await first.ask()).place == 0
-    assert (await second.ask(need=20)).place == 1
+    first, second, third = (place.producer(session) for session in ("first", "second", "third"))
+    for producer in (first, second, third):
+        await producer.ask(need=20)
+    assert (await second.ask()).place == 0
+    assert (await third.ask(need=20)).place == 2
+    assert (await place.look()).line == ["first", "third"]
 
 
 async def test_a_silent_waiter_does_not_hold_up_the_living(place: Place) -> None:

@@ -17,14 +17,6 @@ STALE_MS: Final = 3000
 FETCHED_A_CALL: Final = 256
 
 
-class RefusedError(Exception):
-    """The call is answered with a code and changes nothing, not even the epoch."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 @dataclass(slots=True)
 class Destination:
     """A queue, a topic or a gate.
@@ -73,9 +65,11 @@ class Destination:
 
     def share(self, weight: int) -> Amount:
         everybody = max(1, weight, sum(account.weight for account in self.accounts.values()))
-        return Amount(
-            *(limit if limit == UNLIMITED else limit * weight // everybody for limit in (self.limit.bytes, self.limit.messages))
-        )
+
+        def part(limit: int) -> int:
+            return limit if limit == UNLIMITED else limit * weight // everybody
+
+        return Amount(part(self.limit.bytes), part(self.limit.messages))
 
     # Credit.
 
@@ -184,9 +178,7 @@ class Destination:
     def _grant(self, account: Account) -> bool:
         """Grant what is wanted if what is needed fits; returns whether it does."""
         room = self.room
-        if not all(lacks <= max(0, free) for lacks, free in (
-            (account.lacks.bytes, room.bytes), (account.lacks.messages, room.messages)
-        )):
+        if not account.lacks.fits(room.most(NOTHING)):
             return False
         most = (self.share(account.weight) - account.held).most(account.need - account.granted)
         account.granted += (account.want - account.granted).least(room).least(most).most(NOTHING)
@@ -228,7 +220,15 @@ class Destination:
         return "OK"
 
     def settle(
-        self, sid: str, cid: str, accepted: list[int], released: list[int], failed: list[int], *, fetch: int, ttl_ms: int
+        self,
+        sid: str,
+        cid: str,
+        accepted: list[int],
+        released: list[int],
+        failed: list[int],
+        *,
+        fetch: int,
+        ttl_ms: int,
     ) -> tuple[str, int]:
         """Settle, and serve the line; what a fetch then delivers is looked at by :meth:`deliver`."""
         account, consumer = self.accounts.get(sid), self.shelf.consumers.get(cid)
@@ -238,8 +238,9 @@ class Destination:
         freed = self.housekeeping(sid)
         sub = self.shelf.subscriptions[consumer.subscription]
         # While anything awaits redelivery only its holder settles a delivery; else any consumer's word is taken.
-        theirs = accepted if not self.shelf.awaiting_redelivery() else [s for s in accepted if sub.holders.get(s) == cid]
-        settled, gone = self.shelf.settle(consumer.subscription, theirs)
+        anybodys = not self.shelf.awaiting_redelivery()
+        going = [seq for seq in accepted if anybodys or sub.holders.get(seq) == cid]
+        settled, gone = self.shelf.settle(consumer.subscription, going)
         known = 0 < fetch <= consumer.fetches  # a repeated call gives nothing back twice
         for back, as_failed in () if known else ((released, False), (failed, True)):
             mine = sorted({seq for seq in back if sub.holders.get(seq) == cid})

@@ -21,7 +21,7 @@ local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 _TEST_CLOCK: Final = """local now_us = tonumber(redis.raw_call('GET', KEYS[1] .. ':clock'))
 """
 _HEADER_END: Final = "\n]]\n"
-_RAW_CALL: Final = "local redis = setmetatable({ raw_call = redis.call }, { __index = redis })\n"
+_RAW_CALL: Final = "local redis = setmetatable({ raw_call = redis.raw_call or redis.call }, { __index = redis })\n"
 
 # Refuses what a script may not touch, and notes its commands beside the destination, where the test reads them.
 _WATCH: Final = """

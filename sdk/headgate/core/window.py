@@ -135,11 +135,14 @@ class Holding:
             return 0, 0
         if window.mode == "pull":
             return (1, FETCH_BYTES) if asked and not self.messages else (0, 0)
-        most = self.messages + MAX_FETCH if window.messages == "unlimited" else int(window.messages)
-        most_bytes = self.bytes + FETCH_BYTES if window.bytes == "unlimited" else int(window.bytes)
-        free, free_bytes = most - self.messages, most_bytes - self.bytes
-        if free - self._open >= most * window.top_up or free_bytes - self._open_bytes >= most_bytes * window.top_up:
-            self._open, self._open_bytes = free, free_bytes
+        most = MAX_FETCH if window.messages == "unlimited" else int(window.messages)
+        most_bytes = FETCH_BYTES if window.bytes == "unlimited" else int(window.bytes)
+        free = most if window.messages == "unlimited" else most - self.messages
+        free_bytes = most_bytes if window.bytes == "unlimited" else most_bytes - self.bytes
+        if free - self._open >= most * window.top_up:
+            self._open = free
+        if free_bytes - self._open_bytes >= most_bytes * window.top_up:
+            self._open_bytes = free_bytes
         if min(self._open, free) < 1 or min(self._open_bytes, free_bytes) < 1:
             return 0, 0
         return min(self._open, free, MAX_FETCH), min(self._open_bytes, free_bytes, FETCH_BYTES)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _INCLUDE: Final = re.compile(r'^--- @include "([\w/]+)"\n', re.MULTILINE)
-_ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\]\s+([\w, ]+?)(?:\s{2,}|$)", re.MULTILINE)
+_ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}|$)", re.MULTILINE)
 _CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
 
 

@@ -34,6 +34,11 @@ _MOVING: Final = (
     rx.SlotNotCoveredError,
     rx.ReadOnlyError,
 )
+_IN_A_SCRIPT: Final = (
+    ("-OOM ", rx.OutOfMemoryError),
+    ("-READONLY ", rx.ReadOnlyError),
+    ("user executing the script can't run this command", rx.NoPermissionError),
+)
 
 Dial = Callable[[], Awaitable[AbstractConnection]]
 
@@ -77,6 +82,12 @@ async def greet(connection: Any) -> None:
     connection.headgate_cluster = facts.get("redis_mode") == "cluster"
 
 
+def unwrapped(error: rx.ResponseError) -> rx.ResponseError:
+    """Return the error of the command that failed inside a script: Redis 6.2 hides it in one of its own."""
+    text = str(error)
+    return next((kind(text) for mark, kind in _IN_A_SCRIPT if mark in text), error)
+
+
 class Lane:
     """The connections to one server; each carries one call at a time."""
 
@@ -97,7 +108,7 @@ class Lane:
                     argv = (connection.headgate_run_id, *argv[1:])
                 command = pack_command((b"EVALSHA", script.sha, len(keys), *keys, *argv))  # in C: redis-py's is not
                 try:
-                    await connection.send_command("EVALSHA", script.sha, len(keys), *keys, *argv)
+                    await connection.send_packed_command(command)
                     return await connection.read_response()
                 except rx.NoScriptError:
                     # In one write, so that nobody's SCRIPT FLUSH comes between.
@@ -110,6 +121,8 @@ class Lane:
                         await connection.disconnect(nowait=True)  # the second reply would be taken for another's
                         raise
                     return await connection.read_response()
+            except rx.ResponseError as error:
+                raise unwrapped(error) from None
             finally:
                 if connection.is_connected:
                     self._idle.append(connection)

@@ -8,7 +8,6 @@ from headgate.redis.keys import Address
 from headgate.redis.scripts import script
 from headgate.redis.server import Server
 
-
 Id = bytes | str
 """A message's id, as Redis sends it or as text."""
 

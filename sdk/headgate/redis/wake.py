@@ -17,6 +17,8 @@ Listener = Callable[[list[str]], None]
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 _CONNECT_WITHIN: Final = 3.0
+_CONFIRM_WITHIN: Final = 0.25
+"""Seconds for which a subscription waits to be confirmed: a hint before that is lost, and costs its receiver a poll."""
 _BROKEN: Final = (rx.RedisError, OSError, AttributeError)
 """AttributeError: redis-py trips over its own None where one task writes and another finds the connection broken."""
 
@@ -28,6 +30,7 @@ class WakeUps:
         self._server = server
         self._listeners: dict[str, list[Listener]] = {}
         self._wanted = asyncio.Event()
+        self._unconfirmed: dict[str, asyncio.Future[None]] = {}
         self._pubsub: Any = None
         """The connection once it is made; until then nobody else may write to it."""
         self._making: Any = None
@@ -40,12 +43,16 @@ class WakeUps:
         fresh = [channel for channel in channels if channel not in self._listeners]
         for channel in channels:
             self._listeners.setdefault(channel, []).append(listener)
+        for channel in fresh:
+            self._unconfirmed.setdefault(channel, asyncio.get_running_loop().create_future())
         self._wanted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._listen(), name="headgate wake-ups")
         elif fresh and self._pubsub is not None:
             with contextlib.suppress(*_BROKEN):
                 await self._pubsub.subscribe(*fresh)
+        if coming := [self._unconfirmed[channel] for channel in channels if channel in self._unconfirmed]:
+            await asyncio.wait(coming, timeout=_CONFIRM_WITHIN)
 
     async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
         """Stop calling ``listener``."""
@@ -56,6 +63,7 @@ class WakeUps:
                 listeners.remove(listener)
             if not listeners and self._listeners.pop(channel, None) is not None:
                 gone.append(channel)
+                self._confirm(channel)
         if gone and self._pubsub is not None:
             with contextlib.suppress(*_BROKEN):
                 async with asyncio.timeout(0.2):
@@ -74,10 +82,12 @@ class WakeUps:
                 await self._wanted.wait()
                 pubsub = await self._connect()
                 while not self._closed:
-                    message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+                    message = await pubsub.get_message(timeout=None)
                     pause = _FIRST_PAUSE
-                    if message:
+                    if message and message["type"] == "message":
                         self._dispatch(message["channel"].decode(), message["data"].decode())
+                    elif message and message["type"] == "subscribe":
+                        self._confirm(message["channel"].decode())
             except _BROKEN:
                 await self._hang_up()
                 await asyncio.sleep(pause)
@@ -93,6 +103,11 @@ class WakeUps:
             if late := [channel for channel in self._listeners if channel not in known]:
                 await self._pubsub.subscribe(*late)
         return self._pubsub
+
+    def _confirm(self, channel: str) -> None:
+        waiting = self._unconfirmed.pop(channel, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
     def _dispatch(self, channel: str, text: str) -> None:
         for listener in tuple(self._listeners.get(channel, ())):

@@ -1,0 +1,163 @@
+"""Those who wait for credit: who they are, until when, and what they are told in the end. No calls are made here."""
+
+import asyncio
+from typing import Final
+
+from headgate.core.credit import CreditLine
+from headgate.core.lease import Lease
+from headgate.core.outbox import Outbox, Outgoing
+from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, CreditTimeout, HeadgateError
+from headgate.explain import Explanation
+from headgate.redis.keys import Address
+from headgate.redis.store import Credit
+
+SWEEP: Final = 0.02
+"""Seconds between looks for callers whose time is over; only while somebody waits."""
+EXPLAIN_AFTER: Final = 0.1
+"""Seconds after which a wait is worth one call that finds out why."""
+
+
+class Callers:
+    """The line of callers of one account, and the credit they are paid with.
+
+    Args:
+        address: the destination.
+        lease: until when credit may be used.
+        credit: the line of credit.
+        holds_messages: False for a gate, whose credit in use is a permit and not a message.
+    """
+
+    def __init__(self, address: Address, lease: Lease, credit: CreditLine, *, holds_messages: bool) -> None:
+        self.address = address
+        self.lease = lease
+        self.credit = credit
+        self.outbox = Outbox(credit)
+        self.last = Credit("NONE")
+        self.lost_since: float | None = None
+        self.trouble: HeadgateError | None = None
+        self.recalled = False
+        self.explanation: Explanation | None = None
+        """Why it waits, at most a second old while it does; None when it does not."""
+        self._holds_messages = holds_messages
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._open = False
+        self._ask_at = 0.0
+        self._explain_at = 0.0
+        self._call_since = 0.0
+        self._give_back = False
+        self._wanted = False
+        self._closing = False
+
+    def submit(self, item: Outgoing) -> bool:
+        """Put a message in line; returns whether it is paid. Its ``done`` is told the rest."""
+        if self._closing:
+            raise Closed(f"the producer of {self.address.name!r} is closed")
+        if not self._holds_messages and self._loop.time() > self.lease.use_until:
+            self.credit.frozen = True  # the lease may be over: first hear from Redis
+        paid = self.outbox.add(item)
+        if paid and not self._holds_messages:
+            self.outbox.ready.pop()
+            item.done.set_result(None)
+            return True
+        if not paid:
+            item.since = self._loop.time()
+            if len(self.outbox.waiting) == 1:
+                self.explanation, self._explain_at = None, item.since + EXPLAIN_AFTER
+                self._ask_at = 0.0  # nothing waited at the last call, so the session is not in line yet
+        self._wake.set()
+        if self._timer is None:
+            self._timer = self._loop.call_later(SWEEP, self._sweep)
+        return paid
+
+    def freed(self) -> None:
+        """Note that a permit was put back while somebody waits for it, here or elsewhere."""
+        if self.recalled and not self.alone_in_line:
+            self._give_back = True
+            self._wake.set()
+        else:
+            self._admit()
+
+    def wanted(self, size: int) -> None:
+        """Note that ``size`` bytes were asked for and not there, so that the window is fetched for the next time."""
+        if not self._open or (self._loop.time() >= self._ask_at and self.credit.in_hand < size):
+            self._wanted = True
+            self._wake.set()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be submitted any more."""
+        return self._closing
+
+    @property
+    def alone_in_line(self) -> bool:
+        """Whether it waits and nobody else does, as far as the last answer tells: then a recall is its own echo."""
+        return self.last.place > 0 and self.last.blocked == 1
+
+    @property
+    def wants(self) -> bool:
+        """Whether somebody waits for credit here."""
+        return bool(self.outbox.waiting)
+
+    def _admit(self) -> bool:
+        paid = self.outbox.admit()
+        for item in paid:
+            if not self._holds_messages:
+                self.outbox.ready.pop()
+                item.done.set_result(None)
+            elif item.credited is not None and not item.credited.done():
+                item.credited.set_result(None)
+        self._wake.set()
+        return bool(paid)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        stuck = self.lost_since is not None or (self._call_since > 0 and now - self._call_since > SWEEP)
+        for item, unknown in self.outbox.overdue(now, stuck=stuck):
+            paid = item.credited is not None and item.credited.done()
+            self._tell(item, self._lost(unknown=unknown) if paid or unknown else self._timeout(item, now))
+        self.outbox.head()  # lets go of those who were told
+        if len(self.outbox):
+            self._timer = self._loop.call_later(SWEEP, self._sweep)
+            self._wake.set()
+
+    def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
+        return CreditTimeout(
+            self.address.name,
+            now - (item.since or now),
+            item.size,
+            place=self.last.place,
+            reason=self.reason(),
+            explanation=self.explanation,
+        )
+
+    def reason(self) -> str:
+        """Say why credit is missing, as far as is known without asking."""
+        if self.lost_since is not None:
+            if isinstance(self.trouble, AccessDenied):
+                return str(self.trouble)
+            return f"Redis has not answered for {self._loop.time() - self.lost_since:.3g} s: {self.trouble}"
+        if self.explanation is not None:
+            return self.explanation.reason
+        if self.last.place:
+            return f"the destination is full; {self.last.blocked} session(s) wait"
+        return ""
+
+    def _lost(self, *, unknown: bool) -> HeadgateError:
+        if unknown:
+            return CoordinatorUnavailable(
+                f"no answer about a message to {self.address.name!r}: it may have been stored; "
+                f"send it again only if twice is harmless"
+            )
+        return CoordinatorUnavailable(f"a message to {self.address.name!r} was not sent: {self.reason() or 'closed'}")
+
+    @staticmethod
+    def _tell(item: Outgoing, error: HeadgateError) -> None:
+        for future in (item.credited, item.done):
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever does not look at it has not lost anything
+                if future is item.credited:
+                    item.done.cancel()

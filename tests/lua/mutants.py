@@ -1,0 +1,360 @@
+"""Each promise is kept by some lines of Lua; here each of those is broken once, and the test that must notice is named.
+
+python -m tests.lua.mutants                 all: every named test passes, and fails with its mutant
+python -m tests.lua.mutants settle 'p[14]'  those whose file or test matches
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+COPIED: Final = ("sdk", "lua", "tests", "pyproject.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change to ``lua/<file>.lua`` that breaks a promise, and the test, ``<module>::<name>``, that says so."""
+
+    promise: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+    def __str__(self) -> str:
+        return f"{self.promise} {self.file}: {' '.join(self.old.split())[:60]}"
+
+
+_P1, _P2, _P4, _P5 = "test_p1_no_overshoot", "test_p2_conservation", "test_p4_reclaim", "test_p5_once"
+_P6, _P8, _RECOVERY = "test_p6_hand_over", "test_p8_rates", "test_recovery"
+_DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_delivery", "test_oom", "test_cluster", "test_bounds"
+_ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
+
+MUTANTS: Final = tuple(
+    Mutant(*row)
+    for row in (
+        # P1: no overshoot.
+        ("P1", "lib/credit", "math.min(want - granted, free, math.max(", "math.min(want - granted, math.max(",
+         f"{_P1}::test_a_grant_never_exceeds_the_room"),
+        ("P1", "lib/credit", "s.need - s.granted > free) or", "false) or",
+         f"{_P1}::test_who_needs_more_than_the_room_waits"),
+        ("P1", "lib/credit", "s.need_m - s.granted_m > free_m) then", "false) then",
+         f"{_P1}::test_messages_are_limited_like_bytes"),
+        ("P1", "lib/credit", "d.limit_bytes - d.pending_bytes - d.leased_bytes", "d.limit_bytes - d.leased_bytes",
+         f"{_P1}::test_what_is_pending_is_not_granted_again"),
+        ("P1", "acquire", "if math.max(size, need - claim.granted) > d.limit_bytes",
+         "if need - claim.granted > d.limit_bytes",
+         f"{_P1}::test_a_message_above_the_limit_is_refused_and_not_put_in_line"),
+        ("P1", "publish", "if bytes > held_b or count > held_m then", "if bytes > held_b then",
+         f"{_P1}::test_more_than_the_credit_held_is_not_published"),
+        ("P1", "publish", "if bytes > held_b or count > held_m then", "if count > held_m then",
+         f"{_P1}::test_more_than_the_credit_held_is_not_published"),
+        ("P1", "lib/credit", "s.need - s.granted > free) or", "false) or",
+         f"{_P1}::test_a_lowered_limit_grants_nothing_until_there_is_room_below_it"),
+        ("P7", "lib/credit", "math.floor(limit * weight / math.max(d.weight, weight, 1))", "limit",
+         f"{_P1}::test_nobody_holds_more_than_its_share_unless_its_message_needs_it"),
+        # P2: conservation.
+        ("P2", "publish", "d.leased_bytes - bytes, d.leased_messages - count", "d.leased_bytes, d.leased_messages",
+         f"{_P2}::test_a_published_message_turns_credit_into_pending"),
+        ("P2", "lib/settle", "d.pending_bytes - freed_bytes, d.pending_messages - #gone",
+         "d.pending_bytes, d.pending_messages",
+         f"{_P2}::test_an_accepted_message_is_gone"),
+        ("P2", "lib/settle", "if redis.call('XACK', K_MESSAGES, sub, id) == 1 then",
+         "if redis.call('XACK', K_MESSAGES, sub, id) then",
+         f"{_P2}::test_a_message_settled_twice_frees_once"),
+        ("P2", "settle", "d.returned > 0 and mine(ids) or ids", "ids",
+         f"{_P2}::test_what_was_given_back_cannot_be_accepted_any_more"),
+        ("P2", "settle", " and not held_here[id] then", " then",
+         f"{_P2}::test_an_id_given_back_twice_in_one_call_counts_once"),
+        ("P2", "settle", "return seq and #seq < 17 and #size < 17", "return true",
+         f"{_P2}::test_what_is_no_id_is_stale_and_spoils_nothing"),
+        ("P2", "settle", "return seq and #seq < 17 and #size < 17", "return seq",
+         f"{_P2}::test_what_is_no_id_is_stale_and_spoils_nothing"),
+        ("P2", "publish", "if d.subscriptions > 1 then", "if false then",
+         f"{_P2}::test_a_topics_message_is_pending_until_all_subscriptions_settled_it"),
+        ("P2", "lib/orphans", "local _, _, messages, bytes = settle_ids(name, ids)", "local messages, bytes = 0, 0",
+         f"{_P2}::test_a_removed_subscription_is_not_waited_for"),
+        ("P2", "lib/orphans", "s.till = d.message_seq + 1", "s.till = d.message_seq",
+         f"{_P2}::test_a_subscription_removed_before_any_message_is_removed_once"),
+        ("P2", "attach", " or (subscription and subscription.till > 0) then", " then",
+         f"{_P2}::test_a_new_consumer_does_not_join_a_subscription_that_has_just_ended"),
+        ("P2", "remove", "d.pending_bytes - bytes, d.pending_messages - #ids", "d.pending_bytes, d.pending_messages",
+         f"{_P2}::test_purging_frees_everything_but_credit"),
+        ("P2", "recount", "= bytes, counted, leased, leased_m\n", "= d.pending_bytes, counted, leased, leased_m\n",
+         f"{_P2}::test_a_repair_makes_the_counters_true_again"),
+        ("P2", "recount", "if messages > most or sessions > most then", "if false then",
+         f"{_P2}::test_a_recount_of_too_much_is_refused"),
+        # P4: reclaim.
+        ("P4", "lib/session", "math.floor(ttl_ms * 3 / 10)", "math.floor(ttl_ms * 13 / 10)",
+         f"{_P4}::test_a_dead_sessions_credit_is_back_within_its_ttl_and_a_second"),
+        ("P4", "lib/session", "math.floor(ttl_ms * 6 / 10)", "6000",
+         f"{_P4}::test_each_session_has_the_ttl_that_it_names"),
+        ("P4", "lib/session", "s.ttl, s.seen, s.strike = ttl_ms, now_ms, 0",
+         "s.ttl, s.seen, s.strike = ttl_ms, now_ms, 1",
+         f"{_P4}::test_a_clock_that_jumps_an_hour_ahead_reclaims_the_dead_and_nobody_else"),
+        ("P4", "lib/reap", "elseif s.strike > 0 and s.strike <= now_ms and now_ms - s.strike >= grace(s.ttl) then",
+         "elseif true then",
+         f"{_P4}::test_a_clock_that_jumps_an_hour_ahead_reclaims_the_dead_and_nobody_else"),
+        ("P4", "lib/session", "s.ttl, s.seen, s.strike = ttl_ms, now_ms, 0", "s.ttl, s.seen = ttl_ms, now_ms",
+         f"{_P4}::test_a_living_session_keeps_everything"),
+        ("P4", "reap", "\nclamp_leases()\n", "\n",
+         f"{_P4}::test_a_clock_that_jumps_back_does_not_keep_the_dead_for_an_hour"),
+        ("P4", "lib/reap", "local MAX_REAPED = 16", "local MAX_REAPED = 1000",
+         f"{_P4}::test_one_call_reclaims_a_bounded_number"),
+        ("P4", "lib/reap", "elseif sid == d.caller then", "elseif false then",
+         f"{_P4}::test_a_session_that_is_late_but_comes_is_not_reclaimed_by_its_own_call"),
+        ("P4", "publish", "elseif not s then\n  return { 'EXPIRED', int(d.epoch) }",
+         "elseif not s then\n  s = new_session(inc, ttl_ms)\n  s.granted, s.granted_m = 9999, 9",
+         f"{_P4}::test_a_reclaimed_session_cannot_use_what_it_held"),
+        ("P4", "lib/orphans", "put_back(c.sub, ids, true)", "put_back(c.sub, ids, false)",
+         f"{_P4}::test_deliveries_of_the_dead_go_to_others_as_failed_attempts"),
+        ("P4", "lib/orphans", "local MAX_MOVED = 64", "local MAX_MOVED = 1000",
+         f"{_P4}::test_a_dead_consumers_many_deliveries_move_in_pieces"),
+        # P5: once.
+        ("P5", "publish", "if receipt then", "if false then",
+         f"{_P5}::test_a_batch_published_three_times_is_stored_once"),
+        ("P5", "publish", "elseif seq <= last then", "elseif false then",
+         f"{_P5}::test_a_batch_of_long_ago_is_not_stored_again"),
+        ("P5", "publish", "'PX', 3600000", "'PX', 60000",
+         f"{_P5}::test_a_batch_whose_answer_was_lost_is_known_after_the_session_died"),
+        ("P3", "publish", "if last > 0 and seq > last + 1 then", "if false then",
+         f"{_P5}::test_numbers_that_a_failover_lost_are_told_in_the_ledger"),
+        ("P5", "lib/account", "math.min(held_b, claim.returned - s.returned)", "math.min(held_b, claim.returned)",
+         f"{_P5}::test_credit_given_back_again_frees_nothing_more"),
+        ("P5", "lib/account", "math.max(0, math.min(held_b, claim.returned - s.returned))",
+         "math.min(held_b, claim.returned - s.returned)",
+         f"{_P5}::test_a_call_that_was_overtaken_takes_nothing_back"),
+        ("P5", "acquire", "(claim.returned + s.used > s.granted or", "(false or",
+         f"{_P5}::test_more_given_back_than_held_is_refused"),
+        ("P5", "publish", "elseif s.inc ~= inc then", "elseif false then",
+         f"{_P5}::test_a_zombie_of_an_older_incarnation_is_fenced_from_publishing"),
+        ("P5", "acquire", "elseif s and s.inc > inc then", "elseif false then",
+         f"{_P5}::test_a_zombie_of_an_older_incarnation_is_fenced_from_credit"),
+        ("P5", "lib/account", "    local bytes, messages = held(s)\n    add_lease(s, -bytes, -messages)\n    d.weight",
+         "    local bytes, messages = held(s)\n    d.weight",
+         f"{_P5}::test_a_higher_incarnation_frees_what_the_older_held"),
+        ("P5", "acquire", "if not s and leave then", "if false then",
+         f"{_P5}::test_leaving_twice_is_leaving_once"),
+        ("P5", "settle", "local again = fetch > 0 and fetch == c.fetches", "local again = false",
+         f"{_P5}::test_a_fetch_whose_answer_was_lost_is_answered_again"),
+        ("P5", "settle", "elseif fetch > c.fetches then --", "elseif fetch > 0 then --",
+         f"{_P5}::test_a_fetch_that_was_overtaken_delivers_to_nobody"),
+        ("P5", "settle", "if fetch == 0 or fetch > c.fetches then", "if true then",
+         f"{_P5}::test_a_failed_attempt_counts_once"),
+        ("P5", "attach", "if not c then", "if true then",
+         f"{_P5}::test_attaching_again_changes_nothing"),
+        ("P5", "lib/consumer", "  if failed then", "  if true then",
+         f"{_P5}::test_detaching_again_changes_nothing"),
+        ("P5", "settle", " or redis.call('ZSCORE', K_ORPHANS, cid) then", " then",
+         f"{_P5}::test_a_late_settlement_of_a_consumer_that_is_gone_is_refused"),
+        ("P5", "take", "if stored and string.match", "if false and string.match",
+         f"{_P5}::test_slots_of_a_bucket_are_taken_once"),
+        ("P5", "apply", "if settings.policy_version and", "if false and",
+         f"{_P5}::test_a_setting_of_an_older_policy_does_not_overwrite_a_newer_one"),
+        # P6 and P7: hand-over, in order.
+        ("P6", "settle", "if freed > 0 or reaped then", "if false then",
+         f"{_P6}::test_a_settlement_hands_what_it_frees_to_who_waits"),
+        ("P6", "lib/credit", "  hand_over(sid, s)\n", "",
+         f"{_P6}::test_credit_given_back_goes_to_who_waits"),
+        ("P6", "acquire", "  hand_over()\n", "",
+         f"{_P6}::test_who_leaves_hands_over"),
+        ("P6", "reap", "  hand_over()\n", "",
+         f"{_P6}::test_whichever_call_reclaims_hands_over"),
+        ("P6", "attach", "  hand_over()\n", "",
+         f"{_P6}::test_whichever_call_reclaims_hands_over"),
+        ("P12", "apply", "\nhand_over()\n", "\n",
+         f"{_P6}::test_a_raised_limit_is_handed_over_at_once"),
+        ("P6", "lib/credit", "wake(sid, 'credit',", "wake_all('credit ' ..",
+         f"{_P6}::test_freed_room_wakes_only_those_that_it_admits"),
+        ("P7", "lib/credit", "'NX', int(d.tickets), sid)", "'NX', 1, sid)",
+         f"{_P6}::test_waiters_are_served_in_the_order_in_which_they_came"),
+        ("P7", "lib/credit", "(d.blocked == 0 and grant(sid, s)) then", "grant(sid, s) then",
+         f"{_P6}::test_nobody_barges_in_before_those_who_wait"),
+        ("P7", "lib/credit", "s.need - s.granted > free) or", "false) or",
+         f"{_P6}::test_a_large_message_at_the_head_is_not_starved_by_small_ones"),
+        ("P7", "lib/credit", "if blocked and s.since == 0 then", "if blocked and (leave_line(sid) or true) then",
+         f"{_P6}::test_a_place_in_line_is_kept_while_asking_again"),
+        ("P7", "lib/credit", "if s.since > 0 and not blocked then", "if false then",
+         f"{_P6}::test_who_no_longer_needs_credit_leaves_the_line"),
+        ("P6", "lib/credit", "(now_ms - s.seen > STALE_WAITER_MS or never_fits(s))", "never_fits(s)",
+         f"{_P6}::test_a_silent_waiter_does_not_hold_up_the_living"),
+        ("P6", "lib/credit", "(now_ms - s.seen > STALE_WAITER_MS or never_fits(s))",
+         "now_ms - s.seen > STALE_WAITER_MS",
+         f"{_P6}::test_a_waiter_that_can_never_be_served_does_not_hold_up_the_others"),
+        ("P5", "lib/credit", "    grant(sid, s) -- all were served", "    -- all were served",
+         f"{_P6}::test_what_is_left_when_all_were_served_goes_to_the_caller"),
+        ("P6", "publish", "math.max(tonumber(ARGV[9]), s.need)", "tonumber(ARGV[9])",
+         f"{_P6}::test_a_message_that_needs_more_than_is_wanted_gets_what_it_needs"),
+        ("P6", "lib/credit", "elseif math.abs(now_ms - d.recall_ms) >= 200 then", "else",
+         f"{_P6}::test_holders_of_idle_credit_are_asked_for_it_at_most_five_times_a_second"),
+        ("P6", "lib/wake", "int(math.min(messages, 16))", "16",
+         f"{_P6}::test_a_message_wakes_as_many_consumers_as_it_feeds"),
+        ("P6", "lib/consumer", "  wake_hungry(#ids)\n", "",
+         f"{_P6}::test_what_comes_back_wakes_a_hungry_consumer"),
+        ("P6", "lib/reap", "      redis.call('ZREM', K_HUNGRY, cid)\n", "",
+         f"{_P6}::test_the_dead_are_not_woken"),
+        # P8: rates.
+        ("P8", "take", "math.floor(burst * 1000000 / rate)", "math.floor(2 * burst * 1000000 / rate)",
+         f"{_P8}::test_no_window_admits_more_than_its_rate_and_burst"),
+        ("P8", "take", "math.floor(burst * 1000000 / rate)", "math.floor(2 * burst * 1000000 / rate)",
+         f"{_P8}::test_an_idle_bucket_admits_its_burst_at_once_and_no_more"),
+        ("P8", "take", "'tat', int(tat))", "'tat', '0')",
+         f"{_P8}::test_all_sessions_share_one_rate"),
+        ("P8", "take", "    refused = refused + tokens\n", "    refused, tat = refused + tokens, after\n",
+         f"{_P8}::test_a_refusal_costs_nothing"),
+        ("P8", "take", "local unlimited = not rate", "local unlimited = false",
+         f"{_P8}::test_a_bucket_without_a_rate_admits_everything"),
+        ("P12", "apply", "if rate and new_rate and old[3] then", "if false then",
+         f"{_P8}::test_tokens_left_or_owed_survive_a_change_of_rate"),
+        ("P8", "take", "elseif d.kind ~= 'bucket' then", "elseif false then",
+         f"{_P8}::test_only_buckets_are_taken_from"),
+        # After a failover, a restart, a loss of everything.
+        ("P3", "lib/destination", "d.epoch = math.max(d.epoch + 1, now_ms)", "d.epoch = d.epoch + 0",
+         f"{_RECOVERY}::test_another_run_of_the_server_begins_an_epoch"),
+        ("P3", "lib/destination", " and run_id ~= d.previous_run_id then", " then",
+         f"{_RECOVERY}::test_a_call_over_a_connection_to_the_run_before_begins_no_epoch"),
+        ("P1", "lib/credit", "if now_ms < d.learning_until or (", "if (",
+         f"{_RECOVERY}::test_nothing_new_is_granted_while_the_destination_learns"),
+        ("P1", "lib/credit", "if d.blocked == 0 or now_ms < d.learning_until then", "if d.blocked == 0 then",
+         f"{_RECOVERY}::test_the_line_is_not_served_while_the_destination_learns"),
+        ("P4", "lib/account", "and now_ms < d.learning_until", "and false",
+         f"{_RECOVERY}::test_grants_that_a_failover_lost_are_given_back_to_who_claims_them"),
+        ("P1", "apply", "mode == 'recover' and now_ms + ttl_ms or 0", "0",
+         f"{_RECOVERY}::test_after_a_loss_of_everything_sessions_get_what_they_claim"),
+        ("P1", "lib/account", " and now_ms < d.learning_until", "",
+         f"{_RECOVERY}::test_a_claim_that_comes_too_late_is_refused"),
+        ("P1", "lib/account", " and now_ms < d.learning_until", "",
+         f"{_RECOVERY}::test_a_claim_to_a_destination_that_did_not_learn_is_refused"),
+        ("P1", "acquire", "elseif not leave and claims_open(claim.epoch) and not claim_fits(s, inc, claim) then",
+         "elseif false then",
+         f"{_RECOVERY}::test_claims_never_add_up_to_more_than_the_limit"),
+        ("P2", "lib/account", "math.min(totals.used, totals.granted),", "totals.used,",
+         f"{_RECOVERY}::test_a_claim_that_contradicts_itself_holds_nothing_negative"),
+        ("P2", "lib/account", "math.min(totals.returned, totals.granted - totals.used)", "totals.returned",
+         f"{_RECOVERY}::test_a_claim_that_contradicts_itself_holds_nothing_negative"),
+        ("P1", "publish", "elseif epoch ~= d.epoch then", "elseif false then",
+         f"{_RECOVERY}::test_a_batch_of_an_older_epoch_is_not_stored_before_its_credit_is_claimed"),
+        # What a fetch delivers, how consumers go, and the ledger.
+        ("P2", "lib/deliver", "math.max(1, math.min(left, fits))", "MAX_DELIVERED",
+         f"{_DELIVERY}::test_a_window_of_messages_is_never_exceeded"),
+        ("P2", "lib/deliver", "math.max(d.largest_bytes, 1)", "1",
+         f"{_DELIVERY}::test_a_window_of_bytes_is_not_exceeded_by_what_fits_beside_others"),
+        ("P6", "lib/deliver", "if left < 1 or (fits < 1 and bytes > 0) then", "if left < 1 or fits < 1 then",
+         f"{_DELIVERY}::test_a_message_larger_than_the_window_comes_alone"),
+        ("P7", "lib/deliver", "if d.returned > 0 then", "if false then",
+         f"{_DELIVERY}::test_what_came_back_is_delivered_before_what_is_new"),
+        ("P2", "lib/deliver", "if bytes > 0 and bytes + size > max_bytes then", "if false then",
+         f"{_DELIVERY}::test_what_came_back_respects_the_window_of_bytes"),
+        ("P2", "publish", "d.kind ~= 'topic' or d.subscriptions > 0", "true",
+         f"{_DELIVERY}::test_a_topic_without_subscriptions_stores_nothing"),
+        ("P3", "lib/orphans", "s.consumers == 0 and s.durable == 0 and", "s.consumers == 0 and",
+         f"{_DELIVERY}::test_a_durable_subscription_outlives_its_consumers"),
+        ("P3", "detach", "if subscription and subscription.consumers > 0 then", "if false then",
+         f"{_DELIVERY}::test_a_subscription_with_consumers_is_not_removed"),
+        ("P5", "detach", "put_back(c.sub, ids, false)", "put_back(c.sub, ids, true)",
+         f"{_DELIVERY}::test_closing_a_consumer_gives_back_what_it_holds_without_blame"),
+        ("P5", "detach", "#ids == MAX_MOVED and 'MORE' or 'OK'", "'OK'",
+         f"{_DELIVERY}::test_closing_a_consumer_that_holds_much_takes_several_calls"),
+        ("P2", "lib/ledger", "d.ledger_seq = d.ledger_seq + 1", "d.ledger_seq = d.ledger_seq + 2",
+         f"{_DELIVERY}::test_the_ledger_misses_no_number_and_tells_the_counters"),
+        ("P2", "lib/ledger", "if d.ledger == 'off' then", "if false then",
+         f"{_DELIVERY}::test_a_ledger_that_is_off_is_not_written"),
+        # A full Redis.
+        ("P11", "lib/reap", "if not changed and d.grows then", "if false then",
+         f"{_OOM}::test_what_takes_room_is_refused_whole_even_when_there_is_something_to_reap"),
+        ("P11", "settle", _ALLOWED, "--", f"{_OOM}::test_what_frees_room_works_in_a_full_redis"),
+        ("P11", "settle", _ALLOWED, "--", f"{_OOM}::test_settling_reclaims_in_a_full_redis"),
+        ("P11", "reap", _ALLOWED, "--", f"{_OOM}::test_leases_are_reclaimed_in_a_full_redis"),
+        ("P11", "acquire", _ALLOWED, "--", f"{_OOM}::test_what_frees_room_works_in_a_full_redis"),
+        ("P11", "apply", _ALLOWED,
+         "--",
+         f"{_OOM}::test_an_operator_can_purge_change_repair_and_delete_in_a_full_redis"),
+        ("P11", "recount", _ALLOWED,
+         "--",
+         f"{_OOM}::test_an_operator_can_purge_change_repair_and_delete_in_a_full_redis"),
+        ("P11", "detach", _ALLOWED, "--", f"{_OOM}::test_a_subscription_can_be_removed_from_a_full_redis"),
+        # One slot, and bounds.
+        ("P9", "publish", "redis.call('SET', K_RECEIPT,", "redis.call('SET', K_RECEIPT .. ':last',",
+         f"{_CLUSTER}::test_every_script_keeps_to_its_declared_keys_in_one_slot"),
+        ("P11", "reap", "redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')",
+         "redis.call('ZRANGE', K_LEASES, 0, -1, 'WITHSCORES')",
+         f"{_BOUNDS}::test_a_hundred_thousand_sessions_cost_a_call_no_more_than_ten"),
+        ("P11", "lib/reap", "local MAX_REAPED = 16", "local MAX_REAPED = 100000",
+         f"{_BOUNDS}::test_a_hundred_thousand_dead_cost_a_call_no_more_than_sixteen"),
+        ("P11", "lib/credit", "redis.call('ZRANGE', K_WAITERS, 0, 0)[1]", "redis.call('ZRANGE', K_WAITERS, 0, -1)[1]",
+         f"{_BOUNDS}::test_ten_thousand_waiters_cost_a_call_no_more_than_a_hundred"),
+        ("P11", "lib/credit", "local MAX_HAND_OVERS = 64", "local MAX_HAND_OVERS = 10000",
+         f"{_BOUNDS}::test_room_for_ten_thousand_waiters_is_handed_over_in_pieces"),
+        ("P11", "snapshot", "ARGV[1] == '0' and {} or ", "",
+         f"{_BOUNDS}::test_ten_thousand_waiters_cost_a_call_no_more_than_a_hundred"),
+    )
+)  # fmt: skip
+
+
+def matching(words: list[str]) -> list[Mutant]:
+    return [m for m in MUTANTS if not words or any(re.search(word, f"{m.file} {m.test}") for word in words)]
+
+
+def copy(target: Path) -> None:
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, target / name)
+
+
+def run(folder: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+    module = [f"tests/lua/{name.replace('::', '.py::')}" for name in tests]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", *module],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+    )
+
+
+def survives(mutant: Mutant) -> str:
+    """Return '' when the mutant's test fails as it should, else what happened."""
+    with tempfile.TemporaryDirectory(prefix="hg-mutant-") as folder:
+        copy(Path(folder))
+        file = Path(folder, "lua", f"{mutant.file}.lua")
+        text = file.read_text(encoding="utf-8")
+        if text.count(mutant.old) != 1:
+            return f"its text occurs {text.count(mutant.old)} times"
+        file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        done = run(Path(folder), [mutant.test])
+        if done.returncode == 1:
+            return ""
+        return "SURVIVED" if done.returncode == 0 else f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}"
+
+
+def main(words: list[str]) -> int:
+    mutants = matching(words)
+    sound = run(ROOT, sorted({mutant.test for mutant in mutants}))
+    if sound.returncode:
+        print(f"without any mutant, not all tests pass:\n{sound.stdout[-4000:]}")
+        return 1
+    print(f"without any mutant, all {len({m.test for m in mutants})} tests pass")
+    failures = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for mutant, trouble in zip(mutants, pool.map(survives, mutants), strict=True):
+            failures += bool(trouble)
+            print(
+                f"{'FAILED' if trouble else 'caught'}  {mutant}  {trouble and mutant.test + ' ' + trouble}", flush=True
+            )
+    print(f"{len(mutants) - failures} of {len(mutants)} mutants caught")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""P9: every script touches one hash slot and declares every key. Run on three masters, every command watched."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import pytest
+
+from headgate.errors import CoordinatorUnavailable
+from headgate.redis.keys import Address
+from headgate.redis.scripts import parse, script_names
+from tests.lua.place import TTL_MS, Consumer, Place
+from tests.support.rewriting import RewritingServer, virtual_clock, watched
+from tests.support.shared import SharedServers
+
+READ_ONLY: Final = {
+    "GET", "HGET", "HGETALL", "HMGET", "HLEN", "HKEYS", "HEXISTS", "HSCAN", "ZRANGE", "ZRANK", "ZSCORE", "ZCARD",
+    "ZRANGEBYSCORE", "ZREVRANGEBYSCORE", "XLEN", "XRANGE", "XPENDING", "EXISTS", "PUBLISH", "TIME",
+}  # fmt: skip
+ALLOWED_WHEN_FULL: Final = {"HDEL", "DEL", "UNLINK", "ZREM", "XACK", "XDEL"}
+
+
+@pytest.fixture
+async def places(cluster_url: str, namespace: str) -> AsyncIterator[list[Place]]:
+    """Six destinations, on all three masters."""
+    server = RewritingServer(cluster_url, virtual_clock, watched)
+    await server.open()
+    places = [Place(server, Address.of(namespace, name)) for name in ("a", "b", "c", "d é", "e/f", "g.h")]
+    yield places
+    for place in places:
+        await place.server.forget(place.address, *place.sessions)
+    await server.close()
+
+
+async def live(place: Place, kind: str) -> None:
+    """Let every script do, of all that it can do, as much as fits in one short life."""
+    await place.create(kind, limit=300)
+    ann, bob = place.producer("ann"), await place.consumer("bob", "red")
+    await place.consumer("cid", "blue", durable=True)
+    dead, dying = place.producer("dead", ttl_ms=1000), await place.consumer("dying", "red")
+    await ann.ask(window=200)
+    await ann.publish(*[20] * 5)
+    await dead.ask(window=100)
+    await dying.fetch(1)
+    waiting = place.producer("waiting")
+    await waiting.ask(need=150)
+    ids = await bob.fetch()
+    answer = await bob.call(
+        accepted=ids[:1], rejected=ids[1:2], released=ids[2:3], failed=ids[3:], fetch=bob.fetches + 1, max_messages=2,
+        max_bytes=99,
+    )  # fmt: skip
+    await bob.call(fetch=bob.fetches + 1, max_messages=2, max_bytes=99)
+    assert answer.code == "OK"
+    for _ in range(8):
+        await place.wait(TTL_MS // 4)
+        await bob.call()
+        await ann.renew()
+        await place.reap()
+    await place.change(limit_bytes="500")
+    await place.store.snapshot(place.address, session="waiting")
+    await place.store.detach(place.address, "cid", "!blue", failed=False)
+    await place.store.remove(place.address, everything=False)
+    place.server.run = b"another run"
+    await ann.renew()
+    place.server.run = None
+    await ann.give_back(10)
+    await ann.leave()
+    assert (await place.recount()).equal
+    await place.store.recount(place.address, repair=True)
+    await bob.detach()
+    await place.store.detach(place.address, "ann", "!red", failed=False)
+    await place.store.remove(place.address, everything=True)
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_every_script_keeps_to_its_declared_keys_in_one_slot(
+    places: list[Place], kind: str, shared_servers: SharedServers
+) -> None:
+    """Mutant: `publish` writes a receipt that is nobody's key."""
+    for place in places:
+        await live(place, kind)
+        assert {"XADD", "XACK", "XDEL", "XCLAIM", "PUBLISH", "UNLINK"} <= set(
+            await place.server.take_trace(place.address)
+        )
+    nodes = {shared_servers.cluster().urls.index(await where(place, shared_servers)) for place in places}
+    assert nodes == {0, 1, 2}, "the test's names lie on all masters"
+
+
+async def where(place: Place, shared_servers: SharedServers) -> str:
+    """Return the URL of the master that has the destination."""
+    port = place.server._lane_name(place.address.shared[0])[1]
+    return next(url for url in shared_servers.cluster().urls if f":{port}" in url)
+
+
+async def test_buckets_keep_to_their_keys_too(places: list[Place]) -> None:
+    for place in places:
+        await place.create("bucket", rate="10", burst="5")
+        place.sessions.add("ann")
+        for _ in range(2):
+            code, _ = await place.store.take(place.address, "ann", seq=1, line=[(1, 0), (9, 0), (5, 0), (3, 900)])
+            assert code == "OK"
+        await place.change(rate="20", burst="5")
+        assert "SET" in await place.server.take_trace(place.address)
+
+
+async def test_a_key_that_is_not_declared_would_be_noticed(places: list[Place]) -> None:
+    place, source = (
+        places[0],
+        "--[[\n  x - x.\n  Codes    OK\n]]\nredis.call('SET', KEYS[1] .. ':x', 1)\nreturn { 'OK' }\n",
+    )
+    with pytest.raises(CoordinatorUnavailable, match="undeclared key"):
+        await place.server.call(parse("x", source), place.address.keys("-"), ())
+
+
+async def test_what_frees_room_begins_with_what_a_full_redis_allows(places: list[Place]) -> None:
+    place = places[0]
+    await place.create("topic", limit=100)
+    ann, bob = place.producer("ann"), await place.consumer("bob", "red", durable=True)
+    await ann.send(30, 30)
+    await ann.ask(window=20)
+    waiting = place.producer("waiting")
+    await waiting.ask(need=90)
+    ids = await bob.fetch(1)
+    dead = place.producer("dead", ttl_ms=1000)
+    await dead.ask(window=10)
+
+    async def unsubscribe() -> str:
+        return await place.store.detach(place.address, "ann", "!red", failed=False)
+
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: bob.accept(*ids),
+        lambda: bob.call(fetch=9, max_messages=9, max_bytes=99),
+        place.reap,
+        lambda: ann.give_back(5),
+        ann.leave,
+        bob.detach,
+        unsubscribe,
+        lambda: place.change(limit_bytes="90"),
+        lambda: place.store.recount(place.address, repair=True),
+        lambda: place.store.remove(place.address, everything=False),
+        lambda: place.store.remove(place.address, everything=True),
+    ]
+    for call in calls:
+        await place.wait(700)  # something is due in most of them
+        await place.server.take_trace(place.address)
+        await call()
+        writes = [name for name in await place.server.take_trace(place.address) if name not in READ_ONLY]
+        assert writes[0] in ALLOWED_WHEN_FULL, (call, writes)
+
+
+async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place]) -> None:
+    place = places[1]
+    await place.wait(0)
+    ann, bob = place.producer("ann"), Consumer(place, "bob", "queue")
+    replies: dict[str, object] = {
+        "acquire": (await ann.ask(window=10)).code,
+        "publish": (await ann.publish_as(ann.account(), 1, 10)).code,
+        "attach": await bob.attach(),
+        "detach": await bob.detach(),
+        "settle": (await bob.call()).code,
+        "take": (await place.store.take(place.address, "ann", seq=1, line=[(1, 1)]))[0],
+        "reap": (await place.store.reap(place.address))[0],
+        "recount": (await place.recount()).code,
+    }
+    assert set(replies.values()) == {"UNKNOWN"}
+    assert await place.store.snapshot(place.address) is None
+    assert await place.store.remove(place.address, everything=True) == (0, 0)
+    assert set(script_names()) - set(replies) == {"apply", "snapshot", "remove"}

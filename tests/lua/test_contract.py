@@ -1,0 +1,174 @@
+"""The scripts say what they do: each header against its body, the keys against Python's, and what no script may use."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from headgate.redis.keys import PARTS, Address
+from headgate.redis.scripts import ScriptError, expand, parse, script, script_names
+
+LUA: Final = Path(__file__).resolve().parents[2] / "lua"
+SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
+FILES: Final = sorted(path.relative_to(LUA).as_posix() for path in LUA.rglob("*.lua"))
+
+
+def without_comments(text: str) -> str:
+    text = re.sub(r"--\[\[.*?\]\]", "", text, flags=re.DOTALL)
+    return re.sub(r"--[^\n]*", "", text)
+
+
+def body(name: str) -> str:
+    return without_comments((LUA / f"{name}.lua").read_text(encoding="utf-8"))
+
+
+def without_calls(text: str) -> str:
+    """Cut out every ``redis.call(...)``, whose upper-case words are Redis' own."""
+    while (start := text.find("redis.call(")) >= 0:
+        depth, end = 0, start
+        for end in range(text.index("(", start), len(text)):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            if depth == 0:
+                break
+        text = text[:start] + text[end + 1 :]
+    return text
+
+
+def test_python_finds_the_scripts_that_are_there() -> None:
+    assert list(script_names()) == SCRIPTS
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_header_says_what_the_script_is(name: str) -> None:
+    source = (LUA / f"{name}.lua").read_text(encoding="utf-8")
+    assert re.match(rf"--\[\[\n  {name} - \S.*[.]\n", source)
+    assert "\n  KEYS  the destination's, as lib/keys\n" in source
+    assert re.search(r"^  Returns \{code", source, re.MULTILINE)
+    assert script(name).codes
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_header_declares_the_arguments_that_the_body_uses(name: str) -> None:
+    declared, text = script(name), body(name)
+    used = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", text)}
+    count = len(declared.arguments)
+    fixed = count - 1 if declared.variadic else count
+    assert used == set(range(1, fixed + 1))
+    computed = set(re.findall(r"ARGV\[([^\]\d][^\]]*)\]|(#)ARGV|ARGV\[(\d+ \+ \w+)\]", text))
+    assert bool(computed) == declared.variadic
+    if declared.variadic:
+        assert re.search(rf"for \w+ = {count}, #ARGV|local at = {count - 1}\b", text), "it reads the rest from there on"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_header_declares_the_codes_that_the_body_returns(name: str) -> None:
+    said = set(re.findall(r"'([A-Z][A-Z_]+)'", without_calls(body(name))))
+    assert said == set(script(name).codes)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_names_its_keys_through_lib_keys(name: str) -> None:
+    assert "local K_DESTINATION = KEYS[1]" in script(name).source
+    assert "KEYS[" not in body(name)
+
+
+def test_lua_and_python_have_the_keys_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/keys.lua").read_text(), re.MULTILINE)
+    assert [int(number) for _, number in declared] == list(range(1, len(PARTS) + 3))
+    assert [part.lower() for part, _ in declared] == ["destination", *PARTS, "receipt"]
+    keys = Address.of("shop", "orders").keys("ann")
+    assert keys[0] == b"hg:{shop/orders}"
+    assert keys[1:] == (*(f"hg:{{shop/orders}}:{part}".encode() for part in PARTS), b"hg:{shop/orders}:receipt:ann")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_script_uses_what_is_forbidden(file: str) -> None:
+    text = without_comments((LUA / file).read_text(encoding="utf-8"))
+    assert ("'TIME'" in text) == (file == "lib/clock.lua")
+    assert not re.findall(r"\b(?:cjson|cmsgpack|struct|bit|loadstring|dofile|math\.random|os|io)\b\s*[.(]", text)
+    commands = set(re.findall(r"redis\.p?call\('(\w+)'", text))
+    assert not commands & {
+        "KEYS",
+        "SCAN",
+        "FLUSHALL",
+        "FLUSHDB",
+        "EVAL",
+        "SORT",
+        "RANDOMKEY",
+        "WAIT",
+        "SELECT",
+        "SMEMBERS",
+    }
+    assert all(command.isupper() for command in commands)
+    assert "pcall" not in text, "an error is an error"
+    assert not re.findall(r"\b(?:while|repeat)\b", text), "every loop is bounded"
+    assert "MAXLEN" not in text.replace("'XADD', K_LEDGER, 'MAXLEN'", ""), "no message is ever trimmed"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_script_assigns_a_global(file: str) -> None:
+    text = without_comments((LUA / file).read_text(encoding="utf-8"))
+    assert not re.findall(r"^function \w+", text, re.MULTILINE)
+    known = set(re.findall(r"\b(?:local function|function) (\w+)", text))
+    for names in re.findall(r"\blocal ((?:\w+\s*,\s*)*\w+)", text) + re.findall(r"\bfor ((?:\w+\s*,\s*)*\w+)", text):
+        known.update(re.split(r"\s*,\s*", names))
+    for names in re.findall(r"\bfunction\s*\w*\(([^)]*)\)", text):
+        known.update(re.split(r"\s*,\s*", names))
+    assigned = set()
+    for names in re.findall(r"^[ \t]*((?:\w+,\s*)*\w+) = ", text, re.MULTILINE):
+        assigned.update(re.split(r"\s*,\s*", names))
+    inside_tables = set(re.findall(r"[{,]\s*(\w+) =", text))
+    assert assigned - known - inside_tables <= {"d", "raw"}
+
+
+def test_every_library_is_included_somewhere() -> None:
+    included = set(re.findall(r'@include "([\w/]+)"', "".join((LUA / file).read_text() for file in FILES)))
+    assert included == {file.removesuffix(".lua") for file in FILES if file.startswith("lib/")}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_library_is_included_once_and_before_it_is_used(name: str) -> None:
+    source = without_comments(script(name).source)
+    functions = re.findall(r"^local function (\w+)", source, re.MULTILINE)
+    assert len(functions) == len(set(functions))
+    for function in functions:
+        first_use = re.search(rf"\b{function}\(", source)
+        assert first_use
+        assert source[: first_use.start()].endswith("local function "), f"{function} is used before it is there"
+
+
+class TestLoader:
+    def test_a_circle_is_named_with_its_chain(self, tmp_path: Path) -> None:
+        for name, other in (("a", "b"), ("b", "c"), ("c", "b")):
+            (tmp_path / f"{name}.lua").write_text(f'--- @include "{other}"\n')
+        with pytest.raises(ScriptError, match="circular include: a -> b -> c -> b"):
+            expand(tmp_path, "a")
+
+    def test_a_missing_include_is_named_with_its_chain(self, tmp_path: Path) -> None:
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "a.lua").write_text('--- @include "lib/b"\n')
+        (tmp_path / "lib/b.lua").write_text('--- @include "lib/none"\n')
+        with pytest.raises(ScriptError, match="missing include: a -> lib/b -> lib/none"):
+            expand(tmp_path, "a")
+
+    def test_what_two_files_include_comes_once(self, tmp_path: Path) -> None:
+        for name, text in (("a", ("b", "c")), ("b", ("d",)), ("c", ("d", "b"))):
+            (tmp_path / f"{name}.lua").write_text("".join(f'--- @include "{i}"\n' for i in text) + f"{name}\n")
+        (tmp_path / "d.lua").write_text("d\n")
+        assert expand(tmp_path, "a").split() == ["d", "b", "c", "a"]
+
+    def test_arguments_are_numbered_without_a_gap(self) -> None:
+        with pytest.raises(ScriptError, match=r"x\.lua.*ARGV\[3\]"):
+            parse("x", "--[[\n  ARGV[1] one\n  ARGV[3] three\n]]\n")
+        with pytest.raises(ScriptError, match=r"ARGV\[2\]"):
+            parse("x", "--[[\n  ARGV[1..] rest\n  ARGV[2] two\n]]\n")
+
+    def test_arguments_are_given_by_name(self) -> None:
+        found = parse("x", "--[[\n  ARGV[1] one  first\n  ARGV[2] two\n  ARGV[3..] rest\n  Codes    OK, NO (why)\n]]\n")
+        assert (found.arguments, found.variadic, found.codes) == (("one", "two", "rest"), True, ("OK", "NO"))
+        assert found.argv({"two": 2, "one": 1}, (3, 4)) == [1, 2, 3, 4]
+        with pytest.raises(TypeError, match="x takes one, two; got one"):
+            found.argv({"one": 1})
+        with pytest.raises(TypeError, match="two"):
+            found.argv({"one": 1, "three": 3})

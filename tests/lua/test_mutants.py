@@ -1,0 +1,31 @@
+"""The table of mutants is about the scripts as they are; `make soak` also runs them all."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.lua.mutants import MUTANTS, ROOT, Mutant, main
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_each_mutant_changes_one_place_and_names_a_test(mutant: Mutant) -> None:
+    source = (ROOT / "lua" / f"{mutant.file}.lua").read_text(encoding="utf-8")
+    assert source.count(mutant.old) == 1
+    assert mutant.new != mutant.old
+    module, _, name = mutant.test.partition("::")
+    text = (Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8")
+    assert re.search(rf"def {name}\(", text)
+
+
+def test_every_script_and_library_has_a_mutant() -> None:
+    """Or says here why not: what is only read, spelled or formatted."""
+    files = {path.relative_to(ROOT / "lua").as_posix().removesuffix(".lua") for path in (ROOT / "lua").rglob("*.lua")}
+    without = {"lib/keys", "lib/clock", "lib/number"}
+    assert files - {mutant.file for mutant in MUTANTS} == without
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_every_mutant_is_caught() -> None:
+    assert main([]) == 0

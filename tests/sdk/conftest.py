@@ -1,0 +1,28 @@
+"""Clients on the shared servers, on servers of the test's own, and what was really stored."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+import headgate
+from tests.support.servers import RedisServer
+
+
+@pytest.fixture
+async def client(redis_url: str, cleanup_namespace: str) -> AsyncIterator[headgate.Client]:
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        yield client
+
+
+@pytest.fixture
+async def other(redis_url: str, cleanup_namespace: str) -> AsyncIterator[headgate.Client]:
+    """A second client of the same namespace: another host, as far as Redis can tell."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        yield client
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis of the test's own, to be killed and frozen; it keeps what it answered."""
+    with RedisServer.start() as server:
+        yield server

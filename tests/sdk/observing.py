@@ -1,0 +1,64 @@
+"""What a test looks at beside the SDK: the stored messages, the counters and their recount."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+import redis
+
+import headgate
+from headgate.message import decode
+from headgate.redis.keys import Address
+from headgate.redis.store import Snapshot
+
+GUARD = 15.0
+"""Seconds after which what should have ended long ago is called hanging."""
+
+
+def stored_bodies(url: str, namespace: str, destination: str) -> list[Any]:
+    """Return the bodies in the destination's stream, oldest first."""
+    key = f"{Address.of(namespace, destination).key}:messages"
+    with redis.Redis.from_url(url) as direct:
+        entries: Any = direct.xrange(key)
+    return [decode(fields[b"m"])[0] for _, fields in entries]
+
+
+async def look(client: headgate.Client, destination: str) -> Snapshot:
+    snapshot = await client.store.snapshot(Address.of(client.namespace, destination))
+    assert snapshot is not None, f"{destination} does not exist"
+    return snapshot
+
+
+async def field(client: headgate.Client, destination: str, name: str) -> int:
+    return int((await look(client, destination)).fields[name])
+
+
+async def waiting(client: headgate.Client, destination: str, *, at_least: int = 1) -> bool:
+    """Return whether so many sessions are in line."""
+    return await field(client, destination, "blocked") >= at_least
+
+
+async def counts(client: headgate.Client, destination: str) -> tuple[int, int]:
+    """Return pending and leased bytes, recounted and found equal."""
+    recount = await client.recount(destination)
+    assert recount.equal, recount
+    return recount.stored[0], recount.stored[2]
+
+
+async def drain(consumer: headgate.Consumer, count: int) -> list[headgate.Message]:
+    """Receive and accept that many messages."""
+    messages = []
+    async with asyncio.timeout(GUARD):
+        while len(messages) < count:
+            message = await consumer.receive(timeout=GUARD)
+            assert message is not None
+            await message.accept()
+            messages.append(message)
+        await consumer.flush(timeout=GUARD)
+    return messages
+
+
+async def outcomes(calls: Sequence[Awaitable[Any]], *, guard: float = GUARD) -> list[Any]:
+    """Return the result or the error of each call; fails when one of them hangs."""
+    async with asyncio.timeout(guard):
+        return await asyncio.gather(*calls, return_exceptions=True)

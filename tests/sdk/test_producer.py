@@ -1,0 +1,199 @@
+"""Producers: receipts, order, batches, credit that costs no call, rates, and what cannot be sent."""
+
+import asyncio
+
+import pytest
+
+import headgate
+from headgate import Closed, CreditTimeout, InvalidValue, Receipt
+from tests.sdk.observing import GUARD, counts, drain, outcomes, stored_bodies
+from tests.support.waiting import wait_until
+
+
+async def test_a_receipt_tells_the_place_and_the_size(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        receipts = [await producer.send(b"x" * 100) for _ in range(3)]
+        assert [(receipt.seq, receipt.size, receipt.id) for receipt in receipts] == [
+            (1, 103, "1-103"),
+            (2, 103, "2-103"),
+            (3, 103, "3-103"),
+        ]
+        consumer = await session.consumer("orders")
+        assert [message.id for message in await drain(consumer, 3)] == [receipt.id for receipt in receipts]
+
+
+async def test_bodies_and_headers_arrive_as_they_were_sent(client: headgate.Client) -> None:
+    sent = [
+        (b"\x00\xff", {}),
+        ("text: äöü", {"tenant": "a", "n": 7, "nested": {"x": [1, 2.5, None, True]}, "raw": b"\x00"}),
+        ("", {}),
+        (b"", {"k": ""}),
+    ]
+    async with client.session("s") as session:
+        producer, consumer = await session.producer("orders"), await session.consumer("orders")
+        for body, headers in sent:
+            await producer.send(body, headers=headers)
+        received = await drain(consumer, len(sent))
+        assert [(message.body, message.headers) for message in received] == sent
+
+
+async def test_what_cannot_be_stored_is_refused_and_costs_nothing(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        before = producer.in_hand
+        for body in (None, 5, object(), ["x"]):
+            with pytest.raises(InvalidValue, match="a body is bytes or text"):
+                await producer.send(body)  # type: ignore[arg-type]
+        for headers in ({1: "x"}, {"x": object()}, {"x": 1 << 70}):
+            with pytest.raises(InvalidValue):
+                await producer.send(b"x", headers=headers)  # type: ignore[arg-type]
+        for timeout in (-1, "3 parsecs", float("nan")):
+            with pytest.raises(InvalidValue, match="timeout"):
+                await producer.send(b"x", timeout=timeout)
+        assert producer.in_hand == before
+
+
+async def test_post_waits_for_credit_only_and_what_it_returns_for_the_receipt(client: headgate.Client) -> None:
+    await client.apply("orders", limit=1000)
+    async with client.session("s") as session:
+        producer = await session.producer("orders", window=1000)
+        later = await producer.post(b"x" * 900)
+        assert not isinstance(later, Receipt)
+        blocked = asyncio.ensure_future(producer.post(b"y" * 900, timeout=GUARD))
+        receipt = await later
+        assert (receipt.seq, receipt.size) == (1, 904)
+        assert not blocked.done()
+        with pytest.raises(CreditTimeout):
+            await producer.post(b"z", timeout=0.05)
+        await drain(await session.consumer("orders"), 1)
+        assert (await (await blocked)).seq == 2
+
+
+async def test_posts_that_nobody_awaits_are_sent_all_the_same(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        for number in range(100):
+            await producer.post(f"{number}")
+        await producer.close()
+    assert (await client.explain("orders")).fields["pending_messages"] == "100"
+
+
+async def test_one_producers_messages_keep_their_order(
+    client: headgate.Client, redis_url: str
+) -> None:
+    await client.apply("orders", limit=5000)
+    async with client.session("out") as out, client.session("in") as into:
+        producer = await out.producer("orders", window=600)
+        sending = [asyncio.ensure_future(producer.send(f"{n}".ljust(n % 300))) for n in range(600)]
+        messages = await drain(await into.consumer("orders"), 600)
+        receipts = await outcomes(sending)
+    assert [str(message.body).strip() for message in messages] == [str(number) for number in range(600)]
+    assert [receipt.seq for receipt in receipts] == list(range(1, 601))
+    assert stored_bodies(redis_url, client.namespace, "orders") == []
+
+
+async def test_producers_of_one_session_share_its_credit_and_keep_the_common_order(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        one, two = await session.producer("orders"), await session.producer("orders")
+        assert one.in_hand == two.in_hand
+        sends = [asyncio.ensure_future((one, two)[n % 2].send(f"{n}")) for n in range(100)]
+        assert [receipt.seq for receipt in await outcomes(sends)] == list(range(1, 101))
+        await one.close()
+        with pytest.raises(Closed):
+            await one.send(b"x")
+        assert (await two.send(b"x")).seq == 101
+
+
+async def test_all_sends_of_one_turn_are_one_call(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        server = client.store.server
+        for count in (1, 10, 200):
+            before = server.calls
+            await asyncio.gather(*(producer.send(b"x" * 100) for _ in range(count)))
+            assert server.calls - before == 1
+
+
+async def test_a_kibibyte_message_costs_at_most_a_fiftieth_of_a_call(client: headgate.Client) -> None:
+    total = 6400
+    async with client.session("out") as out, client.session("in") as into:
+        producer, consumer = await out.producer("orders"), await into.consumer("orders")
+        server = client.store.server
+
+        async def send(count: int) -> None:
+            for _ in range(count):
+                await producer.send(b"x" * 1020)
+
+        before = server.calls
+        await asyncio.gather(*(send(total // 128) for _ in range(128)))
+        assert (server.calls - before) / total <= 0.02
+        before = server.calls
+        await drain(consumer, total)
+        assert (server.calls - before) / total <= 0.02
+
+
+async def test_a_rate_of_its_own_spreads_the_messages(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        producer = await session.producer("orders", rate=100)
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(producer.send(b"x") for _ in range(31)))
+        assert asyncio.get_running_loop().time() - began >= 30 / 100 * 0.99
+        with pytest.raises(CreditTimeout, match="its own rate allows it in"):
+            await asyncio.gather(*(producer.send(b"x", timeout=0.1) for _ in range(50)))
+
+
+async def test_the_window_bounds_what_is_on_its_way(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        producer = await session.producer("orders", window="10kB")
+        assert producer.in_hand == 10_000
+        for _ in range(50):
+            await producer.post(b"x" * 997)
+            assert 0 <= producer.in_hand <= 10_000
+        await wait_until(lambda: producer.in_hand == 10_000, description="the window is full again")
+
+
+async def test_closing_sends_what_is_paid_and_gives_the_rest_back(client: headgate.Client) -> None:
+    await client.apply("orders", limit="1MB")
+    session = client.session("s")
+    producer = await session.producer("orders", window="100kB")
+    sends = [asyncio.ensure_future(producer.send(b"x" * 96)) for _ in range(300)]
+    await asyncio.sleep(0)
+    await session.close()
+    assert {type(result) for result in await outcomes(sends)} == {Receipt}
+    assert await counts(client, "orders") == (300 * 99, 0)
+    for call in (session.producer, session.consumer, session.gate, session.bucket):
+        with pytest.raises(Closed):
+            await call("orders")
+
+
+async def test_messages_of_a_topic_without_subscriptions_go_nowhere(client: headgate.Client) -> None:
+    await client.apply("news", kind="topic", limit=1000)
+    async with client.session("s") as session:
+        producer = await session.producer("news", window=1000)
+        for _ in range(20):
+            await producer.send(b"x" * 500)
+    assert await counts(client, "news") == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"window": 0}, "window"),
+        ({"window": "many"}, "window"),
+        ({"weight": 0}, "weight"),
+        ({"weight": 1001}, "weight"),
+        ({"weight": True}, "weight"),
+        ({"rate": 0}, "rate"),
+        ({"rate": "fast"}, "rate"),
+        ({"timeout": -1}, "timeout"),
+    ],
+)
+@pytest.mark.one_server
+async def test_bad_arguments_are_named_and_nothing_is_created(
+    client: headgate.Client, arguments: dict[str, object], what: str
+) -> None:
+    async with client.session("s") as session:
+        with pytest.raises(InvalidValue, match=f"^{what}: "):
+            await session.producer("orders", **arguments)  # type: ignore[arg-type]
+    assert await client.destinations() == []

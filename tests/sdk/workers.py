@@ -1,0 +1,133 @@
+"""Processes that hold things, to be killed and frozen. Run as a module, this is such a process.
+
+Each says ``ready`` once it holds what its role is about; what follows on the line is told to the test.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import headgate
+
+_ROOT = Path(__file__).parents[2]
+
+
+class Worker:
+    """A process in a role: the name of a coroutine function of this module, and its arguments."""
+
+    def __init__(self, role: str, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.sdk.workers", role, *map(str, arguments)],
+            cwd=_ROOT,
+            env=os.environ | {"PYTHONPATH": str(Path(headgate.__file__).parents[1])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ready(self) -> list[str]:
+        """Wait until it holds what it is to hold; returns what it tells about that."""
+        words = self.next_line()
+        assert words[:1] == ["ready"], words
+        return words[1:]
+
+    def next_line(self) -> list[str]:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().split()
+
+    def tell(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def kill9(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def sigstop(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def sigcont(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self.process:
+            self.process.kill()
+
+
+def _say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+async def _told() -> str:
+    return (await asyncio.to_thread(sys.stdin.readline)).strip()
+
+
+async def producer(client: headgate.Client, destination: str, ttl: str) -> None:
+    """Send one message a millisecond, for ever, so that its credit is never idle."""
+    async with client.session("worker", ttl=ttl) as session:
+        sender = await session.producer(destination, window=4000)
+        for number in range(1 << 30):
+            await sender.send(f"{number}", timeout=60)
+            if number == 10:
+                _say("ready", session.id)
+            await asyncio.sleep(0.001)
+
+
+async def consumer(client: headgate.Client, destination: str, ttl: str, count: str) -> None:
+    """Receive and settle nothing."""
+    async with client.session("worker", ttl=ttl) as session:
+        receiver = await session.consumer(destination, window=int(count))
+        held = [await receiver.receive(timeout=30) for _ in range(int(count))]
+        _say("ready", *(message.body for message in held if message))
+        await _told()
+
+
+async def gates(client: headgate.Client, destination: str, ttl: str, count: str, window: str) -> None:
+    """Hold a permit in each of many sessions; when told, say how much of it is still in force."""
+    opened = []
+    for number in range(int(count)):
+        session = client.session(f"worker-{number}", ttl=ttl)
+        gate = await session.gate(destination, window=int(window))
+        opened.append((session, gate, gate.try_admit(int(window) // 2)))
+    _say("ready", *(session.id for session, _, permit in opened if permit))
+    while await _told():
+        _say(sum(gate.in_use for _, gate, permit in opened if permit and permit._inc == gate._credit.inc))
+
+
+async def numbered(client: headgate.Client, destination: str, ttl: str, count: str) -> None:
+    """Send so many numbered messages, four at a time, and say which were accepted."""
+    async with client.session("worker", ttl=ttl) as session:
+        sender = await session.producer(destination, window=1000)
+        _say("ready", session.id)
+        sending: set[asyncio.Task[headgate.Receipt]] = set()
+        for number in range(int(count)):
+            sending.add(asyncio.create_task(sender.send(f"{number}", timeout=60)))
+            if len(sending) == 4:
+                done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        await asyncio.gather(*sending)
+        _say("done", count)
+        await _told()
+
+
+async def _main(role: str, url: str, namespace: str, *arguments: str) -> None:
+    async with headgate.connect(url, namespace=namespace) as client:
+        await {"producer": producer, "consumer": consumer, "gates": gates, "numbered": numbered}[role](
+            client, *arguments
+        )
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))
