@@ -24,6 +24,8 @@ from headgate.tasks import stop
 from headgate.units import parse_duration
 
 MAX_LINE: Final = 128
+ANSWER_WITHIN: Final = 0.25
+"""Seconds beyond the timeout for Redis to say whether there is a slot in time; a timeout of 0 needs them."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
@@ -77,7 +79,7 @@ class Bucket:
         if self._task is None:
             self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
         try:
-            async with asyncio.timeout_at(taker.deadline):
+            async with asyncio.timeout_at(taker.deadline + ANSWER_WITHIN):
                 slot = await taker.slot
         except TimeoutError:
             if isinstance(

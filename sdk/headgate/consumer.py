@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, Self
+from typing import Final
 
 from headgate.account import CLOSE_WITHIN, Ensure
 from headgate.core.lease import Lease
@@ -16,23 +14,17 @@ from headgate.errors import (
     Closed,
     CoordinatorUnavailable,
     HeadgateError,
-    InvalidValue,
     PolicyError,
-    SessionExpired,
 )
 from headgate.message import Message
 from headgate.options import SessionOptions
+from headgate.receivers import Receivers
 from headgate.redis.keys import Address, encode_name
 from headgate.redis.store import Deliveries, Store
 from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
-from headgate.units import parse_duration
 
-_log = logging.getLogger("headgate")
-Outcome = Literal["accepted", "released", "rejected", "failed"]
 MAX_SETTLED: Final = 256
-BREATH: Final = 64
-"""Settlements after which a receiver that never has to wait lets the other tasks run."""
 LINGER: Final = 0.002
 """Seconds that settlements wait for company, unless half the window is settled already."""
 POLL: Final = 1.0
@@ -40,7 +32,7 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
 
-class Consumer:
+class Consumer(Receivers):
     """Receives from one subscription. Get one from :meth:`Session.consumer`; iterate it, and settle what it yields.
 
     It holds at most its window unsettled; what it holds goes back, untried, when it is closed.
@@ -62,8 +54,7 @@ class Consumer:
         rate: Rate | None,
         on_close: Callable[["Consumer"], Awaitable[None]],
     ) -> None:
-        self.address = address
-        self.session = session
+        super().__init__(address, session, window, rate)
         self.subscription = subscription
         self.durable = durable
         self._encoded = encode_name(subscription, "subscription")
@@ -72,59 +63,18 @@ class Consumer:
         self._ensure = ensure
         self._lease = Lease(options.ttl)
         self._next_number = number
-        self._number = 0
-        self._holding = Holding(window)
-        self._rate = rate
         self._on_close = on_close
-        self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
-        self._arrived = asyncio.Event()
-        self._buffer: deque[Message] = deque()
-        self._outcomes: deque[tuple[Outcome, Message, asyncio.Future[None] | None]] = deque()
-        self._queued = self._flushed = 0
-        self._breathe_at = BREATH
-        self._expirations = 0
-        self._progress = asyncio.Event()
         self._after = b"0"
-        self._receivers = 0
         self._fetches = 0
         self._lost_reply = False
         self._unanswered = 0
-        self._generation = 0
-        self._held: dict[bytes, Message] = {}
         self._look_at = 0.0
         self._hints = 0
         self._flushed_at = 0.0
         self._reattach = False
         self._removed = False
-        self._closed = False
-        self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
         self.lost_since: float | None = None
-
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self._holding.messages} messages held, {self._holding.window!r}"
-        return f"Consumer({self.address.name!r}, {state})"
-
-    @property
-    def id(self) -> str:
-        """What the consumer is called in the state."""
-        return f"{self.session}.{self._number}"
-
-    @property
-    def window(self) -> Window:
-        """The window in force."""
-        return self._holding.window
-
-    @property
-    def held_messages(self) -> int:
-        """Messages delivered and not settled, those not yet received included."""
-        return self._holding.messages
-
-    @property
-    def held_bytes(self) -> int:
-        """Their bytes."""
-        return self._holding.bytes
 
     async def start(self) -> None:
         """Attach, and begin to fetch.
@@ -137,41 +87,6 @@ class Consumer:
         await self._attach()
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
         self._task.add_done_callback(self._ended)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Message:
-        if self._closed:
-            raise StopAsyncIteration
-        try:
-            message = await self.receive(timeout=None)
-        except Closed:
-            raise StopAsyncIteration from None
-        if message is None:
-            raise StopAsyncIteration
-        return message
-
-    async def receive(self, *, timeout: float | str | None = None) -> Message | None:
-        """Return the next message, or None when none came within ``timeout`` seconds (None: no bound).
-
-        Raises:
-            Closed: the consumer is closed.
-        """
-        if not self._buffer:
-            await self._await_arrival(timeout)
-        elif len(self._outcomes) >= self._breathe_at:
-            self._breathe_at = len(self._outcomes) + BREATH
-            await asyncio.sleep(0)  # let settlements out and deliveries in while the caller works on what is here
-        if self._failure is not None:
-            raise self._failure
-        if self._closed:
-            raise Closed(f"the consumer of {self.address.name!r} is closed")
-        if not self._buffer:
-            return None
-        if self._rate is not None:
-            await asyncio.sleep(self._rate.delay(self._loop.time()))
-        return self._buffer.popleft()
 
     async def configure(self, *, window: Window | int | str) -> None:
         """Change the window, effective at once; below what is held, nothing more comes until enough is settled.
@@ -192,26 +107,6 @@ class Consumer:
             ttl_ms=self._lease.ttl_ms,
         )
         self._wake.set()
-
-    async def flush(self, *, timeout: float | str = 5.0) -> None:
-        """Wait until every settlement made so far is in Redis.
-
-        Raises:
-            CoordinatorUnavailable: not within the timeout.
-            SessionExpired: one of them came too late.
-        """
-        target = self._queued
-        expired = self._expirations
-        self._wake.set()
-        try:
-            async with asyncio.timeout(parse_duration(timeout, "timeout")):
-                while self._flushed < target and not self._closed and self._failure is None:
-                    self._progress.clear()
-                    await self._progress.wait()
-        except TimeoutError:
-            raise CoordinatorUnavailable(f"settlements on {self.address.name!r} are not confirmed yet") from None
-        if self._expirations != expired:
-            raise SessionExpired(self.address.name, self.session, "what was not settled yet went to other consumers")
 
     async def close(self) -> None:
         """Settle what was settled, give the rest back; never longer than 1 s."""
@@ -240,45 +135,6 @@ class Consumer:
         self._buffer.clear()
         self._held.clear()
         await self._on_close(self)
-
-    def settle(
-        self, message: Message, outcome: Outcome, *, confirm: bool, reason: str = ""
-    ) -> asyncio.Future[None] | None:
-        """Queue a settlement; the future, if asked for, is done when Redis has it. See :meth:`Message.accept`."""
-        if message.settled:
-            raise InvalidValue(f"{message!r} cannot be settled twice")
-        if message._generation != self._generation:  # noqa: SLF001
-            raise SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
-        if self._closed:
-            raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
-        if outcome == "rejected":
-            _log.info("message %s of %r was rejected: %s", message.id, self.address.name, reason or "no reason given")
-        message.settled = True
-        future = self._loop.create_future() if confirm else None
-        self._outcomes.append((outcome, message, future))
-        self._queued += 1
-        self._wake.set()
-        return future
-
-    async def _await_arrival(self, timeout: float | str | None) -> None:
-        self._receivers += 1
-        self._wake.set()
-        try:
-            async with asyncio.timeout(None if timeout is None else parse_duration(timeout, "timeout")):
-                while not self._buffer and not self._closed and self._failure is None:
-                    self._arrived.clear()
-                    await self._arrived.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._receivers -= 1
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told
-            known = isinstance(error, HeadgateError)
-            self._failure = error if known else HeadgateError(f"{self.address.name!r} failed: {error!r}")
-            self._arrived.set()
-            self._progress.set()
 
     def _hear(self, words: list[str]) -> None:
         if words[0] == "removed":
@@ -387,6 +243,8 @@ class Consumer:
     async def _exchange(self, room: tuple[int, int]) -> None:
         """Settle what waits and fetch what fits, in one call; a call whose reply was lost is repeated as it was."""
         most = self._unanswered if self._lost_reply else MAX_SETTLED  # a repeated call carries what it carried before
+        if self._after != b"0":
+            most = 0  # the next page of a repeated fetch: what goes out with it would count as repeated too
         going = [self._outcomes[i] for i in range(min(len(self._outcomes), most))]
         self._unanswered = len(going)
         ids: dict[str, list[bytes]] = {"accepted": [], "released": [], "rejected": [], "failed": []}
@@ -420,17 +278,6 @@ class Consumer:
             self._expire(going)
             self._reattach = True
 
-    def _settled(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]]) -> None:
-        for _, message, future in going:
-            self._outcomes.popleft()
-            self._holding.settle(message.size)
-            self._held.pop(message.raw_id, None)
-            if future is not None and not future.done():
-                future.set_result(None)
-        self._flushed += len(going)
-        self._breathe_at = len(self._outcomes) + BREATH
-        self._progress.set()
-
     def _deliver(self, answer: Deliveries, *, asked: int) -> None:
         for id_, stored, attempts in answer.messages:
             if id_ in self._held:
@@ -448,18 +295,3 @@ class Consumer:
             self._look_at = 0.0
             if len(answer.messages) == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
                 self._after, self._lost_reply = answer.messages[-1][0], True
-
-    def _expire(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]]) -> None:
-        self._generation += 1
-        for _, message, future in going:
-            if future is not None and not future.done():
-                future.set_exception(
-                    SessionExpired(
-                        self.address.name, self.session, f"message {message.id} was given to another consumer"
-                    )
-                )
-                future.exception()
-        self._buffer.clear()
-        self._expirations += 1
-        self._flushed = self._queued
-        self._progress.set()

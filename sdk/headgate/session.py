@@ -18,7 +18,7 @@ from headgate.errors import Closed, HeadgateError, InvalidValue
 from headgate.gate import Gate
 from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW, SessionOptions
 from headgate.producer import Producer
-from headgate.redis.keys import Address, check_session
+from headgate.redis.keys import Address, check_session, encode_name
 from headgate.redis.store import Account as Totals
 from headgate.redis.store import Store
 from headgate.redis.wake import WakeUps
@@ -161,6 +161,8 @@ class Session:
         self._check_open()
         checked = Window.of(window)
         own = Rate(parse_rate(rate, "rate")) if rate is not None else None
+        if subscription is not None:
+            encode_name(subscription, "subscription")
         presence = self._presence(destination)
         kinds = ("topic", "queue") if subscription is not None else ("queue", "topic")
         ensure = self._ensure(presence.address, kinds)

@@ -312,10 +312,10 @@ class Machine(RuleBasedStateMachine):
         self.now += ms
         self.set_clock()
 
-    def restart(self) -> None:
-        """The server comes back with its state: whatever it may have lost is claimed."""
+    def restart(self, *, back: bool) -> None:
+        """The server comes back with its state, so that what it may have lost is claimed; or an old call arrives."""
         self.runs += 1
-        self.model.run = f"run{self.runs}"
+        self.model.run = self.model.known_runs[-1] if back else f"run{self.runs}"
         self.world.server.run = self.model.run.encode()
 
     def lose_everything(self, *, recover: bool) -> None:
@@ -348,7 +348,7 @@ class Machine(RuleBasedStateMachine):
             case "purge":
                 self.purge()
             case "restart":
-                self.restart()
+                self.restart(back=behind == 0)
             case _:
                 self.lose_everything(recover=behind == 1)
 

@@ -5,12 +5,14 @@ that timed out. Here a call is repeated only because every script may be applied
 """
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import hiredis
 import redis.exceptions as rx
-from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
@@ -22,11 +24,15 @@ from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
 from headgate.redis.scripts import Script
 from headgate.redis.url import RedisUrl
 
+_pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
 MIN_VERSION: Final = (6, 2)
 CALL_TIMEOUT: Final = 2.0
 """Seconds that a call may take before its connection is given up."""
 CONNECT_TIMEOUT: Final = 1.0
 MAX_CONNECTIONS: Final = 64
+LOADS: Final = 5
+"""Times that a script is loaded again during one call."""
+_FAILED: Final = (rx.RedisError, rx.RedisClusterException, OSError)
 _MOVING: Final = (
     rx.MovedError,
     rx.TryAgainError,
@@ -50,7 +56,6 @@ def connection_options(url: RedisUrl) -> dict[str, Any]:
         "password": url.password,
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": CALL_TIMEOUT,
         "socket_connect_timeout": CONNECT_TIMEOUT,
     }
     if url.tls:
@@ -98,45 +103,59 @@ class Lane:
 
     async def run(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], *, asking: bool = False) -> Any:
         """Call a script; the run id of the very connection it goes over is put before ``argv`` where it is None."""
-        async with self._room:
-            connection = await self.take()
-            try:
-                if asking:
-                    await connection.send_command("ASKING")
-                    await connection.read_response()
-                if argv and argv[0] is None:
-                    argv = (connection.headgate_run_id, *argv[1:])
-                command = pack_command((b"EVALSHA", script.sha, len(keys), *keys, *argv))  # in C: redis-py's is not
+        async with self._connection() as connection:
+            if asking:
+                await connection.send_command("ASKING")
+                await connection.read_response()
+            if argv and argv[0] is None:
+                argv = (connection.headgate_run_id, *argv[1:])
+            command = _pack((b"EVALSHA", script.sha, len(keys), *keys, *argv))
+            await connection.send_packed_command(command)
+            for _ in range(LOADS):
                 try:
-                    await connection.send_packed_command(command)
                     return await connection.read_response()
-                except rx.NoScriptError:
-                    # In one write, so that nobody's SCRIPT FLUSH comes between.
-                    call = ("EVALSHA", script.sha, len(keys), *keys, *argv)
-                    both = connection.pack_commands([("SCRIPT", "LOAD", script.source), call])
-                    await connection.send_packed_command(both)
-                    try:
-                        await connection.read_response()
-                    except rx.ResponseError:
-                        await connection.disconnect(nowait=True)  # the second reply would be taken for another's
-                        raise
-                    return await connection.read_response()
-            except rx.ResponseError as error:
-                raise unwrapped(error) from None
-            finally:
-                if connection.is_connected:
-                    self._idle.append(connection)
+                except rx.NoScriptError:  # a restart or somebody's SCRIPT FLUSH, which may come again
+                    load = _pack(("SCRIPT", "LOAD", script.source))
+                    await connection.send_packed_command(load + command)  # in one write, to leave no gap for another
+                    await self._loaded(connection)
+                except rx.ResponseError as error:
+                    raise unwrapped(error) from None
+            return await connection.read_response()
+
+    @staticmethod
+    async def _loaded(connection: Any) -> None:
+        try:
+            await connection.read_response()
+        except rx.ResponseError:
+            await connection.disconnect(nowait=True)  # the second reply would be taken for another's
+            raise
 
     async def command(self, *args: Any) -> Any:
         """Send a plain read-only command."""
-        async with self._room:
+        async with self._connection() as connection:
+            await connection.send_command(*args)
+            return await connection.read_response()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        """Yield a connection for one call; one whose reply did not come whole is not used again.
+
+        The timeout is ours: redis-py's own can swallow a cancellation on Python 3.11 (asyncio.wait_for).
+        """
+        async with self._room, asyncio.timeout(CALL_TIMEOUT):
             connection = await self.take()
+            whole = False
             try:
-                await connection.send_command(*args)
-                return await connection.read_response()
+                yield connection
+                whole = True
+            except rx.ResponseError:
+                whole = True
+                raise
             finally:
-                if connection.is_connected:
+                if whole and connection.is_connected:
                     self._idle.append(connection)
+                else:
+                    await connection.disconnect(nowait=True)
 
     async def take(self) -> Any:
         """Return an idle connection, or a new one."""
@@ -196,7 +215,7 @@ class Server:
             await connection.disconnect()
             if connection.headgate_cluster and self.url.kind == "single":
                 await self._open_cluster()
-        except (rx.RedisError, OSError) as error:
+        except _FAILED as error:
             raise self._translate(error) from error
 
     async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
@@ -219,7 +238,7 @@ class Server:
                 if moved > 20:
                     raise self._translate(error) from error
                 await self._look_again(moved)
-            except (rx.TimeoutError, rx.AuthenticationError, rx.BusyLoadingError) as error:
+            except (TimeoutError, rx.TimeoutError, rx.AuthenticationError, rx.BusyLoadingError) as error:
                 raise self._translate(error) from error
             except (rx.ConnectionError, OSError) as error:
                 asking, broken = "", broken + 1
@@ -237,7 +256,7 @@ class Server:
         """
         try:
             return await self._lane(key).command(*args)
-        except (rx.RedisError, OSError) as error:
+        except _FAILED as error:
             raise self._translate(error) from error
 
     async def scan(self, pattern: str) -> list[str]:
@@ -256,13 +275,13 @@ class Server:
                     found.update(key.decode() for key in keys)
                     if cursor == b"0":
                         break
-        except (rx.RedisError, OSError) as error:
+        except _FAILED as error:
             raise self._translate(error) from error
         return sorted(found)
 
     async def subscriber(self) -> Redis:
         """Return a client for one pub/sub connection; the caller closes it."""
-        options = {k: v for k, v in self._options.items() if k != "socket_timeout"}
+        options = self._options
         if self.url.kind == "unix":
             return Redis(unix_socket_path=self.url.path, **options)
         if self._sentinel:
@@ -339,14 +358,15 @@ class Server:
         """Forget where the server was: a failover or a moved slot is found on the next connection."""
         await asyncio.sleep(min(0.02 * attempt, 0.2))
         if self._cluster:
-            await self._cluster.nodes_manager.initialize()
+            with contextlib.suppress(*_FAILED):  # nobody answers yet: the map stays as it was, for the next attempt
+                await self._cluster.nodes_manager.initialize()
         else:
             await self._lanes["only"].drop()
 
     def _translate(self, error: Exception) -> HeadgateError:
         if isinstance(error, rx.AuthenticationError | rx.NoPermissionError | rx.AuthorizationError):
             return AccessDenied(f"{self.url} refused: {error}; check the user, the password and its ACL")
-        if isinstance(error, rx.TimeoutError):
+        if isinstance(error, TimeoutError | rx.TimeoutError):
             return CoordinatorUnavailable(f"{self.url} did not answer within {CALL_TIMEOUT} s")
         if isinstance(error, rx.OutOfMemoryError):
             return CoordinatorUnavailable(f"{self.url} is out of memory; consume, or raise its maxmemory")

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import headgate.consumer
 import headgate.message
-from headgate.consumer import Outcome
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
+from headgate.receivers import Outcome
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_duration
 
@@ -71,6 +71,11 @@ class Consumer:
 
     def __repr__(self) -> str:
         return repr(self._inner)
+
+    @property
+    def id(self) -> str:
+        """What the consumer is called in the state."""
+        return self._inner.id
 
     @property
     def window(self) -> Window:

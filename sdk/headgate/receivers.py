@@ -1,0 +1,187 @@
+"""Those who receive: what is here for them, what they said of it, and what they are told. No calls are made here."""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final, Literal, Self
+
+from headgate.core.rate import Rate
+from headgate.core.window import Holding, Window
+from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, SessionExpired
+from headgate.message import Message
+from headgate.redis.keys import Address
+from headgate.units import parse_duration
+
+_log = logging.getLogger("headgate")
+Outcome = Literal["accepted", "released", "rejected", "failed"]
+BREATH: Final = 64
+"""Settlements after which a receiver that never has to wait lets the other tasks run."""
+
+
+class Receivers:
+    """The callers' half of a consumer: a buffer of deliveries, and a line of settlements on their way out."""
+
+    def __init__(self, address: Address, session: str, window: Window, rate: Rate | None) -> None:
+        self.address = address
+        self.session = session
+        self._number = 0
+        self._holding = Holding(window)
+        self._rate = rate
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self._buffer: deque[Message] = deque()
+        self._outcomes: deque[tuple[Outcome, Message, asyncio.Future[None] | None]] = deque()
+        self._held: dict[bytes, Message] = {}
+        self._queued = self._flushed = 0
+        self._breathe_at = BREATH
+        self._expirations = 0
+        self._progress = asyncio.Event()
+        self._receivers = 0
+        self._generation = 0
+        self._closed = False
+        self._failure: BaseException | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self._holding.messages} messages held, {self._holding.window!r}"
+        return f"{type(self).__name__}({self.address.name!r}, {state})"
+
+    @property
+    def id(self) -> str:
+        """What the consumer is called in the state."""
+        return f"{self.session}.{self._number}"
+
+    @property
+    def window(self) -> Window:
+        """The window in force."""
+        return self._holding.window
+
+    @property
+    def held_messages(self) -> int:
+        """Messages delivered and not settled, those not yet received included."""
+        return self._holding.messages
+
+    @property
+    def held_bytes(self) -> int:
+        """Their bytes."""
+        return self._holding.bytes
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._closed:
+            raise StopAsyncIteration
+        try:
+            message = await self.receive(timeout=None)
+        except Closed:
+            raise StopAsyncIteration from None
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def receive(self, *, timeout: float | str | None = None) -> Message | None:
+        """Return the next message, or None when none came within ``timeout`` seconds (None: no bound).
+
+        Raises:
+            Closed: the consumer is closed.
+        """
+        if not self._buffer:
+            await self._await_arrival(timeout)
+        elif len(self._outcomes) >= self._breathe_at:
+            self._breathe_at = len(self._outcomes) + BREATH
+            await asyncio.sleep(0)  # let settlements out and deliveries in while the caller works on what is here
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise Closed(f"the consumer of {self.address.name!r} is closed")
+        if not self._buffer:
+            return None
+        if self._rate is not None:
+            await asyncio.sleep(self._rate.delay(self._loop.time()))
+        return self._buffer.popleft()
+
+    async def flush(self, *, timeout: float | str = 5.0) -> None:
+        """Wait until every settlement made so far is in Redis.
+
+        Raises:
+            CoordinatorUnavailable: not within the timeout.
+            SessionExpired: one of them came too late.
+        """
+        target = self._queued
+        expired = self._expirations
+        self._wake.set()
+        try:
+            async with asyncio.timeout(parse_duration(timeout, "timeout")):
+                while self._flushed < target and not self._closed and self._failure is None:
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            raise CoordinatorUnavailable(f"settlements on {self.address.name!r} are not confirmed yet") from None
+        if self._expirations != expired:
+            raise SessionExpired(self.address.name, self.session, "what was not settled yet went to other consumers")
+
+    def settle(
+        self, message: Message, outcome: Outcome, *, confirm: bool, reason: str = ""
+    ) -> asyncio.Future[None] | None:
+        """Queue a settlement; the future, if asked for, is done when Redis has it. See :meth:`Message.accept`."""
+        if message.settled:
+            raise InvalidValue(f"{message!r} cannot be settled twice")
+        if message._generation != self._generation:  # noqa: SLF001
+            raise SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
+        if self._closed:
+            raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
+        if outcome == "rejected":
+            _log.info("message %s of %r was rejected: %s", message.id, self.address.name, reason or "no reason given")
+        message.settled = True
+        future = self._loop.create_future() if confirm else None
+        self._outcomes.append((outcome, message, future))
+        self._queued += 1
+        self._wake.set()
+        return future
+
+    async def _await_arrival(self, timeout: float | str | None) -> None:
+        self._receivers += 1
+        self._wake.set()
+        try:
+            async with asyncio.timeout(None if timeout is None else parse_duration(timeout, "timeout")):
+                while not self._buffer and not self._closed and self._failure is None:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._receivers -= 1
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told
+            known = isinstance(error, HeadgateError)
+            self._failure = error if known else HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            self._arrived.set()
+            self._progress.set()
+
+    def _settled(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]]) -> None:
+        for _, message, future in going:
+            self._outcomes.popleft()
+            self._holding.settle(message.size)
+            self._held.pop(message.raw_id, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+        self._flushed += len(going)
+        self._breathe_at = len(self._outcomes) + BREATH
+        self._progress.set()
+
+    def _expire(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]]) -> None:
+        self._generation += 1
+        for _, message, future in going:
+            if future is not None and not future.done():
+                future.set_exception(
+                    SessionExpired(
+                        self.address.name, self.session, f"message {message.id} was given to another consumer"
+                    )
+                )
+                future.exception()
+        self._buffer.clear()
+        self._expirations += 1
+        self._flushed = self._queued
+        self._progress.set()

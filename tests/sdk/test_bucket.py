@@ -1,0 +1,153 @@
+"""P8: in any window T at most rate * T + burst tokens, over all hosts; first come, first served."""
+
+import asyncio
+
+import pytest
+
+import headgate
+from headgate import Closed, CreditTimeout, InvalidValue, MessageTooLarge, PolicyError
+from headgate.redis.keys import Address
+from tests.sdk.observing import GUARD
+
+
+def most_in_any_window(times: list[float], rate: float, burst: int) -> float:
+    """Return by how many tokens the worst window exceeds what it may have; below zero when none does."""
+    times = sorted(times)
+    worst = -float("inf")
+    for first, begin in enumerate(times):
+        for last in range(first, len(times)):
+            worst = max(worst, last - first + 1 - (rate * (times[last] - begin) + burst))
+    return worst
+
+
+async def slots(client: headgate.Client, name: str, session: str) -> list[float]:
+    """Take one token at a time, ten calls of eight, and return the moments of Redis' clock that were given."""
+    address = Address.of(client.namespace, name)
+    given = []
+    for seq in range(1, 11):
+        _, answers = await client.store.take(address, session, seq=seq, line=[(1, 60_000)] * 8)
+        after = await client.store.snapshot(address)
+        assert after is not None
+        given += [after.now_ms / 1000 + int(answer) / 1e6 for answer in answers]
+    return given
+
+
+async def test_no_window_has_more_than_rate_times_its_length_and_the_burst(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    rate, burst = 400.0, 20
+    await client.apply("mails", rate=rate, burst=burst)
+    used: list[float] = []
+
+    async def take(bucket: headgate.Bucket, count: int) -> None:
+        for _ in range(count):
+            await bucket.take(timeout=GUARD)
+            used.append(asyncio.get_running_loop().time())
+
+    async with client.session("one") as one, other.session("two") as two:
+        buckets = [await one.bucket("mails"), await two.bucket("mails")]
+        async with asyncio.timeout(GUARD):
+            await asyncio.gather(*(take(bucket, 10) for bucket in buckets for _ in range(12)))
+    assert len(used) == 240
+    # A slot is never used early, so late wake-ups only ever crowd two neighbours; on the whole run nothing may show.
+    assert len(used) <= rate * (max(used) - min(used)) + burst + 1
+    assert (await client.explain("mails")).fields["taken"] == "240"
+
+
+@pytest.mark.one_server
+async def test_the_slots_that_redis_gives_two_clients_keep_the_rate_in_every_window(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    await client.apply("mails", rate=1000, burst=10)
+    one, two = await asyncio.gather(slots(client, "mails", "one"), slots(other, "mails", "two"))
+    # now_ms is read a moment after the slot was computed, and in whole milliseconds: five tokens at this rate.
+    assert most_in_any_window(one + two, 1000, 10) <= 5
+
+
+async def test_a_burst_is_there_at_once_and_the_rest_comes_in_order(client: headgate.Client) -> None:
+    await client.apply("mails", rate=50, burst=5)
+    async with client.session("s") as session:
+        bucket = await session.bucket("mails")
+        order: list[int] = []
+
+        async def take(number: int) -> None:
+            await bucket.take(timeout=GUARD)
+            order.append(number)
+
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(take(number) for number in range(15)))
+        await bucket.take(5, timeout=GUARD)
+        assert order == list(range(15))
+        assert asyncio.get_running_loop().time() - began >= (20 - 5) / 50 * 0.99
+
+
+async def test_a_refusal_takes_nothing(client: headgate.Client) -> None:
+    await client.apply("mails", rate=1, burst=3)
+    async with client.session("s") as session:
+        bucket = await session.bucket("mails")
+        await bucket.take(2)
+        with pytest.raises(CreditTimeout, match="the rate allows it in") as caught:
+            await bucket.take(3, timeout=0.1)
+        assert (caught.value.destination, caught.value.size) == ("mails", 3)
+        with pytest.raises(MessageTooLarge) as large:
+            await bucket.take(4, timeout=GUARD)
+        assert (large.value.size, large.value.limit) == (4, 3)
+        async with asyncio.timeout(GUARD):
+            await bucket.take(1, timeout=0)
+        assert (await client.explain("mails")).fields["taken"] == "3"
+
+
+async def test_a_late_one_does_not_hold_up_those_behind_it(client: headgate.Client) -> None:
+    await client.apply("mails", rate=1, burst=3)
+    async with client.session("s") as session:
+        bucket = await session.bucket("mails")
+        results = await asyncio.gather(
+            bucket.take(2, timeout=0),
+            bucket.take(3, timeout=0.1),
+            bucket.take(1, timeout=0),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results] == [type(None), CreditTimeout, type(None)]
+
+
+async def test_all_takes_of_one_turn_are_one_call(client: headgate.Client) -> None:
+    await client.apply("mails", rate=100_000, burst=1000)
+    async with client.session("s") as session:
+        bucket = await session.bucket("mails")
+        before = client.store.server.calls
+        await asyncio.gather(*(bucket.take() for _ in range(100)))
+        assert client.store.server.calls - before == 1
+
+
+async def test_a_rate_raised_is_in_force_for_the_next_take(client: headgate.Client) -> None:
+    await client.apply("mails", rate=1, burst=1)
+    async with client.session("s") as session:
+        bucket = await session.bucket("mails")
+        await bucket.take()
+        with pytest.raises(CreditTimeout):
+            await bucket.take(timeout=0.1)
+        await client.apply("mails", rate=1000, burst=10)
+        async with asyncio.timeout(GUARD):
+            await bucket.take(5, timeout=GUARD)
+
+
+async def test_one_that_nobody_set_has_no_limit(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        bucket = await session.bucket("free")
+        async with asyncio.timeout(GUARD):
+            await bucket.take(1_000_000, timeout=0.5)
+        assert await session.bucket("free") is bucket
+
+
+async def test_what_cannot_be_taken_is_refused(client: headgate.Client) -> None:
+    await client.apply("queue", kind="queue")
+    session = client.session("s")
+    with pytest.raises(PolicyError, match="'queue' is a queue"):
+        await session.bucket("queue")
+    bucket = await session.bucket("free")
+    for tokens in (0, -1, 1.5, True, "2"):
+        with pytest.raises(InvalidValue, match="tokens"):
+            await bucket.take(tokens)  # type: ignore[arg-type]
+    await session.close()
+    with pytest.raises(Closed):
+        await bucket.take()

@@ -1,0 +1,194 @@
+"""URLs: every form, every mistake, and no secret ever repeated."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import headgate
+from headgate import AccessDenied, CoordinatorUnavailable, InvalidValue
+from headgate.redis.url import parse_url
+from tests.sdk.observing import GUARD
+from tests.support.servers import RedisServer
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost",
+        "localhost:6379",
+        "http://localhost",
+        "REDIS//x",
+        "redis://",
+        "redis://:6379",
+        "redis://host:port",
+        "redis://host:0",
+        "redis://host:65536",
+        "redis://host:-1",
+        "redis://host/db",
+        "redis://host/-1",
+        "redis://host/1/2",
+        "redis://host?database=1",
+        "redis://host?db=x",
+        "unix://relative.sock",
+        "unix://",
+        "redis+sentinel://host",
+        "redis+sentinel://host:26379/",
+        "redis+sentinel://,/service",
+        "redis+cluster://host/3",
+        "redis+cluster://a:1,b:x",
+        "redis://host?password_file=/nowhere/at/all",
+    ],
+)
+def test_what_cannot_be_read_is_refused(url: str) -> None:
+    with pytest.raises(InvalidValue):
+        headgate.connect(url)
+
+
+@pytest.mark.parametrize("url", [5, b"redis://x", ["redis://x"]], ids=repr)
+def test_what_is_no_text_is_refused(url: str) -> None:
+    with pytest.raises(InvalidValue):
+        headgate.connect(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://user:{SECRET}@host:port",
+        f"redis://user:{SECRET}@host:6379/db",
+        f"redis://user:{SECRET}@:6379",
+        f"redis://user:{SECRET}@host?{SECRET}=1",
+        f"http://user:{SECRET}@host",
+        f"redis+sentinel://user:{SECRET}@host",
+        f"redis+cluster://user:{SECRET}@host/3",
+        f"user:{SECRET}@host",
+        f"redis://user:{SECRET}@host:6379/{SECRET}",
+    ],
+)
+def test_a_refusal_repeats_no_secret(url: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        headgate.connect(url)
+    shown = str(caught.value).replace(f"/{SECRET}", "").replace(f"'{SECRET}' is unknown", "")
+    assert SECRET not in shown, "in the place of a password, that is; a path or an option is repeated"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"redis://:{SECRET}@host", "redis://:***@host:6379/0"),
+        (f"redis://user:{SECRET}@host:1/2", "redis://user:***@host:1/2"),
+        (f"rediss://user:{SECRET}@[::1]:6380", "rediss://user:***@::1:6380/0"),
+        (f"redis+sentinel://:{SECRET}@a,b:1/main", "redis+sentinel://:***@a:26379,b:1/main/0"),
+        (f"rediss+cluster://:{SECRET}@a,b", "rediss+cluster://:***@a:6379,b:6379/0"),
+        ("unix:///tmp/x.sock?db=3", "unix:///tmp/x.sock?db=3"),
+        ("redis://user@host", "redis://user@host:6379/0"),
+    ],
+)
+def test_a_url_is_shown_without_its_secret(url: str, shown: str) -> None:
+    client = headgate.connect(url)
+    assert client.redis_url == shown
+    assert SECRET not in repr(client) + repr(parse_url(url)) + str(parse_url(url))
+
+
+def test_a_password_is_read_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(f"{SECRET}\n")
+    url = parse_url(f"redis://user@host?password_file={file}")
+    assert (url.username, url.password) == ("user", SECRET)
+    assert parse_url("redis://us%40er:p%2Fw@host").password == "p/w"
+
+
+async def test_nobody_there_is_told_without_the_secret(tmp_path: Path) -> None:
+    for url in (
+        f"redis://user:{SECRET}@127.0.0.1:1",
+        f"redis+cluster://user:{SECRET}@127.0.0.1:1",
+        f"redis+sentinel://user:{SECRET}@127.0.0.1:1/main",
+        f"unix://{tmp_path}/none.sock",
+        f"redis://user:{SECRET}@host.invalid",
+    ):
+        with pytest.raises(CoordinatorUnavailable) as caught:
+            async with asyncio.timeout(GUARD), headgate.connect(url):
+                pass
+        assert SECRET not in str(caught.value)
+        assert isinstance(caught.value, ConnectionError)
+
+
+async def test_a_wrong_password_is_denied_and_not_repeated() -> None:
+    with RedisServer.start(port=0, config={"requirepass": "right"}) as server:
+        right = server.url.replace("//", "//:right@")
+        async with headgate.connect(right) as client:
+            await client.apply("orders", limit=5)
+        for url in (server.url, server.url.replace("//", f"//:{SECRET}@")):
+            with pytest.raises(AccessDenied, match="check the user, the password") as caught:
+                async with asyncio.timeout(GUARD), headgate.connect(url):
+                    pass
+            assert SECRET not in str(caught.value)
+
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def pretender(answer: Answer) -> AsyncIterator[str]:
+    """A server that is none; its connections are gone when it is."""
+    serving: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await answer(reader, writer)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.create_task(serve(reader, writer)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    await asyncio.wait_for(asyncio.gather(*serving), GUARD)
+
+
+def old_redis(version: str) -> Answer:
+    """What a connection is opened with, answered as an old Redis would."""
+    info = f"# Server\r\nredis_version:{version}\r\nredis_mode:standalone\r\nrun_id:{'0' * 40}\r\n".encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (line := await reader.readline()).startswith(b"*"):
+            words = []
+            for _ in range(int(line[1:])):
+                size = int((await reader.readline())[1:])
+                words.append((await reader.readexactly(size + 2))[:-2].upper())
+            if words[0] == b"INFO":
+                writer.write(b"$%d\r\n%b\r\n" % (len(info), info))
+            elif words[0] == b"HELLO":
+                writer.write(b"-ERR unknown command `HELLO`\r\n")
+            else:
+                writer.write(b"+OK\r\n")
+
+    return answer
+
+
+async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await reader.read()
+
+
+@pytest.mark.parametrize("version", ["5.0.14", "6.0.16", "6.1.0", "2.8"])
+async def test_a_server_older_than_6_2_is_refused_by_its_version(version: str) -> None:
+    async with pretender(old_redis(version)) as url:
+        with pytest.raises(CoordinatorUnavailable, match=f"Redis {version} is too old; 6.2 or newer is needed"):
+            async with asyncio.timeout(GUARD), headgate.connect(url):
+                pass
+
+
+async def test_a_server_that_is_no_redis_is_refused() -> None:
+    async with pretender(shout) as url:
+        with pytest.raises(CoordinatorUnavailable):
+            async with asyncio.timeout(GUARD), headgate.connect(url):
+                pass
