@@ -5,7 +5,6 @@ import time
 from typing import Any
 
 import headgate
-
 from bench.harness import Figure, at_least, private_client
 from headgate.redis.embedded import EmbeddedRedis
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import headgate
 from headgate.redis.embedded import EmbeddedRedis
@@ -98,7 +99,7 @@ class Stopwatch:
 
     seconds = 0.0
 
-    def __enter__(self) -> "Stopwatch":
+    def __enter__(self) -> Self:
         self._began = time.perf_counter()
         return self
 

@@ -1,4 +1,4 @@
-"""What a script costs Redis: processor time a call, beside a script that does nothing, and with a crowd in the state."""
+"""What a script costs Redis: processor time a call, beside one that does nothing, and with a crowd in the state."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,17 +54,26 @@ async def _publish_settle(
 ) -> tuple[float, float]:
     account = Account("bench", 1, 0, want=1 << 30, want_m=1 << 20)
     answer = await store.acquire(address, account, ttl_ms=60_000)
-    account = replace(account, epoch=answer.epoch, granted=answer.granted, need=answer.granted, want=1 << 30, want_m=1 << 20)
+    account = replace(
+        account, epoch=answer.epoch, granted=answer.granted, need=answer.granted, want=1 << 30, want_m=1 << 20
+    )
     await meter.reset()
     for number in range(calls):
         await store.publish(address, account, seq=1 + number * len(bodies), bodies=bodies, ttl_ms=60_000)
     publish = await meter.per_call()
     await store.attach(address, "c", number=1, subscription="queue", durable=True, window="-", ttl_ms=60_000)
-    ids: list[str] = []
+    ids: list[bytes] = []
     await meter.reset()
     for number in range(calls + 1):
         answer_2 = await store.settle(
-            address, "c", "c.1", ttl_ms=60_000, accepted=ids, fetch=number + 1, max_messages=len(bodies), max_bytes=1 << 22
+            address,
+            "c",
+            "c.1",
+            ttl_ms=60_000,
+            accepted=ids,
+            fetch=number + 1,
+            max_messages=len(bodies),
+            max_bytes=1 << 22,
         )
         ids = [message[0] for message in answer_2.messages]
     return publish, await meter.per_call()
@@ -98,14 +107,14 @@ async def _crowd(redis: Any, address: Address, sessions: int, line: int) -> None
     for start in range(0, sessions, 1000):
         names = [f"crowd-{number}" for number in range(start, min(start + 1000, sessions))]
         pipe = redis.pipeline(transaction=False)
-        pipe.hset(f"{key}:sessions", mapping={name: record.format(1, 1, 0) for name in names})
-        pipe.zadd(f"{key}:leases", {name: now + 600_000 for name in names})
+        pipe.hset(f"{key}:sessions", mapping=dict.fromkeys(names, record.format(1, 1, 0)))
+        pipe.zadd(f"{key}:leases", dict.fromkeys(names, now + 600_000))
         await pipe.execute()
     for start in range(0, line, 1000):
         names = [f"line-{number}" for number in range(start, min(start + 1000, line))]
         pipe = redis.pipeline(transaction=False)
-        pipe.hset(f"{key}:sessions", mapping={name: record.format(0, 1 << 40, now + 600_000) for name in names})
-        pipe.zadd(f"{key}:leases", {name: now + 600_000 for name in names})
+        pipe.hset(f"{key}:sessions", mapping=dict.fromkeys(names, record.format(0, 1 << 40, now + 600_000)))
+        pipe.zadd(f"{key}:leases", dict.fromkeys(names, now + 600_000))
         pipe.zadd(f"{key}:waiters", {name: number for number, name in enumerate(names, start + 1)})
         await pipe.execute()
     await redis.hset(

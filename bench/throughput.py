@@ -88,7 +88,12 @@ async def measure(*, quick: bool) -> list[Figure]:
             await client.apply("bench", limit="1GiB")
             bare_sends, bare_receives = await _bare(server, body, times)
 
-            async def both(client: headgate.Client = client, body: bytes = body) -> float:
+            async def both(
+                client: headgate.Client = client,
+                body: bytes = body,
+                sends: list[float] = sends,
+                receives: list[float] = receives,
+            ) -> float:
                 async with client.session("bench") as session:
                     sends.append(await _send(session, body))
                     receives.append(await _receive(session))

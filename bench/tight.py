@@ -18,7 +18,7 @@ WORK = 0.001
 
 def bodies() -> list[bytes]:
     """Return the messages everybody sends: 80 B to 60 kB, small ones more often, the same every time."""
-    sizes = random.Random(7)  # noqa: S311  (reproducible, not secret)
+    sizes = random.Random(7)
     return [b"x" * int(80 * (60_000 / 80) ** sizes.random()) for _ in range(1000)]
 
 
@@ -73,17 +73,16 @@ async def _run(client: headgate.Client, url: str, name: str, producers: int, sec
                 busy += time.perf_counter() - got
                 count += 1
         for process in processes:
-            process.stdin.write(b"\n") if process.stdin else None
-        async for _ in _drain(consumer):
-            pass
+            if process.stdin:
+                process.stdin.write(b"\n")
+        await _drain(consumer)
         await asyncio.gather(*(process.wait() for process in processes))
     return count / (busy + idle), busy / (busy + idle)
 
 
-async def _drain(consumer: headgate.Consumer):  # type: ignore[no-untyped-def]  # noqa: ANN202
+async def _drain(consumer: headgate.Consumer) -> None:
     while message := await consumer.receive(timeout=0.3):
         await message.accept()
-        yield message
 
 
 async def measure(*, quick: bool) -> list[Figure]:

@@ -1,6 +1,6 @@
 """A mail provider allows 20 e-mails a second and 5 at once, over all hosts: a bucket.
 
-    python examples/emails.py [URL]            without a URL on a private Redis
+python examples/emails.py [URL]            without a URL on a private Redis
 """
 
 import asyncio

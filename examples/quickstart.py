@@ -1,6 +1,6 @@
 """A queue of 64 KiB, a fast sender and a slow receiver: the sender is held back, and nothing is lost.
 
-    python examples/quickstart.py [URL]        without a URL on a private Redis
+python examples/quickstart.py [URL]        without a URL on a private Redis
 """
 
 import asyncio

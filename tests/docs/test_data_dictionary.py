@@ -147,8 +147,6 @@ def test_every_code_that_is_returned_is_declared(name: str) -> None:
 
 
 def test_every_constant() -> None:
-    declared = {
-        (name, value) for name, value in re.findall(r"^local ([A-Z_]+) = (\d+)(?: --.*)?$", ALL, re.MULTILINE)
-    }
+    declared = {(name, value) for name, value in re.findall(r"^local ([A-Z_]+) = (\d+)(?: --.*)?$", ALL, re.MULTILINE)}
     listed = {(row[0].strip("`"), row[1]) for row in rows(section("## Rules"), "constant")}
     assert listed == declared

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import headgate
+from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -71,14 +72,20 @@ def run(*arguments: str) -> str:
     path = os.pathsep.join([str(REPOSITORY / "sdk"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-W", "error", *arguments],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
 
 
-@pytest.mark.parametrize(("line", "source", "shown"), [pytest.param(*p, id=f"line{p[0]}") for p in programs("README.md")])
+@pytest.mark.parametrize(
+    ("line", "source", "shown"), [pytest.param(*p, id=f"line{p[0]}") for p in programs("README.md")]
+)
 def test_programs_of_the_readme_print_what_they_show(line: int, source: str, shown: str) -> None:
     assert shown, "a program without its output"
     assert_shown(run("-c", source), shown)
@@ -120,10 +127,14 @@ async def test_redis_shows_what_the_readme_shows() -> None:
             await producer.send(b"x" * 800)
             assert await consumer.receive(timeout=10)
             waiting = asyncio.ensure_future(producer.send(b"y" * 800, timeout=10))
-            async with asyncio.timeout(10):
-                while (fields := (await client.explain("orders")).fields)["blocked"] != "1":
-                    await asyncio.sleep(0.01)
+
+            async def blocked() -> dict[str, str] | None:
+                fields = (await client.explain("orders")).fields
+                return fields if fields["blocked"] == "1" else None
+
+            fields = await wait_until(blocked)
             waiting.cancel()
+    assert fields is not None
     (console,) = (text for language, text, _ in blocks("README.md") if language == "console")
     seen = "\n".join(f'{number:2}# "{name}" => "{value}"' for number, (name, value) in enumerate(fields.items(), 1))
     shown = console.split("\n", 1)[1]

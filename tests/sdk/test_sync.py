@@ -1,6 +1,7 @@
 """The same for threads: everything without await, from many threads at once, with the loop's thread in between."""
 
 import asyncio
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -340,25 +341,25 @@ def test_settling_what_went_to_others_is_refused(threads: headgate.sync.Client) 
         message.accept(confirm=True)
 
 
-def test_an_interrupted_wait_leaves_no_permit_behind(threads: headgate.sync.Client) -> None:
+def test_an_interrupted_wait_leaves_nothing_behind(threads: headgate.sync.Client, pool: ThreadPoolExecutor) -> None:
     threads.apply("gate", kind="gate", limit=100)
+    me = threading.get_ident()
+    assert me == threading.main_thread().ident, "only there a Ctrl-C arrives"
     with threads.session("s") as session:
         gate = session.gate("gate", window=100)
-        thread = gate._thread
+        for _ in range(5):
+            permit = gate.admit(100, timeout=GUARD).__enter__()
 
-        class Interrupted(BaseException):
-            pass
+            def interrupt() -> None:
+                wait_for(lambda: gate._outbox.waiting)
+                signal.pthread_kill(me, signal.SIGINT)
 
-        async def admitted_and_interrupted() -> headgate.Permit:
-            permit = await gate._inner._wait(60, 1)
-            raised.append(permit)
-            raise Interrupted
-
-        raised: list[headgate.Permit] = []
-        with pytest.raises(Interrupted):
-            thread.run(admitted_and_interrupted())
-        raised.pop().release()
-        assert wait_for(lambda: gate.try_admit(100))
+            interrupting = pool.submit(interrupt)
+            with pytest.raises(KeyboardInterrupt), gate.admit(60, timeout=GUARD):
+                time.sleep(GUARD)
+            interrupting.result(GUARD)
+            permit.release()
+        wait_for(lambda: gate.try_admit(100), description="all of it is free")
 
 
 def test_calls_end_and_close_returns_while_redis_hangs(pool: ThreadPoolExecutor) -> None:

@@ -157,6 +157,7 @@ class Consumer:
             if self._closed or self._inner._closed:  # noqa: SLF001
                 raise Closed(f"the consumer of {self._inner.address.name!r} is closed; message {message.id} went back")
             message.settled = True
+            tell = False
             if not confirm:
                 self._settlements.append((message, outcome, reason))
                 tell, self._telling = not self._telling, True
@@ -211,8 +212,9 @@ class Consumer:
         error = None if pump.cancelled() else pump.exception()
         with self._changed:
             if error is not None:
-                known = isinstance(error, HeadgateError)
-                self._failure = error if known else HeadgateError(f"{self._inner!r} failed: {error!r}")
+                if not isinstance(error, HeadgateError):
+                    error = HeadgateError(f"{self._inner!r} failed: {error!r}")
+                self._failure = error
                 self._changed.notify_all()
             self._pumping = bool(self._receivers and not self._arrived and self._failure is None)
             if self._pumping:  # somebody began to wait while it was ending

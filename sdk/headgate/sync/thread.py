@@ -12,11 +12,26 @@ from headgate.errors import Closed
 T = TypeVar("T")
 
 
+def copy_outcome(source: "asyncio.Future[T]", outside: "concurrent.futures.Future[T]") -> None:
+    """Tell ``outside`` what becomes of ``source``; a cancellation is only ever ours, on closing."""
+
+    def copy(done: "asyncio.Future[T]") -> None:
+        if done.cancelled():
+            outside.set_exception(Closed("the client was closed meanwhile"))
+        elif error := done.exception():
+            outside.set_exception(error)
+        else:
+            outside.set_result(done.result())
+
+    source.add_done_callback(copy)
+
+
 class LoopThread:
     """An event loop in a thread of its own. A daemon: a client that nobody closed does not keep the process alive."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._waiting: set[concurrent.futures.Future[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="headgate", daemon=True)
         self._thread.start()
 
@@ -30,31 +45,37 @@ class LoopThread:
         Raises:
             Closed: the thread has ended, or ended meanwhile.
         """
-        results: list[T] = []
+        outside: concurrent.futures.Future[T] = concurrent.futures.Future()
+        tasks: list[asyncio.Task[T]] = []
 
-        async def keep() -> T:
-            results.append(await work)
-            return results[0]
+        def begin() -> None:
+            tasks.append(self._loop.create_task(work))
+            copy_outcome(tasks[0], outside)
 
         def abandon() -> None:
-            if undo is not None and results:
-                undo(results[0])
+            if not tasks:
+                work.close()  # interrupted before it was handed over
+            elif not tasks[0].cancel() or undo is not None:
+                tasks[0].add_done_callback(forget)
 
-        keeping = keep()
+        def forget(task: "asyncio.Task[T]") -> None:
+            if undo is not None and not task.cancelled() and task.exception() is None:
+                undo(task.result())
+
+        self._waiting.add(outside)
         try:
-            future = asyncio.run_coroutine_threadsafe(keeping, self._loop)
-        except RuntimeError:
-            keeping.close()
-            work.close()
-            raise Closed("the client is closed") from None
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise Closed("the client was closed meanwhile") from None
-        except BaseException:
-            future.cancel()  # of no effect on work that failed; ends the work that a Ctrl-C left behind
-            self.tell(abandon)
+            try:
+                self._loop.call_soon_threadsafe(begin)
+            except RuntimeError:
+                work.close()
+                raise Closed("the client is closed") from None
+            return outside.result()
+        except BaseException as error:
+            if not outside.done() or outside.exception() is not error:  # a Ctrl-C, wherever it came
+                self.tell(abandon)
             raise
+        finally:
+            self._waiting.discard(outside)
 
     def tell(self, function: Callable[..., object], *args: object) -> None:
         """Call a function there, without waiting; once the thread has ended, nothing is called."""
@@ -65,15 +86,7 @@ class LoopThread:
         """Return what other threads can wait on in place of a future of the loop. To be called there."""
         outside: concurrent.futures.Future[T] = concurrent.futures.Future()
 
-        def copy(done: "asyncio.Future[T]") -> None:
-            if done.cancelled():
-                outside.set_exception(Closed("the client was closed meanwhile"))
-            elif error := done.exception():
-                outside.set_exception(error)
-            else:
-                outside.set_result(done.result())
-
-        awaited.add_done_callback(copy)
+        copy_outcome(awaited, outside)
         return outside
 
     def stop(self) -> None:
@@ -85,6 +98,9 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        for outside in tuple(self._waiting):  # handed over too late to be begun
+            if not outside.done():
+                outside.set_exception(Closed("the client is closed"))
 
     async def _cancel_all(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
