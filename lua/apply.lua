@@ -8,7 +8,8 @@
   ARGV[3] ttl_ms    how long a recovered destination learns
   ARGV[4..] field, value  settings: kind, limit_bytes, limit_messages, rate, burst, ledger, ledger_keep, policy_version, policy
   Returns {code, epoch, kind}
-  Codes    OK, CREATED, KIND (it exists with the kind that follows, and a kind does not change), OLD (a newer policy version is in force)
+  Codes    OK, CREATED, KIND (it exists with the kind that follows, and a kind does not change), OLD (a newer policy version
+           is in force), UNKNOWN (there is none, and no kind is given to make it)
 ]]
 --- @include "lib/orphans"
 local run_id, mode, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -30,6 +31,8 @@ if load_destination(run_id, ttl_ms) then
   end
   redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a limit can always be changed
   save_destination()
+elseif not settings.kind then
+  return { 'UNKNOWN', '0', '' }
 else
   code = 'CREATED'
   redis.call('HSET', K_DESTINATION, 'schema', '1', 'kind', settings.kind, 'limit_bytes', 'unlimited', 'limit_messages',

@@ -14,15 +14,14 @@ from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BY
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outgoing
 from headgate.errors import (
-    AccessDenied,
     Closed,
-    CoordinatorUnavailable,
     HeadgateError,
     MessageTooLarge,
 )
 from headgate.explain import explain
 from headgate.message import Receipt
 from headgate.options import SessionOptions
+from headgate.reconnect import AWAY, until_answered
 from headgate.redis.keys import Address
 from headgate.redis.store import Account as Totals
 from headgate.redis.store import Credit, Store
@@ -32,8 +31,6 @@ from headgate.tasks import stop
 CLOSE_WITHIN: Final = 0.5
 EXPLAIN_EVERY: Final = 1.0
 """Seconds between looks for the reason of a wait."""
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
 
 Ensure = Callable[[bool], Any]
 
@@ -155,19 +152,15 @@ class CreditAccount(Callers):
             )
 
     async def _keep(self) -> None:
-        pause = _FIRST_PAUSE
         while True:
             try:
                 worked = await self._step()
-                pause = _FIRST_PAUSE
-                self._found()
-                if not worked:
-                    await self._rest()
-            except (CoordinatorUnavailable, AccessDenied) as error:
-                self.trouble = error
-                self._missing()
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            except AWAY as error:
+                self._missing(error)
+                worked = await until_answered(self._missing)(self._step)
+            self._found()
+            if not worked:
+                await self._rest()
 
     def _found(self) -> None:
         self.lost_since = self.trouble = None
@@ -175,8 +168,9 @@ class CreditAccount(Callers):
             self.credit.frozen = False
             self._admit()
 
-    def _missing(self) -> None:
+    def _missing(self, error: BaseException) -> None:
         now = self._loop.time()
+        self.trouble = error
         self.lost_since = self.lost_since or now
         if self._options.on_loss == "closed" or now > self.lease.use_until:
             self.credit.frozen = True
@@ -200,6 +194,9 @@ class CreditAccount(Callers):
         """Make the one call that is due, if any is; returns whether one was."""
         self._wake.clear()
         now = self._loop.time()
+        if self.outbox.flight is not None:  # no answer yet: until its fate is known, its number must not be used again
+            await self._publish()
+            return True
         if await self._heed():
             return True
         if self.outbox.waiting:

@@ -1,14 +1,12 @@
 """Buckets: a rate shared by all hosts. Slots are moments of Redis' clock, given out first come, first served."""
 
 import asyncio
-import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.account import Ensure
 from headgate.errors import (
-    AccessDenied,
     Closed,
     CoordinatorUnavailable,
     CreditTimeout,
@@ -18,6 +16,7 @@ from headgate.errors import (
     PolicyError,
 )
 from headgate.options import DEFAULT_TIMEOUT
+from headgate.reconnect import until_answered
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.tasks import stop
@@ -26,8 +25,6 @@ from headgate.units import parse_duration
 MAX_LINE: Final = 128
 ANSWER_WITHIN: Final = 0.25
 """Seconds beyond the timeout for Redis to say whether there is a slot in time; a timeout of 0 needs them."""
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -101,30 +98,26 @@ class Bucket:
                 taker.slot.set_exception(Closed(f"the bucket {self.address.name!r} was closed"))
 
     async def _keep(self) -> None:
-        pause = _FIRST_PAUSE
         while True:
             while not self._line:
                 self._wake.clear()
                 await self._wake.wait()
             self._seq += 1
             takers = [self._line.popleft() for _ in range(min(len(self._line), MAX_LINE))]
-            while takers := [taker for taker in takers if not taker.slot.done()]:
-                now = self._loop.time()
-                line = [(taker.tokens, max(0, int((taker.deadline - now) * 1000))) for taker in takers]
-                try:
-                    code, answers = await self._store.take(self.address, self._session, seq=self._seq, line=line)
-                except (CoordinatorUnavailable, AccessDenied):
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
-                    continue
-                pause = _FIRST_PAUSE
-                if code == "UNKNOWN":
-                    with contextlib.suppress(CoordinatorUnavailable):
-                        await self._ensure(True)
-                    continue
-                for taker, answer in zip(takers, answers or [f"kind:{code}"] * len(takers), strict=True):
-                    self._answer(taker, answer, now)
-                break
+            answered: tuple[float, list[str]] = await until_answered(lambda _: None)(self._reserve, takers)
+            asked_at, answers = answered
+            for taker, answer in zip(takers, answers, strict=True):
+                self._answer(taker, answer, asked_at)
+
+    async def _reserve(self, takers: list[_Taker]) -> tuple[float, list[str]]:
+        """Ask for all of them, with one number: repeated, the call gets the stored answers, so they stay the same."""
+        while True:
+            now = self._loop.time()
+            line = [(taker.tokens, max(0, int((taker.deadline - now) * 1000))) for taker in takers]
+            code, answers = await self._store.take(self.address, self._session, seq=self._seq, line=line)
+            if code != "UNKNOWN":
+                return now, answers if code == "OK" else [f"kind:{code}"] * len(takers)
+            await self._ensure(True)
 
     def _answer(self, taker: _Taker, answer: str, asked_at: float) -> None:
         if taker.slot.done():

@@ -34,7 +34,7 @@ class Callers:
         self.outbox = Outbox(credit)
         self.last = Credit("NONE")
         self.lost_since: float | None = None
-        self.trouble: HeadgateError | None = None
+        self.trouble: BaseException | None = None
         self.recalled = False
         self.explanation: Explanation | None = None
         """Why it waits, at most a second old while it does; None when it does not."""

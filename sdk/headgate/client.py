@@ -45,10 +45,7 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._server is not None:
             return self
-        if self._parsed is None:
-            self._embedded = await asyncio.to_thread(EmbeddedRedis.start)
-            self._parsed = parse_url(self._embedded.url)
-        server = Server(self._parsed)
+        server = await self._find_server()
         try:
             await server.open()
         except BaseException:
@@ -61,6 +58,12 @@ class Client:
         self._wake_ups = WakeUps(server)
         self._registry = Registry(self._store, ttl_ms=int(SessionOptions().ttl * 1000))
         return self
+
+    async def _find_server(self) -> Server:
+        if self._parsed is None:
+            self._embedded = await asyncio.to_thread(EmbeddedRedis.start)
+            self._parsed = parse_url(self._embedded.url)
+        return Server(self._parsed)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -136,10 +139,11 @@ class Client:
         Raises:
             PolicyError: there is no such destination.
         """
-        snapshot = await self.store.snapshot(Address.of(self.namespace, destination))
+        address = Address.of(self.namespace, destination)
+        snapshot = await self.store.snapshot(address)
         if snapshot is None:
             raise PolicyError(f"there is no destination {destination!r} in namespace {self.namespace!r}")
-        return explain(destination, snapshot)
+        return explain(destination, snapshot, await self.store.sessions(address))
 
     async def destinations(self) -> list[str]:
         """Return the names of all destinations of the namespace."""

@@ -10,15 +10,14 @@ from headgate.core.lease import Lease
 from headgate.core.rate import Rate
 from headgate.core.window import MAX_FETCH, Holding, Window
 from headgate.errors import (
-    AccessDenied,
     Closed,
-    CoordinatorUnavailable,
     HeadgateError,
     PolicyError,
 )
 from headgate.message import Message
 from headgate.options import SessionOptions
 from headgate.receivers import Receivers
+from headgate.reconnect import AWAY, until_answered
 from headgate.redis.keys import Address, encode_name
 from headgate.redis.store import Deliveries, Store
 from headgate.redis.wake import WakeUps
@@ -28,8 +27,6 @@ MAX_SETTLED: Final = 256
 LINGER: Final = 0.002
 """Seconds that settlements wait for company, unless half the window is settled already."""
 POLL: Final = 1.0
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
 
 
 class Consumer(Receivers):
@@ -178,21 +175,18 @@ class Consumer(Receivers):
                 await asyncio.sleep(0.01)
 
     async def _keep(self) -> None:
-        pause = _FIRST_PAUSE
         while True:
             try:
-                if self._reattach:
-                    self._reattach = False
-                    await self._attach()
                 worked = await self._step()
-                self.lost_since = None
-                pause = _FIRST_PAUSE
-                if not worked:
-                    await self._rest()
-            except (CoordinatorUnavailable, AccessDenied):
-                self.lost_since = self.lost_since or self._loop.time()
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            except AWAY as error:
+                self._missing(error)
+                worked = await until_answered(self._missing)(self._step)
+            self.lost_since = None
+            if not worked:
+                await self._rest()
+
+    def _missing(self, _: BaseException) -> None:
+        self.lost_since = self.lost_since or self._loop.time()
 
     def _flush_due(self, now: float) -> bool:
         window = self.window
@@ -202,6 +196,9 @@ class Consumer(Receivers):
         )
 
     async def _step(self) -> bool:
+        if self._reattach:
+            await self._attach()
+            self._reattach = False
         self._wake.clear()
         now = self._loop.time()
         room = (0, 0) if self._closed else self._room()

@@ -1,5 +1,6 @@
 """Why something waits, as one object: the same in errors, on the command line and in the SDK."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -45,6 +46,15 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaser:
+    """A session and the credit it holds: granted, and neither used nor given back."""
+
+    session: str
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The state of a destination at one instant, and the reason for it.
 
@@ -55,6 +65,7 @@ class Explanation:
         blocked: how many sessions wait.
         waiters: the first of them.
         consumers: some of the consumers, those that hold most first.
+        leasers: some of the sessions that hold credit, those that hold most first.
     """
 
     destination: str
@@ -66,6 +77,7 @@ class Explanation:
     blocked: int
     waiters: tuple[Waiter, ...] = ()
     consumers: tuple[Holder, ...] = ()
+    leasers: tuple[Leaser, ...] = ()
     fields: dict[str, str] = field(default_factory=dict, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -74,16 +86,23 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"{self.destination} ({self.kind}): {self.state}: {self.reason}"]
-        for limit in self.limits:
+        for limit in self.limits if self.kind != "bucket" else ():
             total = "unlimited" if limit.limit is None else str(limit.limit)
             lines.append(f"  {limit.unit}: {limit.pending} pending + {limit.leased} leased of {total}")
+        lines += [f"  {h.session} holds credit for {h.bytes} bytes" for h in self.leasers]
         lines += [f"  {w.place}. {w.session} needs {w.needs} bytes, waits {w.seconds:.1f} s" for w in self.waiters]
         lines += [f"  {c.consumer} holds {c.messages} messages, {c.bytes} bytes of {c.window}" for c in self.consumers]
         return "\n".join(lines)
 
 
-def explain(name: str, snapshot: Snapshot) -> Explanation:
-    """Return why a destination is as it is, from what was read of it at one instant."""
+def explain(name: str, snapshot: Snapshot, sessions: Mapping[str, Mapping[str, str]] | None = None) -> Explanation:
+    """Return why a destination is as it is, from what was read of it at one instant.
+
+    Args:
+        name: the destination's.
+        snapshot: what was read.
+        sessions: records of sessions, read a moment later, to name those that hold credit.
+    """
     fields = snapshot.fields
     limits = tuple(
         Limit(
@@ -119,6 +138,9 @@ def explain(name: str, snapshot: Snapshot) -> Explanation:
             key=lambda holder: -holder.bytes,
         )[:5]
     )
+    leasers = tuple(
+        sorted((_leaser(sid, record) for sid, record in (sessions or {}).items()), key=lambda one: -one.bytes)[:5]
+    )
     state, reason, binding = _judge(fields, limits, snapshot, waiters, consumers)
     return Explanation(
         name,
@@ -130,8 +152,23 @@ def explain(name: str, snapshot: Snapshot) -> Explanation:
         int(fields["blocked"]),
         waiters,
         consumers,
+        tuple(one for one in leasers if one.bytes > 0),
         fields,
     )
+
+
+def _leaser(sid: str, record: Mapping[str, str]) -> Leaser:
+    held = [int(record[f"granted{d}"]) - int(record[f"used{d}"]) - int(record[f"returned{d}"]) for d in ("_m", "")]
+    return Leaser(sid, *held)
+
+
+def _bucket(fields: dict[str, str], now_ms: int) -> str:
+    if "rate" not in fields:
+        return "it has no rate: takes are not limited"
+    rate, burst = float(fields["rate"]), int(fields["burst"])
+    owed = max(0.0, int(fields.get("tat", "0")) / 1e6 - now_ms / 1e3 - burst / rate)
+    when = f"the next slot is in {owed:.3g} s" if owed > 0 else "there are tokens now"
+    return f"{rate:g}/s with bursts of {burst}: {when}"
 
 
 def _judge(
@@ -143,6 +180,8 @@ def _judge(
 ) -> tuple[State, str, Limit | None]:
     blocked = int(fields["blocked"])
     learning = int(fields["learning_until"]) - snapshot.now_ms
+    if fields["kind"] == "bucket":
+        return "open", _bucket(fields, snapshot.now_ms), None
     if learning > 0:
         return (
             "learning",

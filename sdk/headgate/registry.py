@@ -62,6 +62,8 @@ class Registry:
         code, kind = await self._store.apply(address, fields, mode="change", ttl_ms=self._ttl_ms)
         if code == "KIND":
             raise PolicyError(f"{address.name!r} is a {kind}, and a kind does not change; remove it first")
+        if code == "UNKNOWN":
+            raise PolicyError(f"{address.name!r} was removed meanwhile; apply again, with its kind")
         if code == "OLD":
             raise PolicyError(f"{address.name!r} has a newer policy version")
         await self.refresh(address)

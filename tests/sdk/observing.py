@@ -47,7 +47,7 @@ async def counts(client: headgate.Client, destination: str) -> tuple[int, int]:
 
 async def drain(consumer: headgate.Consumer, count: int) -> list[headgate.Message]:
     """Receive and accept that many messages."""
-    messages = []
+    messages: list[headgate.Message] = []
     async with asyncio.timeout(GUARD):
         while len(messages) < count:
             message = await consumer.receive(timeout=GUARD)

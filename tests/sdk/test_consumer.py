@@ -54,7 +54,7 @@ async def test_it_exceeds_its_window_of_bytes_by_one_message_at_most_and_always_
     async with client.session("s") as session:
         await fill(session, 30, size=97)  # 100 bytes each
         consumer = await session.consumer("orders", window=Window(bytes=350))
-        received = []
+        received: list[headgate.Message] = []
         while len(received) < 30:
             message = await receive(consumer)
             assert consumer.held_bytes <= 350 + 100
@@ -270,7 +270,7 @@ async def test_consumers_of_one_subscription_share_and_nameless_ones_do_not(clie
         await fill(session, 10, "news")
         for consumer in own:
             assert numbers(await drain(consumer, 10)) == list(range(10))
-        got = []
+        got: list[int] = []
         async with asyncio.timeout(GUARD):
             while len(got) < 10:
                 for consumer in shared:

@@ -138,7 +138,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def nothing_is_overdrawn_lost_or_doubled(self) -> None:
         line = self.line
         assert 0 <= line.in_hand <= line.held
-        assert 0 <= line.in_hand_m
+        assert line.in_hand_m >= 0
         paid = sum(item.size for item in self.outbox.ready) + (self.outbox.flight.size if self.outbox.flight else 0)
         assert line.granted == self.granted == line.in_hand + paid + line.used + line.returned
         assert line.used == self.stored_bytes
@@ -178,7 +178,8 @@ windows = st.builds(
 @given(windows, st.lists(st.integers(1, 3000), max_size=80), st.randoms(use_true_random=False))
 @settings(deadline=None)
 def test_a_window_is_exceeded_by_one_message_at_most_and_never_stays_shut(window, sizes, rng) -> None:  # type: ignore[no-untyped-def]
-    holding, held = Holding(window), []
+    holding = Holding(window)
+    held: list[int] = []
     waiting = list(sizes)
     while waiting or held:
         messages, size = holding.room(0)

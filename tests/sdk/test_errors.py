@@ -10,7 +10,7 @@ from headgate import errors
 
 def drawn() -> dict[str, str]:
     text = errors.__doc__ or ""
-    return {name: "HeadgateError" for name in re.findall(r"^[├└]── (\w+)", text, re.MULTILINE)}
+    return dict.fromkeys(re.findall(r"^[├└]── (\w+)", text, re.MULTILINE), "HeadgateError")
 
 
 def test_the_drawn_tree_is_the_real_one() -> None:
@@ -38,7 +38,13 @@ def test_every_error_is_public_and_explains_itself() -> None:
 
 def test_facts_are_attributes_and_in_the_text() -> None:
     error = errors.CreditTimeout("orders", 1.5, 100, place=3, reason="why not")
-    assert (error.destination, error.waited, error.size, error.place, error.reason) == ("orders", 1.5, 100, 3, "why not")
+    assert (error.destination, error.waited, error.size, error.place, error.reason) == (
+        "orders",
+        1.5,
+        100,
+        3,
+        "why not",
+    )
     for fact in ("100 bytes", "'orders'", "1.5 s", "place 3", "why not"):
         assert fact in str(error)
     assert "9 bytes" in str(errors.DestinationFull("orders", 9))
@@ -48,9 +54,7 @@ def test_facts_are_attributes_and_in_the_text() -> None:
 
 def test_the_public_names_are_all_there_is() -> None:
     public = {
-        name
-        for name, value in vars(headgate).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
+        name for name, value in vars(headgate).items() if not name.startswith("_") and not inspect.ismodule(value)
     }
     assert public == set(headgate.__all__)
     assert headgate.__all__ == sorted(headgate.__all__)

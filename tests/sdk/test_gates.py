@@ -12,6 +12,12 @@ from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until
 
 
+def taken(gate: headgate.Gate, size: int) -> headgate.Permit:
+    permit = gate.try_admit(size)
+    assert permit is not None
+    return permit
+
+
 async def test_a_permit_is_held_inside_its_block_and_put_back_after(client: headgate.Client) -> None:
     await client.apply("gate", kind="gate", limit=1000)
     async with client.session("s") as session:
@@ -19,7 +25,7 @@ async def test_a_permit_is_held_inside_its_block_and_put_back_after(client: head
         async with gate.admit("600B") as permit:
             assert (permit.size, gate.in_use) == (600, 600)
             assert gate.try_admit(401) is None
-            with gate.try_admit(400) or pytest.fail():
+            with taken(gate, 400):
                 assert gate.in_use == 1000
         assert gate.in_use == 0
         with pytest.raises(RuntimeError, match="inside"):
@@ -59,7 +65,7 @@ async def test_admission_with_credit_in_hand_makes_no_call(client: headgate.Clie
         for _ in range(1000):
             async with gate.admit(100):
                 pass
-            (gate.try_admit(100) or pytest.fail()).release()
+            taken(gate, 100).release()
         assert client.store.server.calls - before <= 1, "a renewal, if anything"
 
 
@@ -155,6 +161,7 @@ async def test_a_cancelled_admission_leaves_nothing_behind(client: headgate.Clie
             with pytest.raises(asyncio.CancelledError):
                 await waits
             whole = await wait_until(lambda: gate.try_admit(100), description="all of it is free")
+            assert whole is not None
             whole.release()
             assert gate.in_use == 0
 
@@ -211,7 +218,7 @@ async def test_no_permit_is_given_while_the_credit_goes_back(
     await client.apply("gate", kind="gate", limit=1000)
     async with FaultProxy(redis_url) as proxy, headgate.connect(proxy.url, namespace=cleanup_namespace) as slow:
         gate = await slow.session("s").gate("gate", window=1000)
-        (gate.try_admit(1) or pytest.fail()).release()
+        taken(gate, 1).release()
         before = slow.store.server.calls
         proxy.hold()
         await wait_until(lambda: slow.store.server.calls > before or not gate._account._open)

@@ -3,11 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
 import headgate
-from headgate.errors import SessionExpired
+from headgate.errors import CoordinatorUnavailable, SessionExpired
+from headgate.redis.store import Credit, Store
 from tests.sdk.observing import GUARD, counts, stored_bodies
 from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until
@@ -150,3 +152,44 @@ async def test_a_settlement_is_confirmed_although_its_reply_was_lost(
             except SessionExpired:
                 pytest.fail("it was its consumer's to settle")
     assert await counts(client, "orders") == (0, 0)
+
+
+async def test_a_batch_of_unknown_fate_is_settled_before_its_number_is_used_again(
+    client: headgate.Client, redis_url: str
+) -> None:
+    """Mutant: drop "if self.outbox.flight is not None" from CreditAccount._step; then receipts name what is not stored.
+
+    A publish is applied and its reply lost; the session's lease is reclaimed; a recall is heard before the repetition.
+    """
+    async with client.session("s", ttl=1) as session:
+        producer = await session.producer("orders")
+        account = producer._account
+        store, lost = account._store, asyncio.Event()
+
+        class Lossy:
+            """The store, but for one publish: its reply comes so late that the lease is gone, and then not at all."""
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(store, name)
+
+            async def publish(self, *args: Any, **named: Any) -> Credit:
+                answer = await store.publish(*args, **named)
+                if lost.is_set():
+                    return answer
+
+                async def gone() -> bool:
+                    await store.reap(account.address)
+                    return account.session not in await store.sessions(account.address)
+
+                await wait_until(gone)
+                lost.set()
+                account._hear(["recall", "0", "0"])
+                raise CoordinatorUnavailable("the reply is lost")
+
+        account._store = cast("Store", Lossy())
+        first = asyncio.ensure_future(producer.send("first", timeout=GUARD))
+        await wait_until(lambda: account.outbox.flight is not None)
+        rest = [asyncio.ensure_future(producer.send(f"later {n}", timeout=GUARD)) for n in range(3)]
+        receipts = await asyncio.gather(first, *rest)
+    assert stored_bodies(redis_url, client.namespace, "orders") == ["first", "later 0", "later 1", "later 2"]
+    assert [receipt.seq for receipt in receipts] == [1, 2, 3, 4]

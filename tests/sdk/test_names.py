@@ -34,19 +34,21 @@ BAD_NAMES = [
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=repr)
 def test_bad_names_are_refused_and_named(name: str) -> None:
-    with pytest.raises(InvalidName, match="^destination "):
+    with pytest.raises(InvalidName, match=r"^destination "):
         Address.of("default", name)
 
 
-@pytest.mark.parametrize("namespace", ["", "Upper", "under_score", "a/b", "{x}", "x" * 64, "ä", "a\n", None, 5], ids=repr)
+@pytest.mark.parametrize(
+    "namespace", ["", "Upper", "under_score", "a/b", "{x}", "x" * 64, "ä", "a\n", None, 5], ids=repr
+)
 def test_bad_namespaces_are_refused(namespace: str) -> None:
-    with pytest.raises(InvalidName, match="^namespace "):
+    with pytest.raises(InvalidName, match=r"^namespace "):
         headgate.connect("redis://localhost", namespace=namespace)
 
 
 @pytest.mark.parametrize("session", ["", "a.b", "a b", "x" * 81, "ä", None], ids=repr)
 def test_bad_session_ids_are_refused(session: str) -> None:
-    with pytest.raises(InvalidName, match="^session "):
+    with pytest.raises(InvalidName, match=r"^session "):
         check_session(session)
 
 
@@ -66,9 +68,9 @@ async def test_every_door_refuses_a_bad_name_and_creates_nothing(client: headgat
             client.remove,
         ):
             with pytest.raises(InvalidName):
-                await call(name)  # type: ignore[operator]
+                await call(name)
         if name is not None:
-            with pytest.raises(InvalidName, match="^subscription "):
+            with pytest.raises(InvalidName, match=r"^subscription "):
                 await session.consumer("news", subscription=name)
     assert await client.destinations() == []
 
@@ -104,11 +106,11 @@ def test_two_names_never_share_a_key(one: str, two: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["10 XB", "", "B", "-1", -1, "1.2.3", "0x10", "1e3", "10 M B", "½", "١", 1.5, True, None, "1.0000001B", [1]],
+    ["10 XB", "", "B", "-1", -1, "1.2.3", "0x10", "1e3", "10 M B", "½", "\u0661", 1.5, True, None, "1.0000001B", [1]],
     ids=repr,
 )
 def test_bad_sizes_are_refused(value: int) -> None:
-    with pytest.raises(InvalidValue, match="^window: .* is not a size"):
+    with pytest.raises(InvalidValue, match=r"^window: .* is not a size"):
         parse_size(value, "window")
 
 
@@ -151,9 +153,9 @@ def test_bad_rates_are_refused(value: str) -> None:
 def test_nothing_is_spelled_zero() -> None:
     with pytest.raises(InvalidValue, match="write 'unlimited' or at least 1"):
         parse_limit(0)
-    for window in (lambda: Window(messages=0), lambda: Window(messages=-1), lambda: Window(bytes=0)):
+    for messages, size in ((0, 1), (-1, 1), (1, 0), (1, -1)):
         with pytest.raises(InvalidValue):
-            window()
+            Window(messages=messages, bytes=size)
     for top_up in (0, -0.5, 1.1):
         with pytest.raises(InvalidValue):
             Window(top_up=top_up)
@@ -196,7 +198,7 @@ async def test_a_kind_does_not_change(client: headgate.Client) -> None:
     with pytest.raises(PolicyError, match="there is no destination 'none' in namespace"):
         await client.explain("none")
     for ttl in (0.5, 3601, "x"):
-        with pytest.raises(InvalidValue, match="^ttl"):
+        with pytest.raises(InvalidValue, match=r"^ttl"):
             client.session(ttl=ttl)
-    with pytest.raises(InvalidValue, match="^on_loss"):
+    with pytest.raises(InvalidValue, match=r"^on_loss"):
         client.session(on_loss="panic")

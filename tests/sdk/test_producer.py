@@ -1,6 +1,7 @@
 """Producers: receipts, order, batches, credit that costs no call, rates, and what cannot be sent."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ async def test_a_receipt_tells_the_place_and_the_size(client: headgate.Client) -
 
 
 async def test_bodies_and_headers_arrive_as_they_were_sent(client: headgate.Client) -> None:
-    sent = [
+    sent: list[tuple[bytes | str, dict[str, Any]]] = [
         (b"\x00\xff", {}),
         ("text: äöü", {"tenant": "a", "n": 7, "nested": {"x": [1, 2.5, None, True]}, "raw": b"\x00"}),
         ("", {}),
@@ -79,9 +80,7 @@ async def test_posts_that_nobody_awaits_are_sent_all_the_same(client: headgate.C
     assert (await client.explain("orders")).fields["pending_messages"] == "100"
 
 
-async def test_one_producers_messages_keep_their_order(
-    client: headgate.Client, redis_url: str
-) -> None:
+async def test_one_producers_messages_keep_their_order(client: headgate.Client, redis_url: str) -> None:
     await client.apply("orders", limit=5000)
     async with client.session("out") as out, client.session("in") as into:
         producer = await out.producer("orders", window=600)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -70,7 +71,8 @@ def _say(*words: object) -> None:
 
 
 async def _told() -> str:
-    return (await asyncio.to_thread(sys.stdin.readline)).strip()
+    line: str = await asyncio.to_thread(sys.stdin.readline)
+    return line.strip()
 
 
 async def producer(client: headgate.Client, destination: str, ttl: str) -> None:
@@ -122,11 +124,17 @@ async def numbered(client: headgate.Client, destination: str, ttl: str, count: s
         await _told()
 
 
+ROLES: dict[str, Callable[..., Awaitable[None]]] = {
+    "producer": producer,
+    "consumer": consumer,
+    "gates": gates,
+    "numbered": numbered,
+}
+
+
 async def _main(role: str, url: str, namespace: str, *arguments: str) -> None:
     async with headgate.connect(url, namespace=namespace) as client:
-        await {"producer": producer, "consumer": consumer, "gates": gates, "numbered": numbered}[role](
-            client, *arguments
-        )
+        await ROLES[role](client, *arguments)
 
 
 if __name__ == "__main__":

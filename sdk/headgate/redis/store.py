@@ -289,6 +289,17 @@ class Store:
             subscriptions={name: record(text) for name, text in _pairs(reply[7]).items()},
         )
 
+    async def sessions(self, address: Address, *, most: int = 1000) -> dict[str, dict[str, str]]:
+        """Return about ``most`` records of sessions, in no order; reads a piece at a time, changes nothing."""
+        key = address.shared[1]
+        found: dict[str, dict[str, str]] = {}
+        cursor = b"0"
+        while True:
+            cursor, flat = await self.server.command(key, "HSCAN", key, cursor, "COUNT", 500)
+            found |= {sid: record(text) for sid, text in _pairs(flat).items()}
+            if cursor == b"0" or len(found) >= most:
+                return found
+
     async def recount(self, address: Address, *, repair: bool = False, most: int = 200_000) -> Recount:
         """Count from the ground truth, and repair the counters on request."""
         values = {"repair": "repair" if repair else "look", "most": most}

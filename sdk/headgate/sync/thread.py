@@ -55,7 +55,8 @@ class LoopThread:
         def abandon() -> None:
             if not tasks:
                 work.close()  # interrupted before it was handed over
-            elif not tasks[0].cancel() or undo is not None:
+            else:
+                tasks[0].cancel()
                 tasks[0].add_done_callback(forget)
 
         def forget(task: "asyncio.Task[T]") -> None:
@@ -85,7 +86,6 @@ class LoopThread:
     def future(self, awaited: "asyncio.Future[T]") -> "concurrent.futures.Future[T]":
         """Return what other threads can wait on in place of a future of the loop. To be called there."""
         outside: concurrent.futures.Future[T] = concurrent.futures.Future()
-
         copy_outcome(awaited, outside)
         return outside
 

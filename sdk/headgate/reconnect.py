@@ -1,0 +1,23 @@
+"""How often to try again while Redis does not answer: soon at first, then about each second, never all at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from headgate.errors import AccessDenied, CoordinatorUnavailable
+
+AWAY = (CoordinatorUnavailable, AccessDenied)
+"""What passes by itself, or with an operator's help."""
+
+
+def until_answered(missing: Callable[[BaseException], None]) -> AsyncRetrying:
+    """Return what repeats a call until Redis answers it; ``missing`` is told each error."""
+
+    def tell(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        if error is not None:
+            missing(error)
+
+    wait: Any = wait_random_exponential(multiplier=0.05, max=1.0)
+    return AsyncRetrying(retry=retry_if_exception_type(AWAY), wait=wait, before_sleep=tell)
