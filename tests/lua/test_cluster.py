@@ -21,10 +21,15 @@ ALLOWED_WHEN_FULL: Final = {"HDEL", "DEL", "UNLINK", "ZREM", "XACK", "XDEL"}
 
 @pytest.fixture
 async def places(cluster_url: str, namespace: str) -> AsyncIterator[list[Place]]:
-    """Six destinations, on all three masters."""
+    """Destinations with names of every sort, and as many more as it takes to have some on each of the three masters."""
     server = RewritingServer(cluster_url, virtual_clock, watched)
     await server.open()
-    places = [Place(server, Address.of(namespace, name)) for name in ("a", "b", "c", "d é", "e/f", "g.h")]
+    addresses = [Address.of(namespace, name) for name in ("a", "d é", "e/f", "g.h")]
+    for number in range(100):
+        if len({server._lane_name(address.shared[0]) for address in addresses}) == 3:
+            break
+        addresses.append(Address.of(namespace, f"more-{number}"))
+    places = [Place(server, address) for address in addresses]
     yield places
     for place in places:
         await place.server.forget(place.address, *place.sessions)

@@ -25,6 +25,7 @@ class Outgoing:
         deadline: when the caller stops waiting, on the caller's clock.
         done: told the receipt or the error.
         credited: told once the credit is there, for callers that wait for no more.
+        timed: whether its deadline is being watched.
     """
 
     payload: bytes
@@ -33,6 +34,7 @@ class Outgoing:
     done: Any
     credited: Any = None
     since: float = 0.0
+    timed: bool = False
 
     def abandoned(self) -> bool:
         """Whether nobody wants it sent any more."""
@@ -69,9 +71,14 @@ class Outbox:
             self.ready.append(item)
             return True
         self.waiting.append(item)
-        self._order += 1
-        heapq.heappush(self._deadlines, (item.deadline, self._order, item))
+        self._watch(item)
         return False
+
+    def _watch(self, item: Outgoing) -> None:
+        if not item.timed:
+            item.timed = True
+            self._order += 1
+            heapq.heappush(self._deadlines, (item.deadline, self._order, item))
 
     def admit(self) -> list[Outgoing]:
         """Pay for as many of those waiting as the credit covers; returns them."""
@@ -132,8 +139,7 @@ class Outbox:
         for item in reversed(items):
             if not item.done.done():
                 self.waiting.appendleft(item)
-                self._order += 1
-                heapq.heappush(self._deadlines, (item.deadline, self._order, item))
+                self._watch(item)
 
     def overdue(self, now: float, *, stuck: bool) -> Iterator[tuple[Outgoing, bool]]:
         """Yield messages whose caller's time is over, and whether their fate is unknown.
@@ -144,6 +150,7 @@ class Outbox:
         """
         while self._deadlines and self._deadlines[0][0] <= now:
             item = heapq.heappop(self._deadlines)[2]
+            item.timed = False
             if not item.done.done() and not (item in self.ready or (self.flight and item in self.flight.items)):
                 yield item, False
         if stuck:
