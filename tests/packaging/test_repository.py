@@ -22,8 +22,7 @@ FORBIDDEN = {
     "an absolute path of one machine": re.compile(r"(?<![\w.~$)}/-])/" + r"(?:work|root|Users)/"),
     "the host of a package registry": re.compile(
         "|".join(
-            re.escape(f"{host}.{top}")
-            for host, top in [("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org")]
+            re.escape(f"{host}.{top}") for host, top in [("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org")]
         )
     ),
 }
@@ -76,9 +75,7 @@ def test_every_make_target_is_documented() -> None:
 
 
 def test_make_without_a_target_lists_them_all() -> None:
-    done = subprocess.run(
-        ["make", "--no-print-directory"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["make", "--no-print-directory"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert set(re.findall(r"^  make (\w+)", done.stdout, flags=re.MULTILINE)) == TARGETS
 
 
@@ -107,8 +104,7 @@ def test_python_files_are_one_thing_each() -> None:
 
 def test_scripts_are_short() -> None:
     found = {
-        relative(path): lines_of_lua(path.read_text(encoding="utf-8"))
-        for path in (REPOSITORY / "lua").rglob("*.lua")
+        relative(path): lines_of_lua(path.read_text(encoding="utf-8")) for path in (REPOSITORY / "lua").rglob("*.lua")
     }
     assert found
     assert too_long(found, LUA_LINES_OF_CODE) == {}

@@ -79,9 +79,7 @@ def test_command_license_and_dependencies_are_declared(wheel: Path, names: set[s
     assert "headgate = headgate_coordinator.cli:main" in commands
     assert "License-Expression: Apache-2.0" in metadata
     assert packed_license == (REPOSITORY / "LICENSE").read_bytes()
-    required = [
-        line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line
-    ]
+    required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line]
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     assert len(required) == len(project["dependencies"])
 

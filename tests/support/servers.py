@@ -17,9 +17,7 @@ from headgate.redis.embedded import EmbeddedRedis
 from tests.support.waiting import is_alive, wait_for
 
 _SYSTEM = [
-    Path(folder) / name
-    for folder in ("/usr/bin", "/usr/local/bin")
-    for name in ("redis-server", "valkey-server")
+    Path(folder) / name for folder in ("/usr/bin", "/usr/local/bin") for name in ("redis-server", "valkey-server")
 ]
 
 

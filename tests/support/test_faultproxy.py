@@ -99,9 +99,7 @@ class TestFaultProxy:
         proxy.delay(0.05)
         one = await self.seconds_of(client, 1)
         assert one - plain >= 0.09
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", int(proxy.url.split(":")[2].split("/")[0])
-        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(proxy.url.split(":")[2].split("/")[0]))
         begin = time.monotonic()
         for _ in range(20):  # twenty requests on the way at once take one round trip, not twenty
             writer.write(b"PING\r\n")
@@ -128,9 +126,7 @@ class TestFaultProxy:
             await blocked
         assert await client.ping()
 
-    async def test_refuse_closes_new_connections_only(
-        self, proxy: FaultProxy, client: redis.asyncio.Redis
-    ) -> None:
+    async def test_refuse_closes_new_connections_only(self, proxy: FaultProxy, client: redis.asyncio.Redis) -> None:
         await client.ping()
         proxy.refuse()
         async with redis.asyncio.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 0)) as late:
