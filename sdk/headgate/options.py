@@ -7,7 +7,7 @@ from headgate.errors import InvalidValue
 from headgate.units import parse_duration
 
 OnLoss = Literal["last-lease", "closed"]
-DEFAULT_WINDOW: Final = 256 << 10
+DEFAULT_WINDOW: Final = 512 << 10
 """Bytes of credit that a producer or gate keeps in hand."""
 DEFAULT_TIMEOUT: Final = 30.0
 """Seconds that a send or an admission waits when nothing else is said: nothing hangs."""

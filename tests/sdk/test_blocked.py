@@ -208,3 +208,16 @@ async def test_idle_credit_of_another_session_is_recalled(client: headgate.Clien
         producer = await busy.producer("orders", window=1000)
         async with asyncio.timeout(GUARD):
             await producer.send(b"x" * 900, timeout=GUARD)
+
+
+async def test_whoever_was_recalled_does_not_take_it_back_at_once(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    await client.apply("orders", limit=1000)
+    async with client.session("idle") as idle, other.session("busy") as busy:
+        holder = await idle.producer("orders", window=1000)
+        producer = await busy.producer("orders", window=100)
+        async with asyncio.timeout(GUARD):
+            await producer.send(b"x" * 97, timeout=GUARD)
+        assert holder.in_hand == 0
+        assert await field(client, "orders", "leased_bytes") <= 100

@@ -1,12 +1,15 @@
 """Consumers: windows in messages and bytes, live changes, every way to settle, subscriptions of a topic."""
 
 import asyncio
+from functools import partial
+from typing import Any
 
 import pytest
 
 import headgate
 from headgate import Closed, InvalidValue, PolicyError, SessionExpired, Window
 from headgate.redis.keys import Address
+from headgate.redis.wake import WakeUps
 from tests.sdk.observing import GUARD, counts, drain, field, look
 from tests.support.waiting import wait_until
 
@@ -219,8 +222,9 @@ async def test_closing_ends_whoever_waits_for_a_message(client: headgate.Client)
 
 
 async def test_a_waiting_consumer_gets_a_message_as_soon_as_it_is_sent(
-    client: headgate.Client, other: headgate.Client
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("headgate.consumer.POLL", 3600)  # a hint that is lost is never made up for
     async with client.session("in") as into, other.session("out") as out:
         consumer, producer = await into.consumer("orders", window=1), await out.producer("orders")
         for number in range(20):
@@ -229,6 +233,38 @@ async def test_a_waiting_consumer_gets_a_message_as_soon_as_it_is_sent(
             message = await receiving
             assert message.body == f"{number}"
             await message.accept()
+
+
+def found_nothing(consumer: headgate.Consumer) -> bool:
+    """Whether it has looked, and now waits to be told."""
+    return consumer._look_at > asyncio.get_running_loop().time()
+
+
+async def test_a_consumer_that_was_just_opened_misses_no_hint(
+    redis_url: str, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = WakeUps._connect
+
+    async def connect_slowly(self: WakeUps) -> Any:
+        await asyncio.sleep(0.05)
+        return await connect(self)
+
+    monkeypatch.setattr("headgate.consumer.POLL", 3600)
+    async with other.session("out") as out:
+        producer = await out.producer("orders")
+        monkeypatch.setattr(WakeUps, "_connect", connect_slowly)
+        for number in range(5):
+            async with (
+                headgate.connect(redis_url, namespace=other.namespace) as fresh,
+                fresh.session("in") as into,
+            ):
+                consumer = await into.consumer("orders", window=1)
+                receiving = asyncio.ensure_future(receive(consumer))
+                await wait_until(partial(found_nothing, consumer))
+                await producer.send(f"{number}")
+                message = await receiving
+                assert message.body == f"{number}"
+                await message.accept()
 
 
 async def test_consumers_of_a_queue_share_its_messages(client: headgate.Client, other: headgate.Client) -> None:

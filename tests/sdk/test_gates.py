@@ -217,15 +217,14 @@ async def test_no_permit_is_given_while_the_credit_goes_back(
 ) -> None:
     await client.apply("gate", kind="gate", limit=1000)
     async with FaultProxy(redis_url) as proxy, headgate.connect(proxy.url, namespace=cleanup_namespace) as slow:
-        gate = await slow.session("s").gate("gate", window=1000)
-        taken(gate, 1).release()
+        gate = await slow.session("s", ttl=60).gate("gate", window=1000)  # no renewal comes before it is idle
         before = slow.store.server.calls
         proxy.hold()
-        await wait_until(lambda: slow.store.server.calls > before or not gate._account._open)
-        account = gate._account
-        if account.credit.returned:  # it is idle, and says so right now: what was given back is not ours any more
-            assert gate.try_admit(1) is None
+        await wait_until(lambda: slow.store.server.calls > before, description="it is idle, and says so right now")
+        permit = gate.try_admit(1)
         proxy.pass_through()
+        await wait_until(lambda: not gate._account._open)
+        assert permit is None, "of credit that was on its way back"
 
 
 async def test_an_idle_gate_keeps_no_lease(client: headgate.Client) -> None:

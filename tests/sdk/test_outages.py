@@ -123,6 +123,17 @@ async def test_close_returns_with_a_thousand_blocked_sends_while_redis_is_away(
     assert {type(result) for result in results} == {headgate.Closed}
 
 
+async def test_close_survives_a_connection_that_redis_py_has_half_forgotten(server: RedisServer) -> None:
+    class Broken:
+        async def unsubscribe(self, *channels: str) -> None:
+            None.writelines(channels)  # type: ignore[attr-defined]
+
+    client = await headgate.connect(server.url)
+    await client.session("s").producer("orders")
+    client._wake_ups._pubsub = Broken()
+    await client.close()
+
+
 async def test_close_is_not_flow_controlled(client: headgate.Client) -> None:
     await client.apply("full", limit=1000)
     session = client.session("s")

@@ -1,10 +1,11 @@
 """The same for threads: everything without await, from many threads at once, with the loop's thread in between."""
 
 import asyncio
+import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -21,6 +22,7 @@ from headgate import (
     SessionExpired,
     Window,
 )
+from headgate.sync.thread import LoopThread
 from tests.sdk.observing import GUARD
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for
@@ -357,19 +359,47 @@ def test_an_interrupted_wait_leaves_nothing_behind(threads: headgate.sync.Client
     assert me == threading.main_thread().ident, "only there a Ctrl-C arrives"
     with threads.session("s") as session:
         gate = session.gate("gate", window=100)
-        for _ in range(5):
+        for round_ in range(20):
             permit = gate.admit(100, timeout=GUARD).__enter__()
 
-            def interrupt() -> None:
+            def interrupt(release: Callable[[], None] | None) -> None:
                 wait_for(lambda: gate._outbox.waiting)
+                if release is not None:
+                    release()
                 signal.pthread_kill(me, signal.SIGINT)
 
-            interrupting = pool.submit(interrupt)
+            interrupting = pool.submit(interrupt, permit.release if round_ % 2 else None)
             with pytest.raises(KeyboardInterrupt), gate.admit(60, timeout=GUARD):
                 time.sleep(GUARD)
             interrupting.result(GUARD)
             permit.release()
         wait_for(lambda: gate.try_admit(100), description="all of it is free")
+
+
+def test_what_an_interrupted_thread_will_never_have_is_undone(pool: ThreadPoolExecutor) -> None:
+    thread, started = LoopThread(), threading.Event()
+    undone: list[int] = []
+
+    async def stubborn() -> int:
+        started.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(GUARD)
+        return 7
+
+    def interrupt() -> None:
+        started.wait(GUARD)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    try:
+        interrupting = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            thread.run(stubborn(), undo=undone.append)
+        interrupting.result(GUARD)
+        wait_for(lambda: undone == [7])
+    finally:
+        thread.stop()
+    with pytest.raises(Closed):
+        thread.run(stubborn())
 
 
 def test_calls_end_and_close_returns_while_redis_hangs(pool: ThreadPoolExecutor) -> None:
