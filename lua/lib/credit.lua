@@ -97,6 +97,8 @@ local function ask(sid, s)
     d.recall_ms = now_ms -- holders of idle credit are asked for it at most five times a second
     local most = 2 ^ 52 -- an unlimited dimension
     wake_all('recall ' .. int(math.min(share(d.limit_bytes, 1), most)) .. ' ' .. int(math.min(share(d.limit_messages, 1), most)))
+  else
+    d.recall_due = 200 - math.abs(now_ms - d.recall_ms) -- the caller asks again then, for its holders were not asked
   end
 end
 
@@ -110,7 +112,7 @@ local function credit_reply(code, sid, s)
     again = math.min(again, d.learning_until - now_ms + 1)
   elseif place == 1 then
     local first = redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]
-    again = math.max(50, math.min(again, first and first - now_ms + 1 or again))
+    again = math.max(50, math.min(again, first and first - now_ms + 1 or again, d.recall_due or again))
   end
   return { code, int(d.epoch), int(s.granted), int(s.granted_m), int(place), int(d.blocked), int(again) }
 end
