@@ -45,12 +45,13 @@ else
 end
 if d and d.kind == 'bucket' and settings.rate then
   -- Carry over: tokens left (or owed) stay, at most the new burst of them.
-  local old = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat')
+  local old = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat', 'took_us')
   local rate, burst, new_rate = tonumber(old[1]), tonumber(old[2]), tonumber(settings.rate)
   if rate and new_rate and old[3] then
-    local tokens = math.min(burst - math.max(0, tonumber(old[3]) - now_us) * rate / 1000000, tonumber(settings.burst))
+    local set_back = math.max(0, tonumber(old[4] or 0) - now_us)
+    local tokens = math.min(burst - math.max(0, tonumber(old[3]) - set_back - now_us) * rate / 1000000, tonumber(settings.burst))
     local tat = now_us + math.ceil((tonumber(settings.burst) - tokens) * 1000000 / new_rate)
-    redis.call('HSET', K_DESTINATION, 'tat', int(tat))
+    redis.call('HSET', K_DESTINATION, 'tat', int(tat), 'took_us', int(now_us))
   end
 end
 for field, value in pairs(settings) do

@@ -19,6 +19,19 @@ if ARGV[2] == 'all' then
   redis.call('UNLINK', unpack(KEYS))
   return { 'OK', int(d.pending_messages), int(d.pending_bytes) }
 end
+-- What is purged out of a consumer's hands, or out of those that await redelivery, is no longer held there.
+local function forget_deliveries(sub, ids)
+  for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do
+    local c = read_consumer(entry[2])
+    if c then
+      c.settled, c.settled_b = c.settled + 1, c.settled_b + size_of(entry[1])
+      save_consumer(entry[2], c)
+    elseif entry[2] == RETURNED then
+      d.returned = d.returned - 1
+    end
+  end
+end
+
 local ids, bytes = {}, 0
 for i, entry in ipairs(redis.call('XRANGE', K_MESSAGES, '-', '+', 'COUNT', PIECE)) do
   ids[i] = entry[1]
@@ -28,7 +41,7 @@ end
 if #ids > 0 then
   redis.call('XDEL', K_MESSAGES, unpack(ids))
   for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do
-    d.returned = d.returned - #redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids), RETURNED)
+    forget_deliveries(sub, ids)
     redis.call('XACK', K_MESSAGES, sub, unpack(ids))
   end
 end

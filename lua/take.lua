@@ -29,8 +29,10 @@ if stored and string.match(stored, '^%d+') == seq then
   return reply
 end
 
-local settings = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat')
+local settings = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat', 'took_us')
 local rate, burst, tat = tonumber(settings[1]), tonumber(settings[2]), tonumber(settings[3] or 0)
+local set_back = math.max(0, tonumber(settings[4] or 0) - now_us)
+tat = tat - set_back -- a clock that was set back must not lock the bucket
 local unlimited = not rate
 local tolerance = unlimited and 0 or math.floor(burst * 1000000 / rate)
 local reply, receipt, taken, refused = { 'OK' }, { seq }, 0, 0
@@ -49,8 +51,10 @@ for i = 4, #ARGV, 2 do
     receipt[#receipt + 1] = 'late:' .. int(wait)
   end
 end
+if taken > 0 or set_back > 0 then
+  redis.call('HSET', K_DESTINATION, 'tat', int(math.max(0, tat)), 'took_us', int(now_us))
+end
 if taken > 0 then
-  redis.call('HSET', K_DESTINATION, 'tat', int(tat))
   redis.call('SET', K_RECEIPT, table.concat(receipt, ' '), 'PX', 60000)
   redis.call('HINCRBY', K_DESTINATION, 'taken', int(taken))
   write_ledger('take', sid, taken, refused, tat)

@@ -1,6 +1,7 @@
 --- @include "lib/session"
 --- @include "lib/ledger"
 --- @include "lib/wake"
+--- @include "lib/line"
 -- The arithmetic of credit. Nothing here ever makes pending + leased exceed the limit.
 local MAX_HAND_OVERS = 64
 local STALE_WAITER_MS = 3000 -- three missed polls: it lost its place, so the living behind it need not wait for its lease
@@ -35,14 +36,6 @@ local function grant(sid, s)
   return true
 end
 
-local function never_fits(s)
-  return s.need - s.granted > d.limit_bytes or s.need_m - s.granted_m > d.limit_messages
-end
-
-local function leave_line(sid)
-  d.blocked = d.blocked - redis.call('ZREM', K_WAITERS, sid)
-end
-
 -- Walk the line in order while room covers the head's need: no barging, no herd, no second round trip.
 local function hand_over(caller, caller_record)
   if d.blocked == 0 or now_ms < d.learning_until then
@@ -57,8 +50,7 @@ local function hand_over(caller, caller_record)
     if not s then
       leave_line(sid)
     elseif sid ~= caller and (now_ms - s.seen > STALE_WAITER_MS or never_fits(s)) then
-      leave_line(sid) -- its next poll joins again, or is told that the message is too large
-      s.since = 0
+      give_up(sid, s) -- its next poll joins again, or is told that the message is too large
       save_session(sid, s)
     elseif grant(sid, s) then
       leave_line(sid)
@@ -78,8 +70,7 @@ end
 local function ask(sid, s)
   local blocked = s.need > s.granted or s.need_m > s.granted_m
   if s.since > 0 and not blocked then
-    leave_line(sid)
-    s.since = 0
+    give_up(sid, s)
   end
   if now_ms < d.learning_until or (d.blocked == 0 and grant(sid, s)) then
     return

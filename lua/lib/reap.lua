@@ -6,7 +6,9 @@ local function drop_session(sid, s)
   local bytes, messages = held(s)
   d.leased_bytes, d.leased_messages = d.leased_bytes - bytes, d.leased_messages - messages
   d.weight = d.weight - s.weight
-  leave_line(sid)
+  if s.since > 0 then
+    give_up(sid, s)
+  end
   redis.call('ZREM', K_LEASES, sid)
   redis.call('HDEL', K_SESSIONS, sid)
   for k = 1, s.consumers do

@@ -42,6 +42,10 @@ MUTANTS: Final = tuple(
     Mutant(*row)
     for row in (
         # P1: no overshoot.
+        ("P6", "lib/line", "return s.need - s.granted > d.limit_bytes or", "return false and",
+         f"{_P6}::test_a_waiter_that_can_never_be_served_does_not_hold_up_the_others"),
+        ("P2", "remove", "    if c then\n", "    if false then\n",
+         f"{_P2}::test_what_is_purged_is_held_by_no_consumer"),
         ("P1", "lib/credit", "math.min(want - granted, free, math.max(", "math.min(want - granted, math.max(",
          f"{_P1}::test_a_grant_never_exceeds_the_room"),
         ("P1", "lib/credit", "s.need - s.granted > free) or", "false) or",
@@ -206,10 +210,12 @@ MUTANTS: Final = tuple(
          f"{_P8}::test_no_window_admits_more_than_its_rate_and_burst"),
         ("P8", "take", "math.floor(burst * 1000000 / rate)", "math.floor(2 * burst * 1000000 / rate)",
          f"{_P8}::test_an_idle_bucket_admits_its_burst_at_once_and_no_more"),
-        ("P8", "take", "'tat', int(tat))", "'tat', '0')",
+        ("P8", "take", "'tat', int(math.max(0, tat))", "'tat', '0'",
          f"{_P8}::test_all_sessions_share_one_rate"),
         ("P8", "take", "    refused = refused + tokens\n", "    refused, tat = refused + tokens, after\n",
          f"{_P8}::test_a_refusal_costs_nothing"),
+        ("P8", "take", "tat = tat - set_back", "tat = tat",
+         f"{_P8}::test_a_clock_that_was_set_back_leaves_the_bucket_as_it_was"),
         ("P8", "take", "local unlimited = not rate", "local unlimited = false",
          f"{_P8}::test_a_bucket_without_a_rate_admits_everything"),
         ("P12", "apply", "if rate and new_rate and old[3] then", "if false then",

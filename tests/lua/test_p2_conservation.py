@@ -147,6 +147,20 @@ async def test_purging_frees_everything_but_credit(place: Place) -> None:
     assert await place.usage() == 40
 
 
+async def test_what_is_purged_is_held_by_no_consumer(place: Place) -> None:
+    """Mutant: `remove` does not count what it takes out of consumers' hands as settled."""
+    await place.create("queue")
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    await ann.ask(window=100)
+    await ann.publish(10, 20, 30)
+    await bob.fetch(2)
+    await place.store.remove(place.address, everything=False)
+    snapshot = await place.store.snapshot(place.address)
+    assert snapshot is not None
+    held = snapshot.consumers[bob.id]
+    assert (held["delivered"], held["delivered_b"]) == (held["settled"], held["settled_b"]) == ("2", "30")
+
+
 async def test_a_repair_makes_the_counters_true_again(place: Place) -> None:
     """Mutant: `recount` does not write what it counted."""
     await place.create(limit=100)

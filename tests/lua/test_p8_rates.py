@@ -87,3 +87,13 @@ async def test_only_buckets_are_taken_from(place: Place) -> None:
     await place.create("queue")
     assert (await place.store.take(place.address, "-", seq=1, line=[(1, 0)]))[0] == "KIND"
     assert (await place.store.apply(place.address, {"kind": "bucket"}, mode="ensure", ttl_ms=TTL_MS))[0] == "KIND"
+
+
+async def test_a_clock_that_was_set_back_leaves_the_bucket_as_it_was(place: Place) -> None:
+    """Mutant: `take` does not move `tat` back with the clock."""
+    await place.create("bucket", rate="10", burst="5")
+    assert await take(place, "ann", 1, *[(1, 0)] * 6) == ["0"] * 5 + ["late:100000"]
+    await place.wait(-3_600_000)
+    assert await take(place, "ann", 2, (1, 0)) == ["late:100000"]
+    await place.wait(100)
+    assert await take(place, "ann", 3, (1, 0)) == ["0"]
