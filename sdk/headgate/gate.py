@@ -1,7 +1,7 @@
 """Gates: admission without messages. A permit is credit in hand, taken and put back by arithmetic alone."""
 
 import asyncio
-import time
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,12 +46,12 @@ class Admission:
     """``async with gate.admit(...)``: held while inside."""
 
     __slots__ = ("_gate", "_permit", "_size", "_timeout")
+    _permit: Permit  # there from entering on
 
     def __init__(self, gate: "Gate", size: int, timeout: float | str | None) -> None:
         self._gate = gate
         self._size = size
         self._timeout = timeout
-        self._permit: Permit | None = None
 
     async def __aenter__(self) -> Permit:
         permit = self._gate.try_admit(self._size)
@@ -63,8 +63,7 @@ class Admission:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._permit is not None:
-            self._permit.release()
+        self._permit.release()
 
 
 class Gate:
@@ -105,7 +104,7 @@ class Gate:
             or line.spent_m >= line.granted_m
             or line.frozen
             or self._outbox.waiting
-            or time.monotonic() > self._lease.use_until
+            or monotonic() > self._lease.use_until
         ):
             if not self._closed:
                 self._account.wanted(size)
