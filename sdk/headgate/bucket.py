@@ -105,9 +105,9 @@ class Bucket:
             self._seq += 1
             takers = [self._line.popleft() for _ in range(min(len(self._line), MAX_LINE))]
             answered: tuple[float, list[str]] = await until_answered(lambda _: None)(self._reserve, takers)
-            asked_at, answers = answered
+            answered_at, answers = answered
             for taker, answer in zip(takers, answers, strict=True):
-                self._answer(taker, answer, asked_at)
+                self._answer(taker, answer, answered_at)
 
     async def _reserve(self, takers: list[_Taker]) -> tuple[float, list[str]]:
         """Ask for all of them, with one number: repeated, the call gets the stored answers, so they stay the same."""
@@ -116,15 +116,16 @@ class Bucket:
             line = [(taker.tokens, max(0, int((taker.deadline - now) * 1000))) for taker in takers]
             code, answers = await self._store.take(self.address, self._session, seq=self._seq, line=line)
             if code != "UNKNOWN":
-                return now, answers if code == "OK" else [f"kind:{code}"] * len(takers)
+                # Counted from the answer: Redis looked at its clock before, so a slot may be used late, never early.
+                return self._loop.time(), answers if code == "OK" else [f"kind:{code}"] * len(takers)
             await self._ensure(True)
 
-    def _answer(self, taker: _Taker, answer: str, asked_at: float) -> None:
+    def _answer(self, taker: _Taker, answer: str, answered_at: float) -> None:
         if taker.slot.done():
             return
         word, _, number = answer.rpartition(":")
         if not word:
-            taker.slot.set_result(asked_at + int(number) / 1e6)
+            taker.slot.set_result(answered_at + int(number) / 1e6)
         elif word == "late":
             taker.slot.set_exception(
                 CreditTimeout(

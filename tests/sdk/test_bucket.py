@@ -46,11 +46,12 @@ async def test_no_window_has_more_than_rate_times_its_length_and_the_burst(
 
     async with client.session("one") as one, other.session("two") as two:
         buckets = [await one.bucket("mails"), await two.bucket("mails")]
+        began = asyncio.get_running_loop().time()
         async with asyncio.timeout(GUARD):
             await asyncio.gather(*(take(bucket, 10) for bucket in buckets for _ in range(12)))
     assert len(used) == 240
-    # A slot is never used early, so late wake-ups only ever crowd two neighbours; on the whole run nothing may show.
-    assert len(used) <= rate * (max(used) - min(used)) + burst + 1
+    # A slot is never used early, and no slot is earlier than the first call: however late the uses, nothing may show.
+    assert len(used) <= rate * (max(used) - began) + burst
     assert (await client.explain("mails")).fields["taken"] == "240"
 
 
