@@ -27,6 +27,7 @@ def ping():
     with redis.Redis.from_url(server.url) as client:
         return client.ping()
 tell(server.pid, os.getpgid(server.pid), server.directory)
+sys.stdin.readline()  # until it was seen alive
 """
 
 
@@ -75,6 +76,9 @@ def start_owner() -> Iterator[Start]:
         owners.append(owner)
         assert is_alive(owner.server)
         assert is_alive(owner.reaper)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
         return owner
 
     yield start
