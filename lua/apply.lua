@@ -6,7 +6,8 @@
   ARGV[2] mode      'ensure' leaves an existing destination as it is, 'change' applies to it too,
                     'recover' creates in learning mode: the caller knew the destination before the state was lost
   ARGV[3] ttl_ms    how long a recovered destination learns
-  ARGV[4..] field, value  settings: kind, limit_bytes, limit_messages, rate, burst, ledger, ledger_keep, policy_version, policy
+  ARGV[4..] field, value  settings, as headgate/settings.py names and spells them, policy_version and policy;
+                    an empty value sets one back to its default
   Returns {code, epoch, kind}
   Codes    OK, CREATED, KIND (it exists with the kind that follows, and a kind does not change), OLD (a newer policy version
            is in force), UNKNOWN (there is none, and no kind is given to make it)
@@ -37,7 +38,7 @@ else
   code = 'CREATED'
   redis.call('HSET', K_DESTINATION, 'schema', '1', 'kind', settings.kind, 'limit_bytes', 'unlimited', 'limit_messages',
     'unlimited', 'pending_bytes', '0', 'pending_messages', '0', 'leased_bytes', '0', 'leased_messages', '0',
-    'peak_bytes', '0', 'blocked', '0', 'consumers', '0', 'subscriptions', '0', 'epoch', int(now_ms), 'run_id', run_id,
+    'peak_bytes', '0', 'blocked', '0', 'consumers', '0', 'active', '0', 'rules', '', 'subscriptions', '0', 'epoch', int(now_ms), 'run_id', run_id,
     'previous_run_id', '', 'epoch_ms', int(now_ms), 'learning_until', int(mode == 'recover' and now_ms + ttl_ms or 0),
     'ttl_ms', int(ttl_ms), 'policy_version', '0', 'weight', '0', 'tickets', '0', 'message_seq', '0',
     'largest_bytes', '0', 'returned', '0', 'orphans', '0', 'recall_ms', '0', 'ledger', 'all', 'ledger_keep', '10000',
@@ -55,12 +56,18 @@ if d and d.kind == 'bucket' and settings.rate then
   end
 end
 for field, value in pairs(settings) do
-  redis.call('HSET', K_DESTINATION, field, value)
+  if value == '' then
+    redis.call('HDEL', K_DESTINATION, field)
+  else
+    redis.call('HSET', K_DESTINATION, field, value)
+  end
 end
+redis.call('HDEL', K_DESTINATION, 'shut')
+redis.call('HSET', K_DESTINATION, 'rules', name_rules())
 d = read_destination()
 reap()
 hand_over()
-note('limits', tostring(d.limit_bytes), tostring(d.limit_messages))
+note('limits', tostring(d.set_bytes or d.limit_bytes), tostring(d.set_messages or d.limit_messages))
 write_ledger('apply', '-', 0, 0, 0)
 save_destination()
 wake_all('settings')

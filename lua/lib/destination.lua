@@ -1,13 +1,14 @@
 --- @include "lib/keys"
 --- @include "lib/clock"
 --- @include "lib/number"
+--- @include "lib/rules"
 -- The destination's own hash, read once, changed in memory, and what changed written once by save_destination().
 local d, raw
-local FIELDS = { 'kind', 'run_id', 'previous_run_id', 'ledger', 'ledger_keep', 'limit_bytes', 'limit_messages',
-  'epoch', 'epoch_ms', 'learning_until', 'ttl_ms', 'pending_bytes', 'pending_messages', 'leased_bytes',
+local FIELDS = { 'kind', 'run_id', 'previous_run_id', 'ledger', 'ledger_keep', 'rules', 'limit_bytes',
+  'limit_messages', 'epoch', 'epoch_ms', 'learning_until', 'ttl_ms', 'pending_bytes', 'pending_messages', 'leased_bytes',
   'leased_messages', 'peak_bytes', 'blocked', 'weight', 'tickets', 'message_seq', 'largest_bytes', 'returned',
   'orphans', 'consumers', 'subscriptions', 'ledger_seq', 'recall_ms' }
-local FIRST_NUMBER = 8 -- FIELDS from here on are whole numbers
+local FIRST_NUMBER = 9 -- FIELDS from here on are whole numbers
 
 local function read_destination()
   raw = redis.call('HMGET', K_DESTINATION, unpack(FIELDS))
@@ -15,10 +16,13 @@ local function read_destination()
     return nil
   end
   local read = { kind = raw[1], run_id = raw[2], previous_run_id = raw[3], ledger = raw[4], ledger_keep = raw[5],
-    limit_bytes = limit_of(raw[6]), limit_messages = limit_of(raw[7]) }
+    rules = raw[6] or '', limit_bytes = limit_of(raw[7]), limit_messages = limit_of(raw[8]), slice_bytes = math.huge }
   for i = FIRST_NUMBER, #FIELDS do
     raw[i] = raw[i] + 0
     read[FIELDS[i]] = raw[i]
+  end
+  if read.rules ~= '' then
+    load_rules(read)
   end
   return read
 end

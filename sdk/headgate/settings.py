@@ -1,24 +1,63 @@
 """What can be set for one destination, checked and spelled as the state keeps it."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
 
-from headgate.errors import PolicyError
-from headgate.units import Unlimited, parse_limit, parse_rate, parse_size
+from headgate.core.window import Window
+from headgate.errors import InvalidValue, PolicyError
+from headgate.redis.keys import encode_name
+from headgate.units import Unlimited, parse_duration, parse_limit, parse_rate, parse_size
 
 Kind = Literal["queue", "topic", "gate", "bucket"]
 KINDS = ("queue", "topic", "gate", "bucket")
 LEDGER_LEVELS = ("all", "off")
+ENFORCE: Final = ("always", "with-consumers", "off")
+OVERSIZE: Final = ("refuse", "allow-one")
+SLOW_ACTIONS: Final = ("notify", "detach")
+DEFAULT: Final = "default"
+"""As a value: the setting goes back to its default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a destination; None leaves a setting as it is, or at its default.
+    """Settings of a destination; None leaves a setting as it is, ``"default"`` sets it back to its default.
 
     Attributes:
         kind: ``queue``, ``topic``, ``gate`` or ``bucket``; fixed once the destination exists.
         limit: bytes that may be pending and leased, or ``"unlimited"``.
         limit_messages: the same in messages; the first of the two to be reached counts.
+        hard_limit: bytes above which even a client whose credit counts messages is refused; never below ``limit``.
+        resume_at: bytes, or a percentage of ``limit``: once the limit was reached nobody is served until pending is here.
+        resume_at_messages: the same in messages.
+        when_full: ``block``, ``fail``, ``fail-after 3s`` or ``drop``: what a send does that finds no room.
+        oversize: a message above the limit is refused (``refuse``), or goes alone when nothing is pending (``allow-one``).
+        enforce: whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``.
+        stopped: a reason: nobody may send until it is taken away.
+        pools: names of the pools whose limits it shares, separated by blanks.
+        send_rate: messages a second that may be sent, shared by all hosts.
+        send_burst: messages at once; one second's worth (at least 1) when only the rate is given.
+        send_byte_rate: the same in bytes a second.
+        send_byte_burst: the same in bytes.
+        delivery_rate: messages a second that all consumers together may be given.
+        delivery_burst: messages at once.
+        message_ttl: seconds after which an unsettled message expires.
+        max_attempts: failed attempts after which a message goes to ``dead_letter``, or is dropped where there is none.
+        dead_letter: destination of what failed too often or was rejected.
+        slow_multiple: a consumer is slow when more than so many of its windows wait for it.
+        slow_rate: or when it settles fewer messages a second than this although it has some.
+        slow_period: seconds between looks.
+        slow_action: ``notify`` or ``detach``.
+        producer_window: bytes of credit that a producer keeps in hand when it does not say.
+        producer_rate: messages a second of each producer.
+        producer_byte_rate: bytes a second of each producer.
+        producer_weight: share of a producer that does not say.
+        producer_timeout: seconds that a send waits when it does not say.
+        consumer_window: window of a consumer that does not say; see :meth:`Window.of`.
+        consumer_rate: messages a second of each consumer.
+        durable_window: window of a consumer of a durable subscription of a topic.
+        browser_window: messages that a browser reads at a time.
+        subscription_windows: windows of named subscriptions, ``{"audit": 10}``.
         rate: of a bucket, tokens a second.
         burst: of a bucket, tokens at once; one second's worth (at least 1) when only the rate is given.
         ledger: ``all`` keeps an entry for every change, ``off`` none.
@@ -28,40 +67,93 @@ class Settings:
     kind: Kind | None = None
     limit: int | str | None = None
     limit_messages: int | Unlimited | None = None
+    hard_limit: int | str | None = None
+    resume_at: int | str | None = None
+    resume_at_messages: int | str | None = None
+    when_full: str | None = None
+    oversize: str | None = None
+    enforce: str | None = None
+    stopped: str | None = None
+    pools: str | None = None
+    send_rate: float | str | None = None
+    send_burst: int | str | None = None
+    send_byte_rate: float | str | None = None
+    send_byte_burst: int | str | None = None
+    delivery_rate: float | str | None = None
+    delivery_burst: int | str | None = None
+    message_ttl: float | str | None = None
+    max_attempts: int | str | None = None
+    dead_letter: str | None = None
+    slow_multiple: float | str | None = None
+    slow_rate: float | str | None = None
+    slow_period: float | str | None = None
+    slow_action: str | None = None
+    producer_window: int | str | None = None
+    producer_rate: float | str | None = None
+    producer_byte_rate: float | str | None = None
+    producer_weight: int | str | None = None
+    producer_timeout: float | str | None = None
+    consumer_window: Window | int | str | None = None
+    consumer_rate: float | str | None = None
+    durable_window: Window | int | str | None = None
+    browser_window: int | str | None = None
+    subscription_windows: dict[str, Window | int | str] | str | None = None
     rate: float | str | None = None
     burst: int | None = None
     ledger: str | None = None
     ledger_keep: int | None = None
 
     def fields(self) -> dict[str, str]:
-        """Return the settings as the state's fields.
+        """Return the settings as the state's fields; an empty text sets one back to its default.
 
         Raises:
             PolicyError: a combination that means nothing.
             InvalidValue: a value that cannot be read.
         """
         out: dict[str, str] = {}
-        if self.kind is not None:
-            if self.kind not in KINDS:
-                raise PolicyError(f"kind: {self.kind!r}; use {', '.join(KINDS)}")
-            out["kind"] = self.kind
-        if self.limit is not None:
-            out["limit_bytes"] = str(parse_limit(self.limit, "limit"))
-        if self.limit_messages is not None:
-            out["limit_messages"] = str(parse_limit(self.limit_messages, "limit_messages"))
+        for name, (field, spell) in _SPELLING.items():
+            value = getattr(self, name)
+            if value is not None:
+                out[field] = _RESET.get(field, "") if value == DEFAULT else spell(value, name)
+        for rate, burst in (("send_rate", "send_burst"), ("send_byte_rate", "send_byte_burst"),
+                            ("delivery_rate", "delivery_burst")):  # fmt: skip
+            if out.get(rate) and burst not in out:
+                out[burst] = str(max(1, int(float(out[rate]))))
+            elif out.get(burst) and not out.get(rate):
+                raise PolicyError(f"{burst} without {rate}; give both")
         if self.rate is not None or self.burst is not None:
             out |= self._bucket()
-        if self.ledger is not None:
-            if self.ledger not in LEDGER_LEVELS:
-                raise PolicyError(f"ledger: {self.ledger!r}; use {' or '.join(LEDGER_LEVELS)}")
-            out["ledger"] = self.ledger
-        if self.ledger_keep is not None:
-            out["ledger_keep"] = str(parse_size(self.ledger_keep, "ledger_keep"))
+        self._resume(out)
+        self._contradictions(out)
         return out
+
+    def _resume(self, out: dict[str, str]) -> None:
+        for field, of in (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages")):
+            percent = out.get(field, "")
+            if percent.endswith("%"):
+                if not out.get(of, "").isdigit():
+                    raise PolicyError(f"{field}: {percent} of what? give {of.replace('_bytes', '')} as a number too")
+                out[field] = str(int(int(out[of]) * float(percent[:-1]) / 100))
+
+    def _contradictions(self, out: dict[str, str]) -> None:
+        for low, high, text in (
+            ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}"),
+            ("resume_bytes", "limit_bytes", "resume_at {0} is above limit {1}"),
+            ("resume_messages", "limit_messages", "resume_at_messages {0} is above limit_messages {1}"),
+        ):
+            a, b = out.get(low, ""), out.get(high, "")
+            if b.isdigit() and (int(a) > int(b) if a.isdigit() else a == "unlimited"):
+                raise PolicyError(text.format(a, b))
+        if self.kind in ("gate", "bucket"):
+            for name in _MESSAGES_ONLY:
+                if out.get(_SPELLING[name][0]):
+                    raise PolicyError(f"{name} belongs to a queue or a topic, not to a {self.kind}")
 
     def _bucket(self) -> dict[str, str]:
         if self.kind not in (None, "bucket"):
-            raise PolicyError(f"rate and burst belong to a bucket, not to a {self.kind}")
+            raise PolicyError(
+                f"rate and burst belong to a bucket, not to a {self.kind}; for a destination use send_rate"
+            )
         if self.rate is None:
             raise PolicyError("burst without rate; give both")
         rate = parse_rate(self.rate, "rate")
@@ -69,3 +161,141 @@ class Settings:
         if burst < 1:
             raise PolicyError("burst: 0 admits nothing; use at least 1")
         return {"rate": repr(rate), "burst": str(burst)}
+
+
+def _word(*known: str) -> Callable[[Any, str], str]:
+    def spell(value: Any, what: str) -> str:
+        if value not in known:
+            raise PolicyError(f"{what}: {value!r}; use {', '.join(known[:-1])} or {known[-1]}")
+        return str(value)
+
+    return spell
+
+
+def _size(value: Any, what: str) -> str:
+    size = parse_size(value, what)
+    if size == 0:
+        raise InvalidValue(f"{what}: 0 has no meaning of its own here; use at least 1")
+    return str(size)
+
+
+def _number(value: Any, what: str) -> str:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if isinstance(value, bool) or not 0 < number < float("inf"):
+        raise InvalidValue(f"{what}: {value!r}; use a number above 0")
+    return repr(number)
+
+
+def _milliseconds(value: Any, what: str) -> str:
+    duration = parse_duration(value, what)
+    if duration < 0.001:
+        raise InvalidValue(f"{what}: {value!r}; use at least 1 ms")
+    return str(int(duration * 1000))
+
+
+def _resume_at(value: Any, what: str) -> str:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            percent = float(value.strip()[:-1])
+        except ValueError:
+            percent = -1.0
+        if not 0 <= percent <= 100:
+            raise InvalidValue(f"{what}: {value!r} is not a percentage; write '80%', or a size")
+        return f"{percent}%"
+    return str(parse_size(value, what))
+
+
+def _when_full(value: Any, what: str) -> str:
+    word, _, patience = str(value).partition(" ")
+    if word == "fail-after" and patience:
+        return f"fail-after {parse_duration(patience.strip(), what):g}s"
+    if value in ("block", "fail", "drop"):
+        return str(value)
+    raise PolicyError(f"{what}: {value!r}; use block, fail, 'fail-after 3s' or drop")
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
+        raise InvalidValue(f"{what}: {value!r}; use 1 to 200 printable characters")
+    return value.strip()
+
+
+def _pools(value: Any, what: str) -> str:
+    names = [encode_name(name, what) for name in str(value).split()]
+    if not names or len(names) > 4 or len(set(names)) != len(names):
+        raise InvalidValue(f"{what}: {value!r}; use 1 to 4 different names, separated by blanks")
+    return " ".join(names)
+
+
+def _window(value: Any, what: str) -> str:
+    if isinstance(value, str) and "/" in value:
+        return Window.parse(value).text
+    del what  # the window names itself
+    return Window.of(value).text
+
+
+def _windows(value: Any, what: str) -> str:
+    if not isinstance(value, dict):
+        raise InvalidValue(f"{what}: {value!r}; use a table of subscription = window")
+    return " ".join(f"{encode_name(name, what)}={_window(window, what)}" for name, window in sorted(value.items()))
+
+
+def _rate(value: Any, what: str) -> str:
+    return repr(parse_rate(value, what))
+
+
+_SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
+    "kind": ("kind", _word(*KINDS)),
+    "limit": ("limit_bytes", lambda value, what: str(parse_limit(value, what))),
+    "limit_messages": ("limit_messages", lambda value, what: str(parse_limit(value, what))),
+    "hard_limit": ("hard_bytes", _size),
+    "resume_at": ("resume_bytes", _resume_at),
+    "resume_at_messages": ("resume_messages", _resume_at),
+    "when_full": ("when_full", _when_full),
+    "oversize": ("oversize", _word(*OVERSIZE)),
+    "enforce": ("enforce", _word(*ENFORCE)),
+    "stopped": ("stopped", _text),
+    "pools": ("pools", _pools),
+    "send_rate": ("send_rate", _rate),
+    "send_burst": ("send_burst", _size),
+    "send_byte_rate": ("send_byte_rate", _rate),
+    "send_byte_burst": ("send_byte_burst", _size),
+    "delivery_rate": ("delivery_rate", _rate),
+    "delivery_burst": ("delivery_burst", _size),
+    "message_ttl": ("message_ttl_ms", _milliseconds),
+    "max_attempts": ("max_attempts", _size),
+    "dead_letter": ("dead_letter", lambda value, what: encode_name(value, what) and value),
+    "slow_multiple": ("slow_multiple", _number),
+    "slow_rate": ("slow_rate", _rate),
+    "slow_period": ("slow_period_ms", _milliseconds),
+    "slow_action": ("slow_action", _word(*SLOW_ACTIONS)),
+    "producer_window": ("producer_window", _size),
+    "producer_rate": ("producer_rate", _rate),
+    "producer_byte_rate": ("producer_byte_rate", _rate),
+    "producer_weight": ("producer_weight", _size),
+    "producer_timeout": ("producer_timeout_ms", _milliseconds),
+    "consumer_window": ("consumer_window", _window),
+    "consumer_rate": ("consumer_rate", _rate),
+    "durable_window": ("durable_window", _window),
+    "browser_window": ("browser_window", _size),
+    "subscription_windows": ("subscription_windows", _windows),
+    "ledger": ("ledger", _word(*LEDGER_LEVELS)),
+    "ledger_keep": ("ledger_keep", lambda value, what: str(parse_size(value, what))),
+}
+_MESSAGES_ONLY: Final = (
+    "hard_limit", "resume_at", "resume_at_messages", "send_rate", "send_byte_rate", "delivery_rate", "message_ttl",
+    "max_attempts", "dead_letter", "slow_multiple", "slow_rate", "consumer_window", "durable_window",
+)  # fmt: skip
+_RESET: Final = {"limit_bytes": "unlimited", "limit_messages": "unlimited", "ledger": "all", "ledger_keep": "10000"}
+DEFAULTS: Final[dict[str, str]] = {
+    field: _RESET.get(field, "") for name, (field, _) in _SPELLING.items() if name not in ("kind", "stopped")
+}
+"""Every field that a policy governs, at its default: what a destination has that no rule says anything about."""
+FIELD_OF: Final[dict[str, str]] = {name: field for name, (field, _) in _SPELLING.items()} | {
+    "rate": "rate", "burst": "burst"
+}  # fmt: skip
+"""The state's field of each setting."""
+assert set(FIELD_OF) == {field.name for field in fields(Settings)}  # noqa: S101 - a setting without a spelling

@@ -8,6 +8,7 @@ import pytest
 
 from headgate.redis.keys import PARTS
 from headgate.redis.scripts import script, script_names
+from headgate.settings import FIELD_OF
 
 LUA = Path(__file__).resolve().parents[2] / "lua"
 README = (LUA / "README.md").read_text(encoding="utf-8")
@@ -65,9 +66,11 @@ def literal(arguments: list[str]) -> set[str]:
 def fields_in_use() -> set[str]:
     """Return the fields of a destination's own hash that the scripts read or write by name."""
     found = set(re.findall(r"'(\w+)'", re.findall(r"^local FIELDS = \{(.*?)\}", ALL, re.DOTALL | re.MULTILINE)[0]))
-    settings = re.search(r"settings: (.*)$", SOURCES["apply.lua"], re.MULTILINE)
-    assert settings, "apply.lua does not list its settings"
-    found |= set(settings[1].split(", "))
+    for listed in ("RULES", "NUMBERS"):
+        names_listed = re.search(rf"^local {listed} = \{{(.*?)\}}", SOURCES["lib/rules.lua"], re.DOTALL | re.MULTILINE)
+        assert names_listed, f"lib/rules.lua has no {listed}"
+        found |= set(re.findall(r"'(\w+)'", names_listed[1]))
+    found |= {*FIELD_OF.values(), "policy_version", "policy"}
     for command, key, *rest in (call for call in calls(ALL) if len(call) > 1):
         if key == "K_DESTINATION":
             found |= literal(rest[::2] if command == "'HSET'" else rest[:1] if command == "'HINCRBY'" else rest)

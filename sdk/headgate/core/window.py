@@ -81,6 +81,23 @@ class Window:
             return cls(messages=value)
         raise InvalidValue(f"window: {value!r}; use a number of messages, Window(...), 'pull', 'paused' or 'unlimited'")
 
+    @classmethod
+    def parse(cls, text: str) -> "Window":
+        """Return the window that :attr:`text` says.
+
+        Raises:
+            InvalidValue: it says none.
+        """
+        messages, slash, size = text.partition("/")
+        size, _, top_up = size.partition("/")
+        if not slash:
+            return cls.of(int(text) if text.isdecimal() else text)
+        return cls(
+            int(messages) if messages.isdecimal() else "unlimited",
+            int(size) if size.isdecimal() else size,
+            float(top_up or 0.5),
+        )
+
     def __repr__(self) -> str:
         if self.mode != "push":
             return f"Window.{self.mode}"
@@ -90,8 +107,10 @@ class Window:
 
     @property
     def text(self) -> str:
-        """As the operator reads it in the consumer's record."""
-        return self.mode if self.mode != "push" else f"{self.messages}/{self.bytes}"
+        """As the operator reads it: ``pull``, ``paused`` or messages/bytes, and the share of the top-up unless half."""
+        if self.mode != "push":
+            return self.mode
+        return f"{self.messages}/{self.bytes}" + (f"/{self.top_up:g}" if self.top_up != 0.5 else "")
 
 
 @dataclass(slots=True)

@@ -22,6 +22,10 @@ PARTS: Final = (
     "redelivered",
     "refs",
     "orphans",
+    "expiry",
+    "pace",
+    "drops",
+    "slices",
     "ledger",
 )
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""

@@ -1,0 +1,53 @@
+-- Rules beyond a plain limit. Most destinations have none; then the field `rules` is empty and nothing here is read.
+local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'send_rate',
+  'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate' }
+local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'delivery_burst',
+  'delivery_tat' }
+
+-- Which limits bind now: none while enforcement is off, and never more than the slices held of the pools.
+local function judge_rules(read)
+  local off = read.enforce == 'off' or (read.enforce == 'with-consumers' and read.active == 0)
+  read.limit_bytes = off and math.huge or read.set_bytes
+  read.limit_messages = off and math.huge or read.set_messages
+  read.slice_bytes = math.huge
+  if read.pools and not off then
+    local slices = redis.call('HMGET', K_SLICES, unpack(read.pools))
+    for i = 1, #read.pools do
+      local granted, returned = string.match(slices[i] or 'granted=0 returned=0', '^granted=(%d+) returned=(%d+)')
+      read.slice_bytes = math.min(read.slice_bytes, granted - returned)
+    end
+  end
+end
+
+local function load_rules(read)
+  local names = {}
+  for name in string.gmatch(read.rules, '%S+') do
+    names[#names + 1] = name
+  end
+  for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(names))) do
+    read[names[i]] = tonumber(value) or value or nil
+  end
+  for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(NUMBERS))) do
+    read[NUMBERS[i]] = tonumber(value or 0)
+  end
+  if read.pools then
+    local pools = {}
+    for name in string.gmatch(read.pools, '%S+') do
+      pools[#pools + 1] = name
+    end
+    read.pools = pools
+  end
+  read.set_bytes, read.set_messages = read.limit_bytes, read.limit_messages
+  judge_rules(read)
+end
+
+-- The names of the rules among the fields of a destination, as the field `rules` keeps them.
+local function name_rules()
+  local names = {}
+  for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(RULES))) do
+    if value and value ~= 'always' and value ~= 'refuse' then
+      names[#names + 1] = RULES[i]
+    end
+  end
+  return table.concat(names, ' ')
+end
