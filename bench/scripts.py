@@ -100,7 +100,7 @@ async def _crowd(redis: Any, address: Address, sessions: int, line: int) -> None
     key = address.key
     record = (
         "inc=1 granted={0} used=0 returned=0 granted_m=1 used_m=0 returned_m=0 need={1} need_m=2 want={1} want_m=2 "
-        "weight=1 consumers=0 since={2} seen={2} strike=0 ttl=600000"
+        "weight=1 consumers=0 since={2} seen={2} strike=0 ttl=600000 turn=0"
     )
     seconds, _ = await redis.time()
     now = seconds * 1000

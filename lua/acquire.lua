@@ -37,7 +37,7 @@ local weight, need, need_m, want, want_m, size = tonumber(ARGV[6]), tonumber(ARG
 if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
 end
-if math.max(size, need - claim.granted) > d.limit_bytes or need_m - claim.granted_m > d.limit_messages then
+if too_large(math.max(size, need - claim.granted), need_m - claim.granted_m) then
   return { 'TOO_LARGE', int(d.epoch), tostring(d.limit_bytes), tostring(d.limit_messages) }
 end
 local s = read_session(sid)

@@ -13,6 +13,7 @@
            is in force), UNKNOWN (there is none, and no kind is given to make it)
 ]]
 --- @include "lib/orphans"
+--- @include "lib/rate"
 local run_id, mode, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local settings = {}
 for i = 4, #ARGV, 2 do
@@ -40,20 +41,15 @@ else
     'unlimited', 'pending_bytes', '0', 'pending_messages', '0', 'leased_bytes', '0', 'leased_messages', '0',
     'peak_bytes', '0', 'blocked', '0', 'consumers', '0', 'active', '0', 'rules', '', 'subscriptions', '0', 'epoch', int(now_ms), 'run_id', run_id,
     'previous_run_id', '', 'epoch_ms', int(now_ms), 'learning_until', int(mode == 'recover' and now_ms + ttl_ms or 0),
-    'ttl_ms', int(ttl_ms), 'policy_version', '0', 'weight', '0', 'tickets', '0', 'message_seq', '0',
+    'ttl_ms', int(ttl_ms), 'policy_version', '0', 'weight', '0', 'turns', '0', 'tickets', '0', 'message_seq', '0',
     'largest_bytes', '0', 'returned', '0', 'orphans', '0', 'recall_ms', '0', 'ledger', 'all', 'ledger_keep', '10000',
     'ledger_seq', '0')
 end
-if d and d.kind == 'bucket' and settings.rate then
-  -- Carry over: tokens left (or owed) stay, at most the new burst of them.
-  local old = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat', 'took_us')
-  local rate, burst, new_rate = tonumber(old[1]), tonumber(old[2]), tonumber(settings.rate)
-  if rate and new_rate and old[3] then
-    local set_back = math.max(0, tonumber(old[4] or 0) - now_us)
-    local tokens = math.min(burst - math.max(0, tonumber(old[3]) - set_back - now_us) * rate / 1000000, tonumber(settings.burst))
-    local tat = now_us + math.ceil((tonumber(settings.burst) - tokens) * 1000000 / new_rate)
-    redis.call('HSET', K_DESTINATION, 'tat', int(tat), 'took_us', int(now_us))
-  end
+if d then
+  carry_over(settings, 'rate', 'burst', 'tat', 'took_us')
+  carry_over(settings, 'send_rate', 'send_burst', 'send_tat', 'send_us')
+  carry_over(settings, 'send_byte_rate', 'send_byte_burst', 'send_byte_tat', 'send_us')
+  carry_over(settings, 'delivery_rate', 'delivery_burst', 'delivery_tat', 'delivery_us')
 end
 for field, value in pairs(settings) do
   if value == '' then

@@ -12,17 +12,25 @@
   ARGV[8]  need_m    the same in messages
   ARGV[9]  want      granted total that is wanted
   ARGV[10] want_m    the same in messages
-  ARGV[11..] bodies  1 to 256 messages as stored; their size is what is charged
-  Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first}; first: number of the first entry
+  ARGV[11] beyond    'refuse' a batch that costs more than the credit held; 'hard' lets it go up to the hard limit, for
+                     callers whose own clients count messages and not bytes
+  ARGV[12..] bodies  1 to 256 messages as stored; their size is what is charged
+  Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first, stored}; first: number of the first entry;
+           stored: how many of the batch; where the rate allows fewer than all, again_ms is when more may go
   Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),
-           OVERUSE (more than the credit held: nothing was appended), PASSED (an old batch, long since answered)
+           OVERUSE (more than the credit held: nothing was appended), PASSED (an old batch, long since answered),
+           FULL (beyond the hard limit; pending and leased bytes, and that limit follow), STOPPED (by hand: give the
+           credit back and wait in line)
 ]]
 --- @include "lib/reap"
+--- @include "lib/rate"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])
-local count, bytes = #ARGV - 10, 0
-for i = 11, #ARGV do
-  bytes = bytes + #ARGV[i]
+local at = 11 -- the last of ARGV before the bodies
+local count, bytes, sizes = #ARGV - at, 0, {}
+for i = 1, count do
+  sizes[i] = #ARGV[at + i]
+  bytes = bytes + sizes[i]
 end
 
 if not load_destination(run_id, ttl_ms) then
@@ -37,7 +45,7 @@ if receipt then
 end
 if seq == batch then
   local reply = s and credit_reply('DUPLICATE', sid, s) or { 'DUPLICATE', int(d.epoch), '0', '0', '0', int(d.blocked), '1000' }
-  reply[8] = int(first)
+  reply[8], reply[9] = int(first), int(last - batch + 1)
   return reply
 elseif seq <= last then
   return { 'PASSED', int(d.epoch) }
@@ -48,17 +56,40 @@ elseif not s then
 elseif s.inc ~= inc then
   return { 'FENCED', int(d.epoch) }
 end
+if d.stopped then
+  return { 'STOPPED', int(d.epoch) }
+end
+local rate_again
+if d.send_rate or d.send_byte_rate then
+  local allowed, again = within_send_rate(sizes)
+  if allowed < count then
+    rate_again, count, bytes = again, allowed, 0
+    for i = 1, count do
+      bytes = bytes + sizes[i]
+    end
+  end
+end
 local held_b, held_m = held(s)
-if bytes > held_b or count > held_m then
-  return { 'OVERUSE', int(d.epoch), int(held_b), int(held_m) }
+local lacks, lacks_m = math.max(0, bytes - held_b), math.max(0, count - held_m)
+if lacks > 0 or lacks_m > 0 then
+  local ceiling = math.max(d.limit_bytes, d.hard_bytes or 0)
+  if ARGV[11] ~= 'hard' or lacks_m > 0 then
+    return { 'OVERUSE', int(d.epoch), int(held_b), int(held_m) }
+  elseif d.pending_bytes + d.leased_bytes + lacks > ceiling then
+    return { 'FULL', int(d.epoch), int(d.pending_bytes + d.leased_bytes), int(ceiling) }
+  end
 end
 
 d.grows, d.caller = true, sid
 reap_leases()
+s.granted, d.leased_bytes = s.granted + lacks, d.leased_bytes + lacks
+if d.send_rate or d.send_byte_rate then
+  charge_send_rate(count, bytes)
+end
 first = d.message_seq + 1
 local stored = d.kind ~= 'topic' or d.subscriptions > 0
 for i = 1, count do
-  local body = ARGV[10 + i]
+  local body = ARGV[at + i]
   d.message_seq = d.message_seq + 1
   if stored then
     redis.call('XADD', K_MESSAGES, int(d.message_seq) .. '-' .. int(#body), 'm', body)
@@ -74,17 +105,21 @@ if stored then
   d.pending_bytes, d.pending_messages = d.pending_bytes + bytes, d.pending_messages + count
   wake_hungry(count)
 end
-if last > 0 and seq > last + 1 then
+if last > 0 and seq > last + 1 and count > 0 then
   note('lost', int(seq - last - 1)) -- answered once, and gone with what a failover lost
 end
-redis.call('SET', K_RECEIPT, int(seq + count - 1) .. ' ' .. ARGV[6] .. ' ' .. int(first), 'PX', 3600000)
+if count > 0 then
+  redis.call('SET', K_RECEIPT, int(seq + count - 1) .. ' ' .. ARGV[6] .. ' ' .. int(first), 'PX', 3600000)
+end
 s.need, s.need_m = tonumber(ARGV[7]), tonumber(ARGV[8])
 s.want, s.want_m = math.max(tonumber(ARGV[9]), s.need), math.max(tonumber(ARGV[10]), s.need_m)
 renew(sid, s, ttl_ms)
 ask(sid, s)
 save_session(sid, s)
-write_ledger('publish', sid, bytes, count, first)
+if count > 0 or #notes > 0 then
+  write_ledger('publish', sid, bytes, count, first)
+end
 save_destination()
 local reply = credit_reply('OK', sid, s)
-reply[8] = int(first)
+reply[7], reply[8], reply[9] = rate_again and int(rate_again) or reply[7], int(first), int(count)
 return reply

@@ -1,48 +1,21 @@
---- @include "lib/session"
---- @include "lib/ledger"
+--- @include "lib/room"
 --- @include "lib/wake"
 --- @include "lib/line"
--- The arithmetic of credit. Nothing here ever makes pending + leased exceed the limit.
+-- The line of those who wait for credit: served in turn, by whichever script frees room.
 local MAX_HAND_OVERS = 64
 local STALE_WAITER_MS = 3000 -- three missed polls: it lost its place, so the living behind it need not wait for its lease
 
-local function room()
-  return d.limit_bytes - d.pending_bytes - d.leased_bytes, d.limit_messages - d.pending_messages - d.leased_messages
-end
-
-local function share(limit, weight)
-  return limit == math.huge and limit or math.floor(limit * weight / math.max(d.weight, weight, 1))
-end
-
--- Raise one total towards `want`, within the room, and never above the fair share unless the head message needs it.
-local function raise(granted, held_now, want, need, free, cap)
-  return math.max(0, math.min(want - granted, free, math.max(cap - held_now, need - granted)))
-end
-
--- Grant session `s` what it wants if what it needs fits; returns whether its need is met now.
-local function grant(sid, s)
-  local free, free_m = room()
-  if (s.need > s.granted and s.need - s.granted > free) or (s.need_m > s.granted_m and s.need_m - s.granted_m > free_m) then
-    return false
-  end
-  local held_b, held_m = held(s)
-  local more = raise(s.granted, held_b, s.want, s.need, free, share(d.limit_bytes, s.weight))
-  local more_m = raise(s.granted_m, held_m, s.want_m, s.need_m, free_m, share(d.limit_messages, s.weight))
-  if more > 0 or more_m > 0 then
-    s.granted, s.granted_m = s.granted + more, s.granted_m + more_m
-    d.leased_bytes, d.leased_messages = d.leased_bytes + more, d.leased_messages + more_m
-    note('grant', sid, int(s.granted), int(s.granted_m))
-  end
-  return true
-end
-
 -- Walk the line in order while room covers the head's need: no barging, no herd, no second round trip.
 local function hand_over(caller, caller_record)
+  if d.shut == 1 then
+    resume_when_drained()
+  end
   if d.blocked == 0 or now_ms < d.learning_until then
     return
   end
   for _ = 1, MAX_HAND_OVERS do
-    local sid = redis.call('ZRANGE', K_WAITERS, 0, 0)[1]
+    local head = redis.call('ZRANGE', K_WAITERS, 0, 0, 'WITHSCORES')
+    local sid = head[1]
     if not sid then
       return
     end
@@ -52,16 +25,19 @@ local function hand_over(caller, caller_record)
     elseif sid ~= caller and (now_ms - s.seen > STALE_WAITER_MS or never_fits(s)) then
       give_up(sid, s) -- its next poll joins again, or is told that the message is too large
       save_session(sid, s)
-    elseif grant(sid, s) then
+    else
+      local served, bytes = grant(sid, s)
+      if not served then
+        return
+      end
       leave_line(sid)
+      take_turn(s, tonumber(head[2]), bytes)
       note('unblock', sid, int(now_ms - s.since))
       s.since = 0
       if sid ~= caller then -- the caller's record is saved by the calling script
         save_session(sid, s)
       end
       wake(sid, 'credit', int(d.epoch), int(s.inc), int(s.granted), int(s.granted_m))
-    else
-      return
     end
   end
 end
@@ -76,12 +52,13 @@ local function ask(sid, s)
     return
   end
   if blocked and s.since == 0 then
-    d.tickets = d.tickets + 1
-    d.blocked = d.blocked + redis.call('ZADD', K_WAITERS, 'NX', int(d.tickets), sid)
-    s.since = now_ms
+    join_line(sid, s)
     note('block', sid, int(s.need - s.granted), int(s.need_m - s.granted_m))
   end
   hand_over(sid, s)
+  if d.blocked > 0 and d.rules ~= '' then
+    shut_when_full()
+  end
   if d.blocked == 0 then
     grant(sid, s) -- all were served, and there may be something left for the caller
   elseif math.abs(now_ms - d.recall_ms) >= 200 then

@@ -6,7 +6,7 @@
 local d, raw
 local FIELDS = { 'kind', 'run_id', 'previous_run_id', 'ledger', 'ledger_keep', 'rules', 'limit_bytes',
   'limit_messages', 'epoch', 'epoch_ms', 'learning_until', 'ttl_ms', 'pending_bytes', 'pending_messages', 'leased_bytes',
-  'leased_messages', 'peak_bytes', 'blocked', 'weight', 'tickets', 'message_seq', 'largest_bytes', 'returned',
+  'leased_messages', 'peak_bytes', 'blocked', 'weight', 'turns', 'tickets', 'message_seq', 'largest_bytes', 'returned',
   'orphans', 'consumers', 'subscriptions', 'ledger_seq', 'recall_ms' }
 local FIRST_NUMBER = 9 -- FIELDS from here on are whole numbers
 

@@ -1,7 +1,7 @@
 -- Rules beyond a plain limit. Most destinations have none; then the field `rules` is empty and nothing here is read.
 local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'send_rate',
   'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate' }
-local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'delivery_burst',
+local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'send_us', 'delivery_burst',
   'delivery_tat' }
 
 -- Which limits bind now: none while enforcement is off, and never more than the slices held of the pools.

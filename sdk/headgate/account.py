@@ -13,11 +13,7 @@ from headgate.callers import Callers
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outgoing
-from headgate.errors import (
-    Closed,
-    HeadgateError,
-    MessageTooLarge,
-)
+from headgate.errors import Closed, HeadgateError, MessageTooLarge
 from headgate.explain import explain
 from headgate.message import Receipt
 from headgate.options import SessionOptions
@@ -180,6 +176,8 @@ class CreditAccount(Callers):
         until = now + 60.0
         if self.outbox.head():
             until = min(self._ask_at, self._explain_at)
+        if self.outbox.ready:
+            until = min(until, self._rate_at)
         if self._open and not (self.consumers and self._idle_since(now)):
             until = min(until, self.lease.renew_at, max(self._used_at + self._options.idle, now + 0.05))
         if until <= now:
@@ -202,7 +200,7 @@ class CreditAccount(Callers):
         if self.outbox.waiting:
             self._admit()
             self._wake.clear()
-        if self.outbox.batch() and self._open:
+        if now >= self._rate_at and self.outbox.batch() and self._open:
             await self._publish()
             return True
         if self.outbox.head():
@@ -342,15 +340,21 @@ class CreditAccount(Callers):
         finally:
             self._call_since = 0.0
         if answer.code in ("OK", "DUPLICATE"):
-            self.outbox.published()
+            stored = self.outbox.published(answer.stored)
+            self._rate_at = self._loop.time() + answer.again_ms / 1000 if len(stored) < len(batch.items) else 0.0
             self._used_at = asked_at
             seq = answer.first
-            for item in batch.items:
+            for item in stored:
                 if not item.done.done():
                     item.done.set_result(Receipt(seq, item.size))
                 seq += 1
         elif answer.code == "PASSED":
             raise AssertionError(f"{self.session}: batch {batch.seq} was overtaken")
+        elif answer.code == "STOPPED":
+            self.outbox.unspend()
+            self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
+            self._ask_at = 0.0
+            return
         await self._apply(answer, asked_at)
 
     async def _leave(self) -> None:

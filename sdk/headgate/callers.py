@@ -46,6 +46,7 @@ class Callers:
         self._ask_at = 0.0
         self._explain_at = 0.0
         self._call_since = 0.0
+        self._rate_at = 0.0
         self._give_back = False
         self._wanted = False
         self._closing = False
@@ -114,7 +115,11 @@ class Callers:
     def _sweep(self) -> None:
         self._timer = None
         now = self._loop.time()
-        stuck = self.lost_since is not None or (self._call_since > 0 and now - self._call_since > SWEEP)
+        stuck = (
+            self.lost_since is not None
+            or now < self._rate_at
+            or (self._call_since > 0 and now - self._call_since > SWEEP)
+        )
         for item, unknown in self.outbox.overdue(now, stuck=stuck):
             paid = item.credited is not None and item.credited.done()
             self._tell(item, self._lost(unknown=unknown) if paid or unknown else self._timeout(item, now))

@@ -28,10 +28,10 @@ class Settings:
         limit: bytes that may be pending and leased, or ``"unlimited"``.
         limit_messages: the same in messages; the first of the two to be reached counts.
         hard_limit: bytes above which even a client whose credit counts messages is refused; never below ``limit``.
-        resume_at: bytes, or a percentage of ``limit``: once the limit was reached nobody is served until pending is here.
+        resume_at: bytes, or a percentage of ``limit``: once that was reached nobody is served until pending is here.
         resume_at_messages: the same in messages.
         when_full: ``block``, ``fail``, ``fail-after 3s`` or ``drop``: what a send does that finds no room.
-        oversize: a message above the limit is refused (``refuse``), or goes alone when nothing is pending (``allow-one``).
+        oversize: a message above the limit is refused (``refuse``), or goes when nothing is pending (``allow-one``).
         enforce: whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``.
         stopped: a reason: nobody may send until it is taken away.
         pools: names of the pools whose limits it shares, separated by blanks.

@@ -176,5 +176,6 @@ def test_settings_errors_and_names_in_the_guide_are_all_there_are() -> None:
     guide = read("docs/guide.md")
     for name in headgate.__all__:
         assert re.search(rf"\b{name}\b", guide), f"docs/guide.md never mentions {name}"
+    settings = read("docs/settings.md")
     for setting in headgate.Settings.__dataclass_fields__:
-        assert f"`{setting}`" in guide, f"docs/guide.md never mentions the setting {setting}"
+        assert f"| `{setting}` | " in settings, f"docs/settings.md never mentions the setting {setting}"

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.lua.mutants_of_rules import RULES
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 COPIED: Final = ("sdk", "lua", "tests", "pyproject.toml")
 
@@ -41,29 +43,29 @@ _ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
 MUTANTS: Final = tuple(
     Mutant(*row)
     for row in (
+        *RULES,
         # P1: no overshoot.
-        ("P6", "lib/line", "return s.need - s.granted > d.limit_bytes or", "return false and",
+        ("P6", "lib/line", "return too_large(s.need - s.granted, s.need_m - s.granted_m)", "return false",
          f"{_P6}::test_a_waiter_that_can_never_be_served_does_not_hold_up_the_others"),
         ("P2", "remove", "    if c then\n", "    if false then\n",
          f"{_P2}::test_what_is_purged_is_held_by_no_consumer"),
-        ("P1", "lib/credit", "math.min(want - granted, free, math.max(", "math.min(want - granted, math.max(",
+        ("P1", "lib/room", "math.min(want - granted, free, math.max(", "math.min(want - granted, math.max(",
          f"{_P1}::test_a_grant_never_exceeds_the_room"),
-        ("P1", "lib/credit", "s.need - s.granted > free) or", "false) or",
+        ("P1", "lib/room", "(lacks > 0 and lacks > free and not alone) or", "false or",
          f"{_P1}::test_who_needs_more_than_the_room_waits"),
-        ("P1", "lib/credit", "s.need_m - s.granted_m > free_m) then", "false) then",
+        ("P1", "lib/room", "(lacks_m > 0 and lacks_m > free_m)", "false",
          f"{_P1}::test_messages_are_limited_like_bytes"),
-        ("P1", "lib/credit", "d.limit_bytes - d.pending_bytes - d.leased_bytes", "d.limit_bytes - d.leased_bytes",
+        ("P1", "lib/room", "d.slice_bytes) - d.pending_bytes - d.leased_bytes", "d.slice_bytes) - d.leased_bytes",
          f"{_P1}::test_what_is_pending_is_not_granted_again"),
-        ("P1", "acquire", "if math.max(size, need - claim.granted) > d.limit_bytes",
-         "if need - claim.granted > d.limit_bytes",
+        ("P1", "acquire", "too_large(math.max(size, need - claim.granted),", "too_large(need - claim.granted,",
          f"{_P1}::test_a_message_above_the_limit_is_refused_and_not_put_in_line"),
-        ("P1", "publish", "if bytes > held_b or count > held_m then", "if bytes > held_b then",
+        ("P1", "publish", "if lacks > 0 or lacks_m > 0 then", "if lacks > 0 then",
          f"{_P1}::test_more_than_the_credit_held_is_not_published"),
-        ("P1", "publish", "if bytes > held_b or count > held_m then", "if count > held_m then",
+        ("P1", "publish", "if lacks > 0 or lacks_m > 0 then", "if lacks_m > 0 then",
          f"{_P1}::test_more_than_the_credit_held_is_not_published"),
-        ("P1", "lib/credit", "s.need - s.granted > free) or", "false) or",
+        ("P1", "lib/room", "(lacks > 0 and lacks > free and not alone) or", "false or",
          f"{_P1}::test_a_lowered_limit_grants_nothing_until_there_is_room_below_it"),
-        ("P7", "lib/credit", "math.floor(limit * weight / math.max(d.weight, weight, 1))", "limit",
+        ("P7", "lib/room", "math.floor(limit * weight / math.max(d.weight, weight, 1))", "limit",
          f"{_P1}::test_nobody_holds_more_than_its_share_unless_its_message_needs_it"),
         # P2: conservation.
         ("P2", "publish", "d.leased_bytes - bytes, d.leased_messages - count", "d.leased_bytes, d.leased_messages",
@@ -129,7 +131,7 @@ MUTANTS: Final = tuple(
          f"{_P5}::test_a_batch_of_long_ago_is_not_stored_again"),
         ("P5", "publish", "'PX', 3600000", "'PX', 60000",
          f"{_P5}::test_a_batch_whose_answer_was_lost_is_known_after_the_session_died"),
-        ("P3", "publish", "if last > 0 and seq > last + 1 then", "if false then",
+        ("P3", "publish", "if last > 0 and seq > last + 1 and count > 0 then", "if false then",
          f"{_P5}::test_numbers_that_a_failover_lost_are_told_in_the_ledger"),
         ("P5", "lib/account", "math.min(held_b, claim.returned - s.returned)", "math.min(held_b, claim.returned)",
          f"{_P5}::test_credit_given_back_again_frees_nothing_more"),
@@ -178,11 +180,11 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_a_raised_limit_is_handed_over_at_once"),
         ("P6", "lib/credit", "wake(sid, 'credit',", "wake_all('credit ' ..",
          f"{_P6}::test_freed_room_wakes_only_those_that_it_admits"),
-        ("P7", "lib/credit", "'NX', int(d.tickets), sid)", "'NX', 1, sid)",
+        ("P7", "lib/line", "'NX', int(turn), sid)", "'NX', 1, sid)",
          f"{_P6}::test_waiters_are_served_in_the_order_in_which_they_came"),
         ("P7", "lib/credit", "(d.blocked == 0 and grant(sid, s)) then", "grant(sid, s) then",
          f"{_P6}::test_nobody_barges_in_before_those_who_wait"),
-        ("P7", "lib/credit", "s.need - s.granted > free) or", "false) or",
+        ("P7", "lib/room", "(lacks > 0 and lacks > free and not alone) or", "false or",
          f"{_P6}::test_a_large_message_at_the_head_is_not_starved_by_small_ones"),
         ("P7", "lib/credit", "if blocked and s.since == 0 then", "if blocked and (leave_line(sid) or true) then",
          f"{_P6}::test_a_place_in_line_is_kept_while_asking_again"),
@@ -218,7 +220,7 @@ MUTANTS: Final = tuple(
          f"{_P8}::test_a_clock_that_was_set_back_leaves_the_bucket_as_it_was"),
         ("P8", "take", "local unlimited = not rate", "local unlimited = false",
          f"{_P8}::test_a_bucket_without_a_rate_admits_everything"),
-        ("P12", "apply", "if rate and new_rate and old[3] then", "if false then",
+        ("P12", "lib/rate", "if not rate or not burst or not old_rate or not tat or", "if true or",
          f"{_P8}::test_tokens_left_or_owed_survive_a_change_of_rate"),
         ("P8", "take", "elseif d.kind ~= 'bucket' then", "elseif false then",
          f"{_P8}::test_only_buckets_are_taken_from"),
@@ -295,7 +297,7 @@ MUTANTS: Final = tuple(
          f"{_BOUNDS}::test_a_hundred_thousand_sessions_cost_a_call_no_more_than_ten"),
         ("P11", "lib/reap", "local MAX_REAPED = 16", "local MAX_REAPED = 100000",
          f"{_BOUNDS}::test_a_hundred_thousand_dead_cost_a_call_no_more_than_sixteen"),
-        ("P11", "lib/credit", "redis.call('ZRANGE', K_WAITERS, 0, 0)[1]", "redis.call('ZRANGE', K_WAITERS, 0, -1)[1]",
+        ("P11", "lib/credit", "K_WAITERS, 0, 0, 'WITHSCORES')", "K_WAITERS, 0, -1, 'WITHSCORES')",
          f"{_BOUNDS}::test_ten_thousand_waiters_cost_a_call_no_more_than_a_hundred"),
         ("P11", "lib/credit", "local MAX_HAND_OVERS = 64", "local MAX_HAND_OVERS = 10000",
          f"{_BOUNDS}::test_room_for_ten_thousand_waiters_is_handed_over_in_pieces"),

@@ -31,7 +31,7 @@ for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   redis.call('HSET', KEYS[2], sid, 'inc=1 granted=0 used=0 returned=0 granted_m=0 used_m=0 returned_m=0 need=' ..
     need ..
     ' need_m=' .. (need > 0 and 1 or 0) .. ' want=' .. need .. ' want_m=' .. (need > 0 and 1 or 0) ..
-    ' weight=0 consumers=0 since=' .. (need > 0 and 1 or 0) .. ' seen=' .. lease .. ' strike=0 ttl=10000')
+    ' weight=0 consumers=0 since=' .. (need > 0 and 1 or 0) .. ' seen=' .. lease .. ' strike=0 ttl=10000 turn=0')
   redis.call('ZADD', KEYS[3], lease, sid)
   if need > 0 then
     redis.call('ZADD', KEYS[4], i, sid)

@@ -48,6 +48,7 @@ class Account:
     consumers: int = 0
     lease_ends: int = 0
     strike: int | None = None
+    turn: int = 0
 
     @property
     def held(self) -> Amount:

@@ -15,6 +15,8 @@ MOVED_A_CALL: Final = 64
 HANDED_OVER_A_CALL: Final = 64
 STALE_MS: Final = 3000
 FETCHED_A_CALL: Final = 256
+STEPS_A_BYTE: Final = 16
+REMEMBERED: Final = 1 << 20
 
 
 @dataclass(slots=True)
@@ -34,7 +36,9 @@ class Destination:
     learning_until: int = 0
     longest_ttl: int = 10_000
     accounts: dict[str, Account] = field(default_factory=dict)
+    turns: int = 0
     line: list[str] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
     orphans: dict[str, int] = field(default_factory=dict)
     receipts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     shelf: Shelf = field(default_factory=lambda: Shelf(topic=False))
@@ -170,7 +174,11 @@ class Destination:
         if self.learning or (not self.line and self._grant(account)):
             return
         if account.blocked and sid not in self.line:
-            self.line.append(sid)
+            self.turns += 1
+            weight = max(1, sum(account.weight for account in self.accounts.values()))
+            remembered = 2 * STEPS_A_BYTE * min(self.limit.bytes, REMEMBERED) / weight
+            self.places[sid] = account.turn if account.turn > max(0, self.turns - remembered) else self.turns
+            self.line = sorted([*self.line, sid], key=lambda waiter: (self.places[waiter], waiter))
         self.serve_line(sid)
         if not self.line:
             self._grant(account)
@@ -191,9 +199,17 @@ class Destination:
                 return
             account = self.accounts[self.line[0]]
             silent = self.now - account.seen > STALE_MS or not (account.need - account.granted).fits(self.limit)
-            if not (silent and self.line[0] != caller) and not self._grant(account):
-                return
+            before = account.granted
+            if not (silent and self.line[0] != caller):
+                if not self._grant(account):
+                    return
+                self._take_turn(account, self.places[self.line[0]], (account.granted - before).bytes)
             self.line.pop(0)
+
+    def _take_turn(self, account: Account, place: int, size: int) -> None:
+        """Who got much comes later next time, who has weight sooner; the clock of turns runs as all are served."""
+        account.turn = place + STEPS_A_BYTE * size // max(account.weight, 1)
+        self.turns += STEPS_A_BYTE * size // max(1, sum(account.weight for account in self.accounts.values()))
 
     def _leave_line(self, sid: str) -> None:
         if sid in self.line:

@@ -87,7 +87,9 @@ class OutboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.outbox.flight is not None)
     @rule()
     def published(self) -> None:
-        batch = self.outbox.published()
+        batch = self.outbox.flight
+        assert batch is not None
+        self.outbox.published(len(batch.items))
         assert not self.batch_seqs or batch.seq > self.batch_seqs[-1]
         self.batch_seqs.append(batch.seq)
         assert batch.seq == len(self.stored) + 1, "numbers are dense"

@@ -165,7 +165,7 @@ def test_nothing_is_spelled_zero() -> None:
     ("values", "error", "text"),
     [
         ({"limt": 5}, PolicyError, "setting 'limt' is unknown; there are kind, limit"),
-        ({"kind": "stack"}, PolicyError, "kind: 'stack'; use queue, topic, gate, bucket"),
+        ({"kind": "stack"}, PolicyError, "kind: 'stack'; use queue, topic, gate or bucket"),
         ({"limit": 0}, InvalidValue, "^limit: 0"),
         ({"limit": "10 XB"}, InvalidValue, "^limit: '10 XB'"),
         ({"limit_messages": -5}, InvalidValue, "^limit_messages: -5"),

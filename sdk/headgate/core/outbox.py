@@ -122,14 +122,24 @@ class Outbox:
                 self.flight = Batch(self.next_seq, items, size)
         return self.flight
 
-    def published(self) -> Batch:
-        """Take the batch out: it is stored. Its numbers are never used again."""
+    def published(self, stored: int) -> list[Outgoing]:
+        """Take the first ``stored`` of the batch out; their numbers are never used again. The rest is ready again."""
         batch, self.flight = self.flight, None
         if batch is None:
             raise AssertionError("no batch is in flight")
-        self.next_seq = batch.seq + len(batch.items)
-        self.credit.publish(batch.size, len(batch.items))
-        return batch
+        items = batch.items[:stored]
+        self.next_seq = batch.seq + stored
+        self.credit.publish(batch.size if stored == len(batch.items) else sum(item.size for item in items), stored)
+        for item in reversed(batch.items[stored:]):
+            self.ready.appendleft(item)
+            self._watch(item)
+        return items
+
+    def unspend(self) -> None:
+        """Put everything back in line, in order, and its credit in hand: nothing of it was stored, nor may be now."""
+        for item in (*(self.flight.items if self.flight else ()), *self.ready):
+            self.credit.put_back(item.size)
+        self.unpaid()
 
     def unpaid(self) -> None:
         """Put everything back in line, in order: the account was lost, and with it the credit. Nothing was stored."""

@@ -8,6 +8,7 @@ from headgate.redis.keys import Address
 from headgate.redis.scripts import script
 from headgate.redis.server import Server
 
+Beyond = Literal["refuse", "hard"]
 Id = bytes | str
 """A message's id, as Redis sends it or as text."""
 
@@ -35,7 +36,11 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The answer to acquire and publish. ``first`` is the number of the batch's first entry, 0 where there is none."""
+    """The answer to acquire and publish.
+
+    ``first`` is the number of the batch's first entry, 0 where there is none; ``stored`` how many of it were stored:
+    fewer than all where the destination's rate allows no more, and ``again_ms`` is then when more may go.
+    """
 
     code: str
     epoch: int = 0
@@ -45,6 +50,7 @@ class Credit:
     blocked: int = 0
     again_ms: int = 1000
     first: int = 0
+    stored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +161,16 @@ class Store:
         return _credit(reply)
 
     async def publish(
-        self, address: Address, account: Account, *, seq: int, bodies: Sequence[bytes], ttl_ms: int
+        self,
+        address: Address,
+        account: Account,
+        *,
+        seq: int,
+        bodies: Sequence[bytes],
+        ttl_ms: int,
+        beyond: Beyond = "refuse",
     ) -> Credit:
-        """Append a batch, numbered by the session, and ask for more."""
+        """Append a batch, numbered by the session, and ask for more; ``hard`` pays the rest up to the hard limit."""
         a = account
         reply = await self._call(
             "publish",
@@ -173,6 +186,7 @@ class Store:
                 "need_m": a.need_m,
                 "want": a.want,
                 "want_m": a.want_m,
+                "beyond": beyond,
             },
             bodies,
         )

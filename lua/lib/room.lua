@@ -1,0 +1,64 @@
+--- @include "lib/session"
+--- @include "lib/ledger"
+-- How much may be granted, and how much of it to one session. Nothing here makes pending + leased exceed the limit, but
+-- for the one message above the whole limit that `oversize` lets go alone.
+local function room()
+  if d.stopped or d.shut == 1 then
+    return 0, 0
+  end
+  return math.min(d.limit_bytes, d.slice_bytes) - d.pending_bytes - d.leased_bytes,
+    d.limit_messages - d.pending_messages - d.leased_messages
+end
+
+-- Hysteresis: from the moment that somebody finds no room until pending is down to where the policy resumes.
+local function shut_when_full()
+  if (d.resume_bytes and d.pending_bytes > d.resume_bytes) or (d.resume_messages and d.pending_messages > d.resume_messages) then
+    d.shut = 1
+    redis.call('HSET', K_DESTINATION, 'shut', '1')
+  end
+end
+
+local function resume_when_drained()
+  if d.shut == 1 and d.pending_bytes <= (d.resume_bytes or math.huge) and d.pending_messages <= (d.resume_messages or math.huge) then
+    d.shut = 0
+    redis.call('HDEL', K_DESTINATION, 'shut')
+  end
+end
+
+local function too_large(bytes, messages)
+  return (bytes > d.limit_bytes and d.oversize ~= 'allow-one') or messages > d.limit_messages
+end
+
+-- A message above the whole limit, when nothing is pending and nobody else holds credit.
+local function goes_alone(s)
+  return d.oversize == 'allow-one' and not d.stopped and s.need - s.used - s.returned > d.limit_bytes
+    and d.pending_bytes == 0 and d.leased_bytes == held(s)
+end
+
+local function share(limit, weight)
+  return limit == math.huge and limit or math.floor(limit * weight / math.max(d.weight, weight, 1))
+end
+
+-- Raise one total towards `want`, within the room, and never above the fair share unless the head message needs it.
+local function raise(granted, held_now, want, need, free, cap)
+  return math.max(0, math.min(want - granted, free, math.max(cap - held_now, need - granted)))
+end
+
+-- Grant session `s` what it wants if what it needs fits; returns whether its need is met now, and the bytes granted.
+local function grant(sid, s)
+  local free, free_m = room()
+  local lacks, lacks_m = s.need - s.granted, s.need_m - s.granted_m
+  local alone = lacks > math.max(0, free) and goes_alone(s)
+  if (lacks > 0 and lacks > free and not alone) or (lacks_m > 0 and lacks_m > free_m) then
+    return false
+  end
+  local held_b, held_m = held(s)
+  local more = alone and lacks or raise(s.granted, held_b, s.want, s.need, free, share(d.limit_bytes, s.weight))
+  local more_m = raise(s.granted_m, held_m, s.want_m, s.need_m, free_m, share(d.limit_messages, s.weight))
+  if more > 0 or more_m > 0 then
+    s.granted, s.granted_m = s.granted + more, s.granted_m + more_m
+    d.leased_bytes, d.leased_messages = d.leased_bytes + more, d.leased_messages + more_m
+    note('grant', sid, int(s.granted), int(s.granted_m))
+  end
+  return true, more
+end

@@ -1,0 +1,144 @@
+"""P7: in the long run producers that wait share what is freed as weighted max-min; nobody starves."""
+
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tests.lua.place import Consumer, Place, Producer
+
+
+def water_fill(capacity: float, demands: list[float], weights: list[int]) -> list[float]:
+    """Return the weighted max-min shares, by the definition: raise all in proportion, whoever has enough stops."""
+    shares = [0.0] * len(demands)
+    thirsty = set(range(len(demands)))
+    left = capacity
+    while thirsty and left > 1e-9:
+        level = left / sum(weights[i] for i in thirsty)
+        done = {i for i in thirsty if demands[i] - shares[i] <= level * weights[i] + 1e-12}
+        for i in done or thirsty:
+            more = demands[i] - shares[i] if done else level * weights[i]
+            shares[i] += more
+            left -= more
+        if not done:
+            break
+        thirsty -= done
+    return shares
+
+
+def jain(shares: list[float]) -> float:
+    return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
+
+
+@dataclass
+class Sender:
+    """Keeps messages of one size coming at its own pace, and sends whatever credit allows."""
+
+    producer: Producer
+    weight: int
+    pace: float
+    size: int = 10
+    backlog: float = 0.0
+    sent: int = 0
+
+    async def tick(self) -> None:
+        self.backlog += self.pace
+        if self.backlog < self.size:
+            return
+        ready = int(self.backlog // self.size)
+        producer = self.producer
+        account = producer.account(self.size, min(ready * self.size, 400), self.weight)
+        producer.hear(await producer.call(replace(account, want_m=account.want_m + ready)))
+        in_hand = min(producer.held // self.size, producer.granted_m - producer.used_m - producer.returned_m)
+        count = min(in_hand, ready)
+        if count:
+            left = min((ready - count) * self.size, 400)
+            account = producer.account(self.size if left else 0, left, self.weight, ahead=(count * self.size, count))
+            account = replace(account, want_m=account.want_m + ready)
+            credit = await producer.publish_as(account, producer.seq, *[self.size] * count)
+            assert credit.stored == count
+            producer.hear(credit)
+            producer.used, producer.used_m = producer.used + count * self.size, producer.used_m + count
+            producer.seq += count
+            self.sent += self.size * count
+            self.backlog -= self.size * count
+
+
+async def run(place: Place, reader: Consumer, senders: list[Sender], *, drained: int, ticks: int) -> None:
+    """Let all send for so many rounds, in an order that changes, while a consumer settles ``drained`` bytes in each."""
+    chance = random.Random(11)
+    owed = 0.0
+    for _ in range(ticks):
+        for sender in chance.sample(senders, len(senders)):
+            await sender.tick()
+        await place.wait(10)
+        owed += drained
+        count = int(owed // senders[0].size)
+        ids = await reader.fetch(messages=count) if count else []
+        owed -= len(ids) * senders[0].size
+        if ids:
+            await reader.accept(*ids)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_shares_are_those_of_the_oracle(place: Place, seed: int) -> None:
+    """Mutant: a turn does not move the next turn back."""
+    chance = random.Random(seed)
+    weights = [chance.choice((1, 1, 2, 4)) for _ in range(5)]
+    paces = [chance.choice((3.0, 8.0, 1000.0, 1000.0)) for _ in range(5)]
+    paces[0] = paces[1] = 1000.0  # two that always want more
+    await place.create(limit=400)
+    reader = await place.consumer("zoe")
+    senders = [Sender(place.producer(f"p{n}"), weights[n], paces[n]) for n in range(5)]
+    await run(place, reader, senders, drained=100, ticks=20)  # fills the queue, and forgets the beginning
+    before = [sender.sent for sender in senders]
+    await run(place, reader, senders, drained=100, ticks=120)
+    got = [sender.sent - was for sender, was in zip(senders, before, strict=True)]
+    total = sum(got)
+    shares = water_fill(total, [pace * 120 for pace in paces], weights)
+    for share, amount in zip(shares, got, strict=True):
+        assert abs(amount - share) <= 0.04 * total, (weights, paces, got, shares)
+
+
+async def test_equals_get_equal_shares(place: Place) -> None:
+    """Jain >= 0.98. Mutant: the line is in the order of names."""
+    await place.create(limit=300)
+    reader = await place.consumer("zoe")
+    senders = [Sender(place.producer(f"p{n}"), 1, 1000.0) for n in range(8)]
+    await run(place, reader, senders, drained=70, ticks=120)
+    assert jain([float(sender.sent) for sender in senders]) >= 0.98
+
+
+async def test_weights_are_kept_within_three_percent(place: Place) -> None:
+    """Mutant: a turn costs everybody the same."""
+    await place.create(limit=600)
+    reader = await place.consumer("zoe")
+    senders = [Sender(place.producer(f"p{n}"), weight, 1000.0) for n, weight in enumerate((1, 2, 3, 4))]
+    await run(place, reader, senders, drained=200, ticks=150)
+    total = sum(sender.sent for sender in senders)
+    for sender in senders:
+        assert abs(sender.sent / total - sender.weight / 10) <= 0.03, [s.sent for s in senders]
+
+
+async def test_newcomers_do_not_starve_who_was_served_before(place: Place) -> None:
+    """Mutant: the clock of turns stands still while others are served."""
+    await place.create(limit=100)
+    reader, ann, hog = await place.consumer("zoe"), place.producer("ann"), place.producer("hog")
+    await hog.send(100)
+    await ann.ask(need=50)
+    await reader.accept(*await reader.fetch())
+    await ann.ask(need=50)
+    await ann.publish(50)
+    await place.producer("n").send(50)
+    assert (await ann.ask(need=50)).place == 1
+    for number in range(40):
+        newcomer = place.producer(f"n{number}")
+        await newcomer.ask(need=50)
+        if (await ann.ask(need=50)).place == 0:
+            break
+        ids = await reader.fetch(messages=1)
+        await reader.accept(*ids)
+        if (await newcomer.ask(need=50)).place == 0:
+            await newcomer.publish(50)
+    else:
+        raise AssertionError("ann waits for ever")

@@ -1,0 +1,88 @@
+"""What a destination's rules mean to those who send: rates, stopped by hand, hysteresis, one large message."""
+
+import asyncio
+
+import pytest
+
+import headgate
+from headgate import CreditTimeout, MessageTooLarge
+from headgate.redis.keys import Address
+from tests.lua.test_p8_rates import most_beyond
+from tests.sdk.observing import GUARD, field, waiting
+from tests.support.waiting import wait_until
+
+
+async def test_all_senders_of_all_clients_share_the_rate_of_the_destination(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """P8. The ledger says when what was stored; mutant: the rate is not charged."""
+    await client.apply("slow", limit="unlimited", send_rate=200, send_burst=10)
+    async with client.session("a") as a, other.session("b") as b:
+        producers = [await a.producer("slow"), await b.producer("slow")]
+        sends = [producer.send(b"x", timeout=GUARD) for _ in range(40) for producer in producers]
+        receipts = await asyncio.gather(*sends)
+        assert sorted(receipt.seq for receipt in receipts) == list(range(1, 81))
+    key = Address.of(client.namespace, "slow").shared[-1]
+    entries = await client.store.server.command(key, "XRANGE", key, "-", "+")
+    columns = [entry[1][1].decode().split(",") for entry in entries]
+    stored = [(int(c[1]) * 1000, int(c[5])) for c in columns if c[2] == "publish"]
+    assert sum(count for _, count in stored) == 80
+    assert most_beyond(stored, 200, 10) <= 0.2 * 2  # times in the ledger are whole milliseconds
+
+
+async def test_a_send_gives_up_when_the_rate_comes_too_late(client: headgate.Client) -> None:
+    await client.apply("slow", limit="unlimited", send_rate="1/min", send_burst=1)
+    async with client.session("a") as session:
+        producer = await session.producer("slow")
+        await producer.send(b"x")
+        with pytest.raises(CreditTimeout):
+            async with asyncio.timeout(GUARD):
+                await producer.send(b"y", timeout=0.2)
+        assert await field(client, "slow", "pending_messages") == 1
+
+
+async def test_stopped_by_hand_sends_wait_and_go_on_when_it_is_opened(client: headgate.Client) -> None:
+    """P12. Credit in hand is of no use meanwhile. Mutant: `publish` does not look at `stopped`."""
+    await client.apply("orders", limit="1MB")
+    async with client.session("a") as session:
+        producer = await session.producer("orders")
+        await producer.send(b"x")
+        assert producer.in_hand
+        await client.apply("orders", stopped="maintenance")
+        sends = [asyncio.ensure_future(producer.send(b"y", timeout=GUARD)) for _ in range(5)]
+        await wait_until(lambda: waiting(client, "orders"))
+        assert await field(client, "orders", "pending_messages") == 1
+        assert await field(client, "orders", "leased_bytes") == 0
+        await client.apply("orders", stopped="default")
+        receipts = await asyncio.gather(*sends)
+        assert [receipt.seq for receipt in receipts] == [2, 3, 4, 5, 6]
+
+
+async def test_a_message_above_the_limit_goes_alone_where_the_rule_lets_it(client: headgate.Client) -> None:
+    await client.apply("orders", limit=1000, oversize="allow-one")
+    async with client.session("a") as session:
+        producer, consumer = await session.producer("orders"), await session.consumer("orders")
+        await producer.send(b"x" * 500)
+        large = asyncio.ensure_future(producer.send(b"y" * 5000, timeout=GUARD))
+        await wait_until(lambda: waiting(client, "orders"))
+        message = await consumer.receive(timeout=GUARD)
+        assert message is not None
+        await message.accept()
+        await large
+        assert await field(client, "orders", "pending_bytes") > 5000
+        await client.apply("orders", oversize="default")
+        with pytest.raises(MessageTooLarge):
+            await producer.send(b"y" * 5000, timeout=GUARD)
+
+
+async def test_enforcement_is_switched_off_and_on_while_somebody_waits(client: headgate.Client) -> None:
+    """P12."""
+    await client.apply("orders", limit=100)
+    async with client.session("a") as session:
+        producer = await session.producer("orders")
+        await producer.send(b"x" * 80)
+        blocked = asyncio.ensure_future(producer.send(b"y" * 90, timeout=GUARD))
+        await wait_until(lambda: waiting(client, "orders"))
+        await client.apply("orders", enforce="off")
+        await blocked
+        assert await field(client, "orders", "pending_messages") == 2
