@@ -9,8 +9,8 @@ Accepted forms::
     redis+cluster://host[:port],host[:port]
 
 ``+tls`` before ``+sentinel`` or ``+cluster`` is spelled ``rediss+sentinel`` and ``rediss+cluster``. A password can be
-kept out of the URL: ``?password_file=/run/secrets/redis``. Windows and rates of the connection's producers and consumers
-can be said too: ``?consumer_window=pull``, see :mod:`headgate.core.defaults`.
+kept out of the URL: ``?password_file=/run/secrets/redis``. Windows and rates of the connection's producers and
+consumers can be said too: ``?consumer_window=pull``, see :mod:`headgate.core.defaults`.
 """
 
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class RedisUrl:
     username: str | None
     password: str | None = field(repr=False)
     options: tuple[tuple[str, str], ...] = ()
-    defaults: Defaults = Defaults()
+    defaults: Defaults = field(default_factory=Defaults)
 
     def __str__(self) -> str:
         scheme = next(s for s, form in _SCHEMES.items() if form == (self.kind, self.tls))
