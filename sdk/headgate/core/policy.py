@@ -12,7 +12,7 @@ from typing import Any, Final
 from headgate.core.pattern import Pattern
 from headgate.errors import PolicyError
 
-__all__ = ["CACHED", "ORIGIN_BYTES", "Pattern", "Policy", "Pool", "Resolved", "Rule"]
+__all__ = ["CACHED", "ORIGIN_BYTES", "SHARED", "Pattern", "Policy", "Pool", "Resolved", "Rule"]
 
 CACHED: Final = 65536
 """Resolutions that a policy remembers before it starts afresh."""
@@ -28,6 +28,8 @@ MESSAGE_FIELDS: Final = frozenset({
 })  # fmt: skip
 """What only destinations with messages have: queues and topics, not gates."""
 _PERCENT_OF: Final = (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages"))
+SHARED: Final = "shared_pool"
+"""Only in rules: the pool that all their matches share, in addition to the ``pools`` that hold for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +162,18 @@ class Policy:
             kind = next((rule.kind for rule in reversed(rules) if rule.kind), None)
         values = {name: value for name, value in self.defaults.items() if _belongs(name, kind)}
         found: dict[str, str] = {}
+        shared: dict[str, str] = {}
         for rule in rules:
             if rule.kind in (None, kind):
                 for setting, value in rule.fields.items():
-                    if _belongs(setting, kind):
-                        values[setting] = value
-                        found[setting] = f"{rule.match}@{rule.origins.get(setting, self.source)}"
+                    origin = f"{rule.match}@{rule.origins.get(setting, self.source)}"
+                    if setting == SHARED:
+                        shared[value] = origin
+                    elif _belongs(setting, kind):
+                        values[setting], found[setting] = value, origin
+        if shared and _belongs("pools", kind):
+            values["pools"] = " ".join(dict.fromkeys([*values.get("pools", "").split(), *shared]))
+            found.setdefault("pools", list(shared.values())[-1])
         for setting, of in _PERCENT_OF:
             if values.get(setting, "").endswith("%"):
                 limit = values.get(of, "")
@@ -174,6 +182,9 @@ class Policy:
                 else:  # a share of no limit: there is nothing to resume from
                     values[setting] = self.defaults.get(setting, "")
                     del found[setting]
+        if values.get("dead_letter") == name:  # a rule for every name is one for the dead letters too
+            values["dead_letter"] = self.defaults.get("dead_letter", "")
+            found.pop("dead_letter")
         return Resolved(kind, values, {setting: found[setting] for setting in values if setting in found})
 
     def to_json(self) -> str:
