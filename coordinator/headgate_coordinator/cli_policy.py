@@ -30,7 +30,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def load(file: Path, *, as_json: bool = False) -> Policy:
-    """Return the policy in a file; of one that cannot be used everything that is wrong is printed, and the command ends."""
+    """Return the policy in a file; of one that cannot be used all that is wrong is printed, and the command ends."""
     try:
         return documents.load(file)
     except documents.BadDocument as error:

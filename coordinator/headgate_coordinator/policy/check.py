@@ -85,12 +85,12 @@ def _values(example: Example) -> Iterator[Problem]:
         if not b.isdigit() or not (a == "unlimited" or (a.isdigit() and int(a) > int(b))):
             continue
         about, other = (high, low) if high == "hard_bytes" else (low, high)
-        if about in origins:
-            whose = f"of rule {origins[other].replace('@', ' at ')}" if other in origins else "that holds by default"
+        if about in origins and other in origins:
             yield Problem(
                 place_of(origins[about]),
                 key_of(about),
-                f"for destinations such as {example.name!r} {text.format(low=a, high=b)} {whose}; set both in one rule",
+                f"for destinations such as {example.name!r} {text.format(low=a, high=b)} of rule "
+                f"{origins[other].replace('@', ' at ')}; set both in one rule",
             )
     if len(fields.get("pools", "").split()) > MOST_POOLS:
         yield Problem(

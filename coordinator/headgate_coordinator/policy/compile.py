@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.core.pattern import Pattern
-from headgate.core.policy import BUCKET_FIELDS, Policy, Rule
+from headgate.core.policy import BUCKET_FIELDS, MESSAGE_FIELDS, Policy, Rule
 from headgate.core.window import Window
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
 from headgate.redis.keys import encode_name
@@ -86,7 +86,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     rules = [_rule(told, ("destination", i), source, at, sharing) for i, told in enumerate(document.destination)]
     made = [rule for rule in rules if rule]
     pools = compile_pools(document.pool, source, at, problems)
-    if problems:
+    if problems := list(dict.fromkeys(problems)):
         raise BadDocument(sorted(problems, key=lambda problem: int(problem.place.rpartition(":")[2])))
     named = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
     return Policy(
@@ -190,6 +190,10 @@ def _belonging(told: Destination, values: Values, source: Source, problems: list
     for setting, (_, path) in list(values.items()):
         if told.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
             problems.append(source.problem(path, "means nothing for a bucket; that takes rate, burst and ledger"))
+        elif told.kind == "gate" and FIELD_OF[setting] in MESSAGE_FIELDS:
+            problems.append(
+                source.problem(path, "belongs to a queue or a topic, not to a gate, which holds no messages")
+            )
         elif told.kind != "bucket" and setting in ("rate", "burst"):
             problems.append(
                 source.problem(path, f"{setting} is of a bucket: write kind = 'bucket'; what all senders together may "
