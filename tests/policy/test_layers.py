@@ -63,6 +63,7 @@ limit = { bytes = "1MB", scope = "shared" }
 match = "telemetry.eu.a"
 limit = "100KB"
 pools = []
+reserved = true
 
 [[pool]]
 name = "memory"
@@ -93,6 +94,10 @@ def test_a_shared_limit_is_a_pool_that_no_other_rule_takes_away() -> None:
         assert "shared_pool" not in fields
     assert policy.resolve("telemetry.us").origins["pools"] == "telemetry.#@policy.toml:5"
     assert policy.resolve("telemetry.eu.a").origins["pools"] == "telemetry.eu.a@policy.toml:14"
+    assert [policy.resolve(name, "queue").fields["reserved"] for name in ("telemetry.eu.a", "telemetry.us")] == [
+        "yes",
+        "",
+    ]
     assert "pools" not in policy.resolve("telemetry.eu.a", "bucket").fields
 
 

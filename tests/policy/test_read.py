@@ -167,6 +167,7 @@ BAD: list[tuple[str, int, str, str]] = [
     ("pools = 'memory'", 3, "destination[1].pools", "is no list; write [ ... ]"),
     ("pools = ['a', 'b', 'c', 'd', 'e']", 3, "destination[1].pools", "at most 4"),
     ("pools = ['a', 'a']", 3, "destination[1].pools", "1 to 4 different names"),
+    ("reserved = 1", 3, "destination[1].reserved", "1; write true or false"),
     ("producer = 5", 3, "destination[1].producer", "is no table; it takes window, rate"),
     ('producer = { window = "64 stones" }', 3, "destination[1].producer.window", "is not a size"),
     ("producer.weight = 0", 3, "destination[1].producer.weight", "write a whole number from 1"),

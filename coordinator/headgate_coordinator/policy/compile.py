@@ -53,6 +53,7 @@ KEYS: Final[dict[str, Path]] = {
     "ledger": ("ledger",),
     "ledger_keep": ("ledger_keep",),
     "pools": ("pools",),
+    "reserved": ("reserved",),
     "rate": ("rate",),
     "burst": ("burst",),
 }
@@ -156,6 +157,8 @@ def _find(told: Destination, setting: str, steps: Path) -> tuple[Any, Path]:
         return told.resume_at, steps[:1]
     if setting == "pools":
         return (None if told.pools is None else " ".join(told.pools) or DEFAULT), steps
+    if setting == "reserved":
+        return (None if told.reserved is None else "yes" if told.reserved else "no"), steps
     value = _get(told, steps)
     return (None if isinstance(value, Table) else value), steps
 

@@ -152,6 +152,7 @@ class Destination(Table):
     ) = Field(None, description="of all senders together, as a table; or tokens a second of a bucket")
     burst: Count = Field(None, description="of a bucket: tokens at once")
     pools: list[Name] | None = Field(None, max_length=4, description="pools whose limits it shares")
+    reserved: bool | None = Field(None, description="it may use what its pools keep in reserve", strict=True)
     message_ttl: Duration = None
     max_attempts: Count = None
     dead_letter: Name = None

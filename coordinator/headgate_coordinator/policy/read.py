@@ -137,6 +137,8 @@ def _say(told: Any, path: Path) -> str:
         return f"{value!r} is no table; it takes {', '.join(keys_at(path)) or 'name = value'}"
     if kind == "list_type":
         return f"{value!r} is no list; write " + (f"[[{path[-1]}]]" if len(path) == 1 else "[ ... ]")
+    if kind == "bool_type":
+        return f"{value!r}; write true or false"
     if kind == "too_long":
         return f"{len(value)} are too many; at most {told['ctx']['max_length']}"
     return f"{value!r}: {told['msg'].lower()}"
