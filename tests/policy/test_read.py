@@ -218,8 +218,9 @@ MERGED = [
     ("match = 'a'\ndead_letter = 'b'\n~match = 'b'\ndead_letter = 'a'", [3, 6], "never ends"),
     ("match = 'a.#'\ndead_letter = 'b.x'\n~match = 'b.#'\ndead_letter = 'a.y'", [3, 6], "b.x -> a.y -> b.x"),
     ("match = 'a'\ndead_letter = 'b'\n~match = 'b'\nkind = 'gate'\nlimit = 5", [3], "'b' is a gate"),
-    ("match = 'a'\nkind = 'queue'\nlimit = 5\n~match = 'a'\nkind = 'topic'\nlimit = 5", [8], "'a' is a queue"),
-    ("match = 'a'\nkind = 'bucket'\nledger = 'off'", [4], "the bucket 'a' has no rate"),
+    ("match = 'a'\nkind = 'queue'\nlimit = 5\n~match = 'a'\nkind = 'topic'\nlimit = 5", [7], "'a' is a queue (x:3)"),
+    ("match = 'a'\nkind = 'bucket'\nledger = 'off'", [3], "the bucket 'a' has no rate"),
+    ("match = 'a.*'\nkind = 'bucket'", [3], "the bucket 'a.any' has no rate"),
     ("match = 'a'\npools = ['a', 'b', 'c', 'd']\n~match = '*'\nlimit = { bytes = 1, scope = 'shared' }", [3], "in 5"),
 ]  # fmt: skip
 

@@ -55,13 +55,10 @@ def _name(one: Pattern, other: Pattern, word: str, long: int) -> str:
 
 def check(policy: Policy) -> list[Problem]:
     """Return what is contradictory in a compiled policy."""
-    problems: dict[tuple[str, str], Problem] = {}
     found = [*_kinds(policy), *_dead_letters(policy)]
     for example in examples(policy):
-        found += _values(example)
-    for problem in found:
-        problems.setdefault((problem.place, problem.text), problem)
-    return sorted(problems.values(), key=lambda problem: int(problem.place.rpartition(":")[2]))
+        found += [*_values(example), *_buckets(policy, example)]
+    return list(dict.fromkeys(found))
 
 
 def needs_maxmemory(policy: Policy) -> list[str]:
@@ -99,10 +96,13 @@ def _values(example: Example) -> Iterator[Problem]:
             f"destinations such as {example.name!r} would be in {len(fields['pools'].split())} pools, shared limits "
             f"included; at most {MOST_POOLS}",
         )
-    if example.resolved.kind == "bucket" and "rate" not in fields and origins:
-        yield Problem(
-            place_of(next(iter(origins.values()))), "rate", f"the bucket {example.name!r} has no rate; write rate = 100"
-        )
+
+
+def _buckets(policy: Policy, example: Example) -> Iterator[Problem]:
+    if example.resolved.kind == "bucket" and "rate" not in example.resolved.fields:
+        rules = [rule for rule in policy.matching(example.name) if rule.kind == "bucket"]
+        if rules:
+            yield Problem(_line(rules[-1]), "kind", f"the bucket {example.name!r} has no rate; write rate = 100")
 
 
 def _kinds(policy: Policy) -> Iterator[Problem]:
@@ -121,7 +121,7 @@ def _kinds(policy: Policy) -> Iterator[Problem]:
 
 
 def _line(rule: Rule) -> str:
-    return next(iter(rule.origins.values()), "?:0")
+    return rule.origins.get("kind") or next(iter(rule.origins.values()), "?:0")
 
 
 def _dead_letters(policy: Policy) -> Iterator[Problem]:

@@ -87,8 +87,8 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     rules = [_rule(told, ("destination", i), source, at, sharing) for i, told in enumerate(document.destination)]
     made = [rule for rule in rules if rule]
     pools = compile_pools(document.pool, source, at, problems)
-    if problems := list(dict.fromkeys(problems)):
-        raise BadDocument(sorted(problems, key=lambda problem: int(problem.place.rpartition(":")[2])))
+    if problems:
+        raise BadDocument(problems)
     named = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
     return Policy(
         0,
@@ -140,6 +140,8 @@ def _rule(told: Destination, path: Path, source: Source, at: Origin, sharing: Sh
         for field in fields
     }
     origins |= dict.fromkeys(shared, at((*path, "limit", "scope")))
+    if told.kind:
+        origins["kind"] = at((*path, "kind"))
     return Rule(told.match, told.kind, fields | shared, origins)
 
 

@@ -20,6 +20,12 @@ class Problem:
     key: str
     text: str
 
+    @property
+    def line(self) -> int:
+        """The number of its line; 0 where it has none."""
+        line = self.place.rpartition(":")[2]
+        return int(line) if line.isdigit() else 0
+
     def __str__(self) -> str:
         return f"{self.place}: {self.key + ': ' if self.key else ''}{self.text}"
 
@@ -32,5 +38,5 @@ class BadDocument(PolicyError):
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line))
         super().__init__("\n".join(map(str, self.problems)))

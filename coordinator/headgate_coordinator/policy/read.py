@@ -83,7 +83,7 @@ def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source
             path = _path(told["loc"], data)
             problems.append(source.problem(path, _say(told, path)))
     if problems or document is None:
-        raise BadDocument(sorted(problems, key=lambda problem: int(problem.place.rpartition(":")[2])))
+        raise BadDocument(problems)
     return document, source
 
 
