@@ -7,7 +7,7 @@ local MAX_HAND_OVERS = 64
 local STALE_WAITER_MS = 3000 -- three missed polls: it lost its place, so the living behind it need not wait for its lease
 
 local function room()
-  return d.limit_bytes - d.pending_bytes - d.leased_bytes, d.limit_messages - d.pending_messages - d.leased_messages
+  return math.min(d.limit_bytes, d.slice_bytes) - d.pending_bytes - d.leased_bytes, d.limit_messages - d.pending_messages - d.leased_messages
 end
 
 local function share(limit, weight)

@@ -46,6 +46,7 @@ class CreditAccount(Callers):
         options: how the session lives.
         ensure: makes the destination exist; its argument says whether it was known before and is gone.
         forget: drops what is remembered of the destination: it was removed on purpose.
+        refill: begins to fetch what is missing from the destination's pools, if it has any.
         holds_messages: False for a gate, whose credit in use is a permit and not a message.
         credit: the line to keep; a gate of :mod:`headgate.sync` has one that other threads change too, so the line is
             changed by its methods only, and what was read of it may be old a moment later.
@@ -60,6 +61,7 @@ class CreditAccount(Callers):
         options: SessionOptions,
         ensure: Ensure,
         forget: Callable[[], None],
+        refill: Callable[[Callable[[str, int], None]], None],
         *,
         holds_messages: bool = True,
         credit: CreditLine | None = None,
@@ -79,6 +81,7 @@ class CreditAccount(Callers):
         self._options = options
         self._ensure = ensure
         self._forget = forget
+        self._refill = refill
         self._changed = ""
         self._task: asyncio.Task[None] | None = None
         self._asked_for: Outgoing | None = None
@@ -378,6 +381,8 @@ class CreditAccount(Callers):
             served = self._admit()
             asked = self.outbox.head() is self._asked_for  # not for one that came while the call was under way
             self._ask_at = 0.0 if served or not asked else self._loop.time() + answer.again_ms / 1000
+            if answer.place == 1:
+                self._refill(self.beyond_pool)
         elif answer.code == "TOO_LARGE":
             head = self.outbox.head()
             if head:
