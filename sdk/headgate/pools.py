@@ -191,10 +191,10 @@ class Pools:
         for encoded in names.split():
             pool = PoolAddress.of(self.namespace, decode_name(encoded))
             held = await self.store.slice(address, encoded)
-            if held.code != "OK" or held.held == 0 or held.lacks > 0:
+            if held.code != "OK" or held.lacks > 0:
                 continue
             unused = unused and held.used == 0
-            if held.used < held.held and (held.used == 0 or not idle):
+            if held.used == 0 or (held.used < held.held and not idle):  # the pool may have granted what never came
                 drawn = await self.draw(pool, member, held)
                 if drawn.code == "OK":
                     share = Share(member, held.epoch, drawn.granted, drawn.returned)
