@@ -28,18 +28,19 @@ class PoolWorld:
         self.now = BEGIN_MS
         self.lowered = False
 
-    async def open(self, limit: int | str = 100, reserve: int = 0, **settings: str) -> None:
+    async def open(self, limit: int | str = 100, reserve: int = 0) -> None:
         await self.clock(0)
         await self.store.set(self.pool, {"limit_bytes": str(limit), "reserve_bytes": str(reserve)})
         for place in self.places.values():
-            await place.create(limit="unlimited", pools=encode_name(self.pool.name), **settings)
+            await place.create(limit="unlimited", pools=encode_name(self.pool.name))
         await self.rebuild()
         self.producers = {name: place.producer("s") for name, place in self.places.items()}
 
     async def close(self) -> None:
         for place in self.places.values():
             await self.server.forget(place.address, "s", *place.sessions)
-        await self.server.command(self.pool.keys[0], "DEL", *self.pool.keys, f"{self.pool.key}:clock")
+        beside = (f"{self.pool.key}:clock", f"{self.pool.key}:trace")
+        await self.server.command(self.pool.keys[0], "DEL", *self.pool.keys, *beside)
 
     async def clock(self, ms: int) -> None:
         self.now += ms

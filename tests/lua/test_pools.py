@@ -1,4 +1,4 @@
-"""Pools: whatever step is not made, made twice, late or out of order, no more is held than the limit, and all comes back."""
+"""Pools: whatever step is not made, made twice, late or out of order, the limit holds, and everything comes back."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tests.support.rewriting import RewritingServer, virtual_clock
 pytestmark = pytest.mark.one_server
 
 names = st.sampled_from(NAMES)
-sizes = st.integers(1, 60)
+sizes = st.integers(1, 90)
 ACTIONS = st.one_of(
     st.tuples(st.just("ask"), names, sizes),
     st.tuples(st.just("free"), names),
@@ -57,7 +57,7 @@ async def world(redis_url: str, namespace: str) -> AsyncIterator[PoolWorld]:
     await server.close()
 
 
-async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:
+async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912 - one case an action
     what, *rest = action
     name = str(rest[0]) if rest and rest[0] in NAMES else "a"
     producer, place = world.producers[name], world.places[name]
@@ -130,13 +130,13 @@ async def through(world: PoolWorld, actions: list[tuple[Any, ...]]) -> None:
 
 
 @QUIET
-@given(actions=st.lists(ACTIONS, max_size=40))
+@given(actions=st.lists(ACTIONS, min_size=15, max_size=50))
 def test_no_order_of_steps_makes_the_slices_exceed_the_limit(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
     runner.runner.run(live(runner.world(), actions))
 
 
 @QUIET
-@given(actions=st.lists(LOSSES, max_size=40))
+@given(actions=st.lists(LOSSES, min_size=15, max_size=50))
 def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
     runner.runner.run(live(runner.world(), actions))
 
@@ -145,7 +145,9 @@ def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...
 @given(
     reserve=st.sampled_from([0, 10]),
     draws=st.lists(
-        st.tuples(names, st.integers(0, 3), st.integers(0, 40), st.integers(0, 60), st.booleans()), max_size=25
+        st.tuples(names, st.integers(-1, 3), st.integers(0, 40), st.integers(0, 60), st.booleans()),
+        min_size=5,
+        max_size=25,
     ),
 )
 def test_a_pool_answers_as_the_model_does(
@@ -278,7 +280,8 @@ async def test_who_owes_serves_nobody_until_it_has_paid(world: PoolWorld) -> Non
     await world.pools.ask_back(world.pool, share, 0, 30, owe=True)
     assert (await world.slices())["a"] == 100
     await world.producers["a"].give_back(20)
-    await world.producers["a"].ask(need=20)
+    await world.producers["a"].ask(need=world.producers["a"].held + 20)
+    await world.clock(1000)
     assert (await world.look("a")).used == 80, "what comes free is not handed out again"
     share = (await world.store.members(world.pool))[0]
     await world.pools.ask_back(world.pool, share, 0, 30, owe=True)

@@ -30,7 +30,7 @@ class ModelPool:
     def room(self, member: Member) -> int:
         return self.most(member) - self.granted
 
-    def draw(self, name: str, granted: int, returned: int, need: int, reserved: bool) -> tuple[str, int, int, int]:  # noqa: FBT001
+    def draw(self, name: str, granted: int, returned: int, need: int, reserved: bool) -> tuple[str, int, int, int]:
         """Return code, granted, returned and place, as the script does."""
         known = self.members.get(name, Member())
         if granted > known.granted:
