@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 
+from headgate.core.pattern import WILDCARDS
 from headgate.errors import InvalidName
 
 PARTS: Final = (
@@ -29,6 +30,9 @@ PARTS: Final = (
     "ledger",
 )
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""
+
+INDEX: Final = ("wildcards", "holders", "topics")
+"""Of a namespace, in the order of lua/lib/index.lua."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
@@ -68,9 +72,10 @@ def encode_name(name: str, what: str = "destination") -> str:
     if not isinstance(name, str) or not name:
         raise InvalidName(f"{what} {name!r}: a name is text and not empty")
     if bad := _REFUSED.search(name):
+        hint = "; a pattern is for consumers of topics and for policies" if bad[0] in WILDCARDS else ""
         raise InvalidName(
             f"{what} {name!r}: {bad[0]!r} at position {bad.start()} cannot be part of a name "
-            f"(nor can braces, wildcards, backslashes and control characters)"
+            f"(nor can braces, wildcards, backslashes and control characters){hint}"
         )
     try:
         size = len(name.encode())
@@ -113,6 +118,16 @@ class Address:
     def channels(self, session: str) -> tuple[str, str]:
         """Return the session's own wake-up channel and the one that everybody hears."""
         return f"{self.key}:wake:{session}", f"{self.key}:wake"
+
+
+def namespace_channel(namespace: str) -> str:
+    """Return the channel on which a namespace tells what concerns more than one destination."""
+    return f"hg:{{{check_namespace(namespace)}}}:wake"
+
+
+def index_keys(namespace: str) -> tuple[bytes, ...]:
+    """Return what the scripts of the namespace's index get as KEYS."""
+    return tuple(f"hg:{{{check_namespace(namespace)}}}:{part}".encode() for part in INDEX)
 
 
 def parse_key(key: str) -> tuple[str, str] | None:

@@ -30,6 +30,11 @@ class Message:
         self.delivery_count = inner.delivery_count
         self.settled = False
 
+    @property
+    def destination(self) -> str:
+        """The name of the queue or topic that it comes from."""
+        return self._inner.destination
+
     def __repr__(self) -> str:
         return f"Message({self.id}, {len(self.body)} bytes{', settled' if self.settled else ''})"
 
@@ -178,7 +183,7 @@ class Consumer:
         return None
 
     def _is_ours(self, message: Message) -> bool:
-        return message._inner._generation == self._inner._generation  # noqa: SLF001  (the same consumer, for threads)
+        return message._inner.is_current
 
     # What runs on the loop.
 
