@@ -151,9 +151,10 @@ class Index:
         """Return a queue that the pattern matches, or None; looks at every key there is."""
         for key in await self._server.scan(f"hg:{{{namespace}/*}}"):
             parsed = parse_key(key)
-            if parsed and pattern.matches(parsed[1]):
-                if await self._server.command(key.encode(), "HGET", key, "kind") == b"queue":
-                    return parsed[1]
+            if parsed is None or not pattern.matches(parsed[1]):
+                continue
+            if await self._server.command(key.encode(), "HGET", key, "kind") == b"queue":
+                return parsed[1]
         return None
 
     async def unsubscribe(self, address: Address, subscription: str) -> bool:

@@ -293,11 +293,11 @@ class Session:
             self._wildcards.discard(consumer)
 
         consumer = WildcardConsumer(
-            self._store,
-            self._wake_ups,
-            Address(self._namespace, destination, "", ()),
-            self.id,
-            self._options,
+            store=self._store,
+            wake_ups=self._wake_ups,
+            address=Address(self._namespace, destination, "", ()),
+            session=self.id,
+            options=self._options,
             index=self._registry.index,
             entry=Entry(pattern, name, durable, int(self._options.ttl * 1000)),
             open_part=self._part,
@@ -319,11 +319,11 @@ class Session:
         presence = self._presence(topic)
         part = Part(
             whole,
-            self._store,
-            self._wake_ups,
-            presence.address,
-            self.id,
-            self._options,
+            store=self._store,
+            wake_ups=self._wake_ups,
+            address=presence.address,
+            session=self.id,
+            options=self._options,
             ensure=self._ensure(presence.address, ("topic",)),
             number=presence.next_number,
             subscription=whole.subscription,

@@ -36,8 +36,8 @@ class WildcardConsumer(Consumer):
     where a message comes from. New topics are joined and removed ones left while it is open.
     """
 
-    def __init__(self, *args: Any, index: Index, entry: Entry, open_part: OpenPart, **named: Any) -> None:
-        super().__init__(*args, ensure=_no_destination, number=lambda: 0, **named)
+    def __init__(self, *, index: Index, entry: Entry, open_part: OpenPart, **named: Any) -> None:
+        super().__init__(ensure=_no_destination, number=lambda: 0, **named)
         self.shared = SharedWindow(self._holding.window)
         self._holding = self.shared.total
         self.rotation: Rotation[Message] = Rotation()
@@ -92,7 +92,9 @@ class WildcardConsumer(Consumer):
     async def configure(self, *, window: Window | int | str) -> None:
         """Change the window that all topics share; as :meth:`Consumer.configure`."""
         self.shared.configure(Window.of(window))
-        done = await asyncio.gather(*(part.configure(window=self.window) for part in self._all()), return_exceptions=True)
+        done = await asyncio.gather(
+            *(part.configure(window=self.window) for part in self._all()), return_exceptions=True
+        )
         self.shared.freed()
         for error in done:
             if error is not None:
@@ -214,10 +216,10 @@ class WildcardConsumer(Consumer):
 class Part(Consumer):
     """A wildcard consumer's consumer of one topic. It fetches when it is its turn, within the window that all share."""
 
-    def __init__(self, whole: WildcardConsumer, *args: Any, ensure: Ensure, **named: Any) -> None:
-        super().__init__(*args, ensure=self._ensure_lost, **named)
+    def __init__(self, whole: WildcardConsumer, *, ensure: Ensure, **named: Any) -> None:
+        super().__init__(ensure=self._ensure_lost, **named)
         self._whole = whole
-        self._recover = ensure
+        self._recover: Ensure = ensure
         self._share = Share(whole.shared, self._wake.set)
         self._holding = self._share
         self._buffer = whole.rotation.lane()
@@ -231,7 +233,7 @@ class Part(Consumer):
     async def _ensure_lost(self, recover: bool) -> str:  # noqa: FBT001
         if not recover or not await self._whole.still_there(self.address):
             raise TopicRemovedError(f"topic {self.address.name!r} was removed")
-        return await self._recover(recover)
+        return str(await self._recover(recover))
 
     def _room(self) -> tuple[int, int]:
         if self._lost_reply:

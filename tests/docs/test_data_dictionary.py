@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.redis.keys import PARTS
+from headgate.redis.keys import INDEX, PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
 
@@ -85,6 +85,15 @@ def test_every_key() -> None:
     assert [int(number) for _, number in declared] == list(range(1, len(PARTS) + 3))
 
 
+def test_every_key_of_a_namespace() -> None:
+    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in INDEX]
+
+
+def test_every_message_to_a_namespace() -> None:
+    spoken = set(re.findall(r":wake'\), '(\w+) ' \.\.", ALL))
+    assert {name.split()[0] for name in names(section("### Channel of a namespace"))} == spoken
+
+
 def test_every_field() -> None:
     listed = names(section("### Fields"))
     assert len(listed) == len(set(listed))
@@ -97,6 +106,7 @@ def test_every_field() -> None:
         ("### Session record", "lib/session.lua", "RECORD"),
         ("### Consumer record", "lib/consumer.lua", "CONSUMER"),
         ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
+        ("### Wildcard record", "lib/index.lua", "ENTRY"),
     ],
 )
 def test_every_record(heading: str, source: str, record: str) -> None:

@@ -169,4 +169,4 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
     assert set(replies.values()) == {"UNKNOWN"}
     assert await place.store.snapshot(place.address) is None
     assert await place.store.remove(place.address, everything=True) == (0, 0)
-    assert set(script_names()) - set(replies) == {"apply", "snapshot", "remove"}
+    assert set(script_names()) - set(replies) == {"apply", "snapshot", "remove", "topic", "wildcard"}

@@ -6,11 +6,18 @@ from typing import Final
 
 import pytest
 
-from headgate.redis.keys import PARTS, Address
+from headgate.redis.keys import INDEX, PARTS, Address, index_keys
 from headgate.redis.scripts import ScriptError, expand, parse, script, script_names
 
 LUA: Final = Path(__file__).resolve().parents[2] / "lua"
 SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
+_INDEX: Final = ("the namespace's, as lib/index", "local K_WILDCARDS = KEYS[1]")
+KEYS: Final = {
+    "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
+    "topic": _INDEX,
+    "wildcard": _INDEX,
+}
+"""What a script's header says of its keys, and where it has them from."""
 FILES: Final = sorted(path.relative_to(LUA).as_posix() for path in LUA.rglob("*.lua"))
 
 
@@ -43,7 +50,7 @@ def test_python_finds_the_scripts_that_are_there() -> None:
 def test_a_header_says_what_the_script_is(name: str) -> None:
     source = (LUA / f"{name}.lua").read_text(encoding="utf-8")
     assert re.match(rf"--\[\[\n  {name} - \S.*[.]\n", source)
-    assert "\n  KEYS  the destination's, as lib/keys\n" in source
+    assert f"\n  KEYS  {KEYS.get(name, KEYS['*'])[0]}\n" in source
     assert re.search(r"^  Returns \{code", source, re.MULTILINE)
     assert script(name).codes
 
@@ -69,7 +76,7 @@ def test_a_header_declares_the_codes_that_the_body_returns(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_names_its_keys_through_lib_keys(name: str) -> None:
-    assert "local K_DESTINATION = KEYS[1]" in script(name).source
+    assert KEYS.get(name, KEYS["*"])[1] in script(name).source
     assert "KEYS[" not in body(name)
 
 
@@ -80,6 +87,12 @@ def test_lua_and_python_have_the_keys_in_the_same_order() -> None:
     keys = Address.of("shop", "orders").keys("ann")
     assert keys[0] == b"hg:{shop/orders}"
     assert keys[1:] == (*(f"hg:{{shop/orders}}:{part}".encode() for part in PARTS), b"hg:{shop/orders}:receipt:ann")
+
+
+def test_lua_and_python_have_the_keys_of_the_index_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/index.lua").read_text(), re.MULTILINE)
+    assert [(part.lower(), int(number)) for part, number in declared] == [(p, n + 1) for n, p in enumerate(INDEX)]
+    assert index_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in INDEX)
 
 
 @pytest.mark.parametrize("file", FILES)
