@@ -22,10 +22,10 @@ local function save_entry(name, e)
   redis.call('HSET', K_WILDCARDS, name, string.format(ENTRY, e.durable, e.holders, e.ttl))
 end
 
--- One of an entry's holders is gone; the last takes it along unless it is durable. Returns whether it was a holder.
+-- One of an entry's holders is gone; the last takes it along unless it is durable.
 local function let_go(name, holder)
   if redis.call('ZREM', K_HOLDERS, name .. ' ' .. holder) == 0 then
-    return false
+    return
   end
   local e = read_entry(name)
   if e then
@@ -36,7 +36,6 @@ local function let_go(name, holder)
       save_entry(name, e)
     end
   end
-  return true
 end
 
 -- Holders that were not heard of for their whole lease; a living one makes its entry again when it next calls.

@@ -74,6 +74,10 @@ class Entry:
         return f"{quote(self.pattern.text, safe=WILDCARDS)} {encode_name(self.subscription, 'subscription')}"
 
 
+def _stand_in(entry: Entry) -> str:
+    return PLACEHOLDER + hashlib.sha256(entry.name.encode()).hexdigest()[:16]
+
+
 class Index:
     """The index of a namespace, for those who make topics and those who subscribe by pattern."""
 
@@ -176,13 +180,21 @@ class Index:
                 await self.unsubscribe(Address.of(namespace, name), subscription)
         return True
 
+    async def relieve(self, address: Address, entry: Entry) -> None:
+        """Send home whoever stood in for the consumer that has come now; else it leaves when its lease ends."""
+        session = _stand_in(entry)
+        key = f"{address.key}:consumers".encode()
+        if await self._server.command(key, "HEXISTS", key, f"{session}.1"):
+            await self._store.detach(address, session, f"{session}.1", failed=False)
+            await self._store.acquire(address, Account(session, inc=1 << 30, epoch=0), ttl_ms=1000, leave=True)
+
     async def _subscribe(self, address: Address, entry: Entry) -> None:
         """Make a subscription without a consumer of its own.
 
         A paused consumer in the entry's name stands in. A durable subscription outlives it; another one lives until its
         lease ends, by when the consumer whose entry it is has attached, or is dead.
         """
-        session = PLACEHOLDER + hashlib.sha256(entry.name.encode()).hexdigest()[:16]
+        session = _stand_in(entry)
         while True:
             code, _ = await self._store.attach(
                 address,
@@ -197,8 +209,7 @@ class Index:
                 break
             await asyncio.sleep(0.01)  # one of that name is being removed, a piece a call
         if entry.durable and code == "OK":
-            await self._store.detach(address, session, f"{session}.1", failed=False)
-            await self._store.acquire(address, Account(session, inc=1 << 30, epoch=0), ttl_ms=1000, leave=True)
+            await self.relieve(address, entry)
 
     async def _topic(self, address: Address, *, present: int) -> None:
         op = script("topic")

@@ -253,6 +253,8 @@ class Session:
             await ensure(False)
             account = presence.account
             if account is None or account.closed:
+                before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
+                line = self.credit_line() if kinds == ("gate",) else None
                 account = CreditAccount(
                     self._store,
                     self._wake_ups,
@@ -262,8 +264,10 @@ class Session:
                     ensure,
                     lambda: self._registry.forget(presence.address),
                     holds_messages=kinds != ("gate",),
-                    credit=self.credit_line() if kinds == ("gate",) else None,
+                    credit=before.credit if before else line,
                 )
+                if before:
+                    account.outbox.next_seq = before.outbox.next_seq
                 account.window, account.weight, account.consumers = size, weight, len(presence.consumers)
                 await account.start()
                 presence.account = account

@@ -133,6 +133,11 @@ class WildcardConsumer(Consumer):
         await self._renew()
         return await self._index.has(topic)
 
+    async def relieve(self, topic: Address) -> None:
+        """Send home the paused consumer that a topic's producer may have put in this one's place."""
+        with contextlib.suppress(HeadgateError):  # it leaves by itself too
+            await self._index.relieve(topic, self._entry)
+
     def part_ended(self, part: "Part", error: BaseException) -> None:
         """Note that a part cannot go on; whoever waits is told unless its topic is just not there any more."""
         self._ended_parts.append(part)
@@ -224,6 +229,11 @@ class Part(Consumer):
         self._holding = self._share
         self._buffer = whole.rotation.lane()
         self._arrived = whole._arrived  # noqa: SLF001  (one event for all who wait)
+
+    async def start(self) -> None:
+        """Attach, and begin to fetch; errors as :meth:`Consumer.start`."""
+        await super().start()
+        await self._whole.relieve(self.address)
 
     async def close(self) -> None:
         """Settle what was settled, give the rest back; never longer than 1 s."""
