@@ -16,6 +16,7 @@ from headgate.index import Entry, Index
 from headgate.message import Message
 from headgate.receivers import BREATH, Outcome
 from headgate.redis.keys import Address, decode_name, namespace_channel
+from headgate.redis.store import Deliveries
 from headgate.tasks import stop
 
 LOOK_EVERY: Final = 5.0
@@ -230,6 +231,15 @@ class Part(Consumer):
         self._buffer = whole.rotation.lane()
         self._arrived = whole._arrived  # noqa: SLF001  (one event for all who wait)
 
+    @property
+    def _receivers(self) -> int:
+        """Who waits for a message, waits for all topics."""
+        return self._whole.shared.asked
+
+    @_receivers.setter
+    def _receivers(self, number: int) -> None:
+        """Ignore what a consumer counts for itself: nobody waits at a part."""
+
     async def start(self) -> None:
         """Attach, and begin to fetch; errors as :meth:`Consumer.start`."""
         await super().start()
@@ -248,10 +258,9 @@ class Part(Consumer):
     def _room(self) -> tuple[int, int]:
         if self._lost_reply:
             return self._share.reserved, 1  # what it asked for; it gets what it was given then
-        if self._loop.time() < self._look_at:
-            return 0, 0  # nothing here, as far as it knows: not in line
         going = [message.size for _, message, _ in islice(self._outcomes, MAX_SETTLED)]
-        return self._share.ask(len(going), sum(going))
+        due = self._loop.time() >= self._look_at  # before that there is nothing here, as far as it knows
+        return self._share.ask(len(going), sum(going), wait=due)
 
     async def _exchange(self, room: tuple[int, int]) -> None:
         if room[0] and not self._lost_reply:
@@ -259,6 +268,11 @@ class Part(Consumer):
         await super()._exchange(room)
         if not self._lost_reply:
             self._share.release()
+
+    def _deliver(self, answer: Deliveries, *, asked: int) -> None:
+        super()._deliver(answer, asked=asked)
+        if answer.messages and self.window.bytes != "unlimited":
+            self._look_at = 0.0  # bytes may have ended the answer: it gets in line for the rest
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         super()._ended(task)

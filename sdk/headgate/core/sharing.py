@@ -83,10 +83,17 @@ class Share(Holding):
         self.of.line.pop(self, None)
         self.release()
 
-    def ask(self, going: int, going_bytes: int) -> tuple[int, int]:
-        """Return the room for a fetch that settles so much in the same call; (0, 0) until it is this one's turn."""
-        self.of.line.setdefault(self)
-        if next(iter(self.of.line)) is not self:
+    def ask(self, going: int, going_bytes: int, *, wait: bool = True) -> tuple[int, int]:
+        """Return the room for a fetch that settles so much in the same call; (0, 0) until it is this one's turn.
+
+        Args:
+            going: messages that are settled.
+            going_bytes: their bytes.
+            wait: join the line; without it there is room only while nobody waits.
+        """
+        if wait:
+            self.of.line.setdefault(self)
+        if next(iter(self.of.line), self) is not self:
             return _NONE
         return self.of.room(going, going_bytes)
 
