@@ -190,7 +190,14 @@ class Session:
                 rate=own,
                 on_close=lambda consumer: self._consumer_closed(presence, consumer),
             )
-            await self._start(presence, consumer)
+            presence.consumers.add(consumer)
+            if presence.account:
+                presence.account.consumers += 1
+            try:
+                await consumer.start()
+            except BaseException:
+                await self._consumer_closed(presence, consumer)
+                raise
         return consumer
 
     async def bucket(self, destination: str) -> Bucket:
@@ -277,16 +284,6 @@ class Session:
             account.users += 1
         return account
 
-    async def _start(self, presence: _Presence, consumer: Consumer) -> None:
-        presence.consumers.add(consumer)
-        if presence.account:
-            presence.account.consumers += 1
-        try:
-            await consumer.start()
-        except BaseException:
-            await self._consumer_closed(presence, consumer)
-            raise
-
     async def _wildcard(
         self, destination: str, window: Window, subscription: str | None, *, durable: bool, rate: Rate | None
     ) -> Consumer:
@@ -336,7 +333,15 @@ class Session:
             rate=None,
             on_close=lambda consumer: self._consumer_closed(presence, consumer),
         )
-        await self._start(presence, part)
+        async with self._lock:
+            presence.consumers.add(part)
+            if presence.account:
+                presence.account.consumers += 1
+            try:
+                await part.start()
+            except BaseException:
+                await part.close()  # it may have attached; a subscription must not stay because of it
+                raise
         return part
 
     async def _consumer_closed(self, presence: _Presence, consumer: Consumer) -> None:
