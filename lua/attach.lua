@@ -59,9 +59,11 @@ if not c then
   d.consumers = d.consumers + 1
   note('attach', cid, sub)
 end
-c.window = window
-save_consumer(cid, c)
+local judged = set_window(cid, c, window)
 save_subscription(sub, subscription)
+if judged then
+  hand_over() -- where the last active consumer was paused, no limit binds any more
+end
 if #notes > 0 then
   write_ledger('attach', cid, 0, 0, 0)
 end

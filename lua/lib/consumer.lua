@@ -2,6 +2,7 @@
 --- @include "lib/wake"
 -- Records of consumers and subscriptions, and what goes back to a subscription when a consumer gives it up.
 local RETURNED = '~returned' -- a consumer name no client can have: its pending list holds what awaits redelivery
+local PAUSED = 'paused'
 local CONSUMER = 'sub=%s fetches=%d delivered=%d delivered_b=%d settled=%d settled_b=%d window=%s'
 local CONSUMER_PATTERN = '^sub=(%S+) fetches=(%d+) delivered=(%d+) delivered_b=(%d+) settled=(%d+) settled_b=(%d+) window=(%S+)$'
 local SUBSCRIPTION = 'durable=%d from=%d until=%d consumers=%d'
@@ -23,6 +24,23 @@ end
 local function save_consumer(cid, c)
   redis.call('HSET', K_CONSUMERS, cid, string.format(CONSUMER, c.sub, c.fetches, c.delivered, c.delivered_b, c.settled,
     c.settled_b, c.window))
+end
+
+-- Change a consumer's window, and with it the number of those that are attached and not paused. Who is going is paused,
+-- so that nobody is counted twice. Enforcement `with-consumers` hangs on that number; returns whether it was judged anew.
+local function set_window(cid, c, window)
+  local change = (window ~= PAUSED and 1 or 0) - (c.window and c.window ~= PAUSED and 1 or 0)
+  c.window = window
+  save_consumer(cid, c)
+  if change ~= 0 then
+    local active = redis.call('HINCRBY', K_DESTINATION, 'active', change)
+    if d.rules ~= '' then
+      d.active = active
+      judge_rules(d)
+      return true
+    end
+  end
+  return false
 end
 
 local function read_subscription(name)

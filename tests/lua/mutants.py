@@ -36,6 +36,7 @@ class Mutant:
 _P1, _P2, _P4, _P5 = "test_p1_no_overshoot", "test_p2_conservation", "test_p4_reclaim", "test_p5_once"
 _P6, _P8, _RECOVERY = "test_p6_hand_over", "test_p8_rates", "test_recovery"
 _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_delivery", "test_oom", "test_cluster", "test_bounds"
+_ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
 _ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
 
 MUTANTS: Final = tuple(
@@ -94,7 +95,8 @@ MUTANTS: Final = tuple(
          f"{_P2}::test_purging_frees_everything_but_credit"),
         ("P2", "recount", "= bytes, counted, leased, leased_m\n", "= d.pending_bytes, counted, leased, leased_m\n",
          f"{_P2}::test_a_repair_makes_the_counters_true_again"),
-        ("P2", "recount", "if messages > most or sessions > most then", "if false then",
+        ("P2", "recount", "if messages > most or sessions > most or redis.call('HLEN', K_CONSUMERS) > most then",
+         "if false then",
          f"{_P2}::test_a_recount_of_too_much_is_refused"),
         # P4: reclaim.
         ("P4", "lib/session", "math.floor(ttl_ms * 3 / 10)", "math.floor(ttl_ms * 13 / 10)",
@@ -222,6 +224,19 @@ MUTANTS: Final = tuple(
          f"{_P8}::test_tokens_left_or_owed_survive_a_change_of_rate"),
         ("P8", "take", "elseif d.kind ~= 'bucket' then", "elseif false then",
          f"{_P8}::test_only_buckets_are_taken_from"),
+        # Active consumers.
+        ("P12", "lib/consumer", " - (c.window and c.window ~= PAUSED and 1 or 0)", "",
+         f"{_ACTIVE}::test_who_is_attached_counts_once_until_it_goes_and_not_while_paused"),
+        ("P12", "lib/consumer", "      judge_rules(d)\n", "",
+         f"{_ACTIVE}::test_while_nobody_is_active_a_limit_with_consumers_does_not_bind"),
+        ("P12", "detach", "    set_window(member, c, PAUSED)\n", "",
+         f"{_ACTIVE}::test_a_consumer_that_goes_in_several_calls_stops_counting_with_the_first"),
+        ("P12", "lib/reap", "      set_window(cid, c, PAUSED)\n", "",
+         f"{_ACTIVE}::test_the_dead_do_not_count"),
+        ("P12", "attach", "if judged then", "if false then",
+         f"{_ACTIVE}::test_while_nobody_is_active_a_limit_with_consumers_does_not_bind"),
+        ("P12", "recount", "  redis.call('HSET', K_DESTINATION, 'active', int(active))\n", "",
+         f"{_ACTIVE}::test_a_repair_makes_the_number_true_again"),
         # After a failover, a restart, a loss of everything.
         ("P3", "lib/destination", "d.epoch = math.max(d.epoch + 1, now_ms)", "d.epoch = d.epoch + 0",
          f"{_RECOVERY}::test_another_run_of_the_server_begins_an_epoch"),

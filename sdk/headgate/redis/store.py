@@ -79,7 +79,7 @@ class Recount:
 
     @property
     def equal(self) -> bool:
-        """Whether pending, leased, blocked and weight all agree."""
+        """Whether pending, leased, blocked, weight and active consumers all agree."""
         return self.code == "OK" and self.stored == self.counted
 
 
@@ -306,7 +306,7 @@ class Store:
         reply = await self._call("recount", address, "-", values)
         numbers = tuple(int(n) for n in reply[1:])
         return (
-            Recount(reply[0].decode(), numbers[:6], numbers[6:]) if len(numbers) == 12 else Recount(reply[0].decode())
+            Recount(reply[0].decode(), numbers[:7], numbers[7:]) if len(numbers) == 14 else Recount(reply[0].decode())
         )
 
     async def remove(self, address: Address, *, everything: bool) -> tuple[int, int]:
