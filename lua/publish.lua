@@ -12,7 +12,9 @@
   ARGV[8]  need_m    the same in messages
   ARGV[9]  want      granted total that is wanted
   ARGV[10] want_m    the same in messages
-  ARGV[11..] bodies  1 to 256 messages as stored; their size is what is charged
+  ARGV[11] expires_ms  ms after which these messages expire unless settled, 0 for never; the destination's own
+                     `message_ttl_ms` holds beside it
+  ARGV[12..] bodies  1 to 256 messages as stored; their size is what is charged
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first}; first: number of the first entry
   Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),
            OVERUSE (more than the credit held: nothing was appended), PASSED (an old batch, long since answered)
@@ -20,8 +22,9 @@
 --- @include "lib/reap"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])
-local count, bytes = #ARGV - 10, 0
-for i = 11, #ARGV do
+local expires_ms = tonumber(ARGV[11])
+local count, bytes = #ARGV - 11, 0
+for i = 12, #ARGV do
   bytes = bytes + #ARGV[i]
 end
 
@@ -56,12 +59,21 @@ end
 d.grows, d.caller = true, sid
 reap_leases()
 first = d.message_seq + 1
+if d.message_ttl_ms and (expires_ms == 0 or d.message_ttl_ms < expires_ms) then
+  expires_ms = d.message_ttl_ms
+end
 local stored = d.kind ~= 'topic' or d.subscriptions > 0
 for i = 1, count do
-  local body = ARGV[10 + i]
+  local body = ARGV[11 + i]
   d.message_seq = d.message_seq + 1
   if stored then
-    redis.call('XADD', K_MESSAGES, int(d.message_seq) .. '-' .. int(#body), 'm', body)
+    local id = int(d.message_seq) .. '-' .. int(#body)
+    if expires_ms > 0 then
+      redis.call('XADD', K_MESSAGES, id, 'm', body, 'x', int(now_ms + expires_ms))
+      redis.call('ZADD', K_EXPIRY, int(now_ms + expires_ms), id)
+    else
+      redis.call('XADD', K_MESSAGES, id, 'm', body)
+    end
     if d.subscriptions > 1 then
       redis.call('HSET', K_REFS, int(d.message_seq), int(d.subscriptions))
     end

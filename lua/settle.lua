@@ -16,7 +16,8 @@
   ARGV[11] rejected      then rejected,
   ARGV[12] failed        then given back as failed attempts
   ARGV[13..] ids         at most 256 in all
-  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}}; stale: ids that were not this subscription's to settle
+  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms}; stale: ids that were not this subscription's
+           to settle; again_ms: when there will be more for it, 0 when that is not known
   Codes    OK, AGAIN (a repeated fetch: what the consumer holds, perhaps known), UNKNOWN, EXPIRED (the consumer is gone:
            nothing was settled, its deliveries went to others)
 ]]
@@ -88,17 +89,17 @@ else
   stale = stale + #released + #failed -- given back the first time, and since then perhaps delivered here again
 end
 c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
-if freed > 0 or reaped then
-  hand_over(sid, s)
-end
-local out, counts, delivered_b = {}, {}, 0
+local out, counts, delivered_b, again_ms = {}, {}, 0, 0
 if again then
   out = deliver_again(cid, c, is_id(ARGV[8]) and ARGV[8] or '0')
 elseif fetch > c.fetches then -- an older one that comes late would deliver to nobody
   if tonumber(ARGV[6]) > 0 then
-    out, counts, delivered_b = deliver(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]))
+    out, counts, delivered_b, again_ms = deliver(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]))
   end
   c.fetches = fetch
+end
+if freed > 0 or reaped or d.expired then
+  hand_over(sid, s)
 end
 renew(sid, s, ttl_ms)
 save_session(sid, s)
@@ -109,4 +110,4 @@ if settled > 0 or delivered_b > 0 or #notes > 0 then
   write_ledger('settle', cid, bytes, freed, #rejected)
 end
 save_destination()
-return { again and 'AGAIN' or 'OK', int(d.epoch), int(stale), out, counts }
+return { again and 'AGAIN' or 'OK', int(d.epoch), int(stale), out, counts, int(again_ms) }

@@ -1,7 +1,8 @@
 --- @include "lib/destination"
 --- @include "lib/wake"
--- Records of consumers and subscriptions, and what goes back to a subscription when a consumer gives it up.
+-- Records of consumers and subscriptions.
 local RETURNED = '~returned' -- a consumer name no client can have: its pending list holds what awaits redelivery
+local ENDED = '~ended' -- another: it reads what a removed subscription never delivered
 local PAUSED = 'paused'
 local CONSUMER = 'sub=%s fetches=%d delivered=%d delivered_b=%d settled=%d settled_b=%d window=%s'
 local CONSUMER_PATTERN = '^sub=(%S+) fetches=(%d+) delivered=(%d+) delivered_b=(%d+) settled=(%d+) settled_b=(%d+) window=(%S+)$'
@@ -58,26 +59,6 @@ end
 
 local function size_of(id)
   return tonumber(string.match(id, '%-(%d+)'))
-end
-
--- Give deliveries back for redelivery, before all that is new. A failed attempt is counted, a release is not.
-local function put_back(sub, ids, failed)
-  if #ids == 0 then
-    return
-  end
-  local claim = { 'XCLAIM', K_MESSAGES, sub, RETURNED, 0 }
-  for i, id in ipairs(ids) do
-    claim[5 + i] = id
-  end
-  claim[#claim + 1] = 'JUSTID'
-  redis.call(unpack(claim))
-  if failed then
-    for _, id in ipairs(ids) do
-      redis.call('HINCRBY', K_REDELIVERED, sub .. '|' .. id, 1)
-    end
-  end
-  d.returned = d.returned + #ids
-  wake_hungry(#ids)
 end
 
 local function pending_ids(sub, consumer, count)

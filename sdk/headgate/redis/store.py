@@ -49,11 +49,15 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """The answer to settle: (id, body, failed attempts before this one) of each delivery."""
+    """The answer to settle: (id, body, failed attempts before this one) of each delivery.
+
+    ``again_ms`` says in how many ms there will be more, 0 when that is not known.
+    """
 
     code: str
     stale: int = 0
     messages: tuple[tuple[bytes, bytes, int], ...] = ()
+    again_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +159,16 @@ class Store:
         return _credit(reply)
 
     async def publish(
-        self, address: Address, account: Account, *, seq: int, bodies: Sequence[bytes], ttl_ms: int
+        self,
+        address: Address,
+        account: Account,
+        *,
+        seq: int,
+        bodies: Sequence[bytes],
+        ttl_ms: int,
+        expires_ms: int = 0,
     ) -> Credit:
-        """Append a batch, numbered by the session, and ask for more."""
+        """Append a batch, numbered by the session, and ask for more; it expires after so many ms, 0 for never."""
         a = account
         reply = await self._call(
             "publish",
@@ -169,6 +180,7 @@ class Store:
                 "epoch": a.epoch,
                 "ttl_ms": ttl_ms,
                 "seq": seq,
+                "expires_ms": expires_ms,
                 "need": a.need,
                 "need_m": a.need_m,
                 "want": a.want,
@@ -254,7 +266,7 @@ class Store:
         flat, attempts = reply[3], [int(n) for n in reply[4]]
         attempts += [0] * (len(flat) // 2 - len(attempts))
         messages = zip(flat[::2], flat[1::2], attempts, strict=True)
-        return Deliveries(code, int(reply[2]), tuple(messages))
+        return Deliveries(code, int(reply[2]), tuple(messages), int(reply[5]))
 
     async def take(
         self, address: Address, session: str, *, seq: int, line: Sequence[tuple[int, int]]
