@@ -338,6 +338,7 @@ class CreditAccount(Callers):
                 seq=batch.seq,
                 bodies=[item.payload for item in batch.items],
                 ttl_ms=self.lease.ttl_ms,
+                expires_ms=batch.items[0].ttl_ms or 0,
             )
         finally:
             self._call_since = 0.0

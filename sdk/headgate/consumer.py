@@ -286,7 +286,7 @@ class Consumer(Receivers):
         if answer.messages:
             self._arrived.set()
         if asked and len(answer.messages) < asked:
-            self._look_at = self._loop.time() + POLL
+            self._look_at = self._loop.time() + (answer.again_ms / 1000 if answer.again_ms else POLL)
         self._after = b"0"
         if answer.code == "AGAIN":
             self._look_at = 0.0
