@@ -54,6 +54,7 @@ if not subscription then
 end
 local c = read_consumer(cid)
 if not c then
+  redis.call('HDEL', K_PACE, cid) -- of one that had the number before
   c = { sub = sub, fetches = 0, delivered = 0, delivered_b = 0, settled = 0, settled_b = 0 }
   subscription.consumers = subscription.consumers + 1
   d.consumers = d.consumers + 1

@@ -30,6 +30,7 @@ if ending then
 else
   local c = read_consumer(member)
   redis.call('ZREM', K_HUNGRY, member)
+  redis.call('HDEL', K_PACE, member)
   if c then
     set_window(member, c, PAUSED)
   end

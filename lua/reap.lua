@@ -7,12 +7,15 @@
   Codes    OK, UNKNOWN
 ]]
 --- @include "lib/orphans"
+--- @include "lib/pace"
 if not load_destination(ARGV[1], 0) then
   return { 'UNKNOWN' }
 end
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows
 clamp_leases()
-if reap() then
+local reaped = reap()
+judge_others()
+if reaped or d.orphans > 0 then
   hand_over()
 end
 if #notes > 0 then

@@ -19,10 +19,11 @@
   Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms}; stale: ids that were not this subscription's
            to settle; again_ms: when there will be more for it, 0 when that is not known
   Codes    OK, AGAIN (a repeated fetch: what the consumer holds, perhaps known), UNKNOWN, EXPIRED (the consumer is gone:
-           nothing was settled, its deliveries went to others)
+           nothing was settled, its deliveries went to others), SLOW (the same, because it was too slow)
 ]]
 --- @include "lib/orphans"
 --- @include "lib/deliver"
+--- @include "lib/pace"
 local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local at = 12
 local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
@@ -49,8 +50,9 @@ if not load_destination(run_id, ttl_ms) then
 end
 local s, c = read_session(sid), read_consumer(cid)
 if not s or not c or redis.call('ZSCORE', K_ORPHANS, cid) then
-  return { 'EXPIRED', int(d.epoch) }
+  return { was_detached(cid) and 'SLOW' or 'EXPIRED', int(d.epoch) }
 end
+local held_before = c.delivered - c.settled
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
 d.caller = sid
@@ -90,7 +92,10 @@ else
 end
 c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
 local out, counts, delivered_b, again_ms = {}, {}, 0, 0
-if again then
+local closed = judge_pace(cid, c, held_before)
+if closed then
+  detach_slow(cid, c) -- the next call is told
+elseif again then
   out = deliver_again(cid, c, is_id(ARGV[8]) and ARGV[8] or '0')
 elseif fetch > c.fetches then -- an older one that comes late would deliver to nobody
   if tonumber(ARGV[6]) > 0 then

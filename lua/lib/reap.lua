@@ -15,6 +15,7 @@ local function drop_session(sid, s)
   for k = 1, s.consumers do
     local cid = sid .. '.' .. int(k)
     local c = read_consumer(cid)
+    redis.call('HDEL', K_PACE, cid)
     if c then
       set_window(cid, c, PAUSED)
       d.orphans = d.orphans + redis.call('ZADD', K_ORPHANS, 'NX', int(now_ms), cid)

@@ -97,6 +97,7 @@ def test_every_field() -> None:
         ("### Session record", "lib/session.lua", "RECORD"),
         ("### Consumer record", "lib/consumer.lua", "CONSUMER"),
         ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
+        ("### Pace record", "lib/pace.lua", "PACE"),
     ],
 )
 def test_every_record(heading: str, source: str, record: str) -> None:
