@@ -20,6 +20,7 @@ from headgate.errors import (
     MessageTooLarge,
     PolicyError,
     SessionExpired,
+    SlowConsumer,
 )
 from headgate.explain import Explanation
 from headgate.gate import Gate, Permit
@@ -54,6 +55,7 @@ __all__ = [
     "Session",
     "SessionExpired",
     "Settings",
+    "SlowConsumer",
     "Window",
     "connect",
 ]

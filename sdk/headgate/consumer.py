@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -9,11 +10,8 @@ from headgate.account import CLOSE_WITHIN, Ensure
 from headgate.core.lease import Lease
 from headgate.core.rate import Rate
 from headgate.core.window import MAX_FETCH, Holding, Window
-from headgate.errors import (
-    Closed,
-    HeadgateError,
-    PolicyError,
-)
+from headgate.deadletters import DeadLetters
+from headgate.errors import Closed, HeadgateError, PolicyError, SlowConsumer
 from headgate.message import Message
 from headgate.options import SessionOptions
 from headgate.receivers import Receivers
@@ -23,6 +21,7 @@ from headgate.redis.store import Deliveries, Store
 from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 
+_log = logging.getLogger("headgate")
 MAX_SETTLED: Final = 256
 LINGER: Final = 0.002
 """Seconds that settlements wait for company, unless half the window is settled already."""
@@ -43,6 +42,7 @@ class Consumer(Receivers):
         session: str,
         options: SessionOptions,
         ensure: Ensure,
+        ensure_at: Callable[[Address], Ensure],
         *,
         number: Callable[[], int],
         subscription: str,
@@ -50,17 +50,24 @@ class Consumer(Receivers):
         window: Window,
         rate: Rate | None,
         on_close: Callable[["Consumer"], Awaitable[None]],
+        on_slow: Callable[["Consumer"], None],
     ) -> None:
-        super().__init__(address, session, window, rate)
         self.subscription = subscription
         self.durable = durable
         self._encoded = encode_name(subscription, "subscription")
+        ttl_ms = int(options.ttl * 1000)
+        dead_letters = DeadLetters(store, address, self._encoded, ttl_ms, ensure_at, self._buried)
+        super().__init__(address, session, window, rate, dead_letters)
         self._store = store
         self._wake_ups = wake_ups
         self._ensure = ensure
         self._lease = Lease(options.ttl)
         self._next_number = number
         self._on_close = on_close
+        self._on_slow = on_slow
+        self._settings_changed = True
+        self.is_slow = False
+        """Whether it settles too little of what there is for it, by the destination's rules."""
         self._after = b"0"
         self._fetches = 0
         self._lost_reply = False
@@ -82,6 +89,7 @@ class Consumer(Receivers):
         """
         await self._wake_ups.subscribe(self.address.channels(self.session), self._hear)
         await self._attach()
+        await self._heed_settings()
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
         self._task.add_done_callback(self._ended)
 
@@ -119,7 +127,11 @@ class Consumer(Receivers):
                     self._wake.set()
                     await asyncio.sleep(0.001)
         await stop(self._task)
-        for _, _, future in self._outcomes:
+        await self._dead_letters.close()
+        for future in (
+            *(future for _, _, future in self._outcomes),
+            *(dead.told for dead in self._dead_letters.clear()),
+        ):
             if future is not None and not future.done():
                 future.set_exception(Closed(f"the consumer of {self.address.name!r} was closed"))
                 future.exception()
@@ -136,11 +148,29 @@ class Consumer(Receivers):
     def _hear(self, words: list[str]) -> None:
         if words[0] == "removed":
             self._removed = True
+        if words[0] == "settings":
+            self._settings_changed = True
+        if words[0] in ("slow", "brisk") and words[1] == self.id:
+            self._judged(slow=words[0] == "slow")
         mine = words[0] == "ready" and (len(words) == 1 or words[1] == self.id)
         if mine or words[0] in ("settings", "removed"):
             self._look_at = 0.0
             self._hints += 1
             self._wake.set()
+
+    def _judged(self, *, slow: bool) -> None:
+        if slow != self.is_slow:
+            self.is_slow = slow
+            _log.warning("consumer %s of %r is %s", self.id, self.address.name, "slow" if slow else "not slow any more")
+            if slow:
+                self._on_slow(self)
+
+    async def _heed_settings(self) -> None:
+        if self._settings_changed:
+            self._settings_changed = False
+            snapshot = await self._store.snapshot(self.address, waiters=0, consumers=1)
+            if snapshot:
+                self._dead_letters.configure(snapshot.fields)
 
     async def _attach(self) -> None:
         self._number = self._next_number()
@@ -199,6 +229,8 @@ class Consumer(Receivers):
         if self._reattach:
             await self._attach()
             self._reattach = False
+            self._settings_changed = True
+        await self._heed_settings()
         self._wake.clear()
         now = self._loop.time()
         room = (0, 0) if self._closed else self._room()
@@ -271,8 +303,11 @@ class Consumer(Receivers):
             self._deliver(answer, asked=room[0])
             if hints != self._hints:
                 self._look_at = 0.0  # something came after the answer was given, and was heard of before it arrived
-        else:  # UNKNOWN, EXPIRED: what it held is others' now
+        else:  # UNKNOWN, EXPIRED, SLOW: what it held is others' now
             self._expire(going)
+            if answer.code == "SLOW":
+                self._judged(slow=True)
+                raise SlowConsumer(self.address.name, self.id)
             self._reattach = True
 
     def _deliver(self, answer: Deliveries, *, asked: int) -> None:
@@ -282,8 +317,12 @@ class Consumer(Receivers):
             message = Message(self, self._generation, id_, stored, attempts)
             self._held[id_] = message
             self._holding.deliver(message.size)
-            self._buffer.append(message)
-        if answer.messages:
+            if self._dead_letters.is_dead(attempts):
+                message.settled = True
+                self._die(message, f"{attempts} attempts failed", attempts, None)
+            else:
+                self._buffer.append(message)
+        if self._buffer:
             self._arrived.set()
         if asked and len(answer.messages) < asked:
             self._look_at = self._loop.time() + (answer.again_ms / 1000 if answer.again_ms else POLL)

@@ -80,6 +80,7 @@ class Session:
         self._presences: dict[str, _Presence] = {}
         self._buckets: dict[str, Bucket] = {}
         self._lock = asyncio.Lock()
+        self._slow_listeners: list[Callable[[Consumer], None]] = []
         self._closed = False
 
     def __repr__(self) -> str:
@@ -176,12 +177,14 @@ class Session:
                 self.id,
                 self._options,
                 ensure,
+                lambda address: self._ensure(address, ("queue", "topic")),
                 number=presence.next_number,
                 subscription=name,
                 durable=durable,
                 window=checked,
                 rate=own,
                 on_close=lambda consumer: self._consumer_closed(presence, consumer),
+                on_slow=self._tell_slow,
             )
             presence.consumers.add(consumer)
             if presence.account:
@@ -209,6 +212,14 @@ class Session:
                 await ensure(False)
                 self._buckets[address.key] = Bucket(self._store, address, self.id, ensure)
         return self._buckets[address.key]
+
+    def on_slow(self, callback: Callable[[Consumer], None]) -> None:
+        """Call ``callback`` with each consumer of this session that becomes slow, on the event loop."""
+        self._slow_listeners.append(callback)
+
+    def _tell_slow(self, consumer: Consumer) -> None:
+        for callback in self._slow_listeners:
+            callback(consumer)
 
     async def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
