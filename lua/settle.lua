@@ -16,8 +16,9 @@
   ARGV[11] rejected      then rejected,
   ARGV[12] failed        then given back as failed attempts
   ARGV[13..] ids         at most 256 in all
-  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms}; stale: ids that were not this subscription's
-           to settle; again_ms: when there will be more for it, 0 when that is not known
+  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms, wanted}; stale: ids that were not this subscription's
+           to settle; again_ms: when there will be more for it, 0 when that is not known; wanted: 1 when the caller
+           neither fetches nor settles and others of its subscription have nothing
   Codes    OK, AGAIN (a repeated fetch: what the consumer holds, perhaps known), UNKNOWN, EXPIRED (the consumer is gone:
            nothing was settled, its deliveries went to others), SLOW (the same, because it was too slow)
 ]]
@@ -115,4 +116,5 @@ if settled > 0 or delivered_b > 0 or #notes > 0 then
   write_ledger('settle', cid, bytes, freed, #rejected)
 end
 save_destination()
-return { again and 'AGAIN' or 'OK', int(d.epoch), int(stale), out, counts, int(again_ms) }
+return { again and 'AGAIN' or 'OK', int(d.epoch), int(stale), out, counts, int(again_ms),
+  fetch == 0 and #ARGV == 12 and others_hungry(cid, c) and '1' or '0' }

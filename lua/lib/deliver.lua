@@ -97,3 +97,14 @@ local function deliver_again(cid, c, after)
   take(out, reply and reply[1] and reply[1][2] or {})
   return out
 end
+
+-- Whether others of the subscription have room and nothing to fetch; looks at the first 16 who are hungry.
+local function others_hungry(cid, c)
+  for _, other in ipairs(redis.call('ZRANGE', K_HUNGRY, 0, 15)) do
+    local record = other ~= cid and read_consumer(other)
+    if record and record.sub == c.sub then
+      return true
+    end
+  end
+  return false
+end

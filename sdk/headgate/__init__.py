@@ -3,6 +3,7 @@
 ``async with headgate.connect(url) as client`` is where everything begins; :mod:`headgate.sync` is the same for threads.
 """
 
+from headgate.browse import Browsed
 from headgate.bucket import Bucket
 from headgate.client import Client, connect
 from headgate.consumer import Consumer
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "Browsed",
     "Bucket",
     "Client",
     "Closed",

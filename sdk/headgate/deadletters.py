@@ -115,7 +115,7 @@ class DeadLetters:
             try:
                 await until_answered(lambda _: None)(self._publish, dead)
             except HeadgateError as error:
-                _log.error("message %s of %r is held: %s", dead.message.id, self._source.name, error)  # noqa: TRY400
+                _log.error("message %s of %r is held: %s", dead.message.id, self._source.name, error)
                 self._line.rotate(-1)  # let the others pass
                 await asyncio.sleep(REFUSED)
             else:
@@ -138,7 +138,7 @@ class DeadLetters:
                 "headgate-dead-id": message.id,
             },
         )
-        told = " ".join((self._source.key, self._epoch, self._subscription, message.id))
+        told = f"{self._source.key} {self._epoch} {self._subscription} {message.id}"
         account = Account(f"dead~{hashlib.sha256(told.encode()).hexdigest()[:40]}", inc=1, epoch=0, weight=0,
                           need=len(stored), need_m=1, want=len(stored), want_m=1)  # fmt: skip
         while True:

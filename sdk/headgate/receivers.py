@@ -42,6 +42,8 @@ class Receivers:
         self._expirations = 0
         self._progress = asyncio.Event()
         self._receivers = 0
+        self._received = 0
+        self._rests = False
         self._generation = 0
         self._closed = False
         self._failure: BaseException | None = None
@@ -90,7 +92,9 @@ class Receivers:
         Raises:
             Closed: the consumer is closed.
         """
+        self._received += 1
         if not self._buffer:
+            self._rests = False
             await self._await_arrival(timeout)
         elif len(self._outcomes) >= self._breathe_at:
             self._breathe_at = len(self._outcomes) + BREATH

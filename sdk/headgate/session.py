@@ -139,7 +139,7 @@ class Session:
         self,
         destination: str,
         *,
-        window: Window | int | str = 1000,
+        window: Window | int | str | None = None,
         subscription: str | None = None,
         durable: bool = False,
         rate: float | str | None = None,
@@ -149,10 +149,10 @@ class Session:
         Args:
             destination: a queue or a topic; an unknown name becomes a queue, or a topic where a subscription is named.
             window: what it may hold unsettled: ``Window(...)``, a number of messages, ``"pull"``, ``"paused"``
-                or ``"unlimited"``.
+                or ``"unlimited"``. What the destination's settings say when None, 1000 where they say nothing.
             subscription: of a topic; consumers of one subscription share its messages. A new one of its own when None.
             durable: keep the subscription when its last consumer goes.
-            rate: messages a second that this consumer takes; no limit when None.
+            rate: messages a second that this consumer takes; what the settings say when None.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
@@ -160,7 +160,7 @@ class Session:
             CoordinatorUnavailable: Redis does not answer.
         """
         self._check_open()
-        checked = Window.of(window)
+        checked = None if window is None else Window.of(window)
         own = Rate(parse_rate(rate, "rate")) if rate is not None else None
         if subscription is not None:
             encode_name(subscription, "subscription")

@@ -1,6 +1,7 @@
 """P8 of deliveries: in any window T at most rate*T + burst reach all consumers together, by Redis' clock."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.lua.place import Consumer, Place
 from tests.lua.test_p8_rates import most_beyond
 
 
-async def stock(place: Place, count: int, **settings: str) -> None:
+async def stock(place: Place, count: int, **settings: Any) -> None:
     await place.create(limit=1 << 30, **settings)
     ann = place.producer("ann")
     for _ in range(count // 8):

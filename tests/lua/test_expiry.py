@@ -5,7 +5,7 @@ import random
 import pytest
 
 from headgate.errors import CoordinatorUnavailable
-from tests.lua.place import TTL_MS, Consumer, Place
+from tests.lua.place import TTL_MS, Consumer, Place, Producer
 
 
 async def expiring(place: Place) -> dict[bytes, bytes]:
@@ -183,6 +183,40 @@ async def test_in_a_full_redis_attaching_is_refused_whole(place: Place) -> None:
     assert await place.look() == before
 
 
+async def send(place: Place, chance: random.Random, ann: Producer, consumer: Consumer) -> None:
+    sizes = [chance.randint(1, 9) for _ in range(chance.randint(1, 8))]
+    await ann.send(*sizes, expires_ms=chance.choice((0, 1, 50, 400, 2000)))
+
+
+async def fetch(place: Place, chance: random.Random, ann: Producer, consumer: Consumer) -> None:
+    consumer.fetches += 1
+    answer = await consumer.call(fetch=consumer.fetches, max_messages=chance.randint(1, 9), max_bytes=50)
+    if answer.code == "EXPIRED":
+        consumer.fetches, consumer.held = 0, []
+        await consumer.attach(durable=chance.random() < 0.5)
+    consumer.held += [id_ for id_, _, _ in answer.messages]
+
+
+async def settle(place: Place, chance: random.Random, ann: Producer, consumer: Consumer) -> None:
+    fate = chance.choice(("accepted", "released", "rejected", "failed"))
+    going = chance.sample(consumer.held, k=min(len(consumer.held), chance.randint(0, 6)))
+    await consumer.call(**{fate: going})
+    consumer.held = [id_ for id_ in consumer.held if id_ not in going]
+
+
+async def let_time_pass(place: Place, chance: random.Random, ann: Producer, consumer: Consumer) -> None:
+    await place.wait(chance.choice((0, 1, 60, 500, -300, TTL_MS // 3)))
+    await place.reap()
+
+
+async def go(place: Place, chance: random.Random, ann: Producer, consumer: Consumer) -> None:
+    if chance.random() < 0.2:
+        await place.store.remove(place.address, everything=False)
+    else:
+        await consumer.detach(failed=chance.random() < 0.5)
+        consumer.held = []
+
+
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 @pytest.mark.parametrize("seed", range(4))
 async def test_all_is_freed_once_whatever_happens(place: Place, kind: str, seed: int) -> None:
@@ -193,36 +227,13 @@ async def test_all_is_freed_once_whatever_happens(place: Place, kind: str, seed:
     names = ("queue",) if kind == "queue" else ("r", "g", "b")
     consumers = [Consumer(place, f"s{number}", chance.choice(names)) for number in range(5)]
     place.sessions.update(consumer.session for consumer in consumers)
-    for step in range(200):
-        consumer = chance.choice(consumers)
-        held = chance.sample(consumer.held, k=min(len(consumer.held), chance.randint(0, 6)))
-        match chance.randrange(11):
-            case 0 | 1 | 2:
-                sizes = [chance.randint(1, 9) for _ in range(chance.randint(1, 8))]
-                await ann.send(*sizes, expires_ms=chance.choice((0, 1, 50, 400, 2000)))
-            case 3 | 4 | 5:
-                consumer.fetches += 1
-                answer = await consumer.call(fetch=consumer.fetches, max_messages=chance.randint(1, 9), max_bytes=50)
-                if answer.code == "EXPIRED":
-                    consumer.fetches, consumer.held = 0, []
-                    await consumer.attach(durable=chance.random() < 0.5)
-                consumer.held += [id_ for id_, _, _ in answer.messages]
-            case 6 | 7:
-                fate = chance.choice(("accepted", "released", "rejected", "failed"))
-                await consumer.call(**{fate: held})  # type: ignore[arg-type]
-                consumer.held = [id_ for id_ in consumer.held if id_ not in held]
-            case 8:
-                await place.wait(chance.choice((0, 1, 60, 500, -300)))
-                await place.reap()
-            case 9:
-                await consumer.detach(failed=chance.random() < 0.5)
-                consumer.held = []
-            case _:
-                if step % 7 == 0:
-                    await place.store.remove(place.address, everything=False)
-                else:
-                    await place.wait(chance.choice((100, TTL_MS // 3)))
+    for _ in range(200):
+        await chance.choice((settle, settle, let_time_pass, go, send, send, send, fetch, fetch, fetch))(
+            place, chance, ann, chance.choice(consumers)
+        )
         await truth(place)
+    await place.store.remove(place.address, everything=False)
+    await truth(place)
     for consumer in consumers:
         while await consumer.detach() == "MORE":
             pass

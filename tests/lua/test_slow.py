@@ -133,7 +133,7 @@ async def test_who_is_detached_loses_what_it_holds_and_is_told(place: Place) -> 
     assert (await bob.accept(held[0])).code == "SLOW"
     await bob.detach()
     assert (await bob.accept(held[0])).code == "EXPIRED"
-    assert await attach(place, "bob", "5/unlimited")
+    await attach(place, "bob", "5/unlimited")
     assert (await bob.call()).code == "OK"
     assert (await place.recount()).equal
 

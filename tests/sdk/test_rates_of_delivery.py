@@ -30,7 +30,7 @@ async def test_all_hosts_together_keep_to_the_destinations_rate(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert 60 <= 200 * took + 10
+        assert 200 * took + 10 >= 60
 
 
 async def test_a_change_of_the_rate_is_noticed_by_who_waits(client: headgate.Client) -> None:

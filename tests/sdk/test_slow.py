@@ -12,6 +12,15 @@ from tests.sdk.test_consumer import fill, receive
 from tests.support.waiting import wait_until
 
 
+async def work_slowly(client: headgate.Client, consumer: headgate.Consumer) -> None:
+    """Take messages and settle none."""
+    async with asyncio.timeout(GUARD):
+        while True:
+            await client.store.reap(Address.of(client.namespace, "orders"))
+            consumer._buffer.clear()
+            await consumer.receive(timeout=0.05)
+
+
 async def test_a_slow_consumer_is_told_and_its_session_too(
     client: headgate.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -37,11 +46,7 @@ async def test_a_slow_consumer_is_detached_and_others_get_what_it_held(client: h
         consumer = await session.consumer("orders", window=5)
         message = await receive(consumer)
         with pytest.raises(SlowConsumer, match=consumer.id) as caught:
-            async with asyncio.timeout(GUARD):
-                while True:
-                    await client.store.reap(Address.of(client.namespace, "orders"))
-                    consumer._buffer.clear()
-                    await consumer.receive(timeout=0.05)
+            await work_slowly(client, consumer)
         assert (caught.value.destination, caught.value.consumer) == ("orders", consumer.id)
         with pytest.raises(headgate.HeadgateError):
             await message.accept()

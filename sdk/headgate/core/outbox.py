@@ -45,7 +45,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Batch:
-    """Messages published together, which expire together; ``seq`` numbers the first of them, counted by the session from 1."""
+    """Messages published together, of one ``ttl_ms``; ``seq`` numbers the first, counted by the session from 1."""
 
     seq: int
     items: list[Outgoing]

@@ -51,13 +51,15 @@ class Credit:
 class Deliveries:
     """The answer to settle: (id, body, failed attempts before this one) of each delivery.
 
-    ``again_ms`` says in how many ms there will be more, 0 when that is not known.
+    ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``wanted`` whether others of the
+    subscription have nothing, asked only by a call that neither fetches nor settles.
     """
 
     code: str
     stale: int = 0
     messages: tuple[tuple[bytes, bytes, int], ...] = ()
     again_ms: int = 0
+    wanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,7 @@ class Store:
         flat, attempts = reply[3], [int(n) for n in reply[4]]
         attempts += [0] * (len(flat) // 2 - len(attempts))
         messages = zip(flat[::2], flat[1::2], attempts, strict=True)
-        return Deliveries(code, int(reply[2]), tuple(messages), int(reply[5]))
+        return Deliveries(code, int(reply[2]), tuple(messages), int(reply[5]), reply[6] == b"1")
 
     async def take(
         self, address: Address, session: str, *, seq: int, line: Sequence[tuple[int, int]]
@@ -311,6 +313,12 @@ class Store:
             found |= {sid: record(text) for sid, text in _pairs(flat).items()}
             if cursor == b"0" or len(found) >= most:
                 return found
+
+    async def browse(self, address: Address, *, after: str | None, count: int) -> list[tuple[bytes, bytes, int | None]]:
+        """Return up to ``count`` stored messages after an id: id, message, ms at which it expires. Changes nothing."""
+        key = address.shared[4]
+        entries = await self.server.command(key, "XRANGE", key, f"({after}" if after else "-", "+", "COUNT", count)
+        return [(id_, parts[1], int(parts[3]) if len(parts) > 2 else None) for id_, parts in entries]
 
     async def recount(self, address: Address, *, repair: bool = False, most: int = 200_000) -> Recount:
         """Count from the ground truth, and repair the counters on request."""
