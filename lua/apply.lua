@@ -8,6 +8,7 @@
   ARGV[3] ttl_ms    how long a recovered destination learns
   ARGV[4..] field, value  settings, as headgate/settings.py names and spells them, policy_version and policy;
                     an empty value sets one back to its default
+                    what changes nothing but these two leaves no ledger entry and wakes nobody
   Returns {code, epoch, kind}
   Codes    OK, CREATED, KIND (it exists with the kind that follows, and a kind does not change), OLD (a newer policy version
            is in force), UNKNOWN (there is none, and no kind is given to make it)
@@ -55,12 +56,19 @@ if d and d.kind == 'bucket' and settings.rate then
     redis.call('HSET', K_DESTINATION, 'tat', int(tat), 'took_us', int(now_us))
   end
 end
+local changes = code == 'CREATED'
 for field, value in pairs(settings) do
-  if value == '' then
-    redis.call('HDEL', K_DESTINATION, field)
-  else
-    redis.call('HSET', K_DESTINATION, field, value)
+  if (redis.call('HGET', K_DESTINATION, field) or '') ~= value then
+    changes = changes or (field ~= 'policy_version' and field ~= 'policy')
+    if value == '' then
+      redis.call('HDEL', K_DESTINATION, field)
+    else
+      redis.call('HSET', K_DESTINATION, field, value)
+    end
   end
+end
+if not changes then
+  return { code, int(d.epoch), d.kind }
 end
 redis.call('HDEL', K_DESTINATION, 'shut')
 redis.call('HSET', K_DESTINATION, 'rules', name_rules())

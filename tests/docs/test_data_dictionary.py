@@ -85,6 +85,22 @@ def test_every_key() -> None:
     assert [int(number) for _, number in declared] == list(range(1, len(PARTS) + 3))
 
 
+def test_every_key_of_a_namespace() -> None:
+    listed = {re.sub(r"^hg:\{ns\}:", "", name).partition(":")[0] for name in names(section("### Keys of a namespace"))}
+    declared = re.findall(r"^  KEYS\[\d+\] +(\w+) ", ALL, re.MULTILINE)
+    assert listed == set(declared)
+
+
+def test_every_field_of_a_policy() -> None:
+    written = next(call for call in calls(SOURCES["policy.lua"]) if call[:2] == ["'HSET'", "K_POLICY"])
+    assert set(names(section("### Policy"))) == literal(written[2::2])
+
+
+def test_every_word_to_a_namespace() -> None:
+    spoken = re.findall(r"redis\.call\('PUBLISH', .*, '(\w+) '", ALL)
+    assert {name.split()[0] for name in names(section("### The channel of a namespace"))} == set(spoken)
+
+
 def test_every_field() -> None:
     listed = names(section("### Fields"))
     assert len(listed) == len(set(listed))

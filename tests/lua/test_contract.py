@@ -35,6 +35,12 @@ def without_calls(text: str) -> str:
     return text
 
 
+def own_keys(name: str) -> dict[str, str]:
+    """Return number -> name of the keys that a header declares by itself: it is not about a destination."""
+    header = (LUA / f"{name}.lua").read_text(encoding="utf-8").partition("]]")[0]
+    return dict(re.findall(r"^  KEYS\[(\d+)\] +(\w+) ", header, re.MULTILINE))
+
+
 def test_python_finds_the_scripts_that_are_there() -> None:
     assert list(script_names()) == SCRIPTS
 
@@ -43,7 +49,7 @@ def test_python_finds_the_scripts_that_are_there() -> None:
 def test_a_header_says_what_the_script_is(name: str) -> None:
     source = (LUA / f"{name}.lua").read_text(encoding="utf-8")
     assert re.match(rf"--\[\[\n  {name} - \S.*[.]\n", source)
-    assert "\n  KEYS  the destination's, as lib/keys\n" in source
+    assert ("\n  KEYS  the destination's, as lib/keys\n" in source) != bool(own_keys(name))
     assert re.search(r"^  Returns \{code", source, re.MULTILINE)
     assert script(name).codes
 
@@ -68,9 +74,16 @@ def test_a_header_declares_the_codes_that_the_body_returns(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_every_script_names_its_keys_through_lib_keys(name: str) -> None:
-    assert "local K_DESTINATION = KEYS[1]" in script(name).source
-    assert "KEYS[" not in body(name)
+def test_every_script_names_its_keys_through_lib_keys_or_in_its_header(name: str) -> None:
+    if own := own_keys(name):
+        assert re.findall(r"^local K_(\w+) = KEYS\[(\d+)\]$", body(name), re.MULTILINE) == [
+            (key.upper(), number) for number, key in own.items()
+        ]
+        assert body(name).count("KEYS[") == len(own)
+        assert "K_DESTINATION" not in script(name).source
+    else:
+        assert "local K_DESTINATION = KEYS[1]" in script(name).source
+        assert "KEYS[" not in body(name)
 
 
 def test_lua_and_python_have_the_keys_in_the_same_order() -> None:

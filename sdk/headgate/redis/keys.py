@@ -115,6 +115,16 @@ class Address:
         return f"{self.key}:wake:{session}", f"{self.key}:wake"
 
 
+def policy_key(namespace: str) -> str:
+    """Return the key of the namespace's policy."""
+    return f"hg:{{{check_namespace(namespace)}}}:policy"
+
+
+def namespace_channel(namespace: str) -> str:
+    """Return the channel on which a namespace tells what concerns more than one destination."""
+    return f"hg:{{{check_namespace(namespace)}}}:wake"
+
+
 def parse_key(key: str) -> tuple[str, str] | None:
     """Return (namespace, name) when the key is a destination's own hash, else None."""
     match = re.fullmatch(r"hg:\{([a-z0-9-]+)/([A-Za-z0-9._~%-]+)\}", key)
