@@ -6,6 +6,7 @@
 from headgate.bucket import Bucket
 from headgate.client import Client, connect
 from headgate.consumer import Consumer
+from headgate.core.policy import Policy
 from headgate.core.window import Window
 from headgate.errors import (
     AccessDenied,
@@ -18,6 +19,7 @@ from headgate.errors import (
     InvalidName,
     InvalidValue,
     MessageTooLarge,
+    PolicyConflict,
     PolicyError,
     SessionExpired,
 )
@@ -48,6 +50,8 @@ __all__ = [
     "Message",
     "MessageTooLarge",
     "Permit",
+    "Policy",
+    "PolicyConflict",
     "PolicyError",
     "Producer",
     "Receipt",

@@ -67,8 +67,6 @@ class CreditAccount(Callers):
         line = CreditLine() if credit is None else credit
         super().__init__(address, Lease(options.ttl), line, holds_messages=holds_messages)
         self.session = session
-        self.window = 0
-        self.weight = 1
         self.users = 0
         """Producers or gates that share it; it closes with the last."""
         self.consumers = 0

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any, Self
 
+from headgate.core.policy import Policy, Resolved
 from headgate.errors import Closed, PolicyError
 from headgate.explain import Explanation, explain
 from headgate.options import SessionOptions
@@ -56,7 +57,7 @@ class Client:
         self._server = server
         self._store = Store(server)
         self._wake_ups = WakeUps(server)
-        self._registry = Registry(self._store, ttl_ms=int(SessionOptions().ttl * 1000))
+        self._registry = Registry(self._store, self._wake_ups, self.namespace, ttl_ms=int(SessionOptions().ttl * 1000))
         return self
 
     async def _find_server(self) -> Server:
@@ -133,6 +134,49 @@ class Client:
         self._check_connected()
         await self._registry.apply(address, settings)
 
+    async def apply_policy(self, policy: Policy, *, expected: int | None = None) -> int:
+        """Put a policy in force for the namespace, whole, and bring every destination under it; returns its version.
+
+        It is in force at once: new destinations are made as it says, and every client applies it to those that it uses,
+        waiting senders included. This call applies it to all there are; when it fails half-way, a repeated call, or
+        whoever uses a destination, does the rest. A policy that is in force already keeps its version.
+
+        Args:
+            policy: its version does not matter; a policy without rules ends all that policies set.
+            expected: the version that this one is to replace, 0 for none; whatever is in force when None.
+
+        Raises:
+            PolicyConflict: another version is in force than was expected; nothing was changed.
+            CoordinatorUnavailable: Redis does not answer; repeat the call.
+        """
+        self._check_connected()
+        policies = self._registry.policies
+        current = await policies.look()
+        above = 0 if current.version else await self._registry.newest_version()
+        version = await policies.switch(policy, expected, above=above)
+        await self._registry.conform_all()
+        return version
+
+    async def policy(self) -> Policy:
+        """Return the policy in force; version 0, without rules, where there is none.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_connected()
+        return await self._registry.policies.look()
+
+    async def effective(self, destination: str) -> Resolved:
+        """Return what the policy says about a destination, each value with its origin; it need not exist.
+
+        Raises:
+            InvalidName: the name cannot be used.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        address = Address.of(self.namespace, destination)
+        self._check_connected()
+        return await self._registry.effective(address)
+
     async def explain(self, destination: str) -> Explanation:
         """Say what a destination's state is, and why.
 
@@ -171,6 +215,7 @@ class Client:
         self._closed = True
         await asyncio.gather(*(session.close() for session in tuple(self._sessions)))
         if self._server is not None:
+            await self._registry.close()
             await self._wake_ups.close()
             await self._server.close()
         if self._embedded:

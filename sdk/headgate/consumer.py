@@ -7,7 +7,6 @@ from typing import Final
 
 from headgate.account import CLOSE_WITHIN, Ensure
 from headgate.core.lease import Lease
-from headgate.core.rate import Rate
 from headgate.core.window import MAX_FETCH, Holding, Window
 from headgate.errors import (
     Closed,
@@ -48,13 +47,13 @@ class Consumer(Receivers):
         subscription: str,
         durable: bool,
         window: Window,
-        rate: Rate | None,
+        rate: float | None,
         on_close: Callable[["Consumer"], Awaitable[None]],
     ) -> None:
         super().__init__(address, session, window, rate)
         self.subscription = subscription
         self.durable = durable
-        self._encoded = encode_name(subscription, "subscription")
+        self.encoded_subscription = encode_name(subscription, "subscription")
         self._store = store
         self._wake_ups = wake_ups
         self._ensure = ensure
@@ -98,7 +97,7 @@ class Consumer(Receivers):
             self.address,
             self.session,
             number=self._number,
-            subscription=self._encoded,
+            subscription=self.encoded_subscription,
             durable=self.durable,
             window=self.window.text,
             ttl_ms=self._lease.ttl_ms,
@@ -156,7 +155,7 @@ class Consumer(Receivers):
                 self.address,
                 self.session,
                 number=self._number,
-                subscription=self._encoded,
+                subscription=self.encoded_subscription,
                 durable=self.durable,
                 window=self.window.text,
                 ttl_ms=self._lease.ttl_ms,

@@ -1,73 +1,212 @@
-"""Destinations as this client knows them: made to exist, and made again as they were if Redis lost them."""
+"""Destinations as this client knows them: made as the policy says, kept to it, and made again as they were if lost."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Final
 
+from headgate.core.policy import Policy, Resolved
 from headgate.errors import PolicyError
-from headgate.redis.keys import Address
+from headgate.policies import GOVERNED, Policies, due, kind_of, without
+from headgate.reconnect import until_answered
+from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
-from headgate.settings import Settings
+from headgate.redis.wake import Listener, WakeUps
+from headgate.settings import FIELD_OF, KINDS, Settings
+from headgate.tasks import stop
 
-REMEMBERED: Final = (
-    "kind", "limit_bytes", "limit_messages", "rate", "burst", "ledger", "ledger_keep", "policy_version",
-)  # fmt: skip
+REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy")
+"""All that somebody set, and nothing that the scripts count: what a lost destination is made again with."""
+IN_FLIGHT: Final = 16
+"""Destinations that are brought under a policy at a time: few enough that traffic in between hardly waits."""
+TRIES: Final = 16
+Follower = Callable[[Mapping[str, str]], None]
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Registry:
-    """Settings in force, remembered so that a lost destination does not come back without its limits."""
+    """Settings in force at the destinations that this client uses."""
 
-    def __init__(self, store: Store, ttl_ms: int) -> None:
+    def __init__(self, store: Store, wake_ups: WakeUps, namespace: str, ttl_ms: int) -> None:
+        self.policies = Policies(store.server, wake_ups, namespace, self._follow_policy)
         self._store = store
+        self._wake_ups = wake_ups
+        self._namespace = namespace
         self._ttl_ms = ttl_ms
-        self._known: dict[str, dict[str, str]] = {}
+        self._known: dict[str, tuple[Address, dict[str, str]]] = {}
+        self._followers: dict[str, tuple[Listener, list[Follower]]] = {}
+        self._stale: dict[str, Address] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def fields(self, address: Address) -> Mapping[str, str]:
+        """Return the settings in force, as last read and as the state spells them; nothing when it is not known."""
+        return self._known[address.key][1] if address.key in self._known else _NOTHING
 
     async def ensure(self, address: Address, kinds: tuple[str, ...], *, recover: bool) -> str:
-        """Make a destination exist, with its remembered settings if it was lost; returns its kind.
+        """Make a destination exist, as it was if it was lost, else as the policy says; returns its kind.
 
         Args:
             address: the destination.
-            kinds: that will do; the first is the one to create.
+            kinds: that will do; the first is the one to create where the policy does not say.
             recover: whether the caller knew it before: then it learns for one TTL before it grants anything new.
 
         Raises:
-            PolicyError: it exists, and is of another kind.
+            PolicyError: it exists, or is to be, of another kind.
             CoordinatorUnavailable: Redis does not answer.
         """
-        settings: Mapping[str, str] = self._known.get(address.key) or {"kind": kinds[0]}
+        policy = await self.policies.current()
+        settings = self.fields(address) or self._new(policy, address, kinds)
         _, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
         )
         if kind not in kinds:
             raise PolicyError(f"{address.name!r} is a {kind}; this takes a {' or '.join(kinds)}")
         await self.refresh(address)
+        fields = self.fields(address)
+        if fields and due(self.policies.policy, address.name, fields) is not None:
+            await self.conform(address)
         return kind
 
     async def refresh(self, address: Address) -> None:
-        """Remember the settings that are in force now."""
-        snapshot = await self._store.snapshot(address, waiters=0, consumers=1)
-        if snapshot:
-            self._known[address.key] = {name: snapshot.fields[name] for name in REMEMBERED if name in snapshot.fields}
+        """Read the settings that are in force now, remember them, and tell those who follow them."""
+        fields = await self._read(address)
+        if not fields:
+            return
+        changed = fields != self.fields(address)
+        self._known[address.key] = (address, fields)
+        if changed and address.key in self._followers:
+            for follower in tuple(self._followers[address.key][1]):
+                follower(fields)
+
+    async def conform(self, address: Address) -> None:
+        """Bring an existing destination under the policy in force."""
+        fields = await self._read(address, "kind", "policy_version", "policy")
+        settings = due(self.policies.policy, address.name, fields) if fields else None
+        if settings is not None:  # another kind or a newer version meanwhile: whoever did that has seen to it
+            await self._store.apply(address, settings, mode="change", ttl_ms=self._ttl_ms)
+        if address.key in self._known:
+            await self.refresh(address)
+
+    async def conform_all(self) -> None:
+        """Bring every destination of the namespace under the policy in force; any client may finish what one began."""
+        keys = await self._store.server.scan(f"hg:{{{self._namespace}/*}}")
+        await self._each((Address.of(*parsed) for key in keys if (parsed := parse_key(key))), self.conform)
+
+    async def newest_version(self) -> int:
+        """Return the highest policy version that any destination has: more than none, if Redis lost the policy."""
+        newest = 0
+
+        async def look(address: Address) -> None:
+            nonlocal newest
+            newest = max(newest, int((await self._read(address, "policy_version")).get("policy_version", 0)))
+
+        keys = await self._store.server.scan(f"hg:{{{self._namespace}/*}}")
+        await self._each((Address.of(*parsed) for key in keys if (parsed := parse_key(key))), look)
+        return newest
+
+    async def effective(self, address: Address) -> Resolved:
+        """Return what the policy says about a destination of the kind that it has, or would have."""
+        policy = await self.policies.current()
+        return policy.resolve(address.name, (await self._read(address, "kind")).get("kind"))
 
     async def apply(self, address: Address, settings: Settings) -> None:
-        """Create or change a destination.
+        """Create or change a destination by hand. It stays so until another policy, with a rule for it, is applied.
 
         Raises:
-            PolicyError: a kind cannot change, or a newer policy is in force.
+            PolicyError: a kind cannot change.
         """
-        fields = settings.fields()
-        if "kind" not in fields and not await self._store.snapshot(address, waiters=0, consumers=1):
-            fields["kind"] = "bucket" if "rate" in fields else "queue"
-        if fields.get("kind") == "bucket" and "rate" not in fields and address.key not in self._known:
-            raise PolicyError(f"{address.name!r}: a bucket needs a rate")
-        code, kind = await self._store.apply(address, fields, mode="change", ttl_ms=self._ttl_ms)
-        if code == "KIND":
-            raise PolicyError(f"{address.name!r} is a {kind}, and a kind does not change; remove it first")
-        if code == "UNKNOWN":
-            raise PolicyError(f"{address.name!r} was removed meanwhile; apply again, with its kind")
-        if code == "OLD":
-            raise PolicyError(f"{address.name!r} has a newer policy version")
-        await self.refresh(address)
+        policy = await self.policies.current()
+        said = settings.fields()
+        for _ in range(TRIES):
+            stored = await self._read(address)
+            if stored:
+                fields = said | {"policy_version": stored.get("policy_version", "0")}
+                if stored.get("policy"):
+                    fields["policy"] = without(stored["policy"], said)
+            else:
+                kinds = (said["kind"],) if "kind" in said else ("bucket",) if "rate" in said else KINDS
+                fields = self._new(policy, address, kinds) | said
+                fields["policy"] = without(fields.get("policy", ""), said)
+            if said.get("kind") == "bucket" and not (fields.get("rate") or stored.get("rate")):
+                raise PolicyError(f"{address.name!r}: a bucket needs a rate")
+            code, kind = await self._store.apply(address, fields, mode="change", ttl_ms=self._ttl_ms)
+            if code == "KIND":
+                raise PolicyError(f"{address.name!r} is a {kind}, and a kind does not change; remove it first")
+            if code not in ("OLD", "UNKNOWN"):  # else a policy was applied or it was removed since it was read
+                await self.refresh(address)
+                return
+        raise PolicyError(f"{address.name!r} changes all the time; apply again")
 
     def forget(self, address: Address) -> None:
         """Forget a destination that was removed on purpose."""
         self._known.pop(address.key, None)
+
+    async def follow(self, address: Address, follower: Follower) -> None:
+        """Call ``follower`` with the settings whenever they are not what they were."""
+        if address.key in self._followers:
+            self._followers[address.key][1].append(follower)
+            return
+        listener = partial(self._hear, address)
+        self._followers[address.key] = (listener, [follower])
+        await self._wake_ups.subscribe((address.channels("")[1],), listener)
+
+    async def unfollow(self, address: Address, follower: Follower) -> None:
+        """Stop calling ``follower``."""
+        listener, followers = self._followers[address.key]
+        followers.remove(follower)
+        if not followers:
+            del self._followers[address.key]
+            await self._wake_ups.unsubscribe((address.channels("")[1],), listener)
+
+    async def close(self) -> None:
+        """Stop following."""
+        await self.policies.close()
+        await stop(self._refreshing)
+
+    @staticmethod
+    def _new(policy: Policy, address: Address, kinds: tuple[str, ...]) -> dict[str, str]:
+        """Return the settings of a destination that does not exist yet."""
+        kind = kind_of(policy, address.name, kinds)
+        resolved = policy.resolve(address.name, kind)
+        settings = {"kind": kind}
+        if resolved.origins:
+            settings |= {field: value for field, value in resolved.fields.items() if value != GOVERNED.get(field)}
+            settings |= {"policy_version": str(policy.version), "policy": resolved.origin_text}
+        return settings
+
+    async def _read(self, address: Address, *names: str) -> dict[str, str]:
+        names = names or REMEMBERED
+        key = address.shared[0]
+        values = await self._store.server.command(key, "HMGET", key, *names)
+        return {name: value.decode() for name, value in zip(names, values, strict=True) if value is not None}
+
+    async def _follow_policy(self) -> None:
+        """Bring what this client uses under a policy that came into force."""
+        await self._each([address for address, _ in self._known.values()], self.conform)
+
+    @staticmethod
+    async def _each(addresses: Iterable[Address], work: Callable[[Address], Awaitable[None]]) -> None:
+        rest = iter(addresses)
+
+        async def worker() -> None:
+            for address in rest:
+                await work(address)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(IN_FLIGHT):
+                    group.create_task(worker())
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    def _hear(self, address: Address, words: list[str]) -> None:
+        if words[0] == "settings":
+            self._stale[address.key] = address
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = asyncio.create_task(self._refresh_stale(), name="headgate settings")
+
+    async def _refresh_stale(self) -> None:
+        while self._stale:
+            _, address = self._stale.popitem()
+            await until_answered(lambda _: None)(self.refresh, address)

@@ -6,10 +6,11 @@ from typing import Any, Self, TypeVar
 import headgate.bucket
 import headgate.client
 import headgate.session
+from headgate.core.policy import Policy, Resolved
 from headgate.core.window import Window
 from headgate.errors import Closed
 from headgate.explain import Explanation
-from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW
+from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.store import Recount
 from headgate.settings import Settings
 from headgate.sync.consumer import Consumer
@@ -65,10 +66,10 @@ class Session:
         self,
         destination: str,
         *,
-        window: int | str = DEFAULT_WINDOW,
+        window: int | str | None = None,
         rate: float | str | None = None,
-        weight: int = 1,
-        timeout: float | str = DEFAULT_TIMEOUT,
+        weight: int | None = None,
+        timeout: float | str | None = None,
     ) -> Producer:
         """Open a producer; arguments and errors as :meth:`headgate.Session.producer`."""
         work = self._inner.producer(destination, window=window, rate=rate, weight=weight, timeout=timeout)
@@ -78,9 +79,9 @@ class Session:
         self,
         destination: str,
         *,
-        window: int | str = DEFAULT_WINDOW,
-        weight: int = 1,
-        timeout: float | str = DEFAULT_TIMEOUT,
+        window: int | str | None = None,
+        weight: int | None = None,
+        timeout: float | str | None = None,
     ) -> Gate:
         """Open a gate; arguments and errors as :meth:`headgate.Session.gate`."""
         work = self._inner.gate(destination, window=window, weight=weight, timeout=timeout)
@@ -90,7 +91,7 @@ class Session:
         self,
         destination: str,
         *,
-        window: Window | int | str = 1000,
+        window: Window | int | str | None = None,
         subscription: str | None = None,
         durable: bool = False,
         rate: float | str | None = None,
@@ -154,6 +155,18 @@ class Client:
     def apply(self, destination: str, settings: Settings | None = None, **values: Any) -> None:
         """Create a destination or change its settings; arguments and errors as :meth:`headgate.Client.apply`."""
         self._run(lambda: self._inner.apply(destination, settings, **values))
+
+    def apply_policy(self, policy: Policy, *, expected: int | None = None) -> int:
+        """Put a policy in force for the namespace; arguments and errors as :meth:`headgate.Client.apply_policy`."""
+        return self._run(lambda: self._inner.apply_policy(policy, expected=expected))
+
+    def policy(self) -> Policy:
+        """Return the policy in force; errors as :meth:`headgate.Client.policy`."""
+        return self._run(self._inner.policy)
+
+    def effective(self, destination: str) -> Resolved:
+        """Return what the policy says about a destination; errors as :meth:`headgate.Client.effective`."""
+        return self._run(lambda: self._inner.effective(destination))
 
     def explain(self, destination: str) -> Explanation:
         """Say what a destination's state is, and why; errors as :meth:`headgate.Client.explain`."""
