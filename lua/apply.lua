@@ -56,9 +56,13 @@ if d and d.kind == 'bucket' and settings.rate then
     redis.call('HSET', K_DESTINATION, 'tat', int(tat), 'took_us', int(now_us))
   end
 end
-local changes = code == 'CREATED'
-for field, value in pairs(settings) do
-  if (redis.call('HGET', K_DESTINATION, field) or '') ~= value then
+local names, changes = {}, code == 'CREATED'
+for field in pairs(settings) do
+  names[#names + 1] = field
+end
+for i, before in ipairs(#names > 0 and redis.call('HMGET', K_DESTINATION, unpack(names)) or {}) do
+  local field, value = names[i], settings[names[i]]
+  if (before or '') ~= value then
     changes = changes or (field ~= 'policy_version' and field ~= 'policy')
     if value == '' then
       redis.call('HDEL', K_DESTINATION, field)

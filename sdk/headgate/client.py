@@ -150,12 +150,7 @@ class Client:
             CoordinatorUnavailable: Redis does not answer; repeat the call.
         """
         self._check_connected()
-        policies = self._registry.policies
-        current = await policies.look()
-        above = 0 if current.version else await self._registry.newest_version()
-        version = await policies.switch(policy, expected, above=above)
-        await self._registry.conform_all()
-        return version
+        return await self._registry.apply_policy(policy, expected)
 
     async def policy(self) -> Policy:
         """Return the policy in force; version 0, without rules, where there is none.

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
 from headgate.core.policy import Policy
@@ -106,6 +106,16 @@ class Policies:
             if done:
                 self._take(new)
                 return version
+
+    @contextlib.contextmanager
+    def following(self, version: int) -> Iterator[None]:
+        """While inside, somebody else applies this version to the destinations; if that fails, the watch does."""
+        before, self._followed = self._followed, version
+        try:
+            yield
+        except BaseException:
+            self._followed = before
+            raise
 
     async def close(self) -> None:
         """Stop watching."""

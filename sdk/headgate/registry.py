@@ -1,7 +1,7 @@
 """Destinations as this client knows them: made as the policy says, kept to it, and made again as they were if lost."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -18,10 +18,13 @@ from headgate.tasks import stop
 
 REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy")
 """All that somebody set, and nothing that the scripts count: what a lost destination is made again with."""
-IN_FLIGHT: Final = 16
-"""Destinations that are brought under a policy at a time: few enough that traffic in between hardly waits."""
+BATCH: Final = 8
+"""Destinations that are brought under a policy in one write: few enough that traffic in between hardly waits."""
+IN_FLIGHT: Final = 2
+"""Batches on their way at a time."""
 TRIES: Final = 16
 Follower = Callable[[Mapping[str, str]], None]
+_GOVERNANCE: Final = ("kind", "policy_version", "policy")
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -65,44 +68,68 @@ class Registry:
         await self.refresh(address)
         fields = self.fields(address)
         if fields and due(self.policies.policy, address.name, fields) is not None:
-            await self.conform(address)
+            await self.conform([address])
         return kind
 
     async def refresh(self, address: Address) -> None:
         """Read the settings that are in force now, remember them, and tell those who follow them."""
-        fields = await self._read(address)
-        if not fields:
-            return
+        if fields := await self._read(address):
+            self._remember(address, fields)
+
+    def _remember(self, address: Address, fields: dict[str, str]) -> None:
         changed = fields != self.fields(address)
         self._known[address.key] = (address, fields)
         if changed and address.key in self._followers:
             for follower in tuple(self._followers[address.key][1]):
                 follower(fields)
 
-    async def conform(self, address: Address) -> None:
-        """Bring an existing destination under the policy in force."""
-        fields = await self._read(address, "kind", "policy_version", "policy")
-        settings = due(self.policies.policy, address.name, fields) if fields else None
-        if settings is not None:  # another kind or a newer version meanwhile: whoever did that has seen to it
-            await self._store.apply(address, settings, mode="change", ttl_ms=self._ttl_ms)
-        if address.key in self._known:
-            await self.refresh(address)
+    async def conform(self, addresses: Sequence[Address]) -> None:
+        """Bring destinations under the policy in force, as far as they exist."""
+        known = [address for address in addresses if address.key in self._known]
+        names = REMEMBERED if known else _GOVERNANCE
+        changes = []
+        for address, fields in zip(addresses, await self._read_each(addresses, names), strict=True):
+            settings = due(self.policies.policy, address.name, fields) if "kind" in fields else None
+            if settings is not None:
+                changes.append((address, settings))
+            elif fields and address.key in self._known:
+                self._remember(address, fields)
+        if not changes:
+            return
+        for (address, settings), code in zip(
+            changes, await self._store.apply_each(changes, ttl_ms=self._ttl_ms), strict=True
+        ):
+            if code is None:  # e.g. the script is not loaded, or the slot moved: both are healed by a call of its own
+                await self._store.apply(address, settings, mode="change", ttl_ms=self._ttl_ms)
+        # Any other code: it was removed, or is under a newer version, and whoever did that has seen to it.
+        changed = [address for address, _ in changes if address.key in self._known]
+        for address, fields in zip(changed, await self._read_each(changed, REMEMBERED), strict=True):
+            if fields:
+                self._remember(address, fields)
 
-    async def conform_all(self) -> None:
-        """Bring every destination of the namespace under the policy in force; any client may finish what one began."""
-        keys = await self._store.server.scan(f"hg:{{{self._namespace}/*}}")
-        await self._each((Address.of(*parsed) for key in keys if (parsed := parse_key(key))), self.conform)
+    async def apply_policy(self, policy: Policy, expected: int | None) -> int:
+        """Switch, and bring every destination of the namespace under the policy; any client may finish what one began.
 
-    async def newest_version(self) -> int:
+        Raises:
+            PolicyConflict: another version is in force than was expected.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        above = 0 if (await self.policies.look()).version else await self._newest_version()
+        version = await self.policies.switch(policy, expected, above=above)
+        with self.policies.following(version):
+            await self._each(await self._destinations(), self.conform)
+        return version
+
+    async def _newest_version(self) -> int:
         """Return the highest policy version that any destination has: more than none, if Redis lost the policy."""
         newest = 0
 
-        async def look(address: Address) -> None:
+        async def look(addresses: Sequence[Address]) -> None:
             nonlocal newest
-            newest = max(newest, int((await self._read(address, "policy_version")).get("policy_version", 0)))
+            for fields in await self._read_each(addresses, _GOVERNANCE):
+                newest = max(newest, int(fields.get("policy_version", 0)))
 
-        keys = await self._store.server.scan(f"hg:{{{self._namespace}/*}}")
-        await self._each((Address.of(*parsed) for key in keys if (parsed := parse_key(key))), look)
+        await self._each(await self._destinations(), look)
         return newest
 
     async def effective(self, address: Address) -> Resolved:
@@ -178,20 +205,30 @@ class Registry:
     async def _read(self, address: Address, *names: str) -> dict[str, str]:
         names = names or REMEMBERED
         key = address.shared[0]
-        values = await self._store.server.command(key, "HMGET", key, *names)
-        return {name: value.decode() for name, value in zip(names, values, strict=True) if value is not None}
+        return _named(names, await self._store.server.command(key, "HMGET", key, *names))
+
+    async def _read_each(self, addresses: Sequence[Address], names: Sequence[str]) -> list[dict[str, str]]:
+        keys = [address.shared[0] for address in addresses]
+        replies = await self._store.server.burst([(key, (b"HMGET", key, *names)) for key in keys])
+        return [
+            await self._read(address, *names) if isinstance(reply, Exception) else _named(names, reply)
+            for address, reply in zip(addresses, replies, strict=True)
+        ]
+
+    async def _destinations(self) -> list[str]:
+        return await self._store.server.scan(f"hg:{{{self._namespace}/*}}")
 
     async def _follow_policy(self) -> None:
         """Bring what this client uses under a policy that came into force."""
-        await self._each([address for address, _ in self._known.values()], self.conform)
+        await self._each(tuple(self._known), self.conform)
 
-    @staticmethod
-    async def _each(addresses: Iterable[Address], work: Callable[[Address], Awaitable[None]]) -> None:
-        rest = iter(addresses)
+    async def _each(self, keys: Sequence[str], work: Callable[[Sequence[Address]], Awaitable[None]]) -> None:
+        """Do the work for destinations, by key, a batch at a time and a few batches at once."""
+        batches = iter([keys[at : at + BATCH] for at in range(0, len(keys), BATCH)])
 
         async def worker() -> None:
-            for address in rest:
-                await work(address)
+            for batch in batches:
+                await work([Address.of(*parsed) for key in batch if (parsed := parse_key(key))])
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -210,3 +247,7 @@ class Registry:
         while self._stale:
             _, address = self._stale.popitem()
             await until_answered(lambda _: None)(self.refresh, address)
+
+
+def _named(names: Sequence[str], values: Sequence[bytes | None]) -> dict[str, str]:
+    return {name: value.decode() for name, value in zip(names, values, strict=True) if value is not None}

@@ -1,6 +1,8 @@
 """A policy is stored whole, switched over the version that was seen, and applied to every destination there is."""
 
 import asyncio
+import itertools
+from typing import Any
 
 import pytest
 import redis
@@ -8,7 +10,7 @@ import redis
 import headgate
 from headgate import PolicyConflict, PolicyError
 from headgate.core.policy import Policy
-from headgate.redis.keys import Address, policy_key
+from headgate.redis.keys import policy_key
 from headgate.redis.store import Store
 from tests.policy.live import policy, settles, state
 from tests.sdk.test_cluster import _slot
@@ -102,17 +104,16 @@ async def test_whoever_calls_again_finishes_a_walk_that_was_cut_short(
 ) -> None:
     for name in NAMES:
         await client.apply(name, kind="queue")
-    applied: list[str] = []
-    real = Store.apply
+    batches = itertools.count()
+    real = Store.apply_each
 
-    async def failing(store: Store, address: Address, *args: object, **options: object) -> tuple[str, str]:
-        if len(applied) >= 5:
+    async def failing(store: Store, *args: Any, **options: Any) -> list[tuple[str, str] | None]:
+        if next(batches):
             raise headgate.CoordinatorUnavailable("cut")
-        applied.append(address.name)
-        return await real(store, address, *args, **options)  # type: ignore[arg-type]
+        return await real(store, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "apply", failing)
+        patch.setattr(Store, "apply_each", failing)
         with pytest.raises(headgate.CoordinatorUnavailable):
             await client.apply_policy(SMALL)
     versions = {(await state(client, name))["policy_version"] for name in NAMES}
