@@ -13,7 +13,7 @@ from headgate.redis.keys import namespace_channel
 from headgate.redis.policy import PolicyStore
 from headgate.redis.server import Server
 from headgate.redis.wake import WakeUps
-from headgate.settings import DEFAULTS
+from headgate.settings import DEFAULTS, FIELD_OF
 from headgate.tasks import stop
 
 _log = logging.getLogger("headgate")
@@ -99,7 +99,7 @@ class Policies:
             if repeated:
                 return before.version
             version = max(before.version, above) + 1
-            new = Policy(version, policy.rules, policy.pools, policy.source, defaults=GOVERNED)
+            new = numbered(policy, version)
             done, _ = await self._store.switch(
                 new.to_json(), version=version, expected=before.version, source=policy.source
             )
@@ -146,6 +146,11 @@ class Policies:
                 _log.warning("the policy of %s is not followed: %s", self._channels[0], error)
 
 
+def numbered(policy: Policy, version: int) -> Policy:
+    """Return the policy under a version, resolving to every field that policies govern."""
+    return Policy(version, policy.rules, policy.pools, policy.source, defaults=GOVERNED)
+
+
 def says_the_same(one: Policy, other: Policy) -> bool:
     """Return whether two policies differ in nothing but their version."""
     return (one.rules, one.pools, one.source) == (other.rules, other.pools, other.source)
@@ -165,15 +170,15 @@ def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] 
     if int(fields.get("policy_version") or 0) >= policy.version:
         return None
     resolved = policy.resolve(name, fields["kind"])
-    if resolved.origins:
-        return {**resolved.fields, "policy_version": str(policy.version), "policy": resolved.origin_text}
     before = origins(fields.get("policy", ""))
-    if not before:
+    if not resolved.origins and not before:
         return None
     if "..." in before:  # not all had room in the text
         before = dict.fromkeys(resolved.fields, "")
-    reset = {field: GOVERNED[field] for field in before if field in GOVERNED}
-    return {**reset, "policy_version": str(policy.version), "policy": ""}
+    settings = {field: GOVERNED.get(field, "") for field in before if field in FIELD_OF.values()}
+    if resolved.origins:
+        settings |= resolved.fields
+    return {**settings, "policy_version": str(policy.version), "policy": resolved.origin_text}
 
 
 def origins(text: str) -> dict[str, str]:
