@@ -147,6 +147,11 @@ def parse_pool_key(key: str) -> tuple[str, str] | None:
     return (match[1], decode_name(match[2])) if match else None
 
 
+def policy_key(namespace: str) -> str:
+    """Return the key of the namespace's policy."""
+    return f"hg:{{{check_namespace(namespace)}}}:policy"
+
+
 def namespace_channel(namespace: str) -> str:
     """Return the channel on which a namespace tells what concerns more than one destination."""
     return f"hg:{{{check_namespace(namespace)}}}:wake"
