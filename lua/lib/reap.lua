@@ -11,6 +11,7 @@ local function drop_session(sid, s)
   end
   redis.call('ZREM', K_LEASES, sid)
   redis.call('HDEL', K_SESSIONS, sid)
+  redis.call('HDEL', K_DROPS, sid)
   for k = 1, s.consumers do
     local cid = sid .. '.' .. int(k)
     if redis.call('HEXISTS', K_CONSUMERS, cid) == 1 then

@@ -13,14 +13,10 @@ from headgate.callers import Callers
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outgoing
-from headgate.errors import (
-    Closed,
-    HeadgateError,
-    MessageTooLarge,
-)
-from headgate.explain import explain
+from headgate.errors import Closed, HeadgateError, MessageTooLarge
 from headgate.message import Receipt
 from headgate.options import SessionOptions
+from headgate.outlook import EXPLAIN_AFTER, EXPLAIN_EVERY, Outlook
 from headgate.reconnect import AWAY, until_answered
 from headgate.redis.keys import Address
 from headgate.redis.store import Account as Totals
@@ -29,8 +25,6 @@ from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 
 CLOSE_WITHIN: Final = 0.5
-EXPLAIN_EVERY: Final = 1.0
-"""Seconds between looks for the reason of a wait."""
 
 Ensure = Callable[[bool], Any]
 
@@ -41,6 +35,7 @@ class CreditAccount(Callers):
     Args:
         store: the scripts.
         wake_ups: hints that credit came.
+        outlook: what the session knows of the destination.
         address: the destination.
         session: the session's id.
         options: how the session lives.
@@ -55,6 +50,7 @@ class CreditAccount(Callers):
         self,
         store: Store,
         wake_ups: WakeUps,
+        outlook: Outlook,
         address: Address,
         session: str,
         options: SessionOptions,
@@ -65,7 +61,7 @@ class CreditAccount(Callers):
         credit: CreditLine | None = None,
     ) -> None:
         line = CreditLine() if credit is None else credit
-        super().__init__(address, Lease(options.ttl), line, holds_messages=holds_messages)
+        super().__init__(address, Lease(options.ttl), line, outlook, holds_messages=holds_messages)
         self.session = session
         self.window = 0
         self.weight = 1
@@ -96,6 +92,7 @@ class CreditAccount(Callers):
         await self._wake_ups.subscribe(self.address.channels(self.session), self._hear)
         self._used_at = self._loop.time()
         await self._acquire()
+        await self.outlook.learn()
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
         self._task.add_done_callback(self._ended)
 
@@ -147,9 +144,8 @@ class CreditAccount(Callers):
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # a defect; nobody may wait for ever because of it
             self._closing = True
-            self.outbox.clear(
-                lambda item, _: self._tell(item, HeadgateError(f"{self.address.name!r} failed: {error!r}"))
-            )
+            failed = HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            self.outbox.clear(lambda item, _: self._tell(item, failed))
 
     async def _keep(self) -> None:
         while True:
@@ -166,6 +162,7 @@ class CreditAccount(Callers):
         self.lost_since = self.trouble = None
         if self.credit.frozen:
             self.credit.frozen = False
+            self._ask_at = 0.0  # the last answer was not acted upon
             self._admit()
 
     def _missing(self, error: BaseException) -> None:
@@ -174,12 +171,15 @@ class CreditAccount(Callers):
         self.lost_since = self.lost_since or now
         if self._options.on_loss == "closed" or now > self.lease.use_until:
             self.credit.frozen = True
+        self._refuse(now)
 
     async def _rest(self) -> None:
         now = self._loop.time()
         until = now + 60.0
         if self.outbox.head():
             until = min(self._ask_at, self._explain_at)
+        if self._open and self.outlook.unreported:
+            until = min(until, self.outlook.report_at)
         if self._open and not (self.consumers and self._idle_since(now)):
             until = min(until, self.lease.renew_at, max(self._used_at + self._options.idle, now + 0.05))
         if until <= now:
@@ -198,6 +198,9 @@ class CreditAccount(Callers):
             await self._publish()
             return True
         if await self._heed():
+            return True
+        if self._open and self.outlook.unreported and now >= self.outlook.report_at:
+            await self.outlook.report()
             return True
         if self.outbox.waiting:
             self._admit()
@@ -230,7 +233,7 @@ class CreditAccount(Callers):
             return True
         if now >= self._explain_at:
             self._explain_at = now + EXPLAIN_EVERY
-            await self._explain()
+            await self.outlook.look()
             return True
         return False
 
@@ -251,6 +254,7 @@ class CreditAccount(Callers):
             self.credit.epoch = 0
         elif self._open:
             await self._ensure(False)  # remembers the settings that are in force now
+            await self.outlook.learn()
 
     def _start_anew(self) -> None:
         self.outbox.unpaid()
@@ -258,10 +262,7 @@ class CreditAccount(Callers):
         self._open = False
         self._used_before = 0
         self._ask_at = 0.0
-
-    async def _explain(self) -> None:
-        snapshot = await self._store.snapshot(self.address, session=self.session)
-        self.explanation = explain(self.address.name, snapshot) if snapshot else None
+        self.outlook.start_anew()
 
     def _busy(self) -> bool:
         """Whether credit is in use that no message shows: permits of a gate."""
@@ -320,10 +321,20 @@ class CreditAccount(Callers):
         self._call_since = asked_at
         try:
             totals = self._totals(self.weight if weight is None else weight)
-            answer = await self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms)
+            answer, _ = await asyncio.gather(
+                self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms), self._look_for_the_impatient()
+            )
         finally:
             self._call_since = 0.0
         await self._apply(answer, asked_at)
+        if self._open and not self.credit.frozen and self.outbox.head() is self._asked_for:
+            self._refuse(asked_at)
+
+    async def _look_for_the_impatient(
+        self,
+    ) -> None:  # together with asking, as they are not to wait for a second answer
+        if any(not self._how(item).drops for item in self._impatient()):
+            await self.outlook.look(unless_seconds=EXPLAIN_AFTER)
 
     async def _publish(self) -> None:
         batch = self.outbox.flight
@@ -332,12 +343,9 @@ class CreditAccount(Callers):
         asked_at = self._call_since = self._loop.time()
         totals = self._totals(self.weight, paid=batch.size, paid_m=len(batch.items))
         try:
+            bodies = [item.payload for item in batch.items]
             answer = await self._store.publish(
-                self.address,
-                totals,
-                seq=batch.seq,
-                bodies=[item.payload for item in batch.items],
-                ttl_ms=self.lease.ttl_ms,
+                self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms
             )
         finally:
             self._call_since = 0.0
@@ -352,16 +360,19 @@ class CreditAccount(Callers):
         elif answer.code == "PASSED":
             raise AssertionError(f"{self.session}: batch {batch.seq} was overtaken")
         await self._apply(answer, asked_at)
+        if any(self._impatient()):
+            self._ask_at = 0.0  # they do not wait for the next look
 
     async def _leave(self) -> None:
         line = self.credit
         line.give_back(line.in_hand, line.in_hand_m)  # nothing may be taken of it while the call is under way
+        if self.outlook.unreported:
+            await self.outlook.report()
         if self.consumers:
             await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms)
         else:
             await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms, leave=True)
-            self._open = False
-            line.start_anew()
+            self._start_anew()
 
     async def _apply(self, answer: Credit, asked_at: float) -> None:
         """Take an answer in; codes of lost state are healed here, at the price of one more call."""

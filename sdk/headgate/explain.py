@@ -95,7 +95,14 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(name: str, snapshot: Snapshot, sessions: Mapping[str, Mapping[str, str]] | None = None) -> Explanation:
+def explain(
+    name: str,
+    snapshot: Snapshot,
+    sessions: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    session: str = "",
+    need: int | None = None,
+) -> Explanation:
     """Return why a destination is as it is, from what was read of it at one instant.
 
     Args:

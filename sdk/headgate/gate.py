@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate.account import CreditAccount
+from headgate.core.full import WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.errors import Closed, InvalidValue
 from headgate.units import parse_duration, parse_size
@@ -69,9 +70,10 @@ class Admission:
 class Gate:
     """Admits bytes under a limit shared by all sessions. Get one from :meth:`Session.gate`."""
 
-    __slots__ = ("_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_timeout")
+    __slots__ = ("_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_timeout", "_when_full")
 
-    def __init__(self, account: CreditAccount, *, timeout: float) -> None:
+    def __init__(self, account: CreditAccount, *, timeout: float, when_full: WhenFull | None = None) -> None:
+        self._when_full = when_full
         self._account = account
         self._credit = account.credit
         self._lease = account.lease
@@ -124,6 +126,7 @@ class Gate:
 
         Raises:
             CreditTimeout: not admitted in time.
+            DestinationFull: not admitted, and ``when_full`` says not to wait, or not so long.
             MessageTooLarge: more than the gate's whole limit.
             InvalidValue: not a size.
             Closed: the gate is closed.
@@ -142,7 +145,7 @@ class Gate:
         loop = asyncio.get_running_loop()
         patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
         done: Any = loop.create_future()
-        item = Outgoing(b"", size, loop.time() + patience, done)
+        item = Outgoing(b"", size, loop.time() + patience, done, when_full=self._when_full)
         self._account.submit(item)
         try:
             await done

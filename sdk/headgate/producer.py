@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from headgate.account import CreditAccount
+from headgate.core.full import WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.core.rate import Rate
 from headgate.errors import Closed, CreditTimeout
@@ -18,8 +19,11 @@ class Producer:
     All sends of one turn of the event loop go to Redis together; a send with credit in hand waits for nobody else.
     """
 
-    def __init__(self, account: CreditAccount, *, timeout: float, rate: Rate | None) -> None:
+    def __init__(
+        self, account: CreditAccount, *, timeout: float, rate: Rate | None, when_full: WhenFull | None = None
+    ) -> None:
         self._account = account
+        self._when_full = when_full
         self._timeout = timeout
         self._rate = rate
         self._loop = asyncio.get_running_loop()
@@ -46,7 +50,7 @@ class Producer:
     async def send(
         self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None
     ) -> Receipt:
-        """Send a message and wait until it is stored.
+        """Send a message and wait until it is stored, or dropped where ``when_full`` says so.
 
         Args:
             body: bytes, or text that arrives as text.
@@ -55,6 +59,7 @@ class Producer:
 
         Raises:
             CreditTimeout: there was no room in time; nothing was sent.
+            DestinationFull: there was no room, and ``when_full`` says ``fail``, or ``fail-after`` and that is over.
             MessageTooLarge: it can never fit.
             CoordinatorUnavailable: Redis did not answer in time; the text says whether it may be stored all the same.
             InvalidValue: the body or a header cannot be stored.
@@ -106,7 +111,7 @@ class Producer:
             if delay > 0:
                 await asyncio.sleep(delay)
         done: Any = loop.create_future()
-        item = Outgoing(payload, len(payload), now + patience, done)
+        item = Outgoing(payload, len(payload), now + patience, done, when_full=self._when_full)
         if credited:
             item.credited = loop.create_future()
         paid = self._account.submit(item)

@@ -12,11 +12,13 @@ from headgate.account import CLOSE_WITHIN, CreditAccount, Ensure
 from headgate.bucket import Bucket
 from headgate.consumer import Consumer
 from headgate.core.credit import CreditLine
+from headgate.core.full import WhenFull
 from headgate.core.rate import Rate
 from headgate.core.window import Window
-from headgate.errors import Closed, HeadgateError, InvalidValue
+from headgate.errors import Closed, HeadgateError, InvalidValue, PolicyError
 from headgate.gate import Gate
 from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW, SessionOptions
+from headgate.outlook import Outlook
 from headgate.producer import Producer
 from headgate.redis.keys import Address, check_session, encode_name
 from headgate.redis.store import Account as Totals
@@ -31,8 +33,9 @@ MAX_CONSUMERS = 64
 class _Presence:
     """What one session has at one destination: at most one account, and its consumers, under one lease."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, outlook: Outlook) -> None:
         self.address = address
+        self.outlook = outlook
         self.account: CreditAccount | None = None
         self.users = 0
         self.consumers: set[Consumer] = set()
@@ -101,6 +104,7 @@ class Session:
         rate: float | str | None = None,
         weight: int = 1,
         timeout: float | str = DEFAULT_TIMEOUT,
+        when_full: str | None = None,
     ) -> Producer:
         """Open a producer.
 
@@ -110,16 +114,19 @@ class Session:
             rate: messages a second that this producer may send; no limit when None.
             weight: its share among the producers of the destination.
             timeout: seconds that a send waits when it does not say.
+            when_full: what a send does that finds no room: ``block``, ``fail``, ``fail-after 3s`` or ``drop``; as the
+                destination's settings say when None.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
-            PolicyError: the destination takes no messages.
+            PolicyError: the destination takes no messages, or ``when_full`` is another word.
             CoordinatorUnavailable: Redis does not answer.
         """
+        how = WhenFull.parse(when_full) if when_full is not None else None
         own = Rate(parse_rate(rate, "rate")) if rate is not None else None
         patience = parse_duration(timeout, "timeout")
         account = await self._account(destination, window, weight, ("queue", "topic"))
-        return Producer(account, timeout=patience, rate=own)
+        return Producer(account, timeout=patience, rate=own, when_full=how)
 
     async def gate(
         self,
@@ -128,11 +135,18 @@ class Session:
         window: int | str = DEFAULT_WINDOW,
         weight: int = 1,
         timeout: float | str = DEFAULT_TIMEOUT,
+        when_full: str | None = None,
     ) -> Gate:
-        """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name is made without limits."""
+        """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name is made without limits.
+
+        A gate has no message to drop: ``when_full="drop"`` is refused, and a destination that says so fails instead.
+        """
+        how = WhenFull.parse(when_full) if when_full is not None else None
+        if how is not None and how.drops:
+            raise PolicyError("when_full: a gate has no message to drop; use block, fail or 'fail-after 3s'")
         patience = parse_duration(timeout, "timeout")
         account = await self._account(destination, window, weight, ("gate",))
-        return Gate(account, timeout=patience)
+        return Gate(account, timeout=patience, when_full=how)
 
     async def consumer(
         self,
@@ -231,7 +245,9 @@ class Session:
 
     def _presence(self, destination: str) -> _Presence:
         address = Address.of(self._namespace, destination)
-        return self._presences.setdefault(address.key, _Presence(address))
+        if address.key not in self._presences:
+            self._presences[address.key] = _Presence(address, Outlook(self._store, address, self.id))
+        return self._presences[address.key]
 
     def _ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
         async def ensure(recover: bool) -> str:  # noqa: FBT001
@@ -255,6 +271,7 @@ class Session:
                 account = CreditAccount(
                     self._store,
                     self._wake_ups,
+                    presence.outlook,
                     presence.address,
                     self.id,
                     self._options,
@@ -279,6 +296,7 @@ class Session:
             presence.account.freed()
         elif not presence.consumers:
             await self._end_lease(presence.address)
+            presence.outlook.start_anew()
 
     async def _end_lease(self, address: Address) -> None:
         with contextlib.suppress(HeadgateError, TimeoutError):

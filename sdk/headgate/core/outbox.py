@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.core.credit import CreditLine
+from headgate.core.full import WhenFull
 
 MAX_BATCH: Final = 256
 MAX_BATCH_BYTES: Final = 1 << 20
@@ -26,6 +27,7 @@ class Outgoing:
         done: told the receipt or the error.
         credited: told once the credit is there, for callers that wait for no more.
         timed: whether its deadline is being watched.
+        when_full: what its producer says for itself; None leaves it to the destination.
     """
 
     payload: bytes
@@ -35,6 +37,7 @@ class Outgoing:
     credited: Any = None
     since: float = 0.0
     timed: bool = False
+    when_full: WhenFull | None = None
 
     def abandoned(self) -> bool:
         """Whether nobody wants it sent any more."""

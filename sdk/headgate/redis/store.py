@@ -264,6 +264,11 @@ class Store:
         reply = await self._call("take", address, session, {"session": session, "seq": seq}, rest)
         return reply[0].decode(), [text.decode() for text in reply[1:]]
 
+    async def drop(self, address: Address, session: str, *, messages: int, size: int) -> str:
+        """Count what a session dropped, by its totals; returns the code."""
+        reply = await self._call("drop", address, session, {"session": session, "messages": messages, "bytes": size})
+        return str(reply[0].decode())
+
     async def reap(self, address: Address) -> tuple[str, int]:
         """Sweep once; returns the code and in how many ms the next lease ends."""
         reply = await self._call("reap", address, "-", {})

@@ -69,9 +69,12 @@ class Session:
         rate: float | str | None = None,
         weight: int = 1,
         timeout: float | str = DEFAULT_TIMEOUT,
+        when_full: str | None = None,
     ) -> Producer:
         """Open a producer; arguments and errors as :meth:`headgate.Session.producer`."""
-        work = self._inner.producer(destination, window=window, rate=rate, weight=weight, timeout=timeout)
+        work = self._inner.producer(
+            destination, window=window, rate=rate, weight=weight, timeout=timeout, when_full=when_full
+        )
         return Producer(self._thread, self._thread.run(work))
 
     def gate(
@@ -81,9 +84,10 @@ class Session:
         window: int | str = DEFAULT_WINDOW,
         weight: int = 1,
         timeout: float | str = DEFAULT_TIMEOUT,
+        when_full: str | None = None,
     ) -> Gate:
         """Open a gate; arguments and errors as :meth:`headgate.Session.gate`."""
-        work = self._inner.gate(destination, window=window, weight=weight, timeout=timeout)
+        work = self._inner.gate(destination, window=window, weight=weight, timeout=timeout, when_full=when_full)
         return Gate(self._thread, self._thread.run(work))
 
     def consumer(

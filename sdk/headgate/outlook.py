@@ -1,0 +1,84 @@
+"""What an account knows of its destination beside its credit: the rules there, why it waits, what it dropped."""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from headgate.core.full import BLOCK, WhenFull
+from headgate.explain import Explanation, explain
+from headgate.redis.keys import Address
+from headgate.redis.store import Snapshot, Store
+
+EXPLAIN_AFTER: Final = 0.1
+"""Seconds after which a wait is worth one call that finds out why."""
+EXPLAIN_EVERY: Final = 1.0
+"""Seconds between looks for the reason of a wait."""
+REPORT_EVERY: Final = 1.0
+"""Seconds between reports of what was dropped."""
+
+
+class Outlook:
+    """One session's view of one destination.
+
+    Attributes:
+        rules: the destination's fields, as they were when the account began or the settings last changed.
+        when_full: what they say of a send that finds no room.
+        dropped: messages dropped for want of room since the account was opened.
+        dropped_bytes: the same in bytes.
+        report_at: when the next report of them may go out.
+    """
+
+    def __init__(self, store: Store, address: Address, session: str) -> None:
+        self.rules: Mapping[str, str] = {}
+        self.when_full = BLOCK
+        self.dropped = self.dropped_bytes = 0
+        self.report_at = 0.0
+        self._store = store
+        self._address = address
+        self._session = session
+        self._reported = self._reported_bytes = 0
+        self._seen: Snapshot | None = None
+        self._seen_at = 0.0
+
+    async def learn(self) -> None:
+        """Read the rules that are in force."""
+        snapshot = await self._store.snapshot(self._address, waiters=0, consumers=1)
+        self.rules = snapshot.fields if snapshot else {}
+        self.when_full = WhenFull.parse(self.rules.get("when_full", ""))
+
+    async def look(self, *, unless_seconds: float = 0.0) -> None:
+        """See how the destination is, unless it was looked at so short a time ago."""
+        now = time.monotonic()
+        if self._seen is None or now - self._seen_at >= unless_seconds:
+            self._seen = await self._store.snapshot(self._address, session=self._session)
+            self._seen_at = now
+
+    def forget(self) -> None:
+        """Forget how it was seen, if that is old."""
+        if time.monotonic() - self._seen_at >= EXPLAIN_EVERY:
+            self._seen = None
+
+    def why(self, size: int) -> Explanation | None:
+        """Return why a message of ``size`` bytes has to wait, as last seen; None when that is not known."""
+        return explain(self._address.name, self._seen, session=self._session, need=size) if self._seen else None
+
+    def drop(self, size: int) -> None:
+        """Count a message that is dropped."""
+        self.dropped, self.dropped_bytes = self.dropped + 1, self.dropped_bytes + size
+
+    @property
+    def unreported(self) -> bool:
+        """Whether more was dropped than the destination knows."""
+        return self.dropped > self._reported
+
+    async def report(self) -> None:
+        """Tell the destination what was dropped; what it does not take is told again later."""
+        dropped, size = self.dropped, self.dropped_bytes
+        self.report_at = time.monotonic() + REPORT_EVERY
+        if await self._store.drop(self._address, self._session, messages=dropped, size=size) == "OK":
+            self._reported, self._reported_bytes = dropped, size
+
+    def start_anew(self) -> None:
+        """Count from nothing: the totals are those of one account, and it has ended."""
+        self.dropped, self.dropped_bytes = self.dropped - self._reported, self.dropped_bytes - self._reported_bytes
+        self._reported = self._reported_bytes = 0
