@@ -11,7 +11,14 @@ from rich.text import Text
 from headgate import Client, Explanation, PolicyError
 from headgate_coordinator.terminal import size
 
-_STYLES: Final = {"open": "green", "full": "yellow", "blocked": "bold red", "learning": "magenta"}
+STYLES: Final = {
+    "open": "green",
+    "full": "yellow",
+    "blocked": "bold red",
+    "learning": "magenta",
+    "stopped": "bold red",
+    "unknown": "red",
+}
 
 
 async def collect(client: Client) -> list[Explanation]:
@@ -47,7 +54,7 @@ def render(found: Sequence[Explanation], namespace: str) -> RenderableType:
 
 def _row(explanation: Explanation) -> list[RenderableType]:
     fields = explanation.fields
-    name, state = Text(explanation.destination), Text(explanation.state, style=_STYLES[explanation.state])
+    name, state = Text(explanation.destination), Text(explanation.state, style=STYLES[explanation.state])
     if explanation.kind == "bucket":
         rate = f"{float(fields['rate']):g}/s" if "rate" in fields else "unlimited"
         return [name, "bucket", state, rate, "", "", "", "", "", "", Text(f"burst {fields.get('burst', '-')}")]

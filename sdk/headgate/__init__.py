@@ -21,7 +21,7 @@ from headgate.errors import (
     PolicyError,
     SessionExpired,
 )
-from headgate.explain import Explanation
+from headgate.explanation import Explanation
 from headgate.gate import Gate, Permit
 from headgate.message import Message, Receipt
 from headgate.producer import Producer

@@ -16,7 +16,7 @@ from headgate.core.outbox import Outgoing
 from headgate.errors import Closed, HeadgateError, MessageTooLarge
 from headgate.message import Receipt
 from headgate.options import SessionOptions
-from headgate.outlook import EXPLAIN_AFTER, EXPLAIN_EVERY, Outlook
+from headgate.outlook import EXPLAIN_EVERY, Outlook
 from headgate.reconnect import AWAY, until_answered
 from headgate.redis.keys import Address
 from headgate.redis.store import Account as Totals
@@ -61,8 +61,7 @@ class CreditAccount(Callers):
         credit: CreditLine | None = None,
     ) -> None:
         line = CreditLine() if credit is None else credit
-        super().__init__(address, Lease(options.ttl), line, outlook, holds_messages=holds_messages)
-        self.session = session
+        super().__init__(address, session, Lease(options.ttl), line, outlook, holds_messages=holds_messages)
         self.window = 0
         self.weight = 1
         self.users = 0
@@ -321,20 +320,14 @@ class CreditAccount(Callers):
         self._call_since = asked_at
         try:
             totals = self._totals(self.weight if weight is None else weight)
-            answer, _ = await asyncio.gather(
-                self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms), self._look_for_the_impatient()
-            )
+            call = self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms)
+            hasty = any(not self._how(item).drops for item in self._impatient())
+            answer = await (self.outlook.look_during(call) if hasty else call)
         finally:
             self._call_since = 0.0
         await self._apply(answer, asked_at)
         if self._open and not self.credit.frozen and self.outbox.head() is self._asked_for:
             self._refuse(asked_at)
-
-    async def _look_for_the_impatient(
-        self,
-    ) -> None:  # together with asking, as they are not to wait for a second answer
-        if any(not self._how(item).drops for item in self._impatient()):
-            await self.outlook.look(unless_seconds=EXPLAIN_AFTER)
 
     async def _publish(self) -> None:
         batch = self.outbox.flight

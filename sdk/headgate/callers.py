@@ -16,6 +16,8 @@ from headgate.errors import (
     DestinationFull,
     HeadgateError,
 )
+from headgate.explain import unreachable
+from headgate.explanation import Explanation
 from headgate.message import Receipt
 from headgate.outlook import EXPLAIN_AFTER, Outlook
 from headgate.redis.keys import Address
@@ -30,6 +32,7 @@ class Callers:
 
     Args:
         address: the destination.
+        session: the session's id.
         lease: until when credit may be used.
         credit: the line of credit.
         outlook: what is known of the destination.
@@ -37,9 +40,17 @@ class Callers:
     """
 
     def __init__(
-        self, address: Address, lease: Lease, credit: CreditLine, outlook: Outlook, *, holds_messages: bool
+        self,
+        address: Address,
+        session: str,
+        lease: Lease,
+        credit: CreditLine,
+        outlook: Outlook,
+        *,
+        holds_messages: bool,
     ) -> None:
         self.address = address
+        self.session = session
         self.lease = lease
         self.credit = credit
         self.outlook = outlook
@@ -178,7 +189,7 @@ class Callers:
     def _full(self, item: Outgoing, now: float) -> HeadgateError:
         waited = max(0.0, now - (item.since or now))
         return DestinationFull(
-            self.address.name, item.size, self.reason(item), waited=waited, explanation=self.outlook.why(item.size)
+            self.address.name, item.size, self.reason(item), waited=waited, explanation=self.why(item)
         )
 
     def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
@@ -190,8 +201,14 @@ class Callers:
             item.size,
             place=self.last.place,
             reason=self.reason(item),
-            explanation=self.outlook.why(item.size),
+            explanation=self.why(item),
         )
+
+    def why(self, item: Outgoing) -> Explanation | None:
+        """Return why there is no credit for a message, as last seen; None when that is not known."""
+        if self.lost_since is not None:
+            return unreachable(self.address.name, self.session, self._loop.time() - self.lost_since, self.trouble)
+        return self.outlook.why(item.size - max(0, self.credit.in_hand))
 
     def reason(self, item: Outgoing | None = None) -> str:
         """Say why there is no credit, for that message, as far as is known without asking."""
@@ -199,7 +216,7 @@ class Callers:
             if isinstance(self.trouble, AccessDenied):
                 return str(self.trouble)
             return f"Redis has not answered for {self._loop.time() - self.lost_since:.3g} s: {self.trouble}"
-        if item is not None and (explanation := self.outlook.why(item.size)):
+        if item is not None and (explanation := self.why(item)):
             return explanation.reason
         if self.last.place:
             return f"the destination is full; {self.last.blocked} session(s) wait"

@@ -1,13 +1,17 @@
 """What an account knows of its destination beside its credit: the rules there, why it waits, what it dropped."""
 
+import asyncio
 import time
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Awaitable, Mapping
+from typing import Final, TypeVar
 
 from headgate.core.full import BLOCK, WhenFull
-from headgate.explain import Explanation, explain
+from headgate.explain import explain, leased
+from headgate.explanation import Explanation
 from headgate.redis.keys import Address
 from headgate.redis.store import Snapshot, Store
+
+T = TypeVar("T")
 
 EXPLAIN_AFTER: Final = 0.1
 """Seconds after which a wait is worth one call that finds out why."""
@@ -15,6 +19,10 @@ EXPLAIN_EVERY: Final = 1.0
 """Seconds between looks for the reason of a wait."""
 REPORT_EVERY: Final = 1.0
 """Seconds between reports of what was dropped."""
+LOOK_BACK: Final = 32
+"""Ledger entries that tell the pace."""
+FEW: Final = 500
+"""Sessions up to which those that hold credit are named, by everybody who waits, every second."""
 
 
 class Outlook:
@@ -39,6 +47,7 @@ class Outlook:
         self._reported = self._reported_bytes = 0
         self._seen: Snapshot | None = None
         self._seen_at = 0.0
+        self._lessees: dict[str, dict[str, str]] = {}
 
     async def learn(self) -> None:
         """Read the rules that are in force."""
@@ -50,8 +59,15 @@ class Outlook:
         """See how the destination is, unless it was looked at so short a time ago."""
         now = time.monotonic()
         if self._seen is None or now - self._seen_at >= unless_seconds:
-            self._seen = await self._store.snapshot(self._address, session=self._session)
-            self._seen_at = now
+            seen = await self._store.snapshot(self._address, session=self._session, entries=LOOK_BACK)
+            few = seen is not None and seen.sessions <= FEW
+            self._lessees = await self._store.lessees(self._address, *leased(seen)) if seen and few else {}
+            self._seen, self._seen_at = seen, now
+
+    async def look_during(self, call: Awaitable[T]) -> T:
+        """Look while another call is under way, and return its result: who is told no does not wait for the reason."""
+        result, _ = await asyncio.gather(call, self.look(unless_seconds=EXPLAIN_AFTER))
+        return result
 
     def forget(self) -> None:
         """Forget how it was seen, if that is old."""
@@ -60,7 +76,9 @@ class Outlook:
 
     def why(self, size: int) -> Explanation | None:
         """Return why a message of ``size`` bytes has to wait, as last seen; None when that is not known."""
-        return explain(self._address.name, self._seen, session=self._session, need=size) if self._seen else None
+        if self._seen is None:
+            return None
+        return explain(self._address.name, self._seen, self._lessees, session=self._session, need=size)
 
     def drop(self, size: int) -> None:
         """Count a message that is dropped."""

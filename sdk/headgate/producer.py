@@ -9,6 +9,7 @@ from headgate.core.full import WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.core.rate import Rate
 from headgate.errors import Closed, CreditTimeout
+from headgate.explain import own_rate
 from headgate.message import Headers, Receipt, encode
 from headgate.units import parse_duration
 
@@ -105,9 +106,8 @@ class Producer:
         if self._rate is not None:
             delay = self._rate.delay(now)
             if delay > patience:
-                raise CreditTimeout(
-                    self.destination, 0.0, len(payload), reason=f"its own rate allows it in {delay:.3g} s"
-                )
+                told = own_rate(self.destination, self._account.session, delay, self._rate.rate)
+                raise CreditTimeout(self.destination, 0.0, len(payload), reason=told.reason, explanation=told)
             if delay > 0:
                 await asyncio.sleep(delay)
         done: Any = loop.create_future()

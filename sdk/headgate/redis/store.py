@@ -1,7 +1,8 @@
 """The state machine as typed calls: one method a script, arguments by name, replies as values with names."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headgate.redis.keys import Address
@@ -58,7 +59,14 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What :mod:`lua/snapshot` read at one instant."""
+    """What :mod:`lua/snapshot` read at one instant.
+
+    Attributes:
+        own: record of the session that was asked about; empty when it has none.
+        slices: pool -> what the destination holds of it.
+        groups: subscription -> its unsettled deliveries, and the number of the last message delivered.
+        ledger: the newest entries, newest first.
+    """
 
     now_ms: int
     fields: dict[str, str]
@@ -67,6 +75,10 @@ class Snapshot:
     sessions: int
     consumers: dict[str, dict[str, str]]
     subscriptions: dict[str, dict[str, str]]
+    own: dict[str, str] = field(default_factory=dict)
+    slices: dict[str, dict[str, str]] = field(default_factory=dict)
+    groups: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ledger: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,17 @@ class Recount:
 def record(text: bytes) -> dict[str, str]:
     """Return the fields of a ``name=value name=value`` record."""
     return dict(part.split("=", 1) for part in text.decode().split() if "=" in part)
+
+
+_HELD = re.compile(rb" granted=(\d+) used=(\d+) returned=(\d+) granted_m=(\d+) used_m=(\d+) returned_m=(\d+) ")
+
+
+def _held(text: bytes) -> tuple[int, int]:
+    match = _HELD.search(text)
+    if not match:
+        return 0, 0
+    granted, used, returned, granted_m, used_m, returned_m = map(int, match.groups())
+    return granted - used - returned, granted_m - used_m - returned_m
 
 
 def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
@@ -275,11 +298,11 @@ class Store:
         return reply[0].decode(), int(reply[1]) if len(reply) > 1 else 0
 
     async def snapshot(
-        self, address: Address, *, waiters: int = 10, session: str = "", consumers: int = 100
+        self, address: Address, *, waiters: int = 10, session: str = "", consumers: int = 100, entries: int = 0
     ) -> Snapshot | None:
         """Read the destination at one instant; None when there is no such destination."""
         op = script("snapshot")
-        values = {"waiters": waiters, "session": session, "consumers": consumers}
+        values = {"waiters": waiters, "session": session, "consumers": consumers, "entries": entries}
         reply = await self.server.call(op, address.keys("-"), op.argv(values))
         if reply[0] != b"OK":
             return None
@@ -292,7 +315,33 @@ class Store:
             sessions=int(reply[5]),
             consumers={cid: record(text) for cid, text in _pairs(reply[6]).items()},
             subscriptions={name: record(text) for name, text in _pairs(reply[7]).items()},
+            own=record(reply[8]),
+            slices={pool: record(text) for pool, text in _pairs(reply[9]).items()},
+            groups={name.decode(): (int(n), int(last.split(b"-")[0])) for name, n, last in reply[10]},
+            ledger=tuple(entry.decode() for entry in reply[11]),
         )
+
+    async def lessees(self, address: Address, leased: int, leased_m: int) -> dict[str, dict[str, str]]:
+        """Return the records of sessions that hold credit; reads a piece at a time, changes nothing.
+
+        Args:
+            address: the destination.
+            leased: bytes that all of them hold together; once as much was found, the rest is not read.
+            leased_m: the same in messages.
+        """
+        key = address.shared[1]
+        found: dict[str, dict[str, str]] = {}
+        cursor = b"0"
+        while leased > 0 or leased_m > 0:
+            cursor, flat = await self.server.command(key, "HSCAN", key, cursor, "COUNT", 1000)
+            for sid, text in zip(flat[::2], flat[1::2], strict=True):
+                held, held_m = _held(text)
+                if held > 0 or held_m > 0:
+                    leased, leased_m = leased - held, leased_m - held_m
+                    found[sid.decode()] = record(text)
+            if cursor == b"0":
+                break
+        return found
 
     async def sessions(self, address: Address, *, most: int = 1000) -> dict[str, dict[str, str]]:
         """Return about ``most`` records of sessions, in no order; reads a piece at a time, changes nothing."""

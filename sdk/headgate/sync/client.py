@@ -8,7 +8,7 @@ import headgate.client
 import headgate.session
 from headgate.core.window import Window
 from headgate.errors import Closed
-from headgate.explain import Explanation
+from headgate.explanation import Explanation
 from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW
 from headgate.redis.store import Recount
 from headgate.settings import Settings
@@ -159,9 +159,17 @@ class Client:
         """Create a destination or change its settings; arguments and errors as :meth:`headgate.Client.apply`."""
         self._run(lambda: self._inner.apply(destination, settings, **values))
 
-    def explain(self, destination: str) -> Explanation:
-        """Say what a destination's state is, and why; errors as :meth:`headgate.Client.explain`."""
-        return self._run(lambda: self._inner.explain(destination))
+    def explain(self, destination: str, *, producer: str = "", consumer: str = "") -> Explanation:
+        """Say what a destination's state is, and why; arguments and errors as :meth:`headgate.Client.explain`."""
+        return self._run(lambda: self._inner.explain(destination, producer=producer, consumer=consumer))
+
+    def block(self, destination: str, reason: str) -> None:
+        """Let nobody send to a destination until :meth:`unblock`; errors as :meth:`headgate.Client.block`."""
+        self._run(lambda: self._inner.block(destination, reason))
+
+    def unblock(self, destination: str) -> None:
+        """Take a :meth:`block` away; errors as :meth:`headgate.Client.unblock`."""
+        self._run(lambda: self._inner.unblock(destination))
 
     def destinations(self) -> list[str]:
         """Return the names of all destinations of the namespace."""
