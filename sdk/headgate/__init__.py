@@ -3,6 +3,7 @@
 ``async with headgate.connect(url) as client`` is where everything begins; :mod:`headgate.sync` is the same for threads.
 """
 
+from headgate.blocked import Blocked, Unblocked
 from headgate.bucket import Bucket
 from headgate.client import Client, connect
 from headgate.consumer import Consumer
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "Blocked",
     "Bucket",
     "Client",
     "Closed",
@@ -54,6 +56,7 @@ __all__ = [
     "Session",
     "SessionExpired",
     "Settings",
+    "Unblocked",
     "Window",
     "connect",
 ]

@@ -107,6 +107,7 @@ class CreditAccount(Callers):
             return
         self._closing = True
         self.outbox.waiting, waiting = type(self.outbox.waiting)(), self.outbox.waiting
+        self._notice(self._loop.time(), None)
         for item in waiting:
             self._tell(item, Closed(f"the producer of {self.address.name!r} was closed before there was credit"))
         with contextlib.suppress(HeadgateError, asyncio.TimeoutError):

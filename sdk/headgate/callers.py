@@ -147,11 +147,18 @@ class Callers:
             paid = item.credited is not None and item.credited.done()
             self._tell(item, self._lost(unknown=unknown) if paid or unknown else self._timeout(item, now))
         self._lose_patience(now)
-        if self.outbox.head() is None:  # lets go of those who were told
-            self._hurried = False
+        head = self.outbox.head()  # lets go of those who were told
+        self._hurried = self._hurried and head is not None
+        self._notice(now, head)
         if len(self.outbox):
             self._timer = self._loop.call_later(SWEEP, self._sweep)
             self._wake.set()
+
+    def _notice(self, now: float, head: Outgoing | None) -> None:
+        """Tell of a wait that has lasted, or has ended."""
+        if head is not None:
+            head.since = head.since or now
+        self.outlook.notices.look(now, head.since if head else None, lambda: self.why(head) if head else None)
 
     def _how(self, item: Outgoing) -> WhenFull:
         return item.when_full or self.outlook.when_full

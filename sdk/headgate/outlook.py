@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Mapping
 from typing import Final, TypeVar
 
+from headgate.blocked import Listeners, Notices
 from headgate.core.full import BLOCK, WhenFull
 from headgate.explain import explain, leased
 from headgate.explanation import Explanation
@@ -33,10 +34,12 @@ class Outlook:
         when_full: what they say of a send that finds no room.
         dropped: messages dropped for want of room since the account was opened.
         dropped_bytes: the same in bytes.
+        notices: whom it tells of its waits.
         report_at: when the next report of them may go out.
     """
 
-    def __init__(self, store: Store, address: Address, session: str) -> None:
+    def __init__(self, store: Store, address: Address, session: str, listeners: Listeners) -> None:
+        self.notices = Notices(address.name, session, listeners)
         self.rules: Mapping[str, str] = {}
         self.when_full = BLOCK
         self.dropped = self.dropped_bytes = 0

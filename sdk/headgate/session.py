@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.account import CLOSE_WITHIN, CreditAccount, Ensure
+from headgate.blocked import NOTIFY_AFTER, Callback, Listeners
 from headgate.bucket import Bucket
 from headgate.consumer import Consumer
 from headgate.core.credit import CreditLine
@@ -80,6 +81,7 @@ class Session:
         self._on_close = on_close
         self.credit_line: Callable[[], CreditLine] = CreditLine
         """What makes the credit line of a gate."""
+        self._listeners = Listeners()
         self._presences: dict[str, _Presence] = {}
         self._buckets: dict[str, Bucket] = {}
         self._lock = asyncio.Lock()
@@ -224,6 +226,22 @@ class Session:
                 self._buckets[address.key] = Bucket(self._store, address, self.id, ensure)
         return self._buckets[address.key]
 
+    def on_blocked(self, callback: Callback, *, notify_after: float | str = NOTIFY_AFTER) -> Callable[[], None]:
+        """Be told when sends or admissions of this session wait, and when they do no more.
+
+        Args:
+            callback: called with a :class:`Blocked`, and with the :class:`Unblocked` that belongs to it; may be async.
+                There is at most one pair a second for each destination. What it raises is logged.
+            notify_after: seconds that the first in line has waited before it is told.
+
+        Returns:
+            What ends it, to be called.
+
+        Raises:
+            InvalidValue: not a duration.
+        """
+        return self._listeners.add(callback, parse_duration(notify_after, "notify_after"))
+
     async def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
         if self._closed:
@@ -232,6 +250,7 @@ class Session:
         for bucket in self._buckets.values():
             await bucket.close()
         await asyncio.gather(*(self._close_presence(presence) for presence in self._presences.values()))
+        await self._listeners.close()
         self._on_close(self)
 
     async def _close_presence(self, presence: _Presence) -> None:
@@ -246,7 +265,7 @@ class Session:
     def _presence(self, destination: str) -> _Presence:
         address = Address.of(self._namespace, destination)
         if address.key not in self._presences:
-            self._presences[address.key] = _Presence(address, Outlook(self._store, address, self.id))
+            self._presences[address.key] = _Presence(address, Outlook(self._store, address, self.id, self._listeners))
         return self._presences[address.key]
 
     def _ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:

@@ -1,6 +1,7 @@
 """One destination, played by calls of the store: nothing happens that the test does not say."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import redis.asyncio
 
@@ -34,7 +35,15 @@ class Scene:
         await self.direct.hset(self.address.key, mapping={name: str(value) for name, value in fields.items()})
 
     async def part(self, part: str, **fields: str) -> None:
-        await self.direct.hset(f"{self.address.key}:{part}", mapping=fields)
+        for field, value in fields.items():
+            await self.direct.hset(f"{self.address.key}:{part}", field, value)
+
+    async def rewrite(self, session: str, name: str, value: object) -> None:
+        """Change one number of a session's record."""
+        key = f"{self.address.key}:sessions"
+        record: Any = await self.direct.hget(key, session)
+        parts = [f"{name}={value}" if part.startswith(f"{name}=") else part for part in record.decode().split()]
+        await self.direct.hset(key, session, " ".join(parts))
 
     async def lease(self, session: str, size: int, messages: int = 1, *, ttl_ms: int = TTL_MS) -> None:
         """Let a session hold credit."""

@@ -119,7 +119,7 @@ async def test_the_view_of_one_consumer(scene: Scene, window: str, holds: int, s
     told = await scene.client.explain("orders", consumer="in.1")
     assert (told.cause, [one.consumer for one in told.consumers]) == (cause, ["in.1"])
     assert told.reason.startswith("in.1 ")
-    with pytest.raises(InvalidValue, match="no consumer 'none.1'"):
+    with pytest.raises(InvalidValue, match=r"no consumer 'none\.1'"):
         await scene.client.explain("orders", consumer="none.1")
     with pytest.raises(InvalidValue, match="session 'none'"):
         await scene.client.explain("orders", producer="none")

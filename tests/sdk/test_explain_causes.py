@@ -213,11 +213,7 @@ async def who_holds_the_credit_is_dead(s: Scene) -> None:
     await s.make(limit_bytes="1000")
     await s.lease("holder", 1000)
     await s.wait("waiter", 50)
-    sessions = f"{s.address.key}:sessions"
-    record = (await s.direct.hget(sessions, "holder")).decode()
-    seen = (await s.us()) // 1000 - 7000
-    parts = [f"seen={seen}" if part.startswith("seen=") else part for part in record.split()]
-    await s.direct.hset(sessions, "holder", " ".join(parts))
+    await s.rewrite("holder", "seen", (await s.us()) // 1000 - 7000)
 
 
 @case("head-needs", "the message needs 400 bytes and 300 are free")
@@ -233,9 +229,7 @@ async def a_message_above_the_limit_waits_to_go_alone(s: Scene) -> None:
     await full(s, waiter=0)
     await s.wait("waiter", 900)
     await s.fields(oversize="allow-one")
-    sessions = f"{s.address.key}:sessions"
-    record = (await s.direct.hget(sessions, "waiter")).decode()
-    await s.direct.hset(sessions, "waiter", record.replace("need=900", "need=5000"))
+    await s.rewrite("waiter", "need", 5000)
 
 
 @case("same-session", "only worker itself consumes it, and it waits to send")

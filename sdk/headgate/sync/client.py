@@ -1,11 +1,13 @@
 """Clients, sessions and buckets for threads."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 import headgate.bucket
 import headgate.client
 import headgate.session
+from headgate.blocked import NOTIFY_AFTER, Blocked, Unblocked
 from headgate.core.window import Window
 from headgate.errors import Closed
 from headgate.explanation import Explanation
@@ -106,6 +108,21 @@ class Session:
     def bucket(self, destination: str) -> Bucket:
         """Open a bucket; errors as :meth:`headgate.Session.bucket`."""
         return Bucket(self._thread, self._thread.run(self._inner.bucket(destination)))
+
+    def on_blocked(
+        self, callback: Callable[[Blocked | Unblocked], object], *, notify_after: float | str = NOTIFY_AFTER
+    ) -> Callable[[], None]:
+        """Be told when sends or admissions wait; as :meth:`headgate.Session.on_blocked`.
+
+        The callback runs in a thread of its own, one event after the other, so it may use the client.
+        """
+        one_at_a_time = asyncio.Lock()
+
+        async def tell(event: Blocked | Unblocked) -> None:
+            async with one_at_a_time:
+                await asyncio.to_thread(callback, event)
+
+        return self._inner.on_blocked(tell, notify_after=notify_after)
 
     def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
