@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.explanation import Cause, Limit, Reason
+from headgate.explanation import Cause, Limit, Reason, count
 from headgate.facts import Facts
 
 NAMED: Final = 3
@@ -16,7 +16,7 @@ def judge(facts: Facts) -> tuple[Reason, ...]:
         return (_bucket(facts),)
     found = [*_by_hand(facts), *_rules(facts)]
     if not found and facts.count("blocked"):
-        found.append(Reason("serving", f"{facts.count('blocked')} session(s) wait and are about to be served"))
+        found.append(Reason("serving", f"{count(facts.count('blocked'), 'session')} about to be served"))
     return tuple(found) or (Reason("open", "there is room"),)
 
 
@@ -258,5 +258,5 @@ def _slow_subscription(facts: Facts) -> tuple[Cause, str] | None:
     why = "no consumer of it is attached" if not worst.consumers else f"its consumers hold {worst.unsettled} unsettled"
     return (
         "slow-subscription",
-        f"subscription {worst.subscription} has {worst.messages} messages to settle, others at most {rest}; {why}",
+        f"subscription {worst.subscription} has {count(worst.messages)} to settle, others at most {rest}; {why}",
     )

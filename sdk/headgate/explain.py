@@ -6,7 +6,7 @@ from typing import Final
 
 from headgate.causes import judge
 from headgate.errors import InvalidValue
-from headgate.explanation import Cause, Explanation, Holder, State
+from headgate.explanation import Cause, Explanation, Holder, State, count
 from headgate.facts import Facts, held, read
 from headgate.redis.store import Snapshot
 
@@ -56,6 +56,7 @@ def explain(
         dropped_messages=facts.count("dropped_messages"),
         dropped_bytes=facts.count("dropped_bytes"),
         freed_per_second=facts.pace.freed if facts.pace else None,
+        settled_per_second=facts.pace.freed_messages if facts.pace else None,
         session=session,
         place=snapshot.place,
         holds=held(snapshot.own)[0] if snapshot.own else 0,
@@ -110,9 +111,9 @@ def as_consumer(explanation: Explanation, consumer: str, snapshot: Snapshot) -> 
 
 def _delivers(mine: Holder, ready: int) -> tuple[Cause, str]:
     if mine.window == "paused":
-        return "consumer-paused", f"is paused; {ready} messages are ready for its subscription"
+        return "consumer-paused", f"is paused; {count(ready)} ready for its subscription"
     if mine.at_capacity:
-        return "consumer-full", f"is at capacity: it holds {mine.messages} messages unsettled, {ready} are ready"
+        return "consumer-full", f"is at capacity: it holds {count(mine.messages)} unsettled, {ready} more ready"
     if not ready:
         return "consumer-empty", f"has nothing more to get; it holds {mine.messages} unsettled"
     if mine.window == "pull":

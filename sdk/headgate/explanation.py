@@ -41,6 +41,11 @@ Cause = Literal[
 """What a wait comes from, for programs; those that begin with ``consumer-`` are the view of one consumer."""
 
 
+def count(number: int, what: str = "message") -> str:
+    """Return a number of things, as people write it."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One limit and how much of it is taken. ``limit`` None: unlimited. ``rule``: where it was set, if a policy did."""
@@ -99,7 +104,7 @@ class Holder:
         told += [f"{self.rate:.3g}/s"] if self.rate is not None else []
         told += ["slow"] if self.slow else []
         more = f" ({', '.join(told)})" if told else ""
-        return f"{self.consumer} holds {self.messages} messages, {self.bytes} bytes of {self.window}{more}"
+        return f"{self.consumer} holds {count(self.messages)}, {self.bytes} bytes of {self.window}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ class Backlog:
         return self.ready + self.unsettled
 
     def __str__(self) -> str:
-        amounts = f"{self.ready} ready, {self.unsettled} unsettled, {self.consumers} consumers"
+        amounts = f"{self.ready} ready, {self.unsettled} unsettled, {count(self.consumers, 'consumer')}"
         return f"subscription {self.subscription}: {amounts}"
 
 
@@ -181,6 +186,7 @@ class Explanation:
         backlogs: subscriptions of a topic that have most to settle, at most five.
         dropped_messages: dropped so far for want of room; ``dropped_bytes`` are their bytes.
         freed_per_second: bytes, over the last few seconds; None when the ledger does not tell.
+        settled_per_second: messages, likewise.
         session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
         upstream: the link that fills it, downstream: the one that drains it, deadlock: the cycle it is part of; all
             None in this version, which has no links.
@@ -207,6 +213,7 @@ class Explanation:
     dropped_messages: int = 0
     dropped_bytes: int = 0
     freed_per_second: float | None = None
+    settled_per_second: float | None = None
     session: str = ""
     place: int = 0
     holds: int = 0
@@ -247,7 +254,7 @@ class Explanation:
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""
             yield f"  {limit.unit}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
         if self.dropped_messages:
-            yield f"  dropped so far: {self.dropped_messages} messages, {self.dropped_bytes} bytes"
+            yield f"  dropped so far: {count(self.dropped_messages)}, {self.dropped_bytes} bytes"
         if self.freed_per_second:
             yield f"  {self.freed_per_second:.3g} bytes are freed a second"
 

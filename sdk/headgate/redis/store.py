@@ -1,14 +1,17 @@
 """The state machine as typed calls: one method a script, arguments by name, replies as values with names."""
 
+import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from headgate.redis.keys import Address
 from headgate.redis.scripts import script
 from headgate.redis.server import Server
 
+LESSEES: Final = 10
+"""How many sessions that hold credit are named at the most."""
 Id = bytes | str
 """A message's id, as Redis sends it or as text."""
 
@@ -100,7 +103,7 @@ def record(text: bytes) -> dict[str, str]:
     return dict(part.split("=", 1) for part in text.decode().split() if "=" in part)
 
 
-_HELD = re.compile(rb" granted=(\d+) used=(\d+) returned=(\d+) granted_m=(\d+) used_m=(\d+) returned_m=(\d+) ")
+_HELD: Final = re.compile(rb" granted=(\d+) used=(\d+) returned=(\d+) granted_m=(\d+) used_m=(\d+) returned_m=(\d+) ")
 
 
 def _held(text: bytes) -> tuple[int, int]:
@@ -322,7 +325,7 @@ class Store:
         )
 
     async def lessees(self, address: Address, leased: int, leased_m: int) -> dict[str, dict[str, str]]:
-        """Return the records of sessions that hold credit; reads a piece at a time, changes nothing.
+        """Return the records of the sessions that hold most credit; reads a piece at a time, changes nothing.
 
         Args:
             address: the destination.
@@ -330,18 +333,22 @@ class Store:
             leased_m: the same in messages.
         """
         key = address.shared[1]
-        found: dict[str, dict[str, str]] = {}
+        found: list[tuple[int, int, bytes, bytes]] = []
         cursor = b"0"
         while leased > 0 or leased_m > 0:
             cursor, flat = await self.server.command(key, "HSCAN", key, cursor, "COUNT", 1000)
-            for sid, text in zip(flat[::2], flat[1::2], strict=True):
+            for at in range(1, len(flat), 2):
+                text = flat[at]
+                if b" granted=0 " in text:
+                    continue  # most of those who wait
                 held, held_m = _held(text)
                 if held > 0 or held_m > 0:
                     leased, leased_m = leased - held, leased_m - held_m
-                    found[sid.decode()] = record(text)
+                    found.append((held, held_m, flat[at - 1], text))
+            found = heapq.nlargest(LESSEES, found)
             if cursor == b"0":
                 break
-        return found
+        return {sid.decode(): record(text) for _, _, sid, text in found}
 
     async def sessions(self, address: Address, *, most: int = 1000) -> dict[str, dict[str, str]]:
         """Return about ``most`` records of sessions, in no order; reads a piece at a time, changes nothing."""
