@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from headgate import Client, CoordinatorUnavailable, Explanation
+from headgate.explanation import count
 from headgate_coordinator import status
 
 KEYS: Final = {
@@ -50,9 +51,8 @@ def frame(
     stuck = sum(told.state != "open" for told in found)
     head = Text(overflow="ellipsis", no_wrap=True)
     head.append(f"headgate {namespace}", style="bold")
-    head.append(
-        f"  {len(found)} destinations, {stuck} not open, {waiting} waiting, by {by}  {time.strftime('%H:%M:%S')}"
-    )
+    head.append(f"  {count(len(found), 'destination')}, {stuck} not open, {waiting} waiting")
+    head.append(f", by {by}  {time.strftime('%H:%M:%S')}")
     lines: list[RenderableType] = [head]
     if trouble:
         lines.append(Text(trouble, style="bold red", overflow="ellipsis", no_wrap=True))
@@ -60,8 +60,8 @@ def frame(
         status.render(found, namespace, by=by, width=width, most=None if most is None else most - len(lines) - keys)
     )
     if keys:
-        names = "  ".join(f"{key} {name}" for key, name in KEYS.items())
-        lines.append(Text(f"{names}  q quit", style="dim", overflow="ellipsis", no_wrap=True))
+        names = " ".join(f"{key} {name}" for key, name in KEYS.items())
+        lines.append(Text(f"q quit {names}", style="dim", overflow="ellipsis", no_wrap=True))
     return Group(*lines)
 
 

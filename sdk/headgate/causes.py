@@ -224,7 +224,7 @@ def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
         return "all-paused", "all consumers are paused"
     subject = facts.session or (facts.waiters[0].session if facts.waiters else "")
     if complete and subject and all(one.session == subject and not one.rate for one in active):
-        return "same-session", f"only {subject} itself consumes it, and it waits to send: it may be waiting for itself"
+        return "same-session", "only the session that waits to send consumes it, so it may be waiting for itself"
     unsettled = max(sum(one.messages for one in consumers), sum(one.unsettled for one in facts.backlogs[:1]))
     if unsettled >= facts.count("pending_messages") > 0:
         most = sorted((one for one in consumers if one.messages), key=lambda one: -one.bytes)[:NAMED]

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 import uuid
 from pathlib import Path
 
@@ -32,21 +33,23 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def in_a_terminal(arguments: list[str], keys: bytes) -> tuple[int, str, str]:
-    """Run it in a terminal of 24 lines and 100 columns; type ``keys`` once it has drawn its last line.
+    """Run it in a terminal of 24 lines and 80 columns; type ``keys`` once it has drawn its last line.
 
     Returns its exit code, what was seen before the keys, and what came after.
     """
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen(
         ["/bin/sh", "-c", 'exec "$@" <"$0" >"$0" 2>&1', os.ttyname(theirs), *HEADGATE, *arguments],
-        env=environment(TERM="xterm"),
+        env=environment(TERM="xterm", COLUMNS="80", LINES="24"),
         start_new_session=True,  # and so what it opens first is its terminal, whose Ctrl-C reaches it
     )
     seen = [b"", b""]
     with process:
         try:
+            deadline = time.monotonic() + 30
             while process.poll() is None or select.select([ours], [], [], 0)[0]:
+                assert time.monotonic() < deadline, f"it does not end: {seen}"
                 if not select.select([ours], [], [], 0.05)[0]:
                     continue
                 seen[1 if b"q quit" in seen[0] else 0] += os.read(ours, 65536)

@@ -163,7 +163,7 @@ async def test_top_prints_one_picture_into_a_pipe(redis_url: str, orders: str) -
         done = await _run("top", *more, *place)
         assert (done.returncode, done.stderr) == (0, "")
         lines = done.stdout.splitlines()
-        assert lines[0].startswith(f"headgate {orders}  1 destinations, 1 not open, 1 waiting, by blocked")
+        assert lines[0].startswith(f"headgate {orders}  1 destination, 1 not open, 1 waiting, by blocked")
         assert lines[-1].startswith("orders: the limit of 32768 bytes is reached: no consumer is attached")
         assert "\x1b" not in done.stdout
 

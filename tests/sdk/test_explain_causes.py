@@ -232,7 +232,7 @@ async def a_message_above_the_limit_waits_to_go_alone(s: Scene) -> None:
     await s.rewrite("waiter", "need", 5000)
 
 
-@case("same-session", "only worker itself consumes it, and it waits to send")
+@case("same-session", "only the session that waits to send consumes it")
 async def who_waits_is_the_only_one_who_consumes(s: Scene) -> None:
     await full(s, waiter=0)
     await s.consume("worker", "100/unlimited", 10)
