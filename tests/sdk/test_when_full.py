@@ -249,14 +249,17 @@ async def test_a_full_destination_does_not_slow_others_of_the_same_client(client
             return time.perf_counter() - begin
 
         await time_all()
-        free = min([await time_all() for _ in range(3)])
-        waits = [asyncio.ensure_future(blocked.send(b"y" * 500, timeout=600)) for _ in range(20)]
-        await wait_until(lambda: waiting(client, "full"))
-        beside = min([await time_all() for _ in range(3)])
-        assert not any(wait.done() for wait in waits)
-        assert beside < 2 * free, f"{beside:.3f} s beside a blocked producer, {free:.3f} s without"
-        for wait in waits:
-            wait.cancel()
+        free, beside = [], []
+        for _ in range(6):  # in turn, so that other work on this machine slows both alike
+            free.append(await time_all())
+            waits = [asyncio.ensure_future(blocked.send(b"y" * 500, timeout=600)) for _ in range(20)]
+            await wait_until(lambda: waiting(client, "full"))
+            beside.append(await time_all())
+            assert not any(wait.done() for wait in waits)
+            for wait in waits:
+                wait.cancel()
+            await wait_until(lambda: _nobody_waits(client))
+        assert min(beside) < 1.5 * min(free), (beside, free)
     await asyncio.gather(*(client.remove(name) for name in names))
 
 
