@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import admissions, latency, policy, scripts, throughput, tight
+from bench import admissions, explain, latency, policy, scripts, throughput, tight
 from bench.harness import Figure
 
 PARTS = {
@@ -24,6 +24,7 @@ PARTS = {
     "latency": latency.measure,
     "tight": tight.measure,
     "policy": policy.measure,
+    "explain": explain.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -8,7 +8,8 @@ from redis.asyncio import Redis
 
 from bench.harness import Figure, at_most, private_client
 from headgate.redis.keys import Address
-from headgate.redis.store import Account, Store
+from headgate.redis.replies import Account
+from headgate.redis.store import Store
 
 CALLS = 3_000
 CROWD = 100_000
@@ -95,7 +96,7 @@ async def _bare(redis: Any, body: bytes, calls: int) -> tuple[float, float]:
     return cost["xadd"], cost["xreadgroup"] + cost["xack"] + cost["xdel"]
 
 
-async def _crowd(redis: Any, address: Address, sessions: int, line: int) -> None:
+async def crowd(redis: Any, address: Address, sessions: int, line: int) -> None:
     """Write the records of sessions that hold credit, and of others that wait, straight into the state."""
     key = address.key
     record = (
@@ -127,7 +128,7 @@ async def _crowd(redis: Any, address: Address, sessions: int, line: int) -> None
 async def measure(*, quick: bool) -> list[Figure]:
     """Return microseconds of Redis a script call, alone and among 100,000 sessions and 10,000 waiters."""
     calls = CALLS // 10 if quick else CALLS
-    crowd, line = (CROWD // 10, LINE // 10) if quick else (CROWD, LINE)
+    sessions, line = (CROWD // 10, LINE // 10) if quick else (CROWD, LINE)
     async with private_client() as (client, server):
         redis = Redis(unix_socket_path=server.url.removeprefix("unix://").split("?")[0], protocol=2)
         meter = Meter(redis)
@@ -145,7 +146,7 @@ async def measure(*, quick: bool) -> list[Figure]:
         publish_64, settle_64 = await _publish_settle(client.store, meter, address, [body] * 64, calls // 20)
         await client.remove("bench")
         await client.apply("bench", limit=1 << 41)
-        await _crowd(redis, address, crowd, line)
+        await crowd(redis, address, sessions, line)
         crowded = await _acquire(client.store, meter, address, calls)
         await client.remove("bench")
         await redis.aclose()
@@ -158,5 +159,5 @@ async def measure(*, quick: bool) -> list[Figure]:
         at_most("  beyond XREADGROUP, XACK, XDEL", [settle - out], "us", 10),
         at_most("publish in batches of 64, a message", [publish_64 / 64], "us"),
         at_most("settle and fetch in batches of 64, a message", [settle_64 / 64], "us"),
-        at_most(f"acquire among {crowd} sessions and {line} waiters", [crowded], "us", 1000),
+        at_most(f"acquire among {sessions} sessions and {line} waiters", [crowded], "us", 1000),
     ]

@@ -1,5 +1,6 @@
 """The commands and their options; the work of each is done elsewhere."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ from headgate.redis.embedded import EmbeddedRedis
 from headgate_coordinator import audit as auditing
 from headgate_coordinator import cli_policy
 from headgate_coordinator import status as reporting
+from headgate_coordinator import top as live
 from headgate_coordinator import up as embedded
 from headgate_coordinator.cli import FAILED
 from headgate_coordinator.cli_options import Json, Namespace, Redis
@@ -30,6 +32,16 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 Redis is unavailable, 130 interrupted.",
 )
 app.add_typer(cli_policy.app, name="policy")
+Name = Annotated[str, typer.Argument(help="Of the destination.")]
+Sort = Annotated[
+    str, typer.Option("--sort", metavar="BY", help=f"One of {', '.join(reporting.SORTS)}; the largest first.")
+]
+
+
+def _sort(by: str) -> str:
+    if by not in reporting.SORTS:
+        raise headgate.InvalidValue(f"--sort {by!r}: use one of {', '.join(reporting.SORTS)}")
+    return by
 
 
 def _version(wanted: bool) -> None:
@@ -104,8 +116,9 @@ def up(
 
 
 @app.command()
-def status(redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
+def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
     """Show all destinations: limits, what is pending and leased, who waits and why."""
+    by = _sort(sort)
 
     async def work() -> list[headgate.Explanation]:
         async with _connect(redis, namespace) as client:
@@ -113,29 +126,108 @@ def status(redis: Redis = None, namespace: Namespace = "default", as_json: Json 
 
     found = _run(work())
     if as_json:
-        _print_json([explanation.as_dict() for explanation in found])
+        _print_json([explanation.as_dict() for explanation in reporting.ordered(found, by)])
     else:
-        show(reporting.render(found, namespace))
+        show(reporting.render(found, namespace, by=by, width=console().width))
+
+
+@app.command()
+def top(
+    sort: Sort = "blocked",
+    interval: Annotated[float, typer.Option(min=0.1, max=3600.0, help="Seconds between pictures.")] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one picture and end; so does output into a pipe.")
+    ] = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+) -> None:
+    """Watch all destinations live: n p l b c r u d sort, q or Ctrl-C ends."""
+    by = _sort(sort)
+    out = console()
+
+    async def work() -> None:
+        async with _connect(redis, namespace) as client:
+            if once or not out.is_terminal:
+                show(live.frame(await reporting.collect(client), namespace, by, width=out.width))
+            else:
+                await live.watch(client, by=by, interval=interval, console=out)
+
+    try:
+        asyncio.run(work())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return  # that is how one leaves it
 
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(help="Of the destination.")],
+    name: Name,
+    producer: Annotated[
+        str, typer.Option("--producer", metavar="SESSION", show_default=False, help="As that session sees it.")
+    ] = "",
+    consumer: Annotated[
+        str, typer.Option("--consumer", metavar="ID", show_default=False, help="As that consumer sees it.")
+    ] = "",
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Say what state a destination is in, and why: the limit that binds, who waits, who holds what."""
+    """Say what state a destination is in, and why: the limit that binds, who set it, who waits, who holds what."""
 
     async def work() -> headgate.Explanation:
         async with _connect(redis, namespace) as client:
-            return await client.explain(name)
+            return await client.explain(name, producer=producer, consumer=consumer)
 
     explanation = _run(work())
     if as_json:
         _print_json(explanation.as_dict())
     else:
         typer.echo(str(explanation))
+
+
+@app.command()
+def block(
+    name: Name,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="What those who wait are told.")],
+    redis: Redis = None,
+    namespace: Namespace = "default",
+) -> None:
+    """Let nobody send to a destination until `unblock`; consumers go on."""
+
+    async def work() -> None:
+        async with _connect(redis, namespace) as client:
+            await client.block(name, reason)
+
+    _run(work())
+    typer.echo(f"{name} is stopped: {reason}. `headgate unblock {name}` lets it go on.")
+
+
+@app.command()
+def unblock(name: Name, redis: Redis = None, namespace: Namespace = "default") -> None:
+    """Take a `block` away."""
+
+    async def work() -> headgate.Explanation:
+        async with _connect(redis, namespace) as client:
+            await client.unblock(name)
+            return await client.explain(name)
+
+    told = _run(work())
+    typer.echo(f"{name} is not stopped; it is {told.state}: {told.reason}.")
+
+
+@app.command()
+def purge(name: Name, redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
+    """Remove all messages of a destination, delivered or not; who waits for room is served."""
+
+    async def work() -> int:
+        async with _connect(redis, namespace) as client:
+            await client.explain(name)  # says so when there is no such destination
+            return await client.purge(name)
+
+    count = _run(work())
+    if as_json:
+        _print_json({"destination": name, "purged": count})
+    else:
+        typer.echo(f"Removed {count} message{'' if count == 1 else 's'} of {name}.")
 
 
 @app.command()

@@ -1,17 +1,48 @@
 """`headgate status`: all destinations of a namespace at a glance."""
 
-from collections.abc import Sequence
-from typing import Final
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from headgate import Client, Explanation, PolicyError
-from headgate_coordinator.terminal import size
+from headgate_coordinator.terminal import WIDE, size
 
-_STYLES: Final = {"open": "green", "full": "yellow", "blocked": "bold red", "learning": "magenta"}
+STYLES: Final = {
+    "open": "green", "full": "yellow", "blocked": "bold red", "stopped": "bold red", "learning": "magenta",
+    "unknown": "red",
+}  # fmt: skip
+COLUMNS: Final = ("kind", "state", "pending", "limit", "leased", "blocked", "consumers", "out/s")
+NARROW: Final = 100
+"""Columns of a terminal below which the table is drawn closely."""
+AT_ONCE: Final = 32
+"""Destinations asked about at a time."""
+
+
+def _pending(told: Explanation) -> int:
+    return told.limits[0].pending if told.limits else 0
+
+
+def _used(told: Explanation) -> float:
+    shares = [(one.pending + one.leased) / one.limit for one in told.limits if one.limit]
+    return max(shares, default=0.0)
+
+
+SORTS: Final[dict[str, Callable[[Explanation], Any]]] = {
+    "name": lambda told: told.destination,
+    "pending": lambda told: -_pending(told),
+    "leased": lambda told: -(told.limits[0].leased if told.limits else 0),
+    "blocked": lambda told: (-told.blocked, told.state == "open"),
+    "consumers": lambda told: -int(told.fields.get("consumers", 0)),
+    "rate": lambda told: -(told.settled_per_second or 0.0),
+    "used": lambda told: -_used(told),
+    "dropped": lambda told: -told.dropped_messages,
+}
+"""What they can be sorted by; the largest first, and those that are equal by name."""
 
 
 async def collect(client: Client) -> list[Explanation]:
@@ -20,50 +51,80 @@ async def collect(client: Client) -> list[Explanation]:
     Raises:
         CoordinatorUnavailable: Redis does not answer.
     """
-    found = []
-    for name in sorted(await client.destinations()):
-        try:
-            found.append(await client.explain(name))
-        except PolicyError:
-            continue  # removed since it was listed
+    names = sorted(await client.destinations())
+    found: list[Explanation] = []
+    for start in range(0, len(names), AT_ONCE):
+        told = await asyncio.gather(*(_explain(client, name) for name in names[start : start + AT_ONCE]))
+        found += [one for one in told if one is not None]
     return found
 
 
-def render(found: Sequence[Explanation], namespace: str) -> RenderableType:
-    """Return them as a table."""
+async def _explain(client: Client, name: str) -> Explanation | None:
+    try:
+        return await client.explain(name)
+    except PolicyError:
+        return None  # removed since it was listed
+
+
+def ordered(found: Sequence[Explanation], by: str) -> list[Explanation]:
+    """Return them sorted by one of :data:`SORTS`."""
+    return sorted(found, key=lambda told: (SORTS[by](told), told.destination))
+
+
+def render(
+    found: Sequence[Explanation], namespace: str, *, by: str = "name", width: int = WIDE, most: int | None = None
+) -> RenderableType:
+    """Return them as a table, and under it why those that are not open are not.
+
+    Args:
+        found: the destinations.
+        namespace: theirs.
+        by: one of :data:`SORTS`.
+        width: columns that there is room for; where it is narrow, what is least missed is left out.
+        most: lines that there is room for; what does not fit is counted in the last one.
+    """
     if not found:
         return Text(f"There are no destinations in namespace {namespace!r}.")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("destination", overflow="fold", min_width=12)
-    for header in ("kind", "state"):
-        table.add_column(header, no_wrap=True)
-    for header in ("limit", "pending", "messages", "leased", "peak", "blocked", "consumers"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("why", overflow="fold", min_width=16)
-    for explanation in found:
-        table.add_row(*_row(explanation))
-    return table
+    shown = ordered(found, by)
+    held_up = [told for told in shown if told.state != "open"]
+    if most is not None:
+        reasons = min(len(held_up), most // 3)
+        shown, held_up = shown[: max(1, most - 5 - reasons)], held_up[:reasons]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
+    table.add_column("destination", overflow="fold", min_width=10)
+    left_out = ("kind",) if width < NARROW else ()
+    names = [name for name in COLUMNS if name not in left_out]
+    for name in names:
+        table.add_column(name, justify="left" if name in ("kind", "state") else "right", no_wrap=True)
+    for told in shown:
+        row = _row(told)
+        table.add_row(Text(told.destination), *(row.get(name, "") for name in names))
+    hidden = len(found) - len(shown)
+    more = [Text(f"and {hidden} more", style="dim")] if hidden else []
+    return Group(table, *more, *(_why(told, whole=most is None) for told in held_up))
 
 
-def _row(explanation: Explanation) -> list[RenderableType]:
-    fields = explanation.fields
-    name, state = Text(explanation.destination), Text(explanation.state, style=_STYLES[explanation.state])
-    if explanation.kind == "bucket":
-        rate = f"{float(fields['rate']):g}/s" if "rate" in fields else "unlimited"
-        return [name, "bucket", state, rate, "", "", "", "", "", "", Text(f"burst {fields.get('burst', '-')}")]
-    in_bytes, in_messages = explanation.limits
+def _why(told: Explanation, *, whole: bool) -> Text:
+    line = Text(overflow="fold" if whole else "ellipsis", no_wrap=not whole)
+    line.append(told.destination, style=STYLES[told.state])
+    line.append(f": {told.reason}")
+    return line
+
+
+def _row(told: Explanation) -> dict[str, RenderableType]:
+    fields = told.fields
+    row: dict[str, RenderableType] = {"kind": told.kind, "state": Text(told.state, style=STYLES[told.state])}
+    if told.kind == "bucket":
+        return row | {"limit": f"{float(fields['rate']):g}/s" if "rate" in fields else "unlimited"}
+    in_bytes, in_messages = told.limits
     limits = [size(in_bytes.limit)] if in_bytes.limit is not None else []
-    limits += [f"{in_messages.limit} msgs"] if in_messages.limit is not None else []
-    return [
-        name,
-        explanation.kind,
-        state,
-        " / ".join(limits) or "unlimited",
-        size(in_bytes.pending),
-        str(in_messages.pending),
-        size(in_bytes.leased),
-        size(int(fields["peak_bytes"])),
-        str(explanation.blocked),
-        fields["consumers"],
-        Text(explanation.reason),
-    ]
+    limits += [f"{in_messages.limit} msg"] if in_messages.limit is not None else []
+    by_messages = in_bytes.limit is None and limits
+    return row | {
+        "pending": f"{in_messages.pending} msg" if by_messages else size(in_bytes.pending),
+        "limit": "\n".join(limits) or "unlimited",
+        "leased": f"{in_messages.leased} msg" if by_messages else size(in_bytes.leased),
+        "blocked": str(told.blocked),
+        "consumers": fields["consumers"],
+        "out/s": f"{told.settled_per_second:.3g}" if told.settled_per_second is not None else "-",
+    }

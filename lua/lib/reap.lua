@@ -12,6 +12,7 @@ local function drop_session(sid, s)
   end
   redis.call('ZREM', K_LEASES, sid)
   redis.call('HDEL', K_SESSIONS, sid)
+  redis.call('HDEL', K_DROPS, sid)
   for k = 1, s.consumers do
     local cid = sid .. '.' .. int(k)
     local c = read_consumer(cid)

@@ -3,6 +3,7 @@
 ``async with headgate.connect(url) as client`` is where everything begins; :mod:`headgate.sync` is the same for threads.
 """
 
+from headgate.blocked import Blocked, Unblocked
 from headgate.browse import Browsed
 from headgate.bucket import Bucket
 from headgate.client import Client, connect
@@ -25,7 +26,7 @@ from headgate.errors import (
     SessionExpired,
     SlowConsumer,
 )
-from headgate.explain import Explanation
+from headgate.explanation import Explanation
 from headgate.gate import Gate, Permit
 from headgate.message import Message, Receipt
 from headgate.pool_limits import PoolState
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "Blocked",
     "Browsed",
     "Bucket",
     "Client",
@@ -64,6 +66,7 @@ __all__ = [
     "SessionExpired",
     "Settings",
     "SlowConsumer",
+    "Unblocked",
     "Window",
     "connect",
 ]

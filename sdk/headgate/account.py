@@ -14,19 +14,18 @@ from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BY
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outgoing
 from headgate.errors import Closed, HeadgateError, MessageTooLarge
-from headgate.explain import explain
 from headgate.message import Receipt
 from headgate.options import SessionOptions
+from headgate.outlook import EXPLAIN_EVERY, Outlook
 from headgate.reconnect import AWAY, until_answered
 from headgate.redis.keys import Address
-from headgate.redis.store import Account as Totals
-from headgate.redis.store import Credit, Store
+from headgate.redis.replies import Account as Totals
+from headgate.redis.replies import Credit
+from headgate.redis.store import Store
 from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 
 CLOSE_WITHIN: Final = 0.5
-EXPLAIN_EVERY: Final = 1.0
-"""Seconds between looks for the reason of a wait."""
 
 Ensure = Callable[[bool], Any]
 
@@ -37,6 +36,7 @@ class CreditAccount(Callers):
     Args:
         store: the scripts.
         wake_ups: hints that credit came.
+        outlook: what the session knows of the destination.
         address: the destination.
         session: the session's id.
         options: how the session lives.
@@ -52,6 +52,7 @@ class CreditAccount(Callers):
         self,
         store: Store,
         wake_ups: WakeUps,
+        outlook: Outlook,
         address: Address,
         session: str,
         options: SessionOptions,
@@ -63,10 +64,8 @@ class CreditAccount(Callers):
         credit: CreditLine | None = None,
     ) -> None:
         line = CreditLine() if credit is None else credit
-        super().__init__(address, Lease(options.ttl), line, holds_messages=holds_messages)
-        self.session = session
-        self.users = 0
-        """Producers or gates that share it; it closes with the last."""
+        super().__init__(address, session, Lease(options.ttl), line, outlook, holds_messages=holds_messages)
+        self.users = 0  # producers or gates that share it; it closes with the last
         self.consumers = 0
         """Consumers that the session has here: while there are any, idling must not end its lease."""
         self._messages_per_byte = MESSAGES_PER_WINDOW_BYTE if holds_messages else PERMITS_PER_WINDOW_BYTE
@@ -80,8 +79,7 @@ class CreditAccount(Callers):
         self._task: asyncio.Task[None] | None = None
         self._asked_for: Outgoing | None = None
         self._used_at = 0.0
-        self._used_before = 0
-        self._uses_seen = 0
+        self._used_before = self._uses_seen = 0
         self._share = (0, 0)
 
     async def start(self) -> None:
@@ -108,6 +106,7 @@ class CreditAccount(Callers):
             return
         self._closing = True
         self.outbox.waiting, waiting = type(self.outbox.waiting)(), self.outbox.waiting
+        self._notice(self._loop.time(), None)
         for item in waiting:
             self._tell(item, Closed(f"the producer of {self.address.name!r} was closed before there was credit"))
         with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
@@ -162,6 +161,7 @@ class CreditAccount(Callers):
         self.lost_since = self.trouble = None
         if self.credit.frozen and not self.stopped:
             self.credit.frozen = False
+            self._ask_at = 0.0  # the last answer was not acted upon
             self._admit()
 
     def _missing(self, error: BaseException) -> None:
@@ -170,6 +170,7 @@ class CreditAccount(Callers):
         self.lost_since = self.lost_since or now
         if self._options.on_loss == "closed" or now > self.lease.use_until:
             self.credit.frozen = True
+        self._refuse(now)
 
     async def _rest(self) -> None:
         now = self._loop.time()
@@ -178,6 +179,8 @@ class CreditAccount(Callers):
             until = min(self._ask_at, self._explain_at)
         if self.outbox.ready:
             until = min(until, self._rate_at)
+        if self._open and self.outlook.unreported:
+            until = min(until, self.outlook.report_at)
         if self._open and not (self.consumers and self._idle_since(now)):
             until = min(until, self.lease.renew_at, max(self._used_at + self._options.idle, now + 0.05))
         if until <= now:
@@ -196,6 +199,9 @@ class CreditAccount(Callers):
             await self._publish()
             return True
         if await self._heed():
+            return True
+        if self._open and self.outlook.unreported and now >= self.outlook.report_at:
+            await self.outlook.report()
             return True
         if self.outbox.waiting:
             self._admit()
@@ -232,7 +238,7 @@ class CreditAccount(Callers):
             return True
         if now >= self._explain_at:
             self._explain_at = now + EXPLAIN_EVERY
-            await self._explain()
+            await self.outlook.look()
             return True
         return False
 
@@ -252,19 +258,13 @@ class CreditAccount(Callers):
         self._open = False
         self._used_before = 0
         self._ask_at = 0.0
-
-    async def _explain(self) -> None:
-        snapshot = await self._store.snapshot(self.address, session=self.session)
-        self.explanation = explain(self.address.name, snapshot) if snapshot else None
-
-    def _busy(self) -> bool:
-        """Whether credit is in use that no message shows: permits of a gate."""
-        return self.credit.spent - self.credit.returned > self.credit.used
+        self.outlook.start_anew()
 
     def _idle_since(self, now: float) -> bool:
         if self.credit.uses != self._uses_seen:
             self._uses_seen, self._used_at = self.credit.uses, now
-        return not self._busy() and not self.outbox.waiting and now - self._used_at >= self._options.idle
+        busy = self.credit.spent - self.credit.returned > self.credit.used  # permits of a gate, that no message shows
+        return not busy and not self.outbox.waiting and now - self._used_at >= self._options.idle
 
     async def _end_idle(self) -> bool:
         if self.consumers:
@@ -314,10 +314,14 @@ class CreditAccount(Callers):
         self._call_since = asked_at
         try:
             totals = self._totals(self.weight if weight is None else weight)
-            answer = await self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms)
+            call = self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms)
+            hasty = any(not self._how(item).drops for item in self._impatient())
+            answer = await (self.outlook.look_during(call) if hasty else call)
         finally:
             self._call_since = 0.0
         await self._apply(answer, asked_at)
+        if self._open and not self.credit.frozen and self.outbox.head() is self._asked_for:
+            self._refuse(asked_at)
 
     async def _publish(self) -> None:
         batch = self.outbox.flight
@@ -327,13 +331,9 @@ class CreditAccount(Callers):
         totals = self._totals(self.weight, paid=batch.size, paid_m=len(batch.items))
         try:
             bodies = [item.payload for item in batch.items]
+            expires_ms = batch.items[0].ttl_ms or 0
             answer = await self._store.publish(
-                self.address,
-                totals,
-                seq=batch.seq,
-                bodies=bodies,
-                ttl_ms=self.lease.ttl_ms,
-                expires_ms=batch.items[0].ttl_ms or 0,
+                self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms, expires_ms=expires_ms
             )
         finally:
             self._call_since = 0.0
@@ -354,24 +354,26 @@ class CreditAccount(Callers):
             self._ask_at = 0.0
             return
         await self._apply(answer, asked_at)
+        if any(self._impatient()):
+            self._ask_at = 0.0  # they do not wait for the next look
 
     async def _leave(self) -> None:
         line = self.credit
         line.give_back(line.in_hand, line.in_hand_m)  # nothing may be taken of it while the call is under way
+        if self.outlook.unreported:
+            await self.outlook.report()
         if self.consumers:
             await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms)
         else:
             await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms, leave=True)
-            self._open = False
-            line.start_anew()
+            self._start_anew()
 
     async def _apply(self, answer: Credit, asked_at: float) -> None:
         """Take an answer in; codes of lost state are healed here, at the price of one more call."""
         if answer.code in ("OK", "DUPLICATE"):
             if answer.code == "DUPLICATE" and not answer.granted:
                 return  # stored once, and the account is gone: the next call says so
-            if answer.epoch != self.credit.epoch:
-                self.credit.epoch = answer.epoch
+            self.credit.epoch = answer.epoch
             self._open = True
             self.last = answer
             self.recalled = self.recalled and answer.blocked > 0

@@ -1,9 +1,11 @@
 """Those who wait for credit: who they are, until when, and what they are told in the end. No calls are made here."""
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from headgate.core.credit import CreditLine
+from headgate.core.full import WhenFull
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outbox, Outgoing
 from headgate.errors import (
@@ -11,17 +13,19 @@ from headgate.errors import (
     Closed,
     CoordinatorUnavailable,
     CreditTimeout,
+    DestinationFull,
     HeadgateError,
     MessageTooLarge,
 )
-from headgate.explain import Explanation
+from headgate.explain import unreachable
+from headgate.explanation import Explanation
+from headgate.message import Receipt
+from headgate.outlook import EXPLAIN_AFTER, Outlook
 from headgate.redis.keys import Address
-from headgate.redis.store import Credit
+from headgate.redis.replies import Credit
 
 SWEEP: Final = 0.02
 """Seconds between looks for callers whose time is over; only while somebody waits."""
-EXPLAIN_AFTER: Final = 0.1
-"""Seconds after which a wait is worth one call that finds out why."""
 
 
 class Callers:
@@ -29,15 +33,28 @@ class Callers:
 
     Args:
         address: the destination.
+        session: the session's id.
         lease: until when credit may be used.
         credit: the line of credit.
+        outlook: what is known of the destination.
         holds_messages: False for a gate, whose credit in use is a permit and not a message.
     """
 
-    def __init__(self, address: Address, lease: Lease, credit: CreditLine, *, holds_messages: bool) -> None:
+    def __init__(
+        self,
+        address: Address,
+        session: str,
+        lease: Lease,
+        credit: CreditLine,
+        outlook: Outlook,
+        *,
+        holds_messages: bool,
+    ) -> None:
         self.address = address
+        self.session = session
         self.lease = lease
         self.credit = credit
+        self.outlook = outlook
         self.outbox = Outbox(credit)
         self.window = 0
         self.weight = 1
@@ -46,8 +63,7 @@ class Callers:
         self.trouble: BaseException | None = None
         self.recalled = False
         self.stopped = False
-        self.explanation: Explanation | None = None
-        """Why it waits, at most a second old while it does; None when it does not."""
+        self._hurried = False
         self._holds_messages = holds_messages
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -74,9 +90,15 @@ class Callers:
             return True
         if not paid:
             item.since = self._loop.time()
+            self._hurried = self._hurried or item.when_full is not None
             if len(self.outbox.waiting) == 1:
-                self.explanation, self._explain_at = None, item.since + EXPLAIN_AFTER
+                self.outlook.forget()
+                self._explain_at = item.since + EXPLAIN_AFTER
                 self._ask_at = 0.0  # nothing waited at the last call, so the session is not in line yet
+            elif self._how(item).patience == 0:
+                self._ask_at = 0.0  # it goes by the next answer, not by the one that others wait for
+            if self.lost_since is not None:
+                self._refuse(item.since)
         self._wake.set()
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP, self._sweep)
@@ -91,6 +113,13 @@ class Callers:
             self.credit.give_back(self.credit.in_hand - window, 0)
             self._wanted = True
             self._wake.set()
+
+    def heed(self, settings: Mapping[str, str]) -> None:
+        """Take in the destination's settings, as the state spells them; whoever waits asks again under them."""
+        self.outlook.adopt(settings)
+        self.stop(stopped="stopped" in settings)
+        self._ask_at = 0.0
+        self._wake.set()
 
     def stop(self, *, stopped: bool) -> None:
         """Admit nobody, whatever is in hand, until the destination is not stopped by hand any more."""
@@ -155,29 +184,85 @@ class Callers:
         for item, unknown in self.outbox.overdue(now, stuck=stuck):
             paid = item.credited is not None and item.credited.done()
             self._tell(item, self._lost(unknown=unknown) if paid or unknown else self._timeout(item, now))
-        self.outbox.head()  # lets go of those who were told
+        self._lose_patience(now)
+        head = self.outbox.head()  # lets go of those who were told
+        self._hurried = self._hurried and head is not None
+        self._notice(now, head)
         if len(self.outbox):
             self._timer = self._loop.call_later(SWEEP, self._sweep)
             self._wake.set()
 
+    def _notice(self, now: float, head: Outgoing | None) -> None:
+        """Tell of a wait that has lasted, or has ended."""
+        if head is not None:
+            head.since = head.since or now
+        self.outlook.notices.look(now, head.since if head else None, lambda: self.why(head) if head else None)
+
+    def _how(self, item: Outgoing) -> WhenFull:
+        return item.when_full or self.outlook.when_full
+
+    def _impatient(self) -> Iterator[Outgoing]:
+        """Yield those in line that do not wait."""
+        if self._hurried or self.outlook.when_full.patience == 0:
+            for item in self.outbox.waiting:
+                if self._how(item).patience == 0 and not item.done.done():
+                    yield item
+
+    def _refuse(self, asked_at: float) -> None:
+        """Give up for those that do not wait: Redis was asked at ``asked_at``, and there was no room."""
+        for item in self._impatient():
+            if item.since <= asked_at:
+                self._give_up(item, self._loop.time())
+
+    def _lose_patience(self, now: float) -> None:
+        if self._hurried or self.outlook.when_full.patience is not None:
+            for item in self.outbox.waiting:
+                item.since = item.since or now
+                if (patience := self._how(item).patience) and now - item.since >= patience and not item.done.done():
+                    self._give_up(item, now)
+
+    def _give_up(self, item: Outgoing, now: float) -> None:
+        if self._how(item).drops and self._holds_messages:  # a gate has nothing to drop: its caller is told
+            self.outlook.drop(item.size)
+            if item.credited is not None and not item.credited.done():
+                item.credited.set_result(None)
+            item.done.set_result(Receipt(0, item.size, dropped=True))
+            self._wake.set()
+        else:
+            self._tell(item, self._lost(unknown=False) if self.lost_since is not None else self._full(item, now))
+
+    def _full(self, item: Outgoing, now: float) -> HeadgateError:
+        waited = max(0.0, now - (item.since or now))
+        return DestinationFull(
+            self.address.name, item.size, self.reason(item), waited=waited, explanation=self.why(item)
+        )
+
     def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
+        if self._how(item).patience is not None and self.lost_since is None:
+            return self._full(item, now)
         return CreditTimeout(
             self.address.name,
             now - (item.since or now),
             item.size,
             place=self.last.place,
-            reason=self.reason(),
-            explanation=self.explanation,
+            reason=self.reason(item),
+            explanation=self.why(item),
         )
 
-    def reason(self) -> str:
-        """Say why credit is missing, as far as is known without asking."""
+    def why(self, item: Outgoing) -> Explanation | None:
+        """Return why there is no credit for a message, as last seen; None when that is not known."""
+        if self.lost_since is not None:
+            return unreachable(self.address.name, self.session, self._loop.time() - self.lost_since, self.trouble)
+        return self.outlook.why(item.size - max(0, self.credit.in_hand))
+
+    def reason(self, item: Outgoing | None = None) -> str:
+        """Say why there is no credit, for that message, as far as is known without asking."""
         if self.lost_since is not None:
             if isinstance(self.trouble, AccessDenied):
                 return str(self.trouble)
             return f"Redis has not answered for {self._loop.time() - self.lost_since:.3g} s: {self.trouble}"
-        if self.explanation is not None:
-            return self.explanation.reason
+        if item is not None and (explanation := self.why(item)):
+            return explanation.reason
         if self.last.place:
             return f"the destination is full; {self.last.blocked} session(s) wait"
         return ""

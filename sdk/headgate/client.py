@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from headgate.browse import Browsed, browse
 from headgate.core.policy import Policy, Resolved
-from headgate.errors import Closed, PolicyError
-from headgate.explain import Explanation, explain
+from headgate.errors import Closed, InvalidValue, PolicyError
+from headgate.explain import as_consumer, explain, leased
+from headgate.explanation import Explanation
 from headgate.index import is_pattern
 from headgate.options import SessionOptions
 from headgate.pool_limits import PolicyPools, PoolState, apply_pools, pool_states, remove_pool, set_pool
@@ -17,13 +18,14 @@ from headgate.pools import Pools
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address, check_namespace, parse_key
 from headgate.redis.pool_store import PoolStore
+from headgate.redis.replies import Recount
 from headgate.redis.server import Server
-from headgate.redis.store import Recount, Store
+from headgate.redis.store import Store
 from headgate.redis.url import parse_url
 from headgate.redis.wake import WakeUps
 from headgate.registry import Registry
 from headgate.session import Session
-from headgate.settings import Settings
+from headgate.settings import DEFAULT, Settings
 
 
 class Client:
@@ -233,17 +235,53 @@ class Client:
         self._check_connected()
         return await self._registry.effective(address)
 
-    async def explain(self, destination: str) -> Explanation:
+    async def explain(self, destination: str, *, producer: str = "", consumer: str = "") -> Explanation:
         """Say what a destination's state is, and why.
+
+        Args:
+            destination: its name.
+            producer: id of a session (:attr:`Session.id`), for its view: why its sends wait.
+            consumer: id of a consumer, for its view: why it gets messages or does not.
+
+        Raises:
+            PolicyError: there is no such destination.
+            InvalidValue: that session or consumer is not there.
+        """
+        address = Address.of(self.namespace, destination)
+        snapshot = await self.store.snapshot(address, session=producer, entries=100)
+        if snapshot is None:
+            raise self._unknown(destination)
+        if producer and not snapshot.own:
+            raise InvalidValue(f"session {producer!r} neither sends to {destination!r} nor consumes it")
+        sessions = await self.store.lessees(address, *leased(snapshot))
+        explanation = explain(destination, snapshot, sessions, session=producer)
+        return as_consumer(explanation, consumer, snapshot) if consumer else explanation
+
+    def _unknown(self, destination: str) -> PolicyError:
+        return PolicyError(f"there is no destination {destination!r} in namespace {self.namespace!r}")
+
+    async def block(self, destination: str, reason: str) -> None:
+        """Let nobody send to a destination until :meth:`unblock`; whoever waits is told the reason.
+
+        Raises:
+            PolicyError: there is no such destination.
+            InvalidValue: the reason is empty, longer than 200 characters or not printable.
+        """
+        await self._change(destination, Settings(stopped=reason))
+
+    async def unblock(self, destination: str) -> None:
+        """Take a :meth:`block` away; one that is not there does not matter.
 
         Raises:
             PolicyError: there is no such destination.
         """
+        await self._change(destination, Settings(stopped=DEFAULT))
+
+    async def _change(self, destination: str, settings: Settings) -> None:
         address = Address.of(self.namespace, destination)
-        snapshot = await self.store.snapshot(address)
-        if snapshot is None:
-            raise PolicyError(f"there is no destination {destination!r} in namespace {self.namespace!r}")
-        return explain(destination, snapshot, await self.store.sessions(address))
+        if await self.store.snapshot(address, waiters=0, consumers=1) is None:
+            raise self._unknown(destination)  # as a new one it would be made
+        await self._registry.apply(address, settings)
 
     def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> AsyncIterator[Browsed]:
         """Iterate over the stored messages, oldest first, delivered ones included; takes no credit, changes nothing.

@@ -16,7 +16,8 @@ from headgate.options import SessionOptions
 from headgate.receivers import Receivers
 from headgate.reconnect import AWAY, until_answered
 from headgate.redis.keys import Address, encode_name
-from headgate.redis.store import Deliveries, Store
+from headgate.redis.replies import Deliveries
+from headgate.redis.store import Store
 from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 

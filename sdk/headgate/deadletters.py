@@ -18,7 +18,8 @@ from headgate.errors import HeadgateError, PolicyError
 from headgate.message import Message, encode
 from headgate.reconnect import until_answered
 from headgate.redis.keys import Address
-from headgate.redis.store import Account, Store
+from headgate.redis.replies import Account
+from headgate.redis.store import Store
 from headgate.tasks import stop
 
 _log = logging.getLogger("headgate")

@@ -66,14 +66,22 @@ class DestinationFull(HeadgateError):
     Attributes:
         destination: its name.
         size: bytes that were asked for.
+        waited: seconds.
+        explanation: why, as :meth:`Client.explain` says it; None when Redis could not be asked.
     """
 
-    def __init__(self, destination: str, size: int, reason: str = "") -> None:
+    def __init__(
+        self, destination: str, size: int, reason: str = "", *, waited: float = 0.0, explanation: Any = None
+    ) -> None:
         self.destination = destination
         self.size = size
         self.reason = reason
+        self.waited = waited
+        self.explanation = explanation
+        after = f" after {waited:.3g} s" if waited >= 0.1 else ""
+        remedy = getattr(explanation, "remedy", "") or "try again later"
         super().__init__(
-            f"{destination!r} has no room for {size} bytes{': ' + reason if reason else ''}; try again later"
+            f"{destination!r} has no room for {size} bytes{after}{': ' + reason if reason else ''}; {remedy}"
         )
 
 

@@ -1,208 +1,136 @@
-"""Why something waits, as one object: the same in errors, on the command line and in the SDK."""
+"""Why something waits: from what was read of a destination to an explanation."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Final
 
-from headgate.redis.store import Snapshot
+from headgate.causes import judge
+from headgate.errors import InvalidValue
+from headgate.explanation import Cause, Explanation, Holder, State, count
+from headgate.facts import Facts, held, read
+from headgate.redis.replies import Snapshot
 
-State = Literal["open", "blocked", "full", "learning"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """One limit and how much of it is taken. ``limit`` None: unlimited."""
-
-    unit: Literal["bytes", "messages"]
-    limit: int | None
-    pending: int
-    leased: int
-
-    @property
-    def free(self) -> int | None:
-        """What is left; None when unlimited."""
-        return None if self.limit is None else self.limit - self.pending - self.leased
+TOP: Final = 5
+"""How many consumers, subscriptions and holders of credit an explanation names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
-    """A session in line: its place from 1, the bytes its first message needs, and for how long it has waited."""
-
-    session: str
-    place: int
-    needs: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A consumer and what it has received and not settled."""
-
-    consumer: str
-    subscription: str
-    messages: int
-    bytes: int
-    window: str
-
-
-@dataclass(frozen=True, slots=True)
-class Leaser:
-    """A session and the credit it holds: granted, and neither used nor given back."""
-
-    session: str
-    messages: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The state of a destination at one instant, and the reason for it.
-
-    Attributes:
-        state: ``open``, ``full`` (nobody waits yet), ``blocked`` (somebody waits) or ``learning`` (state was lost).
-        reason: one sentence.
-        binding: the limit that binds, None when none does.
-        blocked: how many sessions wait.
-        waiters: the first of them.
-        consumers: some of the consumers, those that hold most first.
-        leasers: some of the sessions that hold credit, those that hold most first.
-    """
-
-    destination: str
-    kind: str
-    state: State
-    reason: str
-    binding: Limit | None
-    limits: tuple[Limit, ...]
-    blocked: int
-    waiters: tuple[Waiter, ...] = ()
-    consumers: tuple[Holder, ...] = ()
-    leasers: tuple[Leaser, ...] = ()
-    fields: dict[str, str] = field(default_factory=dict, repr=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        lines = [f"{self.destination} ({self.kind}): {self.state}: {self.reason}"]
-        for limit in self.limits if self.kind != "bucket" else ():
-            total = "unlimited" if limit.limit is None else str(limit.limit)
-            lines.append(f"  {limit.unit}: {limit.pending} pending + {limit.leased} leased of {total}")
-        lines += [f"  {h.session} holds credit for {h.bytes} bytes" for h in self.leasers]
-        lines += [f"  {w.place}. {w.session} needs {w.needs} bytes, waits {w.seconds:.1f} s" for w in self.waiters]
-        lines += [f"  {c.consumer} holds {c.messages} messages, {c.bytes} bytes of {c.window}" for c in self.consumers]
-        return "\n".join(lines)
-
-
-def explain(name: str, snapshot: Snapshot, sessions: Mapping[str, Mapping[str, str]] | None = None) -> Explanation:
+def explain(
+    name: str,
+    snapshot: Snapshot,
+    sessions: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    session: str = "",
+    need: int | None = None,
+) -> Explanation:
     """Return why a destination is as it is, from what was read of it at one instant.
 
     Args:
         name: the destination's.
-        snapshot: what was read.
-        sessions: records of sessions, read a moment later, to name those that hold credit.
+        snapshot: what was read, with the record of ``session``.
+        sessions: records of sessions that hold credit, read a moment later, to name them.
+        session: whose view it is; nobody's when empty.
+        need: bytes of the message that waits; as the session, or the first in line, said when None.
     """
-    fields = snapshot.fields
-    limits = tuple(
-        Limit(
-            unit,
-            None if fields[f"limit_{unit}"] == "unlimited" else int(fields[f"limit_{unit}"]),
-            int(fields[f"pending_{unit}"]),
-            int(fields[f"leased_{unit}"]),
-        )
-        for unit in ("bytes", "messages")
-    )
-    waiters = tuple(
-        Waiter(
-            sid,
-            place,
-            max(0, int(record["need"]) - int(record["granted"])),
-            max(0.0, (snapshot.now_ms - int(record["since"])) / 1000),
-        )
-        for place, (sid, record) in enumerate(snapshot.waiters, 1)
-        if record
-    )
-    consumers = tuple(
-        sorted(
-            (
-                Holder(
-                    cid,
-                    record["sub"],
-                    int(record["delivered"]) - int(record["settled"]),
-                    int(record["delivered_b"]) - int(record["settled_b"]),
-                    record["window"],
-                )
-                for cid, record in snapshot.consumers.items()
-            ),
-            key=lambda holder: -holder.bytes,
-        )[:5]
-    )
-    leasers = tuple(
-        sorted((_leaser(sid, record) for sid, record in (sessions or {}).items()), key=lambda one: -one.bytes)[:5]
-    )
-    state, reason, binding = _judge(fields, limits, snapshot, waiters, consumers)
+    facts = read(name, snapshot, sessions or {}, session, need)
+    causes = judge(facts)
+    first, fields = causes[0], snapshot.fields
     return Explanation(
-        name,
-        fields["kind"],
-        state,
-        reason,
-        binding,
-        limits,
-        int(fields["blocked"]),
-        waiters,
-        consumers,
-        tuple(one for one in leasers if one.bytes > 0),
-        fields,
+        destination=name,
+        kind=fields["kind"],
+        state=_state(facts, first.cause, binds=first.limit is not None),
+        cause=first.cause,
+        reason=first.text,
+        binding=first.limit,
+        limits=facts.limits,
+        blocked=facts.count("blocked"),
+        rule=first.rule,
+        remedy=first.remedy,
+        unblocks_in=first.seconds,
+        settle=first.settle,
+        raise_to=first.raise_to,
+        causes=causes,
+        waiters=facts.waiters,
+        consumers=tuple(sorted(facts.consumers, key=lambda one: (-one.bytes, one.consumer))[:TOP]),
+        leasers=facts.leasers[:TOP],
+        backlogs=facts.backlogs[:TOP] if fields["kind"] == "topic" else (),
+        dropped_messages=facts.count("dropped_messages"),
+        dropped_bytes=facts.count("dropped_bytes"),
+        freed_per_second=facts.pace.freed if facts.pace else None,
+        settled_per_second=facts.pace.freed_messages if facts.pace else None,
+        session=session,
+        place=snapshot.place,
+        holds=held(snapshot.own)[0] if snapshot.own else 0,
+        fields=fields,
     )
 
 
-def _leaser(sid: str, record: Mapping[str, str]) -> Leaser:
-    held = [int(record[f"granted{d}"]) - int(record[f"used{d}"]) - int(record[f"returned{d}"]) for d in ("_m", "")]
-    return Leaser(sid, *held)
+def _state(facts: Facts, cause: Cause, *, binds: bool) -> State:
+    if cause in ("stopped", "learning"):
+        return "stopped" if cause == "stopped" else "learning"
+    if facts.count("blocked"):
+        return "blocked"
+    return "full" if binds else "open"
 
 
-def _bucket(fields: dict[str, str], now_ms: int) -> str:
-    if "rate" not in fields:
-        return "it has no rate: takes are not limited"
-    rate, burst = float(fields["rate"]), int(fields["burst"])
-    owed = max(0.0, int(fields.get("tat", "0")) / 1e6 - now_ms / 1e3 - burst / rate)
-    when = f"the next slot is in {owed:.3g} s" if owed > 0 else "there are tokens now"
-    return f"{rate:g}/s with bursts of {burst}: {when}"
+def leased(snapshot: Snapshot) -> tuple[int, int]:
+    """Return the bytes and messages of credit that all sessions together hold."""
+    return int(snapshot.fields["leased_bytes"]), int(snapshot.fields["leased_messages"])
 
 
-def _judge(
-    fields: dict[str, str],
-    limits: tuple[Limit, ...],
-    snapshot: Snapshot,
-    waiters: tuple[Waiter, ...],
-    consumers: tuple[Holder, ...],
-) -> tuple[State, str, Limit | None]:
-    blocked = int(fields["blocked"])
-    learning = int(fields["learning_until"]) - snapshot.now_ms
-    if fields["kind"] == "bucket":
-        return "open", _bucket(fields, snapshot.now_ms), None
-    if learning > 0:
-        return (
-            "learning",
-            f"Redis lost state; for {learning / 1000:.1f} s holders claim, nothing new is granted",
-            None,
+def as_consumer(explanation: Explanation, consumer: str, snapshot: Snapshot) -> Explanation:
+    """Return the view of one consumer: why it gets messages, or does not.
+
+    Raises:
+        InvalidValue: it is not attached there.
+    """
+    record = snapshot.consumers.get(consumer)
+    if record is None:
+        raise InvalidValue(
+            f"no consumer {consumer!r} is attached to {explanation.destination!r}; headgate explain "
+            f"{explanation.destination} lists those that are"
         )
-    need = waiters[0].needs if waiters else 1
-    for limit in limits:
-        if limit.free is None or limit.free >= (need if limit.unit == "bytes" else 1):
-            continue
-        held = sum(holder.messages for holder in consumers)
-        if limit.pending == 0:
-            why = "all of it is leased to other sessions and not used yet"
-        elif not int(fields["consumers"]) and fields["kind"] != "gate":
-            why = "no consumer is attached"
-        elif held >= int(fields["pending_messages"]) > 0:
-            why = "consumers hold all messages unsettled"
-        else:
-            why = "consumers are slower than producers"
-        state: State = "blocked" if blocked else "full"
-        return state, f"the limit of {limit.limit} {limit.unit} is reached: {why}", limit
-    if blocked:
-        return "blocked", f"{blocked} session(s) wait and are about to be served", None
-    return "open", "there is room", None
+    facts = read(explanation.destination, snapshot, {}, "", None)
+    mine = next(one for one in facts.consumers if one.consumer == consumer)
+    backlog = next((one for one in facts.backlogs if one.subscription == mine.subscription), None)
+    cause, text = _delivers(mine, backlog.ready if backlog else 0)
+    return replace(
+        explanation,
+        cause=cause,
+        reason=f"{consumer} {text}",
+        binding=None,
+        rule=None,
+        remedy="",
+        unblocks_in=None,
+        settle=None,
+        raise_to=None,
+        causes=(),
+        consumers=(mine,),
+        session=mine.session,
+    )
+
+
+def _delivers(mine: Holder, ready: int) -> tuple[Cause, str]:
+    if mine.window == "paused":
+        return "consumer-paused", f"is paused; {count(ready)} ready for its subscription"
+    if mine.at_capacity:
+        return "consumer-full", f"is at capacity: it holds {count(mine.messages)} unsettled, {ready} more ready"
+    if not ready:
+        return "consumer-empty", f"has nothing more to get; it holds {mine.messages} unsettled"
+    if mine.window == "pull":
+        return "consumer-idle", f"takes a message when asked, and was not asked; {ready} are ready"
+    return "open", f"gets messages; {ready} are ready, it holds {mine.messages}"
+
+
+def unreachable(name: str, session: str, seconds: float, trouble: object) -> Explanation:
+    """Return the explanation of a wait for Redis itself."""
+    text = f"Redis has not answered for {seconds:.3g} s: {trouble}"
+    return Explanation(
+        name, "", "unknown", "redis-unavailable", text, remedy="see that Redis is reachable from here", session=session
+    )
+
+
+def own_rate(name: str, session: str, seconds: float, rate: float) -> Explanation:
+    """Return the explanation of a wait for a producer's own rate."""
+    text = f"its own rate allows it in {seconds:.3g} s, at {rate:g} messages/s"
+    remedy = "wait, or open the producer with a higher rate"
+    return Explanation(name, "", "open", "producer-rate", text, remedy=remedy, unblocks_in=seconds, session=session)

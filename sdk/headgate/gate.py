@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate.account import CreditAccount
+from headgate.core.full import WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.defaults import Defaults
 from headgate.errors import Closed, InvalidValue
@@ -72,9 +73,11 @@ class Gate:
 
     __slots__ = (
         "__weakref__", "_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_said_timeout", "_timeout",
+        "_when_full",
     )  # fmt: skip
 
-    def __init__(self, account: CreditAccount, *, timeout: float | None) -> None:
+    def __init__(self, account: CreditAccount, *, timeout: float | None, when_full: WhenFull | None = None) -> None:
+        self._when_full = when_full
         self._account = account
         self._credit = account.credit
         self._lease = account.lease
@@ -132,6 +135,7 @@ class Gate:
 
         Raises:
             CreditTimeout: not admitted in time.
+            DestinationFull: not admitted, and ``when_full`` says not to wait, or not so long.
             MessageTooLarge: more than the gate's whole limit.
             InvalidValue: not a size.
             Closed: the gate is closed.
@@ -150,7 +154,7 @@ class Gate:
         loop = asyncio.get_running_loop()
         patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
         done: Any = loop.create_future()
-        item = Outgoing(b"", size, loop.time() + patience, done)
+        item = Outgoing(b"", size, loop.time() + patience, done, when_full=self._when_full)
         self._account.submit(item)
         try:
             await done

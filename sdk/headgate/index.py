@@ -21,8 +21,9 @@ from headgate.redis.keys import (
     index_keys,
     parse_key,
 )
+from headgate.redis.replies import Account, record
 from headgate.redis.scripts import script
-from headgate.redis.store import Account, Store, record
+from headgate.redis.store import Store
 
 PLACEHOLDER: Final = "wildcard~"
 """What the session begins with that holds a new subscription until its consumer is there."""

@@ -47,26 +47,28 @@ def decode(stored: bytes) -> tuple[bytes | str, dict[str, Any]]:
 
 
 class Receipt:
-    """Proof that a message is stored.
+    """Proof that a message is stored, or, where the destination says ``when_full = drop``, that it was dropped.
 
     Attributes:
-        seq: number of the message at its destination, dense from 1.
+        seq: number of the message at its destination, dense from 1; 0 when it was dropped.
         size: bytes as stored: what it counts for.
+        dropped: there was no room, and so it was not stored; it is counted in the destination's ``dropped_messages``.
     """
 
-    __slots__ = ("seq", "size")
+    __slots__ = ("dropped", "seq", "size")
 
-    def __init__(self, seq: int, size: int) -> None:
+    def __init__(self, seq: int, size: int, *, dropped: bool = False) -> None:
         self.seq = seq
         self.size = size
+        self.dropped = dropped
 
     @property
     def id(self) -> str:
-        """What the message is called at its destination; empty when a topic had nobody to keep it for."""
-        return f"{self.seq}-{self.size}"
+        """What the message is called at its destination; empty when it was dropped."""
+        return "" if self.dropped else f"{self.seq}-{self.size}"
 
     def __repr__(self) -> str:
-        return f"Receipt({self.id})"
+        return "Receipt(dropped)" if self.dropped else f"Receipt({self.id})"
 
 
 class Message:

@@ -5,9 +5,11 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from headgate.account import CreditAccount
+from headgate.core.full import WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.defaults import Defaults
 from headgate.errors import Closed, CreditTimeout, InvalidValue
+from headgate.explain import own_rate
 from headgate.message import Headers, Receipt, encode
 from headgate.pacing import Pacing
 from headgate.units import parse_duration
@@ -22,8 +24,16 @@ class Producer:
     All sends of one turn of the event loop go to Redis together; a send with credit in hand waits for nobody else.
     """
 
-    def __init__(self, account: CreditAccount, *, timeout: float | None, rate: float | None) -> None:
+    def __init__(
+        self,
+        account: CreditAccount,
+        *,
+        timeout: float | None,
+        rate: float | None,
+        when_full: WhenFull | None = None,
+    ) -> None:
         self._account = account
+        self._when_full = when_full
         self._said_timeout, self._said_rate = timeout, rate
         self._pacing, self._byte_pacing = Pacing(), Pacing(ahead=BYTES_AHEAD)
         self.adopt(Defaults())
@@ -62,7 +72,7 @@ class Producer:
         timeout: float | str | None = None,
         ttl: float | str | None = None,
     ) -> Receipt:
-        """Send a message and wait until it is stored.
+        """Send a message and wait until it is stored, or dropped where ``when_full`` says so.
 
         Args:
             body: bytes, or text that arrives as text.
@@ -73,6 +83,7 @@ class Producer:
 
         Raises:
             CreditTimeout: there was no room in time; nothing was sent.
+            DestinationFull: there was no room, and ``when_full`` says ``fail``, or ``fail-after`` and that is over.
             MessageTooLarge: it can never fit.
             CoordinatorUnavailable: Redis did not answer in time; the text says whether it may be stored all the same.
             InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
@@ -126,11 +137,10 @@ class Producer:
         now = loop.time()
         for pacing, amount in ((self._pacing, 1), (self._byte_pacing, len(payload))):
             if pacing.rate is not None and (delay := await pacing.turn(amount, patience=now + patience - loop.time())):
-                raise CreditTimeout(
-                    self.destination, 0.0, len(payload), reason=f"its own rate allows it in {delay:.3g} s"
-                )
+                told = own_rate(self.destination, self._account.session, delay, pacing.rate)
+                raise CreditTimeout(self.destination, 0.0, len(payload), reason=told.reason, explanation=told)
         done: Any = loop.create_future()
-        item = Outgoing(payload, len(payload), now + patience, done, ttl_ms=ttl_ms)
+        item = Outgoing(payload, len(payload), now + patience, done, ttl_ms=ttl_ms, when_full=self._when_full)
         if credited:
             item.credited = loop.create_future()
         paid = self._account.submit(item)

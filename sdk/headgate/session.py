@@ -2,60 +2,34 @@
 
 import asyncio
 import contextlib
-import re
 import secrets
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from headgate.account import CLOSE_WITHIN, CreditAccount, Ensure
+from headgate.blocked import NOTIFY_AFTER, Callback, Listeners
 from headgate.bucket import Bucket
 from headgate.consumer import Consumer
 from headgate.core.credit import CreditLine
+from headgate.core.full import WhenFull
 from headgate.core.window import Window
-from headgate.errors import Closed, HeadgateError, InvalidValue
+from headgate.errors import Closed, HeadgateError, InvalidValue, PolicyError
 from headgate.following import Following
 from headgate.gate import Gate
 from headgate.index import Entry, is_pattern, read_pattern
 from headgate.options import SessionOptions
+from headgate.outlook import Outlook
 from headgate.pools import Pools
+from headgate.presence import Presence, session_id
 from headgate.producer import Producer
-from headgate.redis.keys import Address, check_session, encode_name
-from headgate.redis.store import Account as Totals
+from headgate.redis.keys import Address, encode_name
+from headgate.redis.replies import Account as Totals
 from headgate.redis.store import Store
 from headgate.redis.wake import WakeUps
 from headgate.registry import Registry
 from headgate.units import parse_duration, parse_rate, parse_size
 from headgate.wildcard import Part, WildcardConsumer
-
-MAX_CONSUMERS = 64
-
-
-class _Presence:
-    """What one session has at one destination: at most one account, and its consumers, under one lease."""
-
-    def __init__(self, address: Address, following: Following) -> None:
-        self.address = address
-        self.following = following
-        self.account: CreditAccount | None = None
-        self.users = 0
-        self.consumers: set[Consumer] = set()
-        self._number = 0
-
-    def next_number(self) -> int:
-        """Return a number no consumer of the session has now."""
-        taken = {consumer._number for consumer in self.consumers}  # noqa: SLF001
-        for _ in range(MAX_CONSUMERS):
-            self._number = self._number % MAX_CONSUMERS + 1
-            if self._number not in taken:
-                return self._number
-        raise InvalidValue(f"a session has at most {MAX_CONSUMERS} consumers of one destination; open another session")
-
-
-def session_id(name: str) -> str:
-    """Return a fresh id that begins with a readable form of ``name``."""
-    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:48] or "session"
-    return check_session(f"{readable}~{secrets.token_hex(4)}")
 
 
 class Session:
@@ -83,7 +57,8 @@ class Session:
         self._on_close = on_close
         self.credit_line: Callable[[], CreditLine] = CreditLine
         """What makes the credit line of a gate."""
-        self._presences: dict[str, _Presence] = {}
+        self._listeners = Listeners()
+        self._presences: dict[str, Presence] = {}
         self._buckets: dict[str, Bucket] = {}
         self._wildcards: set[Consumer] = set()
         self._lock = asyncio.Lock()
@@ -109,6 +84,7 @@ class Session:
         rate: float | str | None = None,
         weight: int | None = None,
         timeout: float | str | None = None,
+        when_full: str | None = None,
     ) -> Producer:
         """Open a producer. What it does not say follows the destination's settings, and changes with them.
 
@@ -118,16 +94,19 @@ class Session:
             rate: messages a second that this producer may send; else no bound.
             weight: its share among the producers of the destination; else 1.
             timeout: seconds that a send waits when it does not say; else 30.
+            when_full: what a send does that finds no room: ``block``, ``fail``, ``fail-after 3s`` or ``drop``;
+                else block.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
-            PolicyError: the destination takes no messages.
+            PolicyError: the destination takes no messages, or ``when_full`` is another word.
             CoordinatorUnavailable: Redis does not answer.
         """
+        how = WhenFull.parse(when_full) if when_full is not None else None
         own = parse_rate(rate, "rate") if rate is not None else None
         patience = parse_duration(timeout, "timeout") if timeout is not None else None
         account = await self._account(destination, window, weight, ("queue", "topic"))
-        producer = Producer(account, timeout=patience, rate=own)
+        producer = Producer(account, timeout=patience, rate=own, when_full=how)
         self._presence(destination).following.send(producer)
         return producer
 
@@ -138,11 +117,18 @@ class Session:
         window: int | str | None = None,
         weight: int | None = None,
         timeout: float | str | None = None,
+        when_full: str | None = None,
     ) -> Gate:
-        """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name is made without limits."""
+        """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name is made without limits.
+
+        A gate has no message to drop: ``when_full="drop"`` is refused, and a destination that says so fails instead.
+        """
+        how = WhenFull.parse(when_full) if when_full is not None else None
+        if how is not None and how.drops:
+            raise PolicyError("when_full: a gate has no message to drop; use block, fail or 'fail-after 3s'")
         patience = parse_duration(timeout, "timeout") if timeout is not None else None
         account = await self._account(destination, window, weight, ("gate",))
-        gate = Gate(account, timeout=patience)
+        gate = Gate(account, timeout=patience, when_full=how)
         self._presence(destination).following.send(gate)
         return gate
 
@@ -241,6 +227,22 @@ class Session:
         for callback in self._slow_listeners:
             callback(consumer)
 
+    def on_blocked(self, callback: Callback, *, notify_after: float | str = NOTIFY_AFTER) -> Callable[[], None]:
+        """Be told when sends or admissions of this session wait, and when they do no more.
+
+        Args:
+            callback: called with a :class:`Blocked`, and with the :class:`Unblocked` that belongs to it; may be async.
+                There is at most one pair a second for each destination. What it raises is logged.
+            notify_after: seconds that the first in line has waited before it is told.
+
+        Returns:
+            What ends it, to be called.
+
+        Raises:
+            InvalidValue: not a duration.
+        """
+        return self._listeners.add(callback, parse_duration(notify_after, "notify_after"))
+
     async def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
         if self._closed:
@@ -249,23 +251,20 @@ class Session:
         for bucket in self._buckets.values():
             await bucket.close()
         await asyncio.gather(*(consumer.close() for consumer in tuple(self._wildcards)))
-        await asyncio.gather(*(self._close_presence(presence) for presence in self._presences.values()))
+        await asyncio.gather(*(presence.close() for presence in self._presences.values()))
+        await self._listeners.close()
         self._on_close(self)
-
-    async def _close_presence(self, presence: _Presence) -> None:
-        await asyncio.gather(*(consumer.close() for consumer in tuple(presence.consumers)))
-        if presence.account:
-            await presence.account.close()
-        await presence.following.end()
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"session {self.id} is closed")
 
-    def _presence(self, destination: str) -> _Presence:
+    def _presence(self, destination: str) -> Presence:
         address = Address.of(self._namespace, destination)
         if address.key not in self._presences:
-            self._presences[address.key] = _Presence(address, Following(self._registry, address))
+            following = Following(self._registry, address)
+            outlook = Outlook(self._store, address, self.id, self._listeners)
+            self._presences[address.key] = Presence(address, following, outlook)
         return self._presences[address.key]
 
     def _ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
@@ -298,6 +297,7 @@ class Session:
                 account = CreditAccount(
                     self._store,
                     self._wake_ups,
+                    presence.outlook,
                     presence.address,
                     self.id,
                     self._options,
@@ -382,13 +382,14 @@ class Session:
                 raise
         return part
 
-    async def _consumer_closed(self, presence: _Presence, consumer: Consumer) -> None:
+    async def _consumer_closed(self, presence: Presence, consumer: Consumer) -> None:
         presence.consumers.discard(consumer)
         if presence.account and not presence.account.closed:
             presence.account.consumers = len(presence.consumers)
             presence.account.freed()
         elif not presence.consumers:
             await self._end_lease(presence.address)
+            presence.outlook.start_anew()
 
     async def _end_lease(self, address: Address) -> None:
         with contextlib.suppress(HeadgateError, TimeoutError):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
+from headgate.core.full import WhenFull
 from headgate.core.window import Window
 from headgate.errors import InvalidValue, PolicyError
 from headgate.redis.keys import encode_name
@@ -150,6 +151,10 @@ class Settings:
             for name in _MESSAGES_ONLY:
                 if out.get(_SPELLING[name][0]):
                     raise PolicyError(f"{name} belongs to a queue or a topic, not to a {self.kind}")
+            if self.when_full == "drop":
+                raise PolicyError(
+                    f"when_full: a {self.kind} has no message to drop; use block, fail or 'fail-after 3s'"
+                )
 
     def _bucket(self) -> dict[str, str]:
         if self.kind not in (None, "bucket"):
@@ -210,13 +215,10 @@ def _resume_at(value: Any, what: str) -> str:
     return str(parse_size(value, what))
 
 
-def _when_full(value: Any, what: str) -> str:
-    word, _, patience = str(value).partition(" ")
-    if word == "fail-after" and patience:
-        return f"fail-after {parse_duration(patience.strip(), what):g}s"
-    if value in ("block", "fail", "drop"):
-        return str(value)
-    raise PolicyError(f"{what}: {value!r}; use block, fail, 'fail-after 3s' or drop")
+def _when_full(value: str, what: str) -> str:
+    del what  # it names itself
+    parsed = WhenFull.parse(value or "nothing")
+    return value if parsed.drops or not parsed.patience else f"fail-after {parsed.patience:g}s"
 
 
 def _text(value: Any, what: str) -> str:

@@ -16,7 +16,7 @@ from headgate.index import Entry, Index
 from headgate.message import Message
 from headgate.receivers import BREATH, Outcome
 from headgate.redis.keys import Address, decode_name, namespace_channel
-from headgate.redis.store import Deliveries
+from headgate.redis.replies import Deliveries
 from headgate.tasks import stop
 
 LOOK_EVERY: Final = 5.0

@@ -1,8 +1,14 @@
 """The command `headgate` as its users run it: a process of its own."""
 
+import fcntl
 import os
+import pty
+import select
+import struct
 import subprocess
 import sys
+import termios
+import time
 import uuid
 from pathlib import Path
 
@@ -24,6 +30,37 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*HEADGATE, *arguments], env=environment(**env), capture_output=True, text=True, timeout=110, check=False
     )
+
+
+def in_a_terminal(arguments: list[str], keys: bytes) -> tuple[int, str, str]:
+    """Run it in a terminal of 24 lines and 80 columns; type ``keys`` once it has drawn its last line.
+
+    Returns its exit code, what was seen before the keys, and what came after.
+    """
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", 'exec "$@" <"$0" >"$0" 2>&1', os.ttyname(theirs), *HEADGATE, *arguments],
+        env=environment(TERM="xterm", COLUMNS="80", LINES="24"),
+        start_new_session=True,  # and so what it opens first is its terminal, whose Ctrl-C reaches it
+    )
+    seen = [b"", b""]
+    with process:
+        try:
+            deadline = time.monotonic() + 30
+            while process.poll() is None or select.select([ours], [], [], 0)[0]:
+                assert time.monotonic() < deadline, f"it does not end: {seen}"
+                if not select.select([ours], [], [], 0.05)[0]:
+                    continue
+                seen[1 if b"q quit" in seen[0] else 0] += os.read(ours, 65536)
+                if keys and b"q quit" in seen[0]:
+                    os.write(ours, keys[:1])
+                    keys = keys[1:]
+        finally:
+            process.kill()
+            os.close(ours)
+            os.close(theirs)
+    return process.returncode, seen[0].decode(), seen[1].decode()
 
 
 def assert_one_line(stderr: str, *words: str) -> None:

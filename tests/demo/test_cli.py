@@ -13,7 +13,7 @@ import pytest
 import redis
 
 import headgate
-from tests.demo.command import Running, assert_one_line, environment, run
+from tests.demo.command import Running, assert_one_line, environment, in_a_terminal, run
 from tests.support.waiting import wait_for, wait_until
 
 NOBODY = "redis://:s3cret@127.0.0.1:1"  # nothing listens on port 1
@@ -72,8 +72,9 @@ async def test_status_shows_every_destination(redis_url: str, orders: str) -> No
         await client.remove("emails")
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split() for line in done.stdout.splitlines()[2:]]
-    assert rows[0] == ["emails", "bucket", "open", "1.5/s", "burst", "7"]
-    assert rows[1][:7] == ["orders", "queue", "blocked", "32.0", "KiB", "29.3", "KiB"]
+    assert rows[0] == ["emails", "bucket", "open", "1.5/s"]
+    assert rows[1][:7] == ["orders", "queue", "blocked", "29.3", "KiB", "32.0", "KiB"]
+    assert done.stdout.splitlines()[-1].startswith("orders: the limit of 32768 bytes is reached: no consumer")
     assert [told["destination"] for told in json.loads(in_json.stdout)] == ["emails", "orders"]
 
 
@@ -100,6 +101,104 @@ async def test_audit_finds_a_wrong_counter_and_repairs_it(redis_url: str, orders
     assert repaired.returncode == 0
     assert [finding["verdict"] for finding in json.loads(repaired.stdout)] == ["repaired"]
     assert (await _run("audit", *place)).returncode == 0
+
+
+@pytest.mark.one_server
+async def test_audit_reports_each_counter_that_it_repairs(redis_url: str, orders: str) -> None:
+    place = ("--redis", redis_url, "--namespace", orders)
+    wrong = {
+        "pending_bytes": 1,
+        "pending_messages": 2,
+        "leased_bytes": 3,
+        "leased_messages": 4,
+        "blocked": 5,
+        "weight": 6,
+    }
+    with redis.Redis.from_url(redis_url) as plain:
+        right = dict(zip(wrong, plain.hmget(f"hg:{{{orders}/orders}}", *wrong), strict=True))
+        plain.hset(f"hg:{{{orders}/orders}}", mapping=wrong)
+    done = await _run("audit", "--repair", *place)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = " ".join(done.stdout.split())
+    for name, value in wrong.items():
+        assert f"{name} is {value}, counted {int(right[name])}" in told
+    assert "1 destination recounted: all in order." in told
+    assert (await _run("audit", *place)).returncode == 0
+
+
+@pytest.mark.one_server
+async def test_explain_for_one_session_and_one_consumer(redis_url: str, orders: str) -> None:
+    place = ("--redis", redis_url, "--namespace", orders)
+    async with headgate.connect(redis_url, namespace=orders) as client, client.session("in") as session:
+        consumer = await session.consumer("orders", window="paused")
+        (waiter,) = (await client.explain("orders")).waiters
+        as_producer = await _run("explain", "orders", "--producer", waiter.session, *place)
+        as_consumer = await _run("explain", "orders", "--consumer", consumer.id, "--json", *place)
+        nobody = await _run("explain", "orders", "--producer", "nobody", *place)
+        await consumer.close()
+    assert f"  {waiter.session}: place 1 in line, holds credit for " in as_producer.stdout
+    assert json.loads(as_consumer.stdout)["cause"] == "consumer-paused"
+    assert (nobody.returncode, nobody.stdout) == (2, "")
+    assert_one_line(nobody.stderr, "session 'nobody' neither sends to 'orders' nor consumes it")
+
+
+@pytest.mark.one_server
+async def test_status_is_sorted_as_asked(redis_url: str, orders: str) -> None:
+    place = ("--redis", redis_url, "--namespace", orders)
+    async with headgate.connect(redis_url, namespace=orders) as client:
+        await client.apply("a-free-one", limit=1000)
+        by_name, by_blocked = await _run("status", *place), await _run("status", "--sort", "blocked", *place)
+        wrong = await _run("status", "--sort", "beauty", *place)
+        await client.remove("a-free-one")
+    assert [line.split()[0] for line in by_name.stdout.splitlines()[2:4]] == ["a-free-one", "orders"]
+    assert [line.split()[0] for line in by_blocked.stdout.splitlines()[2:4]] == ["orders", "a-free-one"]
+    assert wrong.returncode == 2
+    assert_one_line(wrong.stderr, "--sort 'beauty': use one of name, pending")
+
+
+@pytest.mark.one_server
+async def test_top_prints_one_picture_into_a_pipe(redis_url: str, orders: str) -> None:
+    place = ("--redis", redis_url, "--namespace", orders)
+    for more in ((), ("--once",)):
+        done = await _run("top", *more, *place)
+        assert (done.returncode, done.stderr) == (0, "")
+        lines = done.stdout.splitlines()
+        assert lines[0].startswith(f"headgate {orders}  1 destination, 1 not open, 1 waiting, by blocked")
+        assert lines[-1].startswith("orders: the limit of 32768 bytes is reached: no consumer is attached")
+        assert "\x1b" not in done.stdout
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("key", [b"pxq", b"\x03"], ids=["q", "ctrl-c"])
+async def test_top_watches_until_a_key_ends_it(redis_url: str, orders: str, key: bytes) -> None:
+    code, seen, after = await asyncio.to_thread(
+        in_a_terminal, ["top", "--redis", redis_url, "--namespace", orders], key
+    )
+    assert code == 0
+    assert "1 waiting, by blocked" in seen
+    assert "q quit" in seen
+    assert ("by pending" in after) == key.startswith(b"p")
+    assert after.endswith("\x1b[?1049l")  # the screen is as it was
+    assert "Traceback" not in after
+
+
+@pytest.mark.one_server
+async def test_block_unblock_and_purge(redis_url: str, orders: str) -> None:
+    place = ("--redis", redis_url, "--namespace", orders)
+    blocked = await _run("block", "orders", "--reason", "disk is full", *place)
+    assert (blocked.returncode, blocked.stdout) == (
+        0,
+        "orders is stopped: disk is full. `headgate unblock orders` lets it go on.\n",
+    )
+    assert "stopped: it was stopped by hand: disk is full" in (await _run("explain", "orders", *place)).stdout
+    unblocked = await _run("unblock", "orders", *place)
+    assert (unblocked.returncode, unblocked.stdout.split(";")[0]) == (0, "orders is not stopped")
+    purged = await _run("purge", "orders", *place)
+    assert (purged.returncode, purged.stdout) == (0, "Removed 3 messages of orders.\n")
+    for arguments in (("block", "none", "--reason", "x"), ("unblock", "none"), ("purge", "none"), ("explain", "none")):
+        done = await _run(*arguments, *place)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert_one_line(done.stderr, "there is no destination 'none'")
 
 
 @pytest.mark.one_server
@@ -143,7 +242,17 @@ def test_no_redis_there(command: tuple[str, ...]) -> None:
     assert "s3cret" not in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("bogus",), ("explain",), ("up", "--port", "99999"), ("demo", "--seconds", "1")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bogus",),
+        ("explain",),
+        ("up", "--port", "99999"),
+        ("demo", "--seconds", "1"),
+        ("block", "x"),
+        ("top", "--interval", "0"),
+    ],
+)
 def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headgate.redis.store import Credit
+from headgate.redis.replies import Credit
 from tests.lua.observing import Observation, observe, seq_of
 from tests.lua.world import Client, Reader, World, text, wire
 from tests.model.credit import NOTHING, UNLIMITED, Amount, Answer, Totals

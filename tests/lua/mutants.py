@@ -48,6 +48,15 @@ MUTANTS: Final = tuple(
     Mutant(*row)
     for row in (
         *RULES,
+        # Drops are counted once, and a session's count ends with its account.
+        ("P5", "drop", "if more <= 0 or more_b < 0 then", "if false then",
+         "test_drop::test_totals_of_sessions_add_up_and_count_once"),
+        ("P5", "drop", "redis.call('HSET', K_DROPS, sid, int(messages) .. ' ' .. int(bytes))\n", "",
+         "test_drop::test_totals_of_sessions_add_up_and_count_once"),
+        ("P4", "drop", "elseif redis.call('HEXISTS', K_SESSIONS, sid) == 0 then", "elseif false then",
+         "test_drop::test_a_session_without_an_account_is_told_so"),
+        ("P4", "lib/reap", "  redis.call('HDEL', K_DROPS, sid)\n", "",
+         "test_drop::test_the_count_of_a_session_ends_with_its_account"),
         # P1: no overshoot.
         ("P6", "lib/line", "return too_large(s.need - s.granted, s.need_m - s.granted_m)", "return false",
          f"{_P6}::test_a_waiter_that_can_never_be_served_does_not_hold_up_the_others"),

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.redis.keys import Address
+from headgate.redis.replies import record
 from headgate.redis.scripts import Script, parse
 from headgate.redis.server import Server
-from headgate.redis.store import record
 from tests.model.credit import Amount
 
 _OBSERVE: Final[Script] = parse(

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from headgate.redis.keys import Address
-from headgate.redis.store import Account, Credit, Deliveries, Recount, Store
+from headgate.redis.replies import Account, Credit, Deliveries, Recount
+from headgate.redis.store import Store
 from tests.lua.observing import Observation, observe
 from tests.support.rewriting import RewritingServer
 

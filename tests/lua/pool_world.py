@@ -7,7 +7,7 @@ from typing import Any, Final
 from headgate.pools import Pools
 from headgate.redis.keys import Address, PoolAddress, encode_name
 from headgate.redis.pool_store import UNLIMITED, PoolStore, Share, Slice, limit_of
-from headgate.redis.store import record
+from headgate.redis.replies import record
 from tests.lua.place import BEGIN_MS, Place, Producer
 from tests.support.rewriting import RewritingServer, virtual_clock
 

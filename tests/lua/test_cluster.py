@@ -58,13 +58,14 @@ async def live(place: Place, kind: str) -> None:
     )  # fmt: skip
     await bob.call(fetch=bob.fetches + 1, max_messages=2, max_bytes=99)
     assert answer.code == "OK"
+    assert await place.store.drop(place.address, "ann", messages=1, size=20) == "OK"
     for _ in range(8):
         await place.wait(TTL_MS // 4)
         await bob.call()
         await ann.renew()
         await place.reap()
     await place.change(limit_bytes="500")
-    await place.store.snapshot(place.address, session="waiting")
+    await place.store.snapshot(place.address, session="waiting", entries=10)
     await place.store.detach(place.address, "cid", "!blue", failed=False)
     await place.store.remove(place.address, everything=False)
     place.server.run = b"another run"
@@ -169,6 +170,7 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
         "reap": (await place.store.reap(place.address))[0],
         "recount": (await place.recount()).code,
         "slice": (await PoolStore(place.server).slice(place.address, "memory")).code,
+        "drop": await place.store.drop(place.address, "ann", messages=1, size=1),
     }
     assert set(replies.values()) == {"UNKNOWN"}
     assert await place.store.snapshot(place.address) is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.redis.store import Deliveries
+from headgate.redis.replies import Deliveries
 from tests.lua.place import Consumer, Place
 from tests.lua.test_p8_rates import most_beyond
 

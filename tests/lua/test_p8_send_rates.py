@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from headgate.redis.store import Credit
+from headgate.redis.replies import Credit
 from tests.lua.place import Place, Producer
 from tests.lua.test_p8_rates import most_beyond
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.redis.keys import Address
-from headgate.redis.store import Account, Credit, Store
+from headgate.redis.replies import Account, Credit
+from headgate.redis.store import Store
 from tests.model.credit import NOTHING, UNLIMITED, Amount, Totals
 from tests.support.rewriting import RewritingServer, virtual_clock
 

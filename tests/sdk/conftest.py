@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import redis.asyncio
 
 import headgate
+from tests.sdk.scene import Scene
 from tests.support.servers import RedisServer
 
 
@@ -26,3 +28,9 @@ def server() -> Iterator[RedisServer]:
     """A Redis of the test's own, to be killed and frozen; it keeps what it answered."""
     with RedisServer.start() as server:
         yield server
+
+
+@pytest.fixture
+async def scene(client: headgate.Client, redis_url: str) -> AsyncIterator[Scene]:
+    async with redis.asyncio.Redis.from_url(redis_url) as direct:
+        yield Scene(client, direct)

@@ -9,7 +9,7 @@ import redis
 import headgate
 from headgate.message import decode
 from headgate.redis.keys import Address
-from headgate.redis.store import Snapshot
+from headgate.redis.replies import Snapshot
 
 GUARD = 15.0
 """Seconds after which what should have ended long ago is called hanging."""

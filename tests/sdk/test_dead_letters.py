@@ -8,7 +8,8 @@ import pytest
 import headgate
 from headgate import Closed
 from headgate.redis.keys import Address
-from headgate.redis.store import Account, Store
+from headgate.redis.replies import Account
+from headgate.redis.store import Store
 from tests.sdk.observing import GUARD, counts, drain, field, stored_bodies
 from tests.sdk.test_consumer import fill, receive
 from tests.support.waiting import wait_until

@@ -9,7 +9,8 @@ import pytest
 
 import headgate
 from headgate.errors import CoordinatorUnavailable, SessionExpired
-from headgate.redis.store import Credit, Store
+from headgate.redis.replies import Credit
+from headgate.redis.store import Store
 from tests.sdk.observing import GUARD, counts, stored_bodies
 from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until

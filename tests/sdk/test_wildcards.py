@@ -14,7 +14,7 @@ from headgate import Closed, InvalidName, PolicyError, Window
 from headgate.core.pattern import Pattern
 from headgate.index import PLACEHOLDER, Entry, Index
 from headgate.redis.keys import Address
-from headgate.redis.store import record
+from headgate.redis.replies import record
 from headgate.wildcard import WildcardConsumer
 from tests.sdk.observing import GUARD, counts, drain, look
 from tests.sdk.workers import Worker

@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate import Client
 from headgate.redis.keys import Address
-from headgate.redis.store import record
+from headgate.redis.replies import record
 
 EVERY: Final = 0.05
 """Seconds between two looks."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.core.credit import CreditLine
+from headgate.core.full import WhenFull
 
 MAX_BATCH: Final = 256
 MAX_BATCH_BYTES: Final = 1 << 20
@@ -27,6 +28,7 @@ class Outgoing:
         credited: told once the credit is there, for callers that wait for no more.
         timed: whether its deadline is being watched.
         ttl_ms: how long it is kept once it is stored; None as long as its destination says.
+        when_full: what its producer says for itself; None leaves it to the destination.
     """
 
     payload: bytes
@@ -37,6 +39,7 @@ class Outgoing:
     since: float = 0.0
     timed: bool = False
     ttl_ms: int | None = None
+    when_full: WhenFull | None = None
 
     def abandoned(self) -> bool:
         """Whether nobody wants it sent any more."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from headgate.redis.keys import Address, PoolAddress
+from headgate.redis.replies import record
 from headgate.redis.scripts import script
 from headgate.redis.server import Server
-from headgate.redis.store import record
 
 UNLIMITED: Final = 1 << 53
 """Stands for a limit that there is not, where numbers are compared: above all that can be counted."""

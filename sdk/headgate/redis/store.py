@@ -1,116 +1,20 @@
 """The state machine as typed calls: one method a script, arguments by name, replies as values with names."""
 
+import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from headgate.redis.keys import Address
+from headgate.redis.replies import Account, Credit, Deliveries, Recount, Snapshot, credit, held, pairs, record
 from headgate.redis.scripts import script
 from headgate.redis.server import Server
 
 Beyond = Literal["refuse", "hard"]
+LESSEES: Final = 10
+"""How many sessions that hold credit are named at the most."""
 Id = bytes | str
 """A message's id, as Redis sends it or as text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A session's cumulative totals at a destination, as its caller knows them. Bytes, and ``_m`` messages."""
-
-    session: str
-    inc: int
-    epoch: int
-    granted: int = 0
-    granted_m: int = 0
-    used: int = 0
-    used_m: int = 0
-    returned: int = 0
-    returned_m: int = 0
-    need: int = 0
-    need_m: int = 0
-    want: int = 0
-    want_m: int = 0
-    weight: int = 1
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Credit:
-    """The answer to acquire and publish.
-
-    ``first`` is the number of the batch's first entry, 0 where there is none; ``stored`` how many of it were stored:
-    fewer than all where the destination's rate allows no more, and ``again_ms`` is then when more may go.
-    """
-
-    code: str
-    epoch: int = 0
-    granted: int = 0
-    granted_m: int = 0
-    place: int = 0
-    blocked: int = 0
-    again_ms: int = 1000
-    first: int = 0
-    stored: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Deliveries:
-    """The answer to settle: (id, body, failed attempts before this one) of each delivery.
-
-    ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``wanted`` whether others of the
-    subscription have nothing, asked only by a call that neither fetches nor settles.
-    """
-
-    code: str
-    stale: int = 0
-    messages: tuple[tuple[bytes, bytes, int], ...] = ()
-    again_ms: int = 0
-    wanted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What :mod:`lua/snapshot` read at one instant."""
-
-    now_ms: int
-    fields: dict[str, str]
-    waiters: list[tuple[str, dict[str, str]]]
-    place: int
-    sessions: int
-    consumers: dict[str, dict[str, str]]
-    subscriptions: dict[str, dict[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Recount:
-    """Counters as they stand beside what was counted from the ground truth."""
-
-    code: str
-    stored: tuple[int, ...] = ()
-    counted: tuple[int, ...] = ()
-
-    @property
-    def equal(self) -> bool:
-        """Whether pending, leased, blocked, weight and active consumers all agree."""
-        return self.code == "OK" and self.stored == self.counted
-
-
-def record(text: bytes) -> dict[str, str]:
-    """Return the fields of a ``name=value name=value`` record."""
-    return dict(part.split("=", 1) for part in text.decode().split() if "=" in part)
-
-
-def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
-    return {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
-
-
-def _credit(reply: list[Any]) -> Credit:
-    return (
-        Credit(reply[0].decode(), *map(int, reply[1:]))
-        if len(reply) > 4
-        else Credit(reply[0].decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in reply[1:]))
-    )
 
 
 class Store:
@@ -178,7 +82,7 @@ class Store:
                 "leave": "leave" if leave else "stay",
             },
         )
-        return _credit(reply)
+        return credit(reply)
 
     async def publish(
         self,
@@ -215,7 +119,7 @@ class Store:
             },
             bodies,
         )
-        return _credit(reply)
+        return credit(reply)
 
     async def attach(
         self,
@@ -303,30 +207,65 @@ class Store:
         reply = await self._call("take", address, session, {"session": session, "seq": seq}, rest)
         return reply[0].decode(), [text.decode() for text in reply[1:]]
 
+    async def drop(self, address: Address, session: str, *, messages: int, size: int) -> str:
+        """Count what a session dropped, by its totals; returns the code."""
+        reply = await self._call("drop", address, session, {"session": session, "messages": messages, "bytes": size})
+        return str(reply[0].decode())
+
     async def reap(self, address: Address) -> tuple[str, int]:
         """Sweep once; returns the code and in how many ms the next lease ends."""
         reply = await self._call("reap", address, "-", {})
         return reply[0].decode(), int(reply[1]) if len(reply) > 1 else 0
 
     async def snapshot(
-        self, address: Address, *, waiters: int = 10, session: str = "", consumers: int = 100
+        self, address: Address, *, waiters: int = 10, session: str = "", consumers: int = 100, entries: int = 0
     ) -> Snapshot | None:
         """Read the destination at one instant; None when there is no such destination."""
         op = script("snapshot")
-        values = {"waiters": waiters, "session": session, "consumers": consumers}
+        values = {"waiters": waiters, "session": session, "consumers": consumers, "entries": entries}
         reply = await self.server.call(op, address.keys("-"), op.argv(values))
         if reply[0] != b"OK":
             return None
-        line = _pairs(reply[3])
+        line = pairs(reply[3])
         return Snapshot(
             now_ms=int(reply[1]),
-            fields={name: value.decode() for name, value in _pairs(reply[2]).items()},
+            fields={name: value.decode() for name, value in pairs(reply[2]).items()},
             waiters=[(sid, record(text)) for sid, text in line.items()],
             place=int(reply[4]),
             sessions=int(reply[5]),
-            consumers={cid: record(text) for cid, text in _pairs(reply[6]).items()},
-            subscriptions={name: record(text) for name, text in _pairs(reply[7]).items()},
+            consumers={cid: record(text) for cid, text in pairs(reply[6]).items()},
+            subscriptions={name: record(text) for name, text in pairs(reply[7]).items()},
+            own=record(reply[8]),
+            slices={pool: record(text) for pool, text in pairs(reply[9]).items()},
+            groups={name.decode(): (int(n), int(last.split(b"-")[0])) for name, n, last in reply[10]},
+            ledger=tuple(entry.decode() for entry in reply[11]),
         )
+
+    async def lessees(self, address: Address, leased: int, leased_m: int) -> dict[str, dict[str, str]]:
+        """Return the records of the sessions that hold most credit; reads a piece at a time, changes nothing.
+
+        Args:
+            address: the destination.
+            leased: bytes that all of them hold together; once as much was found, the rest is not read.
+            leased_m: the same in messages.
+        """
+        key = address.shared[1]
+        found: list[tuple[int, int, bytes, bytes]] = []
+        cursor = b"0"
+        while leased > 0 or leased_m > 0:
+            cursor, flat = await self.server.command(key, "HSCAN", key, cursor, "COUNT", 1000)
+            for at in range(1, len(flat), 2):
+                text = flat[at]
+                if b" granted=0 " in text:
+                    continue  # most of those who wait
+                size, count = held(text)
+                if size > 0 or count > 0:
+                    leased, leased_m = leased - size, leased_m - count
+                    found.append((size, count, flat[at - 1], text))
+            found = heapq.nlargest(LESSEES, found)
+            if cursor == b"0":
+                break
+        return {sid.decode(): record(text) for _, _, sid, text in found}
 
     async def sessions(self, address: Address, *, most: int = 1000) -> dict[str, dict[str, str]]:
         """Return about ``most`` records of sessions, in no order; reads a piece at a time, changes nothing."""
@@ -335,7 +274,7 @@ class Store:
         cursor = b"0"
         while True:
             cursor, flat = await self.server.command(key, "HSCAN", key, cursor, "COUNT", 500)
-            found |= {sid: record(text) for sid, text in _pairs(flat).items()}
+            found |= {sid: record(text) for sid, text in pairs(flat).items()}
             if cursor == b"0" or len(found) >= most:
                 return found
 

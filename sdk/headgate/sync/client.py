@@ -1,5 +1,6 @@
 """Clients, sessions and buckets for threads."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -8,14 +9,15 @@ import headgate.bucket
 import headgate.client
 import headgate.consumer
 import headgate.session
+from headgate.blocked import NOTIFY_AFTER, Blocked, Unblocked
 from headgate.browse import Browsed
 from headgate.core.policy import Policy, Resolved
 from headgate.core.window import Window
 from headgate.errors import Closed
-from headgate.explain import Explanation
+from headgate.explanation import Explanation
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.pool_limits import PoolState
-from headgate.redis.store import Recount
+from headgate.redis.replies import Recount
 from headgate.settings import Settings
 from headgate.sync.consumer import Consumer
 from headgate.sync.gate import Gate, SharedCreditLine
@@ -75,9 +77,12 @@ class Session:
         rate: float | str | None = None,
         weight: int | None = None,
         timeout: float | str | None = None,
+        when_full: str | None = None,
     ) -> Producer:
         """Open a producer; arguments and errors as :meth:`headgate.Session.producer`."""
-        work = self._inner.producer(destination, window=window, rate=rate, weight=weight, timeout=timeout)
+        work = self._inner.producer(
+            destination, window=window, rate=rate, weight=weight, timeout=timeout, when_full=when_full
+        )
         return Producer(self._thread, self._thread.run(work))
 
     def gate(
@@ -87,9 +92,10 @@ class Session:
         window: int | str | None = None,
         weight: int | None = None,
         timeout: float | str | None = None,
+        when_full: str | None = None,
     ) -> Gate:
         """Open a gate; arguments and errors as :meth:`headgate.Session.gate`."""
-        work = self._inner.gate(destination, window=window, weight=weight, timeout=timeout)
+        work = self._inner.gate(destination, window=window, weight=weight, timeout=timeout, when_full=when_full)
         return Gate(self._thread, self._thread.run(work))
 
     def consumer(
@@ -119,6 +125,21 @@ class Session:
     def bucket(self, destination: str) -> Bucket:
         """Open a bucket; errors as :meth:`headgate.Session.bucket`."""
         return Bucket(self._thread, self._thread.run(self._inner.bucket(destination)))
+
+    def on_blocked(
+        self, callback: Callable[[Blocked | Unblocked], object], *, notify_after: float | str = NOTIFY_AFTER
+    ) -> Callable[[], None]:
+        """Be told when sends or admissions wait; as :meth:`headgate.Session.on_blocked`.
+
+        The callback runs in a thread of its own, one event after the other, so it may use the client.
+        """
+        one_at_a_time = asyncio.Lock()
+
+        async def tell(event: Blocked | Unblocked) -> None:
+            async with one_at_a_time:
+                await asyncio.to_thread(callback, event)
+
+        return self._inner.on_blocked(tell, notify_after=notify_after)
 
     def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
@@ -208,9 +229,17 @@ class Client:
         """Return what the policy says about a destination; errors as :meth:`headgate.Client.effective`."""
         return self._run(lambda: self._inner.effective(destination))
 
-    def explain(self, destination: str) -> Explanation:
-        """Say what a destination's state is, and why; errors as :meth:`headgate.Client.explain`."""
-        return self._run(lambda: self._inner.explain(destination))
+    def explain(self, destination: str, *, producer: str = "", consumer: str = "") -> Explanation:
+        """Say what a destination's state is, and why; arguments and errors as :meth:`headgate.Client.explain`."""
+        return self._run(lambda: self._inner.explain(destination, producer=producer, consumer=consumer))
+
+    def block(self, destination: str, reason: str) -> None:
+        """Let nobody send to a destination until :meth:`unblock`; errors as :meth:`headgate.Client.block`."""
+        self._run(lambda: self._inner.block(destination, reason))
+
+    def unblock(self, destination: str) -> None:
+        """Take a :meth:`block` away; errors as :meth:`headgate.Client.unblock`."""
+        self._run(lambda: self._inner.unblock(destination))
 
     def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> Iterator[Browsed]:
         """Iterate over the stored messages; arguments and errors as :meth:`headgate.Client.browse`."""

@@ -1,0 +1,262 @@
+"""What holds a destination up, the cause that matters most first. No I/O and no clock: all is judged from facts."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from headgate.explanation import Cause, Limit, Reason, count
+from headgate.facts import Facts
+
+NAMED: Final = 3
+"""How many sessions or consumers one sentence names."""
+
+
+def judge(facts: Facts) -> tuple[Reason, ...]:
+    """Return all that holds the destination up, what matters most first; if nothing does, one that says so."""
+    if facts.fields["kind"] == "bucket":
+        return (_bucket(facts),)
+    found = [*_by_hand(facts), *_rules(facts)]
+    if not found and facts.count("blocked"):
+        found.append(Reason("serving", f"{count(facts.count('blocked'), 'session')} about to be served"))
+    return tuple(found) or (Reason("open", "there is room"),)
+
+
+def _by_hand(facts: Facts) -> Iterator[Reason]:
+    if reason := facts.fields.get("stopped"):
+        yield Reason(
+            "stopped",
+            f"it was stopped by hand: {reason}",
+            rule=facts.rule("stopped"),
+            remedy=f"lift it: headgate unblock {facts.name}",
+        )
+    learning = facts.count("learning_until") - facts.now_ms
+    if learning > 0:
+        yield Reason(
+            "learning",
+            f"Redis lost state; for {learning / 1000:.1f} s holders claim, nothing new is granted",
+            remedy="wait until holders have claimed what they had",
+            seconds=learning / 1000,
+        )
+
+
+def _rules(facts: Facts) -> Iterator[Reason]:
+    enforce = facts.fields.get("enforce", "always")
+    if enforce == "off" or (enforce == "with-consumers" and not facts.count("active")):
+        why = "enforcement is off" if enforce == "off" else "no consumer is active, so limits are not enforced"
+        yield from _rate(facts)
+        yield Reason("enforcement-off", why, rule=facts.rule("enforce"))
+        return
+    yield from _hysteresis(facts)
+    by_limit = list(_limits(facts))
+    by_pool = list(_pools(facts))
+    least = min((reason.limit.free or 0 for reason in by_limit if reason.limit), default=None)
+    if by_pool and least is not None and (by_pool[0].limit is None or (by_pool[0].limit.free or 0) >= least):
+        yield from (*by_limit, *by_pool)
+    else:
+        yield from (*by_pool, *by_limit)
+    yield from _rate(facts)
+
+
+def _bucket(facts: Facts) -> Reason:
+    if "rate" not in facts.fields:
+        return Reason("open", "it has no rate: takes are not limited")
+    rate, burst = facts.number("rate"), facts.count("burst")
+    owed = max(0.0, facts.number("tat") / 1e6 - facts.now_ms / 1e3 - burst / rate)
+    text = f"{rate:g}/s with bursts of {burst}: "
+    if owed <= 0:
+        return Reason("open", f"{text}there are tokens now")
+    return Reason("bucket-rate", f"{text}the next slot is in {owed:.3g} s", rule=facts.rule("rate"), seconds=owed)
+
+
+def _hysteresis(facts: Facts) -> Iterator[Reason]:
+    if not facts.count("shut"):
+        return
+    for limit in facts.limits:
+        field = f"resume_{limit.unit}"
+        resume = facts.count(field)
+        if field in facts.fields and limit.pending > resume:
+            over = limit.pending - resume
+            yield Reason(
+                "hysteresis",
+                f"it was full and serves again at {resume} {limit.unit} pending; {limit.pending} are",
+                limit,
+                facts.rule(field),
+                f"settle {over} {limit.unit}, or raise {field.replace('resume', 'resume_at').replace('_bytes', '')}",
+                _soon(facts, limit, over),
+                settle=over,
+            )
+
+
+def _pools(facts: Facts) -> Iterator[Reason]:
+    """The slice that leaves least room, if it does not leave enough."""
+    names = facts.fields.get("pools", "").split()
+    slices = sorted((facts.slices.get(name, 0), name) for name in names)
+    if not slices:
+        return
+    in_bytes = facts.limits[0]
+    size, name = slices[0]
+    taken = in_bytes.pending + in_bytes.leased
+    if size - taken < facts.need:
+        short = facts.need - size + taken
+        yield Reason(
+            "pool",
+            f"pool {name} is exhausted: {taken} of the {size} bytes that it lends here are taken",
+            Limit("bytes", size, in_bytes.pending, in_bytes.leased),
+            facts.rule("pools"),
+            f"settle {short} bytes here or elsewhere in pool {name}, or enlarge the pool",
+            _soon(facts, in_bytes, short),
+            settle=short,
+        )
+
+
+def _rate(facts: Facts) -> Iterator[Reason]:
+    """The destination's shared rates: how long until one message, or the bytes needed, are allowed again."""
+    for prefix, amount, unit in (("send", 1, "messages"), ("send_byte", facts.need, "bytes")):
+        rate = facts.number(f"{prefix}_rate")
+        if not rate:
+            continue
+        seconds = _until_token(facts, prefix, rate, amount)
+        if seconds > 0:
+            yield Reason(
+                "send-rate",
+                f"its rate of {rate:g} {unit}/s is used up; the next is allowed in {seconds:.3g} s",
+                rule=facts.rule(f"{prefix}_rate"),
+                remedy=f"wait, or raise {prefix}_rate",
+                seconds=seconds,
+            )
+
+
+def _until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float:
+    burst = facts.number(f"{prefix}_burst", 1)
+    tokens = burst - max(0.0, facts.number(f"{prefix}_tat") / 1e6 - facts.now_ms / 1e3) * rate
+    return (min(amount, burst) - tokens) / rate
+
+
+def _limits(facts: Facts) -> Iterator[Reason]:
+    for limit in facts.limits:
+        need = facts.need if limit.unit == "bytes" else 1
+        if limit.limit is not None and limit.free is not None and limit.free < need:
+            yield _reached(facts, limit, need)
+    head = facts.waiters[0] if facts.waiters else None
+    in_bytes = facts.limits[0]
+    if facts.place > 1 and head and in_bytes.free is not None and facts.need <= in_bytes.free < head.needs:
+        text = f"{head.session} is before it and needs {head.needs} bytes, of which {in_bytes.free} are free"
+        yield _shortage(facts, "behind-larger", text, in_bytes, head.needs)
+
+
+def _reached(facts: Facts, limit: Limit, need: int) -> Reason:
+    cause, why = _why(facts, limit, need)
+    return _shortage(facts, cause, f"the limit of {limit.limit} {limit.unit} is reached: {why}", limit, need)
+
+
+def _shortage(facts: Facts, cause: Cause, text: str, limit: Limit, need: int) -> Reason:
+    field = "limit" if limit.unit == "bytes" else "limit_messages"
+    total = limit.pending + limit.leased + need
+    short = total - (limit.limit or 0)
+    first = {
+        "no-consumer": "attach a consumer, ",
+        "all-paused": "resume a consumer, ",
+        "same-session": "consume in another session or task, ",
+        "leased": "wait until they use it or give it back, ",
+        "holder-lost": "wait until its lease is over, ",
+        "pull-idle": "receive, ",
+        "slow-subscription": "consume that subscription, or remove it, ",
+    }.get(cause, "")
+    verb = "release" if cause in ("leased", "holder-lost") else "settle"
+    return Reason(
+        cause,
+        text,
+        limit,
+        limit.rule,
+        f"{first}{verb} {short} {limit.unit}, or raise {field} to {total}",
+        None if cause in ("leased", "no-consumer", "all-paused") else _soon(facts, limit, short),
+        settle=short,
+        raise_to=total,
+    )
+
+
+def _soon(facts: Facts, limit: Limit, short: int) -> float | None:
+    """How long it takes to free so much, with what those before it in line need, at the pace of the last seconds."""
+    if facts.pace is None:
+        return None
+    pace = facts.pace.freed if limit.unit == "bytes" else facts.pace.freed_messages
+    if facts.place > 1:
+        short += (
+            sum(w.needs for w in facts.waiters if w.place < facts.place) if limit.unit == "bytes" else facts.place - 1
+        )
+    return short / pace if pace > 0 else None
+
+
+def _why(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
+    if limit.limit is not None and need > limit.limit:
+        return "oversize", f"a message of {need} bytes is larger than that, and goes alone once nothing else is pending"
+    if limit.pending + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
+        return _leased(facts)
+    if not facts.count("consumers"):
+        return "no-consumer", "no consumer is attached"
+    return _consumers(facts, limit, need)
+
+
+def _leased(facts: Facts) -> tuple[Cause, str]:
+    gate = facts.fields["kind"] == "gate"
+    others = [one for one in facts.leasers if one.session != facts.session] or list(facts.leasers)
+    what = "is admitted or kept ready" if gate else "is leased to other sessions and not used yet"
+    if not others:
+        return "leased", f"what is missing {what}"
+    doubt = facts.number("ttl_ms") * 0.6 / 1000
+    top = others[0]
+    if top.silent > doubt:
+        return (
+            "holder-lost",
+            f"{top.session} holds credit for {top.bytes} bytes and was not heard of for {top.silent:.1f} s",
+        )
+    names = ", ".join(f"{one.session} {one.bytes} bytes" for one in others[:NAMED])
+    return "leased", f"what is missing {what}: {names}"
+
+
+def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
+    """Why consumers do not make room."""
+    consumers = facts.consumers
+    complete = len(consumers) >= facts.count("consumers")
+    if facts.fields["kind"] == "topic" and (told := _slow_subscription(facts)):
+        return told
+    active = [one for one in consumers if one.window != "paused"]
+    if complete and not active:
+        return "all-paused", "all consumers are paused"
+    subject = facts.session or (facts.waiters[0].session if facts.waiters else "")
+    if complete and subject and all(one.session == subject and not one.rate for one in active):
+        return "same-session", "only the session that waits to send consumes it, so it may be waiting for itself"
+    unsettled = max(sum(one.messages for one in consumers), sum(one.unsettled for one in facts.backlogs[:1]))
+    if unsettled >= facts.count("pending_messages") > 0:
+        most = sorted((one for one in consumers if one.messages), key=lambda one: -one.bytes)[:NAMED]
+        names = ", ".join(f"{one.consumer} {one.messages}" for one in most)
+        return "unsettled", f"consumers hold all messages unsettled{': ' + names if names else ''}"
+    if active and all(one.at_capacity for one in active):
+        most = sorted(active, key=lambda one: -one.bytes)[:NAMED]
+        names = ", ".join(f"{one.consumer} {one.messages} of {one.window}" for one in most)
+        return "at-capacity", f"all consumers are at capacity: {names}"
+    if complete and all(one.window == "pull" and not one.messages for one in active):
+        return "pull-idle", "its consumers take one message when asked, and none is asked"
+    rate = facts.number("delivery_rate")
+    if rate and (seconds := _until_token(facts, "delivery", rate, 1)) > 0:
+        return "delivery-rate", f"delivery is limited to {rate:g} messages/s; the next is due in {seconds:.3g} s"
+    if slow := [one for one in active if one.slow]:
+        names = ", ".join(f"{one.consumer} {one.rate or 0:.3g}/s" for one in slow[:NAMED])
+        return "slow-consumer", f"a consumer is slow: {names}"
+    if limit.unit == "bytes" and limit.free is not None and limit.free > 0 and need > 1:
+        return "head-needs", f"the message needs {need} bytes and {limit.free} are free"
+    return "slow-consumers", "consumers are slower than producers"
+
+
+def _slow_subscription(facts: Facts) -> tuple[Cause, str] | None:
+    """The one subscription that still has to settle what the others have settled."""
+    if not facts.backlogs:
+        return None
+    worst, *others = facts.backlogs
+    rest = others[0].messages if others else 0
+    if (not others and worst.consumers) or worst.messages <= 2 * rest or not worst.messages:
+        return None
+    why = "no consumer of it is attached" if not worst.consumers else f"its consumers hold {worst.unsettled} unsettled"
+    return (
+        "slow-subscription",
+        f"subscription {worst.subscription} has {count(worst.messages)} to settle, others at most {rest}; {why}",
+    )

@@ -1,0 +1,43 @@
+"""What a send does that finds no room: wait, fail, fail after a while, or drop its message."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.errors import PolicyError
+from headgate.units import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class WhenFull:
+    """One answer to "there is no room".
+
+    >>> WhenFull.parse("fail-after 3s")
+    WhenFull(patience=3.0, drops=False)
+
+    Attributes:
+        patience: seconds of waiting after which it gives up; 0 once Redis was asked, None as long as its caller waits.
+        drops: giving up is dropping the message, which is no error.
+    """
+
+    patience: float | None = None
+    drops: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "WhenFull":
+        """Return what the setting ``when_full`` says; nothing is ``block``.
+
+        Raises:
+            PolicyError: another word.
+            InvalidValue: a duration that cannot be read.
+        """
+        word, _, patience = str(text).partition(" ")
+        if word == "fail-after" and patience:
+            return cls(parse_duration(patience.strip(), "when_full"))
+        if text in _WORDS:
+            return _WORDS[text]
+        raise PolicyError(f"when_full: {text!r}; use block, fail, 'fail-after 3s' or drop")
+
+
+BLOCK: Final = WhenFull()
+FAIL: Final = WhenFull(0.0)
+_WORDS: Final = {"": BLOCK, "block": BLOCK, "fail": FAIL, "drop": WhenFull(0.0, drops=True)}

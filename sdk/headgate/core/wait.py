@@ -1,0 +1,39 @@
+"""When a wait is worth telling: once it has lasted, not too often, and always with its end."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(slots=True)
+class Wait:
+    """Whoever is told of waits that last ``after`` seconds, at most once in ``every`` seconds, and of their ends.
+
+    Attributes:
+        begun: when the wait that was told of began; None when none is.
+    """
+
+    after: float
+    every: float = 0.0
+    begun: float | None = None
+    _told_at: float = float("-inf")
+
+    def look(self, now: float, since: float | None) -> Literal["begun", "ended", ""]:
+        """Say whether a wait has to be told of now, or its end.
+
+        Args:
+            now: on any clock.
+            since: when the first of those who wait began to; None when nobody waits.
+        """
+        waits = since is not None and now - since >= self.after
+        if self.begun is not None:
+            return "" if waits else "ended"
+        if not waits or now - self._told_at < self.every:
+            return ""
+        self.begun, self._told_at = since, now
+        return "begun"
+
+    def end(self, now: float) -> float:
+        """Note that the end was told; returns how many seconds the wait was."""
+        waited = now - self.begun if self.begun is not None else 0.0
+        self.begun = None
+        return waited

@@ -1,0 +1,268 @@
+"""The answer to "why does it wait?": the same object in errors, events, logs, the SDK and on the command line."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
+Unit = Literal["bytes", "messages"]
+Cause = Literal[
+    "open",
+    "enforcement-off",
+    "redis-unavailable",
+    "producer-rate",
+    "stopped",
+    "learning",
+    "hysteresis",
+    "pool",
+    "send-rate",
+    "bucket-rate",
+    "serving",
+    "behind-larger",
+    "oversize",
+    "leased",
+    "holder-lost",
+    "no-consumer",
+    "all-paused",
+    "same-session",
+    "slow-subscription",
+    "unsettled",
+    "at-capacity",
+    "pull-idle",
+    "delivery-rate",
+    "slow-consumer",
+    "head-needs",
+    "slow-consumers",
+    "consumer-paused",
+    "consumer-full",
+    "consumer-empty",
+    "consumer-idle",
+]
+"""What a wait comes from, for programs; those that begin with ``consumer-`` are the view of one consumer."""
+
+
+def count(number: int, what: str = "message") -> str:
+    """Return a number of things, as people write it."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit and how much of it is taken. ``limit`` None: unlimited. ``rule``: where it was set, if a policy did."""
+
+    unit: Unit
+    limit: int | None
+    pending: int
+    leased: int
+    rule: str | None = None
+
+    @property
+    def free(self) -> int | None:
+        """What is left; None when unlimited."""
+        return None if self.limit is None else self.limit - self.pending - self.leased
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A session in line: its place from 1, the bytes its first message needs, and for how long it has waited."""
+
+    session: str
+    place: int
+    needs: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.place}. {self.session} needs {self.needs} bytes, waits {self.seconds:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A consumer and what it has received and not settled.
+
+    Attributes:
+        rate: messages settled a second, over the last few seconds; None when the ledger does not tell.
+        at_capacity: whether its window is full.
+        slow: whether it settles less than the destination's rules call slow.
+    """
+
+    consumer: str
+    subscription: str
+    messages: int
+    bytes: int
+    window: str
+    rate: float | None = None
+    at_capacity: bool = False
+    slow: bool = False
+
+    @property
+    def session(self) -> str:
+        """The session it belongs to."""
+        return self.consumer.rpartition(".")[0]
+
+    def __str__(self) -> str:
+        told = ["full"] if self.at_capacity else []
+        told += [f"{self.rate:.3g}/s"] if self.rate is not None else []
+        told += ["slow"] if self.slow else []
+        more = f" ({', '.join(told)})" if told else ""
+        return f"{self.consumer} holds {count(self.messages)}, {self.bytes} bytes of {self.window}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaser:
+    """A session and the credit it holds: granted, and neither used nor given back. ``silent``: seconds not heard of."""
+
+    session: str
+    messages: int
+    bytes: int
+    silent: float = 0.0
+
+    def __str__(self) -> str:
+        silent = f", not heard of for {self.silent:.1f} s" if self.silent >= 1 else ""
+        return f"{self.session} holds credit for {self.bytes} bytes{silent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """A subscription, its consumers, what it has not been sent yet, and what it was sent and has not settled."""
+
+    subscription: str
+    consumers: int
+    ready: int
+    unsettled: int
+
+    @property
+    def messages(self) -> int:
+        """What it still has to settle."""
+        return self.ready + self.unsettled
+
+    def __str__(self) -> str:
+        amounts = f"{self.ready} ready, {self.unsettled} unsettled, {count(self.consumers, 'consumer')}"
+        return f"subscription {self.subscription}: {amounts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One cause, in one sentence.
+
+    Attributes:
+        limit: the limit that binds, where one does.
+        rule: the policy rule behind it, ``<pattern> (<file>:<line>)``; None when it was set by hand.
+        remedy: what would free it.
+        seconds: until it frees itself, as far as can be told.
+        settle: how much would have to be settled, in the limit's unit.
+        raise_to: or to what the limit would have to be raised.
+    """
+
+    cause: Cause
+    text: str
+    limit: Limit | None = None
+    rule: str | None = None
+    remedy: str = ""
+    seconds: float | None = None
+    settle: int | None = None
+    raise_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The state of a destination at one instant, and the reason for it.
+
+    Attributes:
+        state: ``open``, ``full`` (nobody waits yet), ``blocked`` (somebody waits), ``stopped`` (by hand), ``learning``
+            (state was lost) or ``unknown`` (Redis does not answer).
+        cause: a stable word for the reason; see :data:`Cause`.
+        reason: one sentence.
+        rule: the policy rule that set what binds, ``<pattern> (<file>:<line>)``; None when none did.
+        remedy: what would free it.
+        unblocks_in: seconds until it does by itself at the present pace; None when that cannot be told.
+        settle: how much would have to be settled, in the unit of ``binding``.
+        raise_to: or to what that limit would have to be raised.
+        binding: the limit that binds, None when none does.
+        blocked: how many sessions wait.
+        causes: all that hold it up, the first being ``cause``.
+        waiters: the first of them.
+        consumers: those that hold most, at most five.
+        leasers: sessions that hold credit, those that hold most, at most five.
+        backlogs: subscriptions of a topic that have most to settle, at most five.
+        dropped_messages: dropped so far for want of room; ``dropped_bytes`` are their bytes.
+        freed_per_second: bytes, over the last few seconds; None when the ledger does not tell.
+        settled_per_second: messages, likewise.
+        session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
+        upstream: the link that fills it, downstream: the one that drains it, deadlock: the cycle it is part of; all
+            None in this version, which has no links.
+    """
+
+    destination: str
+    kind: str
+    state: State
+    cause: Cause
+    reason: str
+    binding: Limit | None = None
+    limits: tuple[Limit, ...] = ()
+    blocked: int = 0
+    rule: str | None = None
+    remedy: str = ""
+    unblocks_in: float | None = None
+    settle: int | None = None
+    raise_to: int | None = None
+    causes: tuple[Reason, ...] = ()
+    waiters: tuple[Waiter, ...] = ()
+    consumers: tuple[Holder, ...] = ()
+    leasers: tuple[Leaser, ...] = ()
+    backlogs: tuple[Backlog, ...] = ()
+    dropped_messages: int = 0
+    dropped_bytes: int = 0
+    freed_per_second: float | None = None
+    settled_per_second: float | None = None
+    session: str = ""
+    place: int = 0
+    holds: int = 0
+    upstream: None = None
+    downstream: None = None
+    deadlock: None = None
+    fields: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return asdict(self)
+
+    @property
+    def line(self) -> str:
+        """All that matters in one line, for a log."""
+        rule = f" (set by {self.rule})" if self.rule else ""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        soon = f"; about {self.unblocks_in:.3g} s left" if self.unblocks_in is not None else ""
+        return f"{self.destination} is {self.state}: {self.reason}{rule}{remedy}{soon}"
+
+    def __str__(self) -> str:
+        return "\n".join((*self._why(), *self._amounts(), *self._who()))
+
+    def _why(self) -> Iterator[str]:
+        yield f"{self.destination} ({self.kind or 'not reached'}): {self.state}: {self.reason}"
+        if self.rule:
+            yield f"  set by {self.rule}"
+        if self.remedy:
+            yield f"  to free it: {self.remedy}"
+        if self.unblocks_in is not None:
+            yield f"  at the present pace in about {self.unblocks_in:.3g} s"
+        for other in self.causes[1:]:
+            yield f"  also: {other.text}{f' (set by {other.rule})' if other.rule else ''}"
+
+    def _amounts(self) -> Iterator[str]:
+        for limit in self.limits:
+            total = "unlimited" if limit.limit is None else str(limit.limit)
+            rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""
+            yield f"  {limit.unit}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
+        if self.dropped_messages:
+            yield f"  dropped so far: {count(self.dropped_messages)}, {self.dropped_bytes} bytes"
+        if self.freed_per_second:
+            yield f"  {self.freed_per_second:.3g} bytes are freed a second"
+
+    def _who(self) -> Iterator[str]:
+        if self.session:
+            line = f"place {self.place} in line" if self.place else "not in line"
+            yield f"  {self.session}: {line}, holds credit for {self.holds} bytes"
+        yield from (f"  {one}" for one in (*self.leasers, *self.waiters))
+        if self.blocked > len(self.waiters) > 0:
+            yield f"  and {self.blocked - len(self.waiters)} more in line"
+        yield from (f"  {one}" for one in (*self.consumers, *self.backlogs))

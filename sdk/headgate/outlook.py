@@ -1,0 +1,105 @@
+"""What an account knows of its destination beside its credit: the rules there, why it waits, what it dropped."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Mapping
+from typing import Final, TypeVar
+
+from headgate.blocked import Listeners, Notices
+from headgate.core.full import BLOCK, WhenFull
+from headgate.explain import explain, leased
+from headgate.explanation import Explanation
+from headgate.redis.keys import Address
+from headgate.redis.replies import Snapshot
+from headgate.redis.store import Store
+
+T = TypeVar("T")
+
+EXPLAIN_AFTER: Final = 0.1
+"""Seconds after which a wait is worth one call that finds out why."""
+EXPLAIN_EVERY: Final = 1.0
+"""Seconds between looks for the reason of a wait."""
+REPORT_EVERY: Final = 1.0
+"""Seconds between reports of what was dropped."""
+LOOK_BACK: Final = 32
+"""Ledger entries that tell the pace."""
+FEW: Final = 500
+"""Sessions up to which those that hold credit are named, by everybody who waits, every second."""
+
+
+class Outlook:
+    """One session's view of one destination.
+
+    Attributes:
+        rules: the destination's fields, as they were when the account began or the settings last changed.
+        when_full: what they say of a send that finds no room.
+        dropped: messages dropped for want of room since the account was opened.
+        dropped_bytes: the same in bytes.
+        notices: whom it tells of its waits.
+        report_at: when the next report of them may go out.
+    """
+
+    def __init__(self, store: Store, address: Address, session: str, listeners: Listeners) -> None:
+        self.notices = Notices(address.name, session, listeners)
+        self.rules: Mapping[str, str] = {}
+        self.when_full = BLOCK
+        self.dropped = self.dropped_bytes = 0
+        self.report_at = 0.0
+        self._store = store
+        self._address = address
+        self._session = session
+        self._reported = self._reported_bytes = 0
+        self._seen: Snapshot | None = None
+        self._seen_at = 0.0
+        self._lessees: dict[str, dict[str, str]] = {}
+
+    def adopt(self, fields: Mapping[str, str]) -> None:
+        """Take in the settings that are in force."""
+        self.rules = fields
+        self.when_full = WhenFull.parse(fields.get("when_full", ""))
+
+    async def look(self, *, unless_seconds: float = 0.0) -> None:
+        """See how the destination is, unless it was looked at so short a time ago."""
+        now = time.monotonic()
+        if self._seen is None or now - self._seen_at >= unless_seconds:
+            seen = await self._store.snapshot(self._address, session=self._session, entries=LOOK_BACK)
+            few = seen is not None and seen.sessions <= FEW
+            self._lessees = await self._store.lessees(self._address, *leased(seen)) if seen and few else {}
+            self._seen, self._seen_at = seen, now
+
+    async def look_during(self, call: Awaitable[T]) -> T:
+        """Look while another call is under way, and return its result: who is told no does not wait for the reason."""
+        result, _ = await asyncio.gather(call, self.look(unless_seconds=EXPLAIN_AFTER))
+        return result
+
+    def forget(self) -> None:
+        """Forget how it was seen, if that is old."""
+        if time.monotonic() - self._seen_at >= EXPLAIN_EVERY:
+            self._seen = None
+
+    def why(self, size: int) -> Explanation | None:
+        """Return why a message of ``size`` bytes has to wait, as last seen; None when that is not known."""
+        if self._seen is None:
+            return None
+        return explain(self._address.name, self._seen, self._lessees, session=self._session, need=size)
+
+    def drop(self, size: int) -> None:
+        """Count a message that is dropped."""
+        self.dropped, self.dropped_bytes = self.dropped + 1, self.dropped_bytes + size
+
+    @property
+    def unreported(self) -> bool:
+        """Whether more was dropped than the destination knows."""
+        return self.dropped > self._reported
+
+    async def report(self) -> None:
+        """Tell the destination what was dropped; what it does not take is told again later."""
+        dropped, size = self.dropped, self.dropped_bytes
+        self.report_at = time.monotonic() + REPORT_EVERY
+        if await self._store.drop(self._address, self._session, messages=dropped, size=size) == "OK":
+            self._reported, self._reported_bytes = dropped, size
+
+    def start_anew(self) -> None:
+        """Count from nothing: the totals are those of one account, and it has ended."""
+        self.dropped, self.dropped_bytes = self.dropped - self._reported, self.dropped_bytes - self._reported_bytes
+        self._reported = self._reported_bytes = 0

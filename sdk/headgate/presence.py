@@ -1,0 +1,50 @@
+"""What one session has at one destination."""
+
+import asyncio
+import re
+import secrets
+from typing import Final
+
+from headgate.account import CreditAccount
+from headgate.consumer import Consumer
+from headgate.errors import InvalidValue
+from headgate.following import Following
+from headgate.outlook import Outlook
+from headgate.redis.keys import Address, check_session
+
+MAX_CONSUMERS: Final = 64
+
+
+class Presence:
+    """At most one account, and the consumers of a session at a destination, under one lease."""
+
+    def __init__(self, address: Address, following: Following, outlook: Outlook) -> None:
+        self.address = address
+        self.following = following
+        self.outlook = outlook
+        self.account: CreditAccount | None = None
+        self.users = 0
+        self.consumers: set[Consumer] = set()
+        self._number = 0
+
+    def next_number(self) -> int:
+        """Return a number no consumer of the session has now."""
+        taken = {consumer._number for consumer in self.consumers}  # noqa: SLF001
+        for _ in range(MAX_CONSUMERS):
+            self._number = self._number % MAX_CONSUMERS + 1
+            if self._number not in taken:
+                return self._number
+        raise InvalidValue(f"a session has at most {MAX_CONSUMERS} consumers of one destination; open another session")
+
+    async def close(self) -> None:
+        """Close all of it."""
+        await asyncio.gather(*(consumer.close() for consumer in tuple(self.consumers)))
+        if self.account:
+            await self.account.close()
+        await self.following.end()
+
+
+def session_id(name: str) -> str:
+    """Return a fresh id that begins with a readable form of ``name``."""
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:48] or "session"
+    return check_session(f"{readable}~{secrets.token_hex(4)}")

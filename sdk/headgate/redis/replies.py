@@ -1,0 +1,130 @@
+"""What goes into the scripts and comes out of them, as values with names."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A session's cumulative totals at a destination, as its caller knows them. Bytes, and ``_m`` messages."""
+
+    session: str
+    inc: int
+    epoch: int
+    granted: int = 0
+    granted_m: int = 0
+    used: int = 0
+    used_m: int = 0
+    returned: int = 0
+    returned_m: int = 0
+    need: int = 0
+    need_m: int = 0
+    want: int = 0
+    want_m: int = 0
+    weight: int = 1
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The answer to acquire and publish.
+
+    ``first`` is the number of the batch's first entry, 0 where there is none; ``stored`` how many of it were stored:
+    fewer than all where the destination's rate allows no more, and ``again_ms`` is then when more may go.
+    """
+
+    code: str
+    epoch: int = 0
+    granted: int = 0
+    granted_m: int = 0
+    place: int = 0
+    blocked: int = 0
+    again_ms: int = 1000
+    first: int = 0
+    stored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """The answer to settle: (id, body, failed attempts before this one) of each delivery.
+
+    ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``wanted`` whether others of the
+    subscription have nothing, asked only by a call that neither fetches nor settles.
+    """
+
+    code: str
+    stale: int = 0
+    messages: tuple[tuple[bytes, bytes, int], ...] = ()
+    again_ms: int = 0
+    wanted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What :mod:`lua/snapshot` read at one instant.
+
+    Attributes:
+        own: record of the session that was asked about; empty when it has none.
+        slices: pool -> what the destination holds of it.
+        groups: subscription -> its unsettled deliveries, and the number of the last message delivered.
+        ledger: the newest entries, newest first.
+    """
+
+    now_ms: int
+    fields: dict[str, str]
+    waiters: list[tuple[str, dict[str, str]]]
+    place: int
+    sessions: int
+    consumers: dict[str, dict[str, str]]
+    subscriptions: dict[str, dict[str, str]]
+    own: dict[str, str] = field(default_factory=dict)
+    slices: dict[str, dict[str, str]] = field(default_factory=dict)
+    groups: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ledger: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """Counters as they stand beside what was counted from the ground truth."""
+
+    code: str
+    stored: tuple[int, ...] = ()
+    counted: tuple[int, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether pending, leased, blocked, weight and active consumers all agree."""
+        return self.code == "OK" and self.stored == self.counted
+
+
+def record(text: bytes) -> dict[str, str]:
+    """Return the fields of a ``name=value name=value`` record."""
+    return dict(part.split("=", 1) for part in text.decode().split() if "=" in part)
+
+
+_HELD: Final = re.compile(rb" granted=(\d+) used=(\d+) returned=(\d+) granted_m=(\d+) used_m=(\d+) returned_m=(\d+) ")
+
+
+def held(text: bytes) -> tuple[int, int]:
+    """Return bytes and messages of credit that a session's record says it holds."""
+    match = _HELD.search(text)
+    if not match:
+        return 0, 0
+    granted, used, returned, granted_m, used_m, returned_m = map(int, match.groups())
+    return granted - used - returned, granted_m - used_m - returned_m
+
+
+def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
+    """Return a flat reply of names and values as a dict."""
+    return {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
+
+
+def credit(reply: list[Any]) -> Credit:
+    """Return the answer to acquire or publish; limits that follow TOO_LARGE stand where granted would."""
+    return (
+        Credit(reply[0].decode(), *map(int, reply[1:]))
+        if len(reply) > 4
+        else Credit(reply[0].decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in reply[1:]))
+    )

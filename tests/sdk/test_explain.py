@@ -1,0 +1,193 @@
+"""What an explanation tells beside its cause: who set it, who holds it, since when, and what would free it."""
+
+import asyncio
+import json
+
+import pytest
+
+import headgate
+from headgate import CreditTimeout, InvalidValue, PolicyError
+from tests.sdk.observing import GUARD, drain, waiting
+from tests.sdk.scene import TTL_MS, Scene
+from tests.support.servers import RedisServer
+from tests.support.waiting import wait_until
+
+
+async def test_the_rule_that_set_what_binds_is_named(scene: Scene) -> None:
+    rules = "limit_bytes=orders.#@shop.toml:4;limit_messages=#@base.toml:2;stopped=orders@shop.toml:9"
+    await scene.make(limit_bytes="1000", limit_messages="500", policy=rules)
+    await scene.send("filler", 1000)
+    await scene.wait("waiter", 50)
+    told = await scene.client.explain("orders")
+    assert told.rule == "orders.# (shop.toml:4)"
+    assert told.binding is not None
+    assert told.binding.rule == told.rule
+    assert [limit.rule for limit in told.limits] == ["orders.# (shop.toml:4)", "# (base.toml:2)"]
+    assert "set by orders.# (shop.toml:4)" in str(told)
+    assert "messages: 1 pending + 0 leased of 500 (set by # (base.toml:2))" in str(told)
+    await scene.fields(stopped="audit")
+    assert (await scene.client.explain("orders")).rule == "orders (shop.toml:9)"
+
+
+@pytest.mark.parametrize("limits", [{"limit_bytes": "1000"}, {"limit_messages": "10"}])
+async def test_what_it_says_would_free_it_frees_it_and_less_does_not(scene: Scene, limits: dict[str, str]) -> None:
+    await scene.make(**limits)
+    await scene.send("filler", *[100] * 10)
+    await scene.wait("waiter", 70)
+    told = await scene.client.explain("orders")
+    field = next(iter(limits))
+    assert told.settle is not None
+    assert told.raise_to is not None
+    assert told.settle == (70 if field == "limit_bytes" else 1)
+    for limit, blocked in ((told.raise_to - 1, 1), (told.raise_to, 0)):
+        await scene.store.apply(scene.address, {field: str(limit)}, mode="change", ttl_ms=TTL_MS)
+        assert (await scene.client.explain("orders")).blocked == blocked
+
+
+async def test_holders_are_the_five_that_hold_most(scene: Scene) -> None:
+    await scene.make(limit_bytes="100000")
+    for number in range(1, 8):
+        await scene.lease(f"holder-{number}", number * 100)
+    for number in range(1, 8):
+        await scene.send(f"filler-{number}", *[10] * number)
+        await scene.consume(f"in-{number}", "100/unlimited", number)
+    told = await scene.client.explain("orders")
+    assert [(one.session, one.bytes) for one in told.leasers] == [(f"holder-{n}", n * 100) for n in (7, 6, 5, 4, 3)]
+    assert [(one.consumer, one.messages) for one in told.consumers] == [(f"in-{n}.1", n) for n in (7, 6, 5, 4, 3)]
+
+
+async def test_the_pace_tells_when_it_unblocks_and_what_a_consumer_does(scene: Scene) -> None:
+    await scene.make(limit_bytes="1000")
+    await scene.send("filler", *[100] * 10)
+    await scene.consume("in", "100/unlimited")
+    await scene.wait("waiter", 500)
+    assert (await scene.client.explain("orders")).unblocks_in is None  # nothing was settled yet
+    await scene.settle("in", 2)
+    told = await scene.client.explain("orders")
+    assert told.freed_per_second is not None
+    assert told.unblocks_in == pytest.approx(300 / told.freed_per_second)
+    (consumer,) = told.consumers
+    assert consumer.rate == pytest.approx(told.freed_per_second / 100)
+
+
+async def test_dropped_messages_are_told(scene: Scene) -> None:
+    await scene.make()
+    await scene.lease("ann", 10)
+    await scene.store.drop(scene.address, "ann", messages=3, size=77)
+    told = await scene.client.explain("orders")
+    assert (told.dropped_messages, told.dropped_bytes) == (3, 77)
+    assert "dropped so far: 3 messages, 77 bytes" in str(told)
+
+
+async def test_one_session_sees_that_it_waits_behind_a_larger_message(scene: Scene) -> None:
+    await scene.make(limit_bytes="1000")
+    await scene.send("filler", 700)
+    await scene.wait("large", 900)
+    await scene.wait("small", 50)
+    told = await scene.client.explain("orders", producer="small")
+    assert (told.cause, told.session, told.place, told.holds) == ("behind-larger", "small", 2, 0)
+    assert told.reason == "large is before it and needs 900 bytes, of which 300 are free"
+    assert "small: place 2 in line, holds credit for 0 bytes" in str(told)
+    assert (await scene.client.explain("orders", producer="large")).cause == "no-consumer"
+
+
+async def test_one_session_sees_that_it_waits_for_itself(scene: Scene) -> None:
+    await scene.make(limit_bytes="1000")
+    await scene.send("filler", 1000)
+    await scene.consume("worker", "10/unlimited")
+    await scene.wait("first", 50)
+    await scene.wait("worker", 50)
+    assert (await scene.client.explain("orders", producer="worker")).cause == "same-session"
+    assert (await scene.client.explain("orders", producer="first")).cause == "slow-consumers"
+
+
+@pytest.mark.parametrize(
+    ("window", "holds", "sent", "cause"),
+    [
+        ("paused", 0, 3, "consumer-paused"),
+        ("2/unlimited", 2, 3, "consumer-full"),
+        ("9/unlimited", 3, 3, "consumer-empty"),
+        ("pull", 0, 3, "consumer-idle"),
+        ("9/unlimited", 1, 3, "open"),
+    ],
+)
+async def test_the_view_of_one_consumer(scene: Scene, window: str, holds: int, sent: int, cause: str) -> None:
+    await scene.make()
+    await scene.send("filler", *[10] * sent)
+    await scene.consume("in", window, holds)
+    await scene.consume("other", "paused")
+    told = await scene.client.explain("orders", consumer="in.1")
+    assert (told.cause, [one.consumer for one in told.consumers]) == (cause, ["in.1"])
+    assert told.reason.startswith("in.1 ")
+    with pytest.raises(InvalidValue, match=r"no consumer 'none\.1'"):
+        await scene.client.explain("orders", consumer="none.1")
+    with pytest.raises(InvalidValue, match="session 'none'"):
+        await scene.client.explain("orders", producer="none")
+
+
+async def test_it_is_plain_data_for_programs(scene: Scene) -> None:
+    await scene.make(limit_bytes="1000")
+    await scene.send("filler", 1000)
+    await scene.wait("waiter", 50)
+    told = json.loads(json.dumps((await scene.client.explain("orders")).as_dict()))
+    assert (told["cause"], told["causes"][0]["cause"], told["settle"]) == ("no-consumer", "no-consumer", 50)
+    assert (told["upstream"], told["downstream"], told["deadlock"]) == (None, None, None)
+
+
+async def test_stopping_by_hand_names_the_reason_and_can_be_lifted(client: headgate.Client) -> None:
+    await client.apply("orders", limit=1000)
+    await client.block("orders", "disk is being replaced")
+    told = await client.explain("orders")
+    assert (told.state, told.cause) == ("stopped", "stopped")
+    assert "disk is being replaced" in told.reason
+    await client.unblock("orders")
+    await client.unblock("orders")
+    assert (await client.explain("orders")).state == "open"
+    for change in (client.block("none", "why"), client.unblock("none")):
+        with pytest.raises(PolicyError, match="there is no destination 'none'"):
+            await change
+    with pytest.raises(InvalidValue):
+        await client.block("orders", "")
+
+
+async def test_a_timeout_carries_the_same_explanation(client: headgate.Client) -> None:
+    await client.apply("full", limit=1000)
+    async with client.session("s") as session:
+        producer, slow = await session.producer("full", window=1000), await session.producer("full", rate=0.1)
+        await producer.send(b"x" * 990)
+        with pytest.raises(CreditTimeout) as caught:
+            await producer.send(b"y" * 50, timeout=0.3)
+        assert caught.value.explanation.cause == "no-consumer"
+        assert caught.value.explanation.session == session.id
+        await client.purge("full")
+        await slow.send(b"x")
+        with pytest.raises(CreditTimeout) as caught:
+            await slow.send(b"x", timeout=0.1)
+        assert caught.value.explanation.cause == "producer-rate"
+
+
+async def test_without_redis_the_explanation_says_so(server: RedisServer) -> None:
+    async with headgate.connect(server.url) as client:
+        await client.apply("full", limit=1000)
+        async with client.session("s") as session:
+            producer = await session.producer("full", window=1000)
+            await producer.send(b"x" * 990)
+            server.kill9()
+            async with asyncio.timeout(GUARD):
+                with pytest.raises(CreditTimeout) as caught:
+                    await producer.send(b"y" * 50, timeout=0.5)
+            assert caught.value.explanation.cause == "redis-unavailable"
+            assert caught.value.explanation.state == "unknown"
+            assert "Redis has not answered" in str(caught.value.explanation)
+
+
+async def test_a_served_line_is_open_again(client: headgate.Client, other: headgate.Client) -> None:
+    await client.apply("full", limit=1000)
+    async with client.session("s") as session, other.session("in") as into:
+        producer, consumer = await session.producer("full", window=1000), await into.consumer("full")
+        await producer.send(b"x" * 900)
+        later = asyncio.ensure_future(producer.send(b"x" * 900, timeout=GUARD))
+        await wait_until(lambda: waiting(client, "full"))
+        await drain(consumer, 2)
+        await later
+    assert (await client.explain("full")).cause == "open"
