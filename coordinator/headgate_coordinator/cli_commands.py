@@ -11,6 +11,7 @@ import typer
 import headgate
 from headgate.redis.embedded import EmbeddedRedis
 from headgate_coordinator import audit as auditing
+from headgate_coordinator import cli_policy
 from headgate_coordinator import status as reporting
 from headgate_coordinator import up as embedded
 from headgate_coordinator.cli import FAILED, INTERRUPTED
@@ -28,6 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 Redis is unavailable, 130 interrupted.",
 )
+app.add_typer(cli_policy.app, name="policy")
 
 Redis = Annotated[
     str | None,

@@ -35,6 +35,7 @@ class Settings:
         enforce: whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``.
         stopped: a reason: nobody may send until it is taken away.
         pools: names of the pools whose limits it shares, separated by blanks.
+        reserved: ``yes`` when it may use what its pools keep in reserve; ``no`` when not.
         send_rate: messages a second that may be sent, shared by all hosts.
         send_burst: messages at once; one second's worth (at least 1) when only the rate is given.
         send_byte_rate: the same in bytes a second.
@@ -75,6 +76,7 @@ class Settings:
     enforce: str | None = None
     stopped: str | None = None
     pools: str | None = None
+    reserved: str | None = None
     send_rate: float | str | None = None
     send_burst: int | str | None = None
     send_byte_rate: float | str | None = None
@@ -259,6 +261,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
     "enforce": ("enforce", _word(*ENFORCE)),
     "stopped": ("stopped", _text),
     "pools": ("pools", _pools),
+    "reserved": ("reserved", lambda value, what: "yes" if _word("yes", "no")(value, what) == "yes" else ""),
     "send_rate": ("send_rate", _rate),
     "send_burst": ("send_burst", _size),
     "send_byte_rate": ("send_byte_rate", _rate),

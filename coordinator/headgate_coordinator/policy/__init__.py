@@ -1,0 +1,39 @@
+"""Policy documents: read, checked, compiled to rules that clients resolve.
+
+:func:`load` is the way from a file to a :class:`headgate.core.policy.Policy`; everything that is wrong with the file
+comes at once, as :class:`BadDocument`.
+"""
+
+from pathlib import Path
+
+from headgate.core.policy import Policy
+from headgate_coordinator.policy.check import check, needs_maxmemory
+from headgate_coordinator.policy.compile import compile_document
+from headgate_coordinator.policy.problems import BadDocument, Problem
+from headgate_coordinator.policy.read import Format, parse, read
+
+__all__ = ["BadDocument", "Problem", "load", "loads", "needs_maxmemory"]
+
+
+def load(file: Path) -> Policy:
+    """Return the policy in a TOML or JSON file, at version 0.
+
+    Raises:
+        BadDocument: everything that is wrong with it.
+    """
+    return _checked(compile_document(*read(file)))
+
+
+def loads(text: str, name: str = "policy.toml", form: Format = "toml") -> Policy:
+    """Return the policy that a text says; ``name`` is what origins and errors call it.
+
+    Raises:
+        BadDocument: everything that is wrong with it.
+    """
+    return _checked(compile_document(*parse(text, name, form)))
+
+
+def _checked(policy: Policy) -> Policy:
+    if problems := check(policy):
+        raise BadDocument(problems)
+    return policy

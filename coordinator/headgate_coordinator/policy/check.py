@@ -1,0 +1,152 @@
+"""Contradictions that show only when the rules are merged, and what needs Redis to be known."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.core.pattern import Pattern
+from headgate.core.policy import Policy, Resolved, Rule
+from headgate_coordinator.policy.compile import key_of
+from headgate_coordinator.policy.problems import Problem
+
+MOST_POOLS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A name that stands for all names that match the same patterns, and what holds for it."""
+
+    name: str
+    resolved: Resolved
+
+
+def examples(policy: Policy) -> Iterator[Example]:
+    """Yield one name for each pattern and for each two that overlap, with each kind that a rule for it has.
+
+    A contradiction takes at most two rules, so if there is any, there is one at one of these names.
+    """
+    patterns = list({rule.match: rule.pattern for rule in policy.rules}.values())
+    long = 1 + max((len(pattern.words) + 1 for pattern in patterns), default=0)
+    used = {word for pattern in patterns for word in pattern.words}
+    word = next(word for number in itertools.count() if (word := f"any{number or ''}") not in used)
+    seen: set[tuple[str, str | None]] = set()
+    for one, other in itertools.combinations_with_replacement(patterns, 2):
+        if not one.overlaps(other):
+            continue
+        name = _name(one, other, word, long)
+        kinds = {rule.kind for rule in policy.matching(name)} or {None}
+        for kind in (None, *sorted(kind for kind in kinds if kind)):
+            if (name, kind) not in seen:
+                seen.add((name, kind))
+                yield Example(name, policy.resolve(name, kind))
+
+
+def _name(one: Pattern, other: Pattern, word: str, long: int) -> str:
+    """Return a name that both match, and no pattern that does not match all that both match."""
+    words = [
+        a if a != "*" else b if b != "*" else word
+        for a, b in itertools.zip_longest(one.words, other.words, fillvalue="*")
+    ]
+    if one.tail and other.tail:
+        words += [word] * (long - len(words))
+    return ".".join(words)
+
+
+def check(policy: Policy) -> list[Problem]:
+    """Return what is contradictory in a compiled policy."""
+    found = [*_kinds(policy), *_dead_letters(policy)]
+    for example in examples(policy):
+        found += [*_values(example), *_buckets(policy, example)]
+    return list(dict.fromkeys(found))
+
+
+def needs_maxmemory(policy: Policy) -> list[str]:
+    """Return the pools whose limit is a share of Redis' ``maxmemory``; where that is 0 they cannot be applied."""
+    return [pool.name for pool in policy.pools if "percent" in pool.fields and "total_bytes" not in pool.fields]
+
+
+def place_of(origin: str) -> str:
+    """Return ``<file>:<line>`` of an origin ``<rule>@<file>:<line>``."""
+    return origin.partition("@")[2]
+
+
+def _values(example: Example) -> Iterator[Problem]:
+    fields, origins = example.resolved.fields, example.resolved.origins
+    for low, high, text in (
+        ("limit_bytes", "hard_bytes", "{high} is below the limit of {low}"),
+        ("resume_bytes", "limit_bytes", "{low} is above the limit of {high}"),
+        ("resume_messages", "limit_messages", "{low} is above the limit of {high} messages"),
+    ):
+        a, b = fields.get(low, ""), fields.get(high, "")
+        if not b.isdigit() or not (a == "unlimited" or (a.isdigit() and int(a) > int(b))):
+            continue
+        about, other = (high, low) if high == "hard_bytes" else (low, high)
+        if about in origins and other in origins:
+            yield Problem(
+                place_of(origins[about]),
+                key_of(about),
+                f"for destinations such as {example.name!r} {text.format(low=a, high=b)} of rule "
+                f"{origins[other].replace('@', ' at ')}; set both in one rule",
+            )
+    if len(fields.get("pools", "").split()) > MOST_POOLS:
+        yield Problem(
+            place_of(origins["pools"]),
+            "pools",
+            f"destinations such as {example.name!r} would be in {len(fields['pools'].split())} pools, shared limits "
+            f"included; at most {MOST_POOLS}",
+        )
+
+
+def _buckets(policy: Policy, example: Example) -> Iterator[Problem]:
+    if example.resolved.kind == "bucket" and "rate" not in example.resolved.fields:
+        rules = [rule for rule in policy.matching(example.name) if rule.kind == "bucket"]
+        if rules:
+            yield Problem(_line(rules[-1]), "kind", f"the bucket {example.name!r} has no rate; write rate = 100")
+
+
+def _kinds(policy: Policy) -> Iterator[Problem]:
+    """A name has one kind, so a rule for that name with another kind can match nothing."""
+    first: dict[str, Rule] = {}
+    for rule in policy.rules:
+        if rule.kind and rule.pattern.exact:
+            other = first.setdefault(rule.match, rule)
+            if other.kind != rule.kind:
+                yield Problem(
+                    _line(rule),
+                    "kind",
+                    f"{rule.match!r} is a {other.kind} ({_line(other)}), so a rule for a {rule.kind} of that name can "
+                    "match nothing; keep one of them",
+                )
+
+
+def _line(rule: Rule) -> str:
+    return rule.origins.get("kind") or next(iter(rule.origins.values()), "?:0")
+
+
+def _dead_letters(policy: Policy) -> Iterator[Problem]:
+    starts = {rule.fields["dead_letter"]: rule for rule in policy.rules if rule.fields.get("dead_letter")}
+    for start, rule in starts.items():
+        if rule.match == start:
+            yield Problem(
+                _line_of(rule), "dead_letter", f"{start!r} would be its own dead letter; name another destination"
+            )
+            continue
+        resolved = policy.resolve(start)
+        if resolved.kind in ("gate", "bucket"):
+            yield Problem(
+                _line_of(rule), "dead_letter", f"{start!r} is a {resolved.kind}, which holds no messages; name a queue"
+            )
+        chain = [start]
+        while (following := policy.resolve(chain[-1]).fields.get("dead_letter")) and following not in chain:
+            chain.append(following)
+        if following == start:
+            yield Problem(
+                _line_of(rule),
+                "dead_letter",
+                f"the chain {' -> '.join([*chain, start])} never ends; give one of them dead_letter = 'default' (none)",
+            )
+
+
+def _line_of(rule: Rule) -> str:
+    return rule.origins.get("dead_letter", _line(rule))

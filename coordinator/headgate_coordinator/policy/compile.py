@@ -1,0 +1,234 @@
+"""Compile a document: rules with fields as the state keeps them, each with the line that it came from."""
+
+import re
+from dataclasses import replace
+from typing import Any, Final
+
+from headgate.core.pattern import Pattern
+from headgate.core.policy import BUCKET_FIELDS, MESSAGE_FIELDS, Policy, Rule
+from headgate.core.window import Window
+from headgate.errors import HeadgateError, InvalidValue, PolicyError
+from headgate.redis.keys import encode_name
+from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
+from headgate_coordinator.policy.document import Destination, Document, Table, WindowTable
+from headgate_coordinator.policy.places import Path
+from headgate_coordinator.policy.presets import preset
+from headgate_coordinator.policy.problems import BadDocument, Problem
+from headgate_coordinator.policy.read import Origin, Source
+from headgate_coordinator.policy.sharing import Sharing, compile_pools
+
+KEYS: Final[dict[str, Path]] = {
+    "kind": ("kind",),
+    "limit": ("limit", "bytes"),
+    "limit_messages": ("limit", "messages"),
+    "hard_limit": ("hard_limit",),
+    "resume_at": ("resume_at", "bytes"),
+    "resume_at_messages": ("resume_at", "messages"),
+    "when_full": ("when_full",),
+    "oversize": ("oversize",),
+    "enforce": ("enforce",),
+    "send_rate": ("rate", "messages"),
+    "send_burst": ("rate", "burst"),
+    "send_byte_rate": ("rate", "bytes"),
+    "send_byte_burst": ("rate", "byte_burst"),
+    "delivery_rate": ("consumer", "shared_rate"),
+    "delivery_burst": ("consumer", "shared_burst"),
+    "message_ttl": ("message_ttl",),
+    "max_attempts": ("max_attempts",),
+    "dead_letter": ("dead_letter",),
+    "slow_multiple": ("consumer", "slow", "multiple"),
+    "slow_rate": ("consumer", "slow", "rate"),
+    "slow_period": ("consumer", "slow", "period"),
+    "slow_action": ("consumer", "slow", "action"),
+    "producer_window": ("producer", "window"),
+    "producer_rate": ("producer", "rate"),
+    "producer_byte_rate": ("producer", "byte_rate"),
+    "producer_weight": ("producer", "weight"),
+    "producer_timeout": ("producer", "timeout"),
+    "consumer_window": ("consumer", "window"),
+    "consumer_rate": ("consumer", "rate"),
+    "durable_window": ("consumer", "durable", "window"),
+    "browser_window": ("consumer", "browser", "window"),
+    "subscription_windows": ("consumer", "subscriptions"),
+    "ledger": ("ledger",),
+    "ledger_keep": ("ledger_keep",),
+    "pools": ("pools",),
+    "reserved": ("reserved",),
+    "rate": ("rate",),
+    "burst": ("burst",),
+}
+"""Where a document says each setting."""
+_SETTING_OF: Final = {field: setting for setting, field in FIELD_OF.items()}
+_SPELLED: Final = re.compile(rf"\b({'|'.join(sorted((s for s in KEYS if '_' in s), key=len, reverse=True))})\b")
+
+Values = dict[str, tuple[Any, Path]]
+
+
+def key_of(field: str) -> str:
+    """Return the key that a document says a field of the state with."""
+    return ".".join(map(str, KEYS[_SETTING_OF[field]])) if field in _SETTING_OF else field
+
+
+def compile_document(document: Document, source: Source, *, origin: Origin | None = None) -> Policy:
+    """Return the policy that a document says, at version 0.
+
+    Args:
+        document: as it was read.
+        source: where its keys stand.
+        origin: replaces ``source`` in origins.
+
+    Raises:
+        BadDocument: patterns that mean nothing, and values of one rule that contradict each other.
+    """
+    problems: list[Problem] = []
+    at = origin or source.at
+    base = preset(document.preset, compile_document) if document.preset else None
+    sharing = Sharing(source, at, problems)
+    rules = [_rule(told, ("destination", i), source, at, sharing) for i, told in enumerate(document.destination)]
+    made = [rule for rule in rules if rule]
+    pools = compile_pools(document.pool, source, at, problems)
+    if problems:
+        raise BadDocument(problems)
+    named = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
+    return Policy(
+        0,
+        _switched([*(base.rules if base else ()), *made], at) if document.flow_control == "off"
+        else [*(base.rules if base else ()), *made],
+        named.values(),
+        source.name,
+        defaults=DEFAULTS,
+    )  # fmt: skip
+
+
+def _switched(rules: list[Rule], at: Origin) -> list[Rule]:
+    """Return the rules with limits that bind nowhere: no rule but the last says anything about enforcement."""
+    without = [
+        Rule(
+            rule.match,
+            rule.kind,
+            *({k: v for k, v in told.items() if k != "enforce"} for told in (rule.fields, rule.origins)),
+        )
+        for rule in rules
+    ]
+    return [*without, Rule("#", None, {"enforce": "off"}, {"enforce": at(("flow_control",))})]
+
+
+def _rule(told: Destination, path: Path, source: Source, at: Origin, sharing: Sharing) -> Rule | None:
+    problems = sharing.problems
+    pattern: Pattern | None = None
+    try:
+        pattern = Pattern.parse(told.match)
+        encode_name(re.sub("[*#>]", "x", told.match))
+    except HeadgateError as error:
+        problems.append(source.problem((*path, "match"), f"{error}; write e.g. 'orders.#'"))
+    values: Values = {}
+    for setting, steps in KEYS.items():
+        try:
+            value, where = _find(told, setting, steps)
+        except (InvalidValue, PolicyError) as error:
+            problems.append(source.problem((*path, *steps), str(error)))
+            continue
+        if value is not None:
+            values[setting] = (value, (*path, *where))
+    _belonging(told, values, source, problems)
+    shared = sharing.limit(told, path, values)
+    fields, paths = _spelled(values, source, problems)
+    if pattern is None:
+        return None
+    origins = {
+        field: at(paths.get(_SETTING_OF[field]) or paths[_SETTING_OF[field.replace("burst", "rate")]])
+        for field in fields
+    }
+    origins |= dict.fromkeys(shared, at((*path, "limit", "scope")))
+    if told.kind:
+        origins["kind"] = at((*path, "kind"))
+    return Rule(told.match, told.kind, fields | shared, origins)
+
+
+def _find(told: Destination, setting: str, steps: Path) -> tuple[Any, Path]:
+    """Return what a rule says about a setting, and where."""
+    if setting.endswith("window") and steps[0] == "consumer" and setting != "browser_window":
+        table = _get(told, steps[:-1])
+        return (_window(table.window, table.top_up), steps) if table is not None else (None, steps)
+    if setting == "subscription_windows":
+        told_windows = _get(told, steps) or {}
+        return {name: _window(w.window, w.top_up) for name, w in told_windows.items()} or None, steps
+    if setting in ("limit", "resume_at", "rate") and not isinstance(getattr(told, str(steps[0])), Table | None):
+        return getattr(told, str(steps[0])), steps[:1]
+    if setting == "resume_at_messages" and str(told.resume_at).strip().endswith("%"):
+        return told.resume_at, steps[:1]
+    if setting == "pools":
+        return (None if told.pools is None else " ".join(told.pools) or DEFAULT), steps
+    if setting == "reserved":
+        return (None if told.reserved is None else "yes" if told.reserved else "no"), steps
+    value = _get(told, steps)
+    return (None if isinstance(value, Table) else value), steps
+
+
+def _get(table: Any, steps: Path) -> Any:
+    for step in steps:
+        if not isinstance(table, Table):
+            return None
+        table = getattr(table, str(step))
+    return table
+
+
+def _window(value: Any, top_up: float | None) -> Any:
+    if value is None or value == DEFAULT:
+        if top_up is not None:
+            raise InvalidValue("top_up without window; give both")
+        return value
+    if isinstance(value, WindowTable):
+        messages, size = value.messages, value.bytes
+        window = Window("unlimited" if messages is None else messages, "unlimited" if size is None else size)
+    else:
+        window = Window.of(value)
+    if top_up is None:
+        return window
+    if window.mode != "push":
+        raise InvalidValue(f"top_up means nothing for a window that is {window.mode}; leave it out")
+    return replace(window, top_up=top_up)
+
+
+def _belonging(told: Destination, values: Values, source: Source, problems: list[Problem]) -> None:
+    """Take away what destinations of the rule's kind do not have."""
+    for setting, (_, path) in list(values.items()):
+        if told.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
+            problems.append(source.problem(path, "means nothing for a bucket; that takes rate, burst and ledger"))
+        elif told.kind == "gate" and FIELD_OF[setting] in MESSAGE_FIELDS:
+            problems.append(
+                source.problem(path, "belongs to a queue or a topic, not to a gate, which holds no messages")
+            )
+        elif told.kind != "bucket" and setting in ("rate", "burst"):
+            problems.append(
+                source.problem(path, f"{setting} is of a bucket: write kind = 'bucket'; what all senders together may "
+                               "send is rate = { messages = 500, burst = 50 }")
+            )  # fmt: skip
+        else:
+            continue
+        del values[setting]
+
+
+def _spelled(values: Values, source: Source, problems: list[Problem]) -> tuple[dict[str, str], dict[str, Path]]:
+    """Return the fields of a rule, and the path of each setting; contradictions become problems, one a setting."""
+    paths = {setting: path for setting, (_, path) in values.items()}
+    left = {setting: value for setting, (value, _) in values.items()}
+    shares = {
+        FIELD_OF[setting]: f"{float(left.pop(setting).strip()[:-1])}%"
+        for setting in ("resume_at", "resume_at_messages")
+        if isinstance(left.get(setting), str) and left[setting].strip().endswith("%")
+    }
+    while True:
+        try:
+            fields = Settings(**left).fields()
+        except (InvalidValue, PolicyError, HeadgateError) as error:
+            named = next((word for word in re.findall(r"\w+", str(error)) if word in left), None)
+            path = paths[named] if named else next(iter(paths.values()))
+            text = _SPELLED.sub(lambda found: ".".join(map(str, KEYS[found[1]])), str(error))
+            problems.append(source.problem(path, text.removeprefix(f"{path[-1]}: ")))
+            if named is None:
+                return {}, {}
+            del left[named]
+        else:
+            fields.pop("kind", None)
+            return fields | shares, paths

@@ -1,0 +1,132 @@
+"""The forms that single values of a policy document take: sizes, counts, durations, rates, shares, names, windows.
+
+Each is checked as it is read, so that an error names its key, and has its JSON schema.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
+
+from headgate.errors import InvalidValue, PolicyError
+from headgate.redis.keys import encode_name
+from headgate.settings import DEFAULT, Settings
+from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
+
+_UNIT: Final = r"\s*(\d+(\.\d+)?|\.\d+)\s*"
+_SIZE: Final = _UNIT + r"([kKmMgGtT][iI]?)?[bB]?\s*"
+_AMOUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1}
+
+
+def _text(pattern: str, *words: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^({'|'.join([pattern, *words, DEFAULT])})$"}
+
+
+def _form(check: Callable[[Any, str], object], *schemas: dict[str, Any]) -> Any:
+    """Return the annotation of a value that a function checks; it stays as it was written."""
+
+    def validate(value: Any, info: ValidationInfo) -> Any:
+        if value != DEFAULT:
+            check(value, info.field_name or "value")
+        return value
+
+    schema = {"anyOf": list(schemas)} if len(schemas) > 1 else schemas[0]
+    return Annotated[Any, PlainValidator(validate), WithJsonSchema(schema)]
+
+
+def _at_least_one(value: Any, what: str) -> None:
+    if parse_size(value, what) == 0:
+        raise InvalidValue(f"{what}: 0 has no meaning of its own here; use at least 1")
+
+
+def _count(value: Any, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidValue(f"{what}: {value!r} is not a count; write a whole number from 1")
+    parse_size(value, what)
+
+
+def _limit_count(value: Any, what: str) -> None:
+    if value != "unlimited" and isinstance(value, str):
+        raise InvalidValue(f"{what}: {value!r} is not a count; write a whole number from 1, or 'unlimited'")
+    parse_limit(value, what)
+
+
+def _kept(value: Any, what: str) -> None:
+    if not isinstance(value, int):
+        raise InvalidValue(f"{what}: {value!r} is not a count; write a whole number")
+    parse_size(value, what)
+
+
+def _share(value: Any, what: str) -> None:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            percent = float(value.strip()[:-1])
+        except ValueError:
+            percent = -1
+        if not 0 <= percent <= 100:
+            raise InvalidValue(f"{what}: {value!r} is no share of the limit; write '80%' (0% to 100%), or a size")
+    else:
+        parse_size(value, what)
+
+
+def _setting(setting: str) -> Callable[[Any, str], object]:
+    """Check a value as the setting of that name is checked; errors name the key instead."""
+
+    def check(value: Any, what: str) -> None:
+        try:
+            Settings(**{setting: value}).fields()
+        except (InvalidValue, PolicyError) as error:
+            raise InvalidValue(f"{what}: {str(error).removeprefix(f'{setting}: ')}") from None
+
+    return check
+
+
+def _when_full(value: Any, what: str) -> None:
+    if value == "spool":
+        raise InvalidValue(
+            f"{what}: 'spool' is not in this version, it has no spool store; use block, fail, 'fail-after 3s' or drop"
+        )
+    _setting("when_full")(value, what)
+
+
+def _rate(value: Any, what: str) -> None:
+    parse_rate(value, what)
+
+
+def _duration(value: Any, what: str) -> None:
+    if parse_duration(value, what) < 0.001:
+        raise InvalidValue(f"{what}: {value!r}; use at least 1 ms")
+
+
+def _name(value: Any, what: str) -> None:
+    encode_name(value, what)
+
+
+def _percent(value: Any, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
+        raise InvalidValue(f"{what}: {value!r} is not a percentage; write a number above 0 and up to 100")
+
+
+def _top_up(value: Any, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise InvalidValue(f"{what}: {value!r} is not a share of the window; write a number above 0 and up to 1")
+
+
+_NAME: Final = {"type": "string", "minLength": 1, "maxLength": 255}
+_SIZES: Final = (_AMOUNT, _text(_SIZE))
+_UNLIMITED_SIZES: Final = (_AMOUNT, _text(_SIZE, "unlimited"))
+
+Size = _form(_at_least_one, *_SIZES)
+LimitSize = _form(parse_limit, *_UNLIMITED_SIZES)
+Count = _form(_count, _AMOUNT, _text(DEFAULT))
+LimitCount = _form(_limit_count, _AMOUNT, _text("unlimited"))
+Kept = _form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
+Share = _form(_share, {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
+Duration = _form(_duration, {"type": "number", "exclusiveMinimum": 0}, _text(_UNIT + "(us|ms|s|min|h)?"))
+Rate = _form(_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
+Number = _form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
+Percent = _form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
+TopUp = _form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})
+Name = _form(_name, _NAME)
+WhenFull = _form(_when_full, _text("block|fail|drop|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
+WindowWord = _form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))

@@ -1,0 +1,67 @@
+"""What destinations of the source systems have by default: rules below all rules of a document.
+
+Artemis blocks after 10 MiB and buffers 1 MiB a consumer. ActiveMQ Classic prefetches by kind of consumer and sets no
+limit; its system usage is there as the pools ``memory``, ``store`` and ``temp`` for the rules that name them. EMS takes
+256 KB where ``flowControl`` has no value, and enforces it while somebody consumes. BlazingMQ bounds unconfirmed
+messages and bytes.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Final
+
+from headgate.core.policy import Policy
+from headgate_coordinator.policy.read import parse
+
+PRESETS: Final = {
+    "artemis": """
+[[destination]]
+match = "#"
+limit = { bytes = "10MiB" }
+when_full = "block"
+producer = { window = "64KiB" }
+consumer = { window = { bytes = "1MiB" } }
+""",
+    "activemq": """
+[[destination]]
+match = "#"
+kind = "topic"
+consumer = { window = 32766, top_up = 0.5, durable = { window = 100 }, browser = { window = 500 } }
+
+[[destination]]
+match = "#"
+kind = "queue"
+consumer = { window = 1000, top_up = 0.5, browser = { window = 500 } }
+
+[[pool]]
+name = "memory"
+limit = "64MiB"
+
+[[pool]]
+name = "store"
+limit = "100GiB"
+
+[[pool]]
+name = "temp"
+limit = "10GiB"
+""",
+    "tibco-ems": """
+[[destination]]
+match = "#"
+limit = { bytes = "256KB" }
+enforce = "with-consumers"
+when_full = "block"
+""",
+    "blazingmq": """
+[[destination]]
+match = "#"
+consumer = { window = { messages = 1000, bytes = 33554432 } }
+""",
+}
+
+
+@functools.cache
+def preset(name: str, compile_document: Callable[..., Policy]) -> Policy:
+    """Return the rules of a source system; their origin is ``preset <name>``."""
+    document, source = parse(PRESETS[name], f"preset {name}")
+    return compile_document(document, source, origin=lambda _path: source.name)

@@ -1,0 +1,164 @@
+"""Read a policy document: TOML or JSON, with the line of each key, and everything that is wrong with it at once."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path as File
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from headgate_coordinator.policy.document import Document
+from headgate_coordinator.policy.places import Path, json_lines, toml_lines
+from headgate_coordinator.policy.problems import BadDocument, Problem
+
+Format = Literal["toml", "json"]
+Origin = Callable[[Path], str]
+"""Tells where a key was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a document came from, and where its keys stand.
+
+    Attributes:
+        name: of the file, without folders: it becomes part of each origin.
+        lines: of each key.
+    """
+
+    name: str
+    lines: dict[Path, int] = field(default_factory=dict)
+
+    def at(self, path: Path) -> str:
+        """Return ``<file>:<line>`` of a key, or of the nearest table around it."""
+        while path not in self.lines and path:
+            path = path[:-1]
+        return f"{self.name}:{self.lines.get(path, 1)}"
+
+    def problem(self, path: Path, text: str) -> Problem:
+        """Return a problem with the key at a path."""
+        return Problem(self.at(path), spell(path), text)
+
+
+def spell(path: Path) -> str:
+    """Return a path as people read it: ``destination[2].limit.bytes``, positions from 1."""
+    return "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+
+
+def read(file: File) -> tuple[Document, Source]:
+    """Return the document in a file; ``.json`` is JSON, all else TOML.
+
+    Raises:
+        BadDocument: everything that is wrong with it, or that it cannot be read.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
+        raise BadDocument([Problem(str(file), "", f"cannot be read: {why}; give a TOML or JSON file")]) from None
+    return parse(text, file.name, "json" if file.suffix.lower() == ".json" else "toml")
+
+
+def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source]:
+    """Return the document that a text says.
+
+    Args:
+        text: of the document.
+        name: what origins and errors call it.
+        form: ``toml`` or ``json``.
+
+    Raises:
+        BadDocument: everything that is wrong with it.
+    """
+    text = text.removeprefix("\ufeff")
+    data, source, problems = (_json if form == "json" else _toml)(text, name)
+    document = None
+    try:
+        document = Document.model_validate(data)
+    except ValidationError as error:
+        for told in error.errors(include_url=False):
+            path = _path(told["loc"], data)
+            problems.append(source.problem(path, _say(told, path)))
+    if problems or document is None:
+        raise BadDocument(problems)
+    return document, source
+
+
+def _toml(text: str, name: str) -> tuple[dict[str, Any], Source, list[Problem]]:
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        what, _, where = str(error).partition(" (at ")
+        found = re.match(r"line (\d+)", where)
+        line = int(found[1]) if found else text.rstrip().count("\n") + 1
+        raise BadDocument([Problem(f"{name}:{line}", "", f"{what}; this is not TOML, see https://toml.io")]) from None
+    return data, Source(name, toml_lines(text)), []
+
+
+def _json(text: str, name: str) -> tuple[dict[str, Any], Source, list[Problem]]:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadDocument([Problem(f"{name}:{error.lineno}", "", f"{error.msg}; this is not JSON")]) from None
+    if not isinstance(data, dict):
+        raise BadDocument([Problem(f"{name}:1", "", 'a policy is an object: {"destination": [...]}')])
+    lines, twice = json_lines(text)
+    source = Source(name, lines)
+    return data, source, [source.problem(path, "stands here twice; keep one") for path in twice]
+
+
+def _path(steps: tuple[str | int, ...], data: Any) -> Path:
+    """Return where an error is in the document: without the names of the alternatives that were tried."""
+    path: Path = ()
+    for step in steps:
+        known: dict[str | int, Any] = dict(enumerate(data)) if isinstance(data, list) else data
+        if isinstance(known, dict) and step in known:
+            data = known[step]
+            path = (*path, step)
+        elif step not in ("table", "value"):
+            return (*path, step)  # a key that is missing
+    return path
+
+
+def _say(told: Any, path: Path) -> str:
+    kind, value = told["type"], told.get("input")
+    if kind == "extra_forbidden":
+        return _unknown(str(path[-1]), keys_at(path[:-1]))
+    if kind == "missing":
+        return "is missing; give it"
+    if kind == "value_error":
+        return str(told["ctx"]["error"]).removeprefix(f"{path[-1] if path else ''}: ")
+    if kind == "literal_error":
+        return f"{value!r}; use {told['ctx']['expected']}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{value!r} is no table; it takes {', '.join(keys_at(path)) or 'name = value'}"
+    if kind == "list_type":
+        return f"{value!r} is no list; write " + (f"[[{path[-1]}]]" if len(path) == 1 else "[ ... ]")
+    if kind == "bool_type":
+        return f"{value!r}; write true or false"
+    if kind == "too_long":
+        return f"{len(value)} are too many; at most {told['ctx']['max_length']}"
+    return f"{value!r}: {told['msg'].lower()}"
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    close = get_close_matches(key.lower().replace("-", "_"), known, n=1, cutoff=0.6)
+    return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; there are {', '.join(known)}"
+
+
+def keys_at(path: Path) -> list[str]:
+    """Return the keys that the table at a path takes."""
+    model: type[BaseModel] | None = Document
+    for step in path:
+        if model and step in model.model_fields:
+            model = next(iter(_models(model.model_fields[str(step)].annotation)), None)
+    return list(model.model_fields) if model else []
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models(inner)]

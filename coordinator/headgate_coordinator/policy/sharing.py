@@ -1,0 +1,99 @@
+"""Pools of a document, and limits that all matches of a pattern share: each of these is a pool too.
+
+A destination takes part in the shared limit of every pattern that it matches, whatever more specific rules say.
+"""
+
+from typing import Any, Final
+
+from headgate.core.policy import SHARED, Pool
+from headgate.redis.keys import encode_name
+from headgate.settings import DEFAULT
+from headgate.units import parse_limit, parse_size
+from headgate_coordinator.policy.document import Destination, Limit, PoolTable
+from headgate_coordinator.policy.places import Path
+from headgate_coordinator.policy.problems import Problem
+from headgate_coordinator.policy.read import Origin, Source
+
+_WORDS: Final = {"#": "~all", "*": "~any", ">": "~below"}
+
+
+def pool_of(match: str) -> str:
+    """Return the name of the pool that a shared limit of a pattern becomes.
+
+    >>> pool_of("orders.*.#")
+    '~orders.~any.~all'
+    """
+    return "~" + ".".join(_WORDS.get(word, word) for word in match.split("."))
+
+
+def compile_pools(told: list[PoolTable], source: Source, at: Origin, problems: list[Problem]) -> list[Pool]:
+    """Return the pools that a document names."""
+    pools: dict[str, Pool] = {}
+    for position, table in enumerate(told):
+        path: Path = ("pool", position)
+        if table.name in pools:
+            problems.append(source.problem((*path, "name"), f"there is a pool {table.name!r} already; keep one"))
+        if table.name.startswith("~") or any(blank.isspace() for blank in table.name):
+            problems.append(
+                source.problem(
+                    (*path, "name"), f"{table.name!r}: a pool's name has no blanks and does not begin with '~'"
+                )
+            )
+        limit = parse_limit(table.limit, "limit") if table.limit is not None else None
+        sizes = {
+            key: parse_size(getattr(table, key)) for key in ("total", "reserve") if getattr(table, key) is not None
+        }
+        if table.percent is not None and table.total is not None:
+            limit = max(1, int(sizes["total"] * table.percent / 100))
+        if isinstance(limit, int) and sizes.get("reserve", 0) > limit:
+            problems.append(source.problem((*path, "reserve"), f"{table.reserve} is above the whole limit of {limit}"))
+        known: dict[str, tuple[Any, str]] = {
+            "limit_bytes": (limit, "limit" if table.limit is not None else "percent"),
+            "percent": (None if table.percent is None else f"{table.percent:g}", "percent"),
+            "total_bytes": (sizes.get("total"), "total"),
+            "reserve_bytes": (sizes.get("reserve"), "reserve"),
+        }
+        pools[table.name] = Pool(
+            table.name,
+            {field: str(value) for field, (value, _) in known.items() if value is not None},
+            {field: at((*path, key)) for field, (value, key) in known.items() if value is not None},
+        )
+    return list(pools.values())
+
+
+class Sharing:
+    """The shared limits of a document.
+
+    Attributes:
+        problems: what is wrong with them is added here.
+        pools: one for each.
+    """
+
+    def __init__(self, source: Source, at: Origin, problems: list[Problem]) -> None:
+        self.problems = problems
+        self.pools: list[Pool] = []
+        self._source = source
+        self._at = at
+
+    def limit(self, told: Destination, path: Path, values: dict[str, tuple[Any, Path]]) -> dict[str, str]:
+        """Turn the limit of a rule into a pool; returns the field that makes its matches take part."""
+        if not isinstance(told.limit, Limit) or told.limit.scope != "shared":
+            return {}
+        where: Path = (*path, "limit")
+        written = values.pop("limit", (None, where))[1]
+        if told.limit.messages is not None or not told.limit.bytes or told.limit.bytes == DEFAULT:
+            values.pop("limit_messages", None)
+            self._wrong(where, "a shared limit counts bytes only; write limit = { bytes = '10MiB', scope = 'shared' }")
+            return {}
+        for setting in ("resume_at", "resume_at_messages"):
+            if setting in values and str(values[setting][0]).strip().endswith("%"):
+                self._wrong(values.pop(setting)[1], "a share of what? the limit is shared by all matches; give a size")
+        name = pool_of(told.match)
+        if any(pool.name == name for pool in self.pools):
+            self._wrong((*where, "scope"), f"{told.match!r} has a shared limit already; keep one")
+        limit = str(parse_limit(told.limit.bytes))
+        self.pools.append(Pool(name, {"limit_bytes": limit}, {"limit_bytes": self._at(written)}))
+        return {SHARED: encode_name(name)}
+
+    def _wrong(self, path: Path, text: str) -> None:
+        self.problems.append(self._source.problem(path, text))

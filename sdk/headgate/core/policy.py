@@ -1,0 +1,233 @@
+"""A compiled policy: which rules are for a destination, and what they add up to.
+
+Rules are merged field by field, and the most specific rule that says something about a field wins; of rules with the
+same pattern the later one. Every value keeps its origin: the rule and the line that it came from.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headgate.core.pattern import Pattern
+from headgate.errors import PolicyError
+
+__all__ = ["CACHED", "ORIGIN_BYTES", "SHARED", "Pattern", "Policy", "Pool", "Resolved", "Rule"]
+
+CACHED: Final = 65536
+"""Resolutions that a policy remembers before it starts afresh."""
+ORIGIN_BYTES: Final = 2048
+"""Most that the text of a destination's origins takes."""
+
+BUCKET_FIELDS: Final = frozenset({"rate", "burst", "ledger", "ledger_keep"})
+"""All that a policy can say about a bucket. Others have neither rate nor burst of their own."""
+MESSAGE_FIELDS: Final = frozenset({
+    "hard_bytes", "resume_bytes", "resume_messages", "send_rate", "send_burst", "send_byte_rate", "send_byte_burst",
+    "delivery_rate", "delivery_burst", "message_ttl_ms", "max_attempts", "dead_letter", "slow_multiple", "slow_rate",
+    "slow_period_ms", "slow_action", "consumer_window", "durable_window",
+})  # fmt: skip
+"""What only destinations with messages have: queues and topics, not gates."""
+_PERCENT_OF: Final = (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages"))
+SHARED: Final = "shared_pool"
+"""Only in rules: the pool that all their matches share, in addition to the ``pools`` that hold for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a policy says about the destinations that a pattern matches.
+
+    Attributes:
+        match: the pattern.
+        kind: the rule is only for destinations of this kind, and new ones get it; None: for every kind.
+        fields: settings as the state keeps them; ``resume_bytes`` and ``resume_messages`` may be a percentage of the
+            limit that will hold, e.g. ``80.0%``.
+        origins: for each field, where it was written: ``<file>:<line>``.
+
+    Raises:
+        PolicyError: the pattern means nothing.
+    """
+
+    match: str
+    kind: str | None
+    fields: Mapping[str, str]
+    origins: Mapping[str, str]
+    pattern: Pattern = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pattern", Pattern.parse(self.match))
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A limit that several destinations share, with the origin of each field."""
+
+    name: str
+    fields: Mapping[str, str]
+    origins: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a policy says about one destination.
+
+    Attributes:
+        kind: the kind that was asked about, or that the rules give; None when neither.
+        fields: every field that a policy governs, as the state keeps it; those that no rule sets have their default.
+        origins: for each field that a rule sets, ``<rule>@<file>:<line>``.
+    """
+
+    kind: str | None
+    fields: Mapping[str, str]
+    origins: Mapping[str, str]
+
+    @property
+    def origin_text(self) -> str:
+        """The origins as the field ``policy`` of a destination keeps them; ends in ``...`` where some had no room."""
+        entries = [f"{name}={origin.replace(';', '%3B')}" for name, origin in self.origins.items()]
+        text = ";".join(entries)
+        while entries and len(text.encode()) > ORIGIN_BYTES:
+            entries.pop()
+            text = ";".join([*entries, "..."])
+        return text
+
+
+class Policy:
+    """Rules and pools of a namespace.
+
+    >>> rules = [Rule("#", None, {"limit_bytes": "1000"}, {"limit_bytes": "shop.toml:2"})]
+    >>> Policy(1, rules).resolve("orders").origins
+    {'limit_bytes': '#@shop.toml:2'}
+
+    Args:
+        version: grows with every change.
+        rules: in the order of the document.
+        pools: of the namespace.
+        source: name of the document.
+        defaults: every field that a policy governs at its default: ``headgate.settings.DEFAULTS``.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        rules: Iterable[Rule],
+        pools: Iterable[Pool] = (),
+        source: str = "",
+        *,
+        defaults: Mapping[str, str] | None = None,
+    ) -> None:
+        self.version = version
+        self.rules = tuple(rules)
+        self.pools = tuple(pools)
+        self.source = source
+        self.defaults = dict(defaults or {})
+        self._cache: dict[tuple[str, str | None], Resolved] = {}
+        self._exact: dict[str, list[Rule]] = {}
+        self._by_word: dict[str, list[Rule]] = {}  # first word -> rules with wildcards; "*" for any first word
+        self._rank = {
+            id(rule): rank for rank, rule in enumerate(sorted(self.rules, key=lambda rule: rule.pattern.order))
+        }
+        for rule in self.rules:
+            pattern = rule.pattern
+            if pattern.exact:
+                self._exact.setdefault(pattern.text, []).append(rule)
+            else:
+                self._by_word.setdefault(pattern.words[0] if pattern.words else "*", []).append(rule)
+
+    def matching(self, name: str) -> list[Rule]:
+        """Return the rules whose pattern matches a name, of whatever kind, the most specific last."""
+        words = name.split(".")
+        wild = (*self._by_word.get(words[0], ()), *self._by_word.get("*", ()))
+        found = [rule for rule in wild if rule.pattern.fits(words)] + self._exact.get(name, [])
+        return sorted(found, key=lambda rule: self._rank[id(rule)])
+
+    def resolve(self, name: str, kind: str | None = None) -> Resolved:
+        """Return what the policy says about a destination.
+
+        Args:
+            name: of the destination.
+            kind: that it has, or will be given; None when the policy may choose: that of the most specific rule that
+                names one.
+        """
+        key = (name, kind)
+        known = self._cache.get(key)
+        if known is None:
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
+            known = self._cache[key] = self._resolve(name, kind)
+        return known
+
+    def _resolve(self, name: str, kind: str | None) -> Resolved:
+        rules = self.matching(name)
+        if kind is None:
+            kind = next((rule.kind for rule in reversed(rules) if rule.kind), None)
+        values = {name: value for name, value in self.defaults.items() if _belongs(name, kind)}
+        found: dict[str, str] = {}
+        shared: dict[str, str] = {}
+        for rule in rules:
+            if rule.kind in (None, kind):
+                for setting, value in rule.fields.items():
+                    origin = f"{rule.match}@{rule.origins.get(setting, self.source)}"
+                    if setting == SHARED:
+                        shared[value] = origin
+                    elif _belongs(setting, kind):
+                        values[setting], found[setting] = value, origin
+        if shared and _belongs("pools", kind):
+            values["pools"] = " ".join(dict.fromkeys([*values.get("pools", "").split(), *shared]))
+            found.setdefault("pools", list(shared.values())[-1])
+        for setting, of in _PERCENT_OF:
+            if values.get(setting, "").endswith("%"):
+                limit = values.get(of, "")
+                if limit.isdigit():
+                    values[setting] = str(int(int(limit) * float(values[setting][:-1]) / 100))
+                else:  # a share of no limit: there is nothing to resume from
+                    values[setting] = self.defaults.get(setting, "")
+                    del found[setting]
+        if values.get("dead_letter") == name:  # a rule for every name is one for the dead letters too
+            values["dead_letter"] = self.defaults.get("dead_letter", "")
+            found.pop("dead_letter")
+        return Resolved(kind, values, {setting: found[setting] for setting in values if setting in found})
+
+    def to_json(self) -> str:
+        """Return the policy as the namespace keeps it."""
+        return json.dumps(
+            {
+                "version": self.version,
+                "rules": [
+                    {"match": r.match, "kind": r.kind, "fields": dict(r.fields), "origins": dict(r.origins)}
+                    for r in self.rules
+                ],
+                "pools": [{"name": p.name, "fields": dict(p.fields), "origins": dict(p.origins)} for p in self.pools],
+                "source": self.source,
+            },
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, defaults: Mapping[str, str] | None = None) -> "Policy":
+        """Return the policy that :meth:`to_json` wrote.
+
+        Raises:
+            PolicyError: it is not of that form.
+        """
+        try:
+            told: dict[str, Any] = json.loads(text)
+            return cls(
+                int(told["version"]),
+                [Rule(r["match"], r["kind"], dict(r["fields"]), dict(r["origins"])) for r in told["rules"]],
+                [Pool(p["name"], dict(p["fields"]), dict(p["origins"])) for p in told["pools"]],
+                str(told["source"]),
+                defaults=defaults,
+            )
+        except PolicyError:
+            raise
+        except (ValueError, KeyError, TypeError) as error:
+            raise PolicyError(f"this is no compiled policy ({error!r}); apply the document again") from None
+
+
+def _belongs(setting: str, kind: str | None) -> bool:
+    if kind is None:
+        return True
+    if kind == "bucket":
+        return setting in BUCKET_FIELDS
+    return setting not in ("rate", "burst") and (kind != "gate" or setting not in MESSAGE_FIELDS)

@@ -1,0 +1,36 @@
+"""docs/policy.md: its examples are read, checked and linted; what it shows as refused is refused with these words."""
+
+import pytest
+
+from headgate_coordinator.policy import BadDocument, loads
+from headgate_coordinator.policy.lint import lint
+from headgate_coordinator.policy.presets import PRESETS
+from tests.docs.test_readme import blocks, read
+
+PAGE = "docs/policy.md"
+FOUND = blocks(PAGE)
+EXAMPLES = [
+    pytest.param(text, following[1] if following[0] == "text" else "", id=f"line{line}")
+    for (language, text, line), following in zip(FOUND, [*FOUND[1:], ("", "", 0)], strict=True)
+    if language == "toml"
+]
+
+
+@pytest.mark.parametrize(("text", "refused"), EXAMPLES)
+def test_examples_do_what_the_page_says(text: str, refused: str) -> None:
+    if not refused:
+        assert lint(loads(text)) == []
+        return
+    with pytest.raises(BadDocument) as caught:
+        loads(text)
+    assert str(caught.value) == refused.strip()
+
+
+def test_there_are_examples_of_both() -> None:
+    shown = [param.values[1] for param in EXAMPLES]
+    assert shown.count("") >= 3
+    assert len(shown) - shown.count("") >= 2
+
+
+def test_the_page_names_every_preset() -> None:
+    assert [name for name in PRESETS if f"| `{name}` |" not in read(PAGE)] == []

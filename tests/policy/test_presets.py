@@ -1,0 +1,74 @@
+"""What destinations of the source systems have by default."""
+
+from typing import get_args
+
+import pytest
+
+from headgate.core.policy import Policy
+from headgate.settings import DEFAULTS
+from headgate_coordinator.policy import loads, needs_maxmemory
+from headgate_coordinator.policy.document import Preset
+from headgate_coordinator.policy.presets import PRESETS
+
+SET = {
+    ("artemis", "queue"): {
+        "limit_bytes": str(10 << 20), "when_full": "block", "producer_window": "65536",
+        "consumer_window": "unlimited/1048576",
+    },
+    ("activemq", "queue"): {"consumer_window": "1000/unlimited", "browser_window": "500"},
+    ("activemq", "topic"): {
+        "consumer_window": "32766/unlimited", "durable_window": "100/unlimited", "browser_window": "500",
+    },
+    ("tibco-ems", "queue"): {"limit_bytes": "256000", "enforce": "with-consumers", "when_full": "block"},
+    ("blazingmq", "queue"): {"consumer_window": "1000/33554432"},
+    ("artemis", "gate"): {"limit_bytes": str(10 << 20), "when_full": "block", "producer_window": "65536"},
+    ("artemis", "bucket"): {},
+}  # fmt: skip
+
+
+def changed(policy: Policy, kind: str) -> dict[str, str]:
+    resolved = policy.resolve("any.name", kind)
+    assert set(resolved.origins.values()) <= {f"#@preset {name}" for name in PRESETS}
+    return {field: resolved.fields[field] for field in resolved.origins}
+
+
+@pytest.mark.parametrize(("preset", "kind"), SET)
+def test_a_preset_sets_what_the_system_has(preset: str, kind: str) -> None:
+    assert changed(loads(f'preset = "{preset}"'), kind) == SET[preset, kind]
+
+
+def test_there_is_each_preset_that_can_be_named() -> None:
+    assert set(get_args(Preset)) == set(PRESETS) == {preset for preset, _ in SET}
+
+
+def test_rules_of_the_document_are_above_the_preset() -> None:
+    policy = loads('preset = "artemis"\n[[destination]]\nmatch = "#"\nlimit = "1MB"')
+    resolved = policy.resolve("a", "queue")
+    assert (resolved.fields["limit_bytes"], resolved.origins["limit_bytes"]) == ("1000000", "#@policy.toml:4")
+    assert resolved.fields["producer_window"] == "65536"
+
+
+def test_new_destinations_are_queues_whatever_the_preset() -> None:
+    assert {name: loads(f'preset = "{name}"').resolve("a").kind or "queue" for name in PRESETS} == dict.fromkeys(
+        PRESETS, "queue"
+    )
+
+
+def test_system_usage_of_activemq_is_there_for_those_who_name_it() -> None:
+    policy = loads(
+        'preset = "activemq"\n[[destination]]\nmatch = "a"\npools = ["memory"]\n[[pool]]\nname = "temp"\nlimit = 5'
+    )
+    assert {pool.name: pool.fields["limit_bytes"] for pool in policy.pools} == {
+        "memory": str(64 << 20), "store": str(100 << 30), "temp": "5",
+    }  # fmt: skip
+    assert policy.resolve("a", "queue").fields["pools"] == "memory"
+    assert policy.resolve("b", "queue").fields["pools"] == DEFAULTS["pools"] == ""
+
+
+def test_pools_in_percent_of_redis_need_its_maxmemory() -> None:
+    policy = loads(
+        '[[pool]]\nname = "a"\npercent = 70\n[[pool]]\nname = "b"\npercent = 70\ntotal = "1GB"\n'
+        '[[pool]]\nname = "c"\nlimit = 5'
+    )
+    assert needs_maxmemory(policy) == ["a"]
+    assert [pool.fields.get("limit_bytes") for pool in policy.pools] == [None, "700000000", "5"]

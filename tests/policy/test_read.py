@@ -1,0 +1,295 @@
+"""Documents as they are read: the line of each key, and bad input with its place and the form that is accepted."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import PolicyError
+from headgate_coordinator.policy import BadDocument, load, loads
+from headgate_coordinator.policy.places import Path as Keys
+from headgate_coordinator.policy.places import json_lines, toml_lines
+
+TOML = '''# a comment = [1]
+preset = "artemis" # "
+"flow_control" = 'on'
+
+[[destination]]
+match = "orders.#"
+limit = { bytes = "10MiB", "messages" = 5 } # { [
+resume_at.bytes = """
+50%"""
+consumer.subscriptions."a.b".window = 7
+pools = [
+  "one", # the first
+  'two',
+]
+
+[destination.consumer.slow]
+multiple = 2
+
+  [[ destination ]]
+match = "b"
+note = \'\'\'
+x = 1
+\'\'\'
+when = 2026-01-01T00:00:00Z
+[[destination.more]]
+a = {}
+[[destination.more]]
+b = [[1, 2], { c = [3] }]
+'''
+
+
+def test_every_key_of_toml_has_its_line() -> None:
+    lines = toml_lines(TOML)
+    wanted: dict[Keys, int] = {
+        ("preset",): 2,
+        ("flow_control",): 3,
+        ("destination", 0): 5,
+        ("destination", 0, "match"): 6,
+        ("destination", 0, "limit"): 7,
+        ("destination", 0, "limit", "bytes"): 7,
+        ("destination", 0, "limit", "messages"): 7,
+        ("destination", 0, "resume_at", "bytes"): 8,
+        ("destination", 0, "consumer", "subscriptions", "a.b", "window"): 10,
+        ("destination", 0, "pools"): 11,
+        ("destination", 0, "pools", 1): 13,
+        ("destination", 0, "consumer", "slow"): 16,
+        ("destination", 0, "consumer", "slow", "multiple"): 17,
+        ("destination", 1): 19,
+        ("destination", 1, "note"): 21,
+        ("destination", 1, "when"): 24,
+        ("destination", 1, "more", 0, "a"): 26,
+        ("destination", 1, "more", 1): 27,
+        ("destination", 1, "more", 1, "b", 0, 1): 28,
+        ("destination", 1, "more", 1, "b", 1, "c", 0): 28,
+    }
+    assert {path: lines.get(path) for path in wanted} == wanted
+    assert toml_lines(TOML.replace("\n", "\r\n")) == lines
+
+
+def test_every_key_of_json_has_its_line() -> None:
+    lines, twice = json_lines('{\n "a": {"b": [\n1, {"c\\u00e9": null}]},\n "d}": "]", "a": 2}')
+    assert lines[("a", "b", 0)] == lines[("a", "b", 1, "cé")] == 3
+    assert (lines[("a",)], lines[("d}",)], twice) == (2, 4, [("a",)])
+
+
+values = st.recursive(
+    st.one_of(st.integers(), st.booleans(), st.text(max_size=5)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def paths(value: object, path: Keys = ()) -> set[Keys]:
+    found = {path}
+    if isinstance(value, dict):
+        found |= {p for key, inner in value.items() for p in paths(inner, (*path, key))}
+    if isinstance(value, list):
+        found |= {p for position, inner in enumerate(value) for p in paths(inner, (*path, position))}
+    return found
+
+
+@given(st.dictionaries(st.text(max_size=4), values, max_size=4), st.sampled_from([None, 1]))
+def test_any_json_has_a_line_for_each_value(told: dict[str, object], indent: int | None) -> None:
+    lines, twice = json_lines(json.dumps(told, indent=indent))
+    assert (set(lines), twice) == (paths(told), [])
+
+
+def quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=True).replace("\\/", "/").replace("\x7f", "\\u007f")
+
+
+def as_toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(key)} = {as_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[ # ]\n" + ",\n".join(map(as_toml, value)) + "]"
+    return quoted(value) if isinstance(value, str) else str(value).lower()
+
+
+@given(st.dictionaries(st.text(max_size=4), values, max_size=4))
+def test_any_toml_has_a_line_for_each_value(told: dict[str, object]) -> None:
+    text = "".join(f"{quoted(key)} = {as_toml(value)}\n" for key, value in told.items())
+    try:
+        assert tomllib.loads(text) == told
+    except tomllib.TOMLDecodeError:
+        return  # a lone surrogate: TOML has none
+    assert set(toml_lines(text)) == paths(told)
+
+
+RULE = '[[destination]]\nmatch = "orders.#"\n'
+# Text, line, key, and words of what is said; the rule above takes lines 1 and 2.
+BAD: list[tuple[str, int, str, str]] = [
+    ("limit = [", 3, "", "this is not TOML"),
+    ("limt = 5", 3, "destination[1].limt", "unknown key; did you mean 'limit'?"),
+    ("zzz = 5", 3, "destination[1].zzz", "unknown key; there are match, kind, limit"),
+    ("\n\nlimit = { byte = 5 }", 5, "destination[1].limit.byte", "did you mean 'bytes'?"),
+    ('limit = "10MX"', 3, "destination[1].limit", "'10MX' is not a size; write bytes (512) or text such as '64KiB'"),
+    ("limit = 0", 3, "destination[1].limit", "write 'unlimited' or at least 1"),
+    ("limit = -1", 3, "destination[1].limit", "is not a size"),
+    ("limit = true", 3, "destination[1].limit", "is not a size"),
+    ('limit = { messages = "5k" }', 3, "destination[1].limit.messages", "write a whole number from 1, or 'unlimited'"),
+    ("limit = {}", 3, "destination[1].limit", "give bytes, messages or both"),
+    ('limit = { bytes = 5, scope = "all" }', 3, "destination[1].limit.scope", "use 'each' or 'shared'"),
+    ('limit = { messages = 5, scope = "shared" }', 3, "destination[1].limit", "a shared limit counts bytes only"),
+    ('limit = { bytes = 9, scope = "shared" }\nresume_at = "5%"', 4, "destination[1].resume_at", "give a size"),
+    ("limit = 10\nhard_limit = 5", 4, "destination[1].hard_limit", "hard_limit 5 is below limit 10"),
+    ("hard_limit = 5\nlimit = 'unlimited'", 3, "destination[1].hard_limit", "below limit unlimited"),
+    ("limit = 10\nresume_at = 11", 4, "destination[1].resume_at", "above limit 10"),
+    ("limit.messages = 10\nresume_at = { messages = 11 }", 4, "destination[1].resume_at.messages", "11 is above"),
+    ('resume_at = "101%"', 3, "destination[1].resume_at", "write '80%' (0% to 100%), or a size"),
+    ('when_full = "spool"', 3, "destination[1].when_full", "not in this version"),
+    ('when_full = "wait"', 3, "destination[1].when_full", "use block, fail, 'fail-after 3s' or drop"),
+    ('when_full = "fail-after soon"', 3, "destination[1].when_full", "write seconds (1.5) or text such as '250ms'"),
+    ('oversize = "yes"', 3, "destination[1].oversize", "use 'refuse', 'allow-one'"),
+    ('enforce = "never"', 3, "destination[1].enforce", "use 'always', 'with-consumers', 'off'"),
+    ("rate = 5", 3, "destination[1].rate", "write kind = 'bucket'"),
+    ("rate = { burst = 5 }", 3, "destination[1].rate.burst", "without rate.messages; give both"),
+    ('rate = { messages = "5/day" }', 3, "destination[1].rate.messages", "write a number a second (500) or text"),
+    ('rate = { byte_burst = "1MB" }', 3, "destination[1].rate.byte_burst", "without rate.bytes; give both"),
+    ("burst = 5", 3, "destination[1].burst", "write kind = 'bucket'"),
+    ('kind = "bucket"\nrate = 5\nlimit = 5', 5, "destination[1].limit", "means nothing for a bucket"),
+    ('kind = "bucket"\nburst = 5', 4, "destination[1].burst", "burst without rate; give both"),
+    ('kind = "stream"', 3, "destination[1].kind", "use 'queue', 'topic', 'gate' or 'bucket'"),
+    ('kind = "gate"\nmessage_ttl = 5', 4, "destination[1].message_ttl", "belongs to a queue or a topic, not to a gate"),
+    ('kind = "gate"\nresume_at = "50%"', 4, "destination[1].resume_at", "belongs to a queue or a topic, not to a gate"),
+    ('message_ttl = "1 week"', 3, "destination[1].message_ttl", "write seconds (1.5) or text such as '250ms'"),
+    ("message_ttl = 0", 3, "destination[1].message_ttl", "use at least 1 ms"),
+    ("max_attempts = 1.5", 3, "destination[1].max_attempts", "write a whole number from 1"),
+    ('dead_letter = "DLQ.#"', 3, "destination[1].dead_letter", "cannot be part of a name"),
+    ('ledger = "decisions"', 3, "destination[1].ledger", "use 'all', 'off'"),
+    ("pools = 'memory'", 3, "destination[1].pools", "is no list; write [ ... ]"),
+    ("pools = ['a', 'b', 'c', 'd', 'e']", 3, "destination[1].pools", "at most 4"),
+    ("pools = ['a', 'a']", 3, "destination[1].pools", "1 to 4 different names"),
+    ("reserved = 1", 3, "destination[1].reserved", "1; write true or false"),
+    ("producer = 5", 3, "destination[1].producer", "is no table; it takes window, rate"),
+    ('producer = { window = "64 stones" }', 3, "destination[1].producer.window", "is not a size"),
+    ("producer.weight = 0", 3, "destination[1].producer.weight", "write a whole number from 1"),
+    ("consumer.window = 0", 3, "destination[1].consumer.window", "use a number from 1, 'unlimited', Window.pull"),
+    ('consumer.window = "1MiB"', 3, "destination[1].consumer.window", "'pull', 'paused' or 'unlimited'"),
+    ("consumer.window = {}", 3, "destination[1].consumer.window", "give messages, bytes or both"),
+    ("consumer.top_up = 0.5", 3, "destination[1].consumer.window", "top_up without window"),
+    ("consumer = { window = 5, top_up = 2 }", 3, "destination[1].consumer.top_up", "above 0 and up to 1"),
+    ("consumer = { window = 'pull', top_up = 1 }", 3, "destination[1].consumer.window", "means nothing for a window"),
+    ("consumer.shared_burst = 5", 3, "destination[1].consumer.shared_burst", "without consumer.shared_rate"),
+    ("consumer.durable = {}", 3, "destination[1].consumer.durable.window", "is missing"),
+    ("consumer.subscriptions.a = 5", 3, "destination[1].consumer.subscriptions.a", "is no table; it takes window"),
+    ('consumer.slow.action = "kill"', 3, "destination[1].consumer.slow.action", "use 'notify', 'detach'"),
+    ("[destination.consumer.slow]\nmultiple = 0", 4, "destination[1].consumer.slow.multiple", "a number above 0"),
+    ("[[destination]]", 3, "destination[2].match", "is missing"),
+    ("[[destination]]\nmatch = 'a..b'", 4, "destination[2].match", "has an empty word"),
+    ("[[destination]]\nmatch = 'a.#.b'", 4, "destination[2].match", "can only be the last word"),
+    ("[[destination]]\nmatch = 'a.b*'", 4, "destination[2].match", "a wildcard is a whole word"),
+    ("[[destination]]\nmatch = 'a?'", 4, "destination[2].match", "cannot be part of a name"),
+    (f"[[destination]]\nmatch = '{'a' * 256}'", 4, "destination[2].match", "at most 255 are allowed"),
+    ("[[pool]]\nname = 'memory'", 3, "pool[1]", "give either limit = '64MB' or percent = 70"),
+    ("[[pool]]\nname = 'memory'\nlimit = 5\npercent = 5", 3, "pool[1]", "give either limit"),
+    ("[[pool]]\nname = 'memory'\nlimit = 5\ntotal = 5", 3, "pool[1]", "total without percent"),
+    ("[[pool]]\nname = 'memory'\npercent = 101", 5, "pool[1].percent", "above 0 and up to 100"),
+    ("[[pool]]\nname = 'memory'\nlimit = 5\nreserve = 6", 6, "pool[1].reserve", "above the whole limit of 5"),
+    ("[[pool]]\nname = '~a'\nlimit = 5", 4, "pool[1].name", "does not begin with '~'"),
+    ("[[pool]]\nname = 'a'\nlimit = 5\n[[pool]]\nname = 'a'\nlimit = 5", 7, "pool[2].name", "keep one"),
+    ("[pool]\nname = 'a'", 3, "pool", "is no list; write [[pool]]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line", "key", "words"), BAD, ids=lambda value: str(value)[:40].replace("\n", "|"))
+def test_bad_input_is_told_with_its_place_and_the_accepted_form(text: str, line: int, key: str, words: str) -> None:
+    with pytest.raises(BadDocument) as caught:
+        loads(RULE + text, "shop.toml")
+    (problem,) = caught.value.problems
+    assert (problem.place, problem.key) == (f"shop.toml:{line}", key)
+    assert words in problem.text
+    assert str(problem) == f"{problem.place}: {key + ': ' if key else ''}{problem.text}"
+
+
+# What shows only when rules meet: text, lines, words.
+MERGED = [
+    ("match = 'a.#'\nresume_at = 500\n~match = '*.b'\nlimit = 100", [3], "such as 'a.b' 500 is above the limit of 100"),
+    ("match = '#'\nhard_limit = 50\n~match = 'a'\nlimit = 100", [3], "of rule a at x:6"),
+    ("match = '#'\nhard_limit = 50\n~match = 'a'\nlimit = 'unlimited'", [3], "50 is below the limit of unlimited"),
+    ("match = 'a'\ndead_letter = 'a'", [3], "its own dead letter"),
+    ("match = 'a'\ndead_letter = 'b'\n~match = 'b'\ndead_letter = 'a'", [3, 6], "never ends"),
+    ("match = 'a.#'\ndead_letter = 'b.x'\n~match = 'b.#'\ndead_letter = 'a.y'", [3, 6], "b.x -> a.y -> b.x"),
+    ("match = 'a'\ndead_letter = 'b'\n~match = 'b'\nkind = 'gate'\nlimit = 5", [3], "'b' is a gate"),
+    ("match = 'a'\nkind = 'queue'\nlimit = 5\n~match = 'a'\nkind = 'topic'\nlimit = 5", [7], "'a' is a queue (x:3)"),
+    ("match = 'a'\nkind = 'bucket'\nledger = 'off'", [3], "the bucket 'a' has no rate"),
+    ("match = 'a.*'\nkind = 'bucket'", [3], "the bucket 'a.any' has no rate"),
+    ("match = 'a'\npools = ['a', 'b', 'c', 'd']\n~match = '*'\nlimit = { bytes = 1, scope = 'shared' }", [3], "in 5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "lines", "words"), MERGED, ids=[words for *_, words in MERGED])
+def test_contradictions_of_several_rules_are_found(text: str, lines: list[int], words: str) -> None:
+    with pytest.raises(BadDocument) as caught:
+        loads("[[destination]]\n" + text.replace("~", "[[destination]]\n"), "x")
+    assert [problem.place for problem in caught.value.problems] == [f"x:{line}" for line in lines]
+    assert any(words in problem.text for problem in caught.value.problems), caught.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "match = '#'\ndead_letter = 'DLQ'",  # the dead letters themselves have none
+        "match = '#'\nhard_limit = 50",
+        "match = '#'\nhard_limit = 50\n~match = '#'\nlimit = 40",
+        "match = '#'\nresume_at = '80%'\n~match = 'a'\nlimit = 100",
+        "match = '#'\nkind = 'queue'\nlimit = 5\n~match = '#'\nkind = 'topic'\nlimit = 6",
+        "match = 'b.#'\nkind = 'bucket'\nrate = 5\n~match = 'b.c'\nledger = 'off'",
+    ],
+)
+def test_what_is_no_contradiction_passes(text: str) -> None:
+    loads("[[destination]]\n" + text.replace("~", "[[destination]]\n"))
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(BadDocument) as caught:
+        loads("".join(RULE + text + "\n" for text, _, key, _ in BAD if key.startswith("destination[1]")), "shop.toml")
+    told = caught.value.problems
+    lines = [int(problem.place.rpartition(":")[2]) for problem in told]
+    assert lines == sorted(lines)
+    assert len({re.match(r"destination\[\d+\]", problem.key)[0] for problem in told}) > 25  # type: ignore[index]
+    assert str(caught.value).splitlines() == [str(problem) for problem in told]
+    assert isinstance(caught.value, PolicyError)
+
+
+def test_json_says_the_same(tmp_path: Path) -> None:
+    rule = {"match": "orders.#", "limit": {"bytes": "10MiB"}, "consumer": {"window": {"messages": 5}}}
+    (tmp_path / "shop.json").write_text(json.dumps({"destination": [rule]}, indent=1))
+    (tmp_path / "shop.toml").write_text(RULE + 'limit = { bytes = "10MiB" }\nconsumer.window.messages = 5')
+    a, b = load(tmp_path / "shop.json"), load(tmp_path / "shop.toml")
+    assert a.rules[0].fields == b.rules[0].fields
+    assert a.rules[0].origins["limit_bytes"] == "shop.json:6"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('{"destination": [\n{"match": "a",}]}', 2, "this is not JSON"),
+        ("[]", 1, "a policy is an object"),
+        ('{"preset": "artemis",\n"preset": "activemq"}', 1, "stands here twice"),
+        ('{"destination":\n[{"match": "a", "limit": null, "hard_limit": null}]}', 2, "None is not a size"),
+        ('{"destination": {"match": "a"}}', 1, "write [[destination]]"),
+        ('{"preset": 5}', 1, "use 'artemis', 'activemq', 'tibco-ems' or 'blazingmq'"),
+        ('{"flow_control": false}', 1, "use 'on' or 'off'"),
+    ],
+)
+def test_bad_json_is_told_with_its_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(BadDocument) as caught:
+        loads(text, "x.json", "json")
+    assert caught.value.problems[0].place == f"x.json:{line}"
+    assert words in caught.value.problems[0].text
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadDocument, match="cannot be read: No such file"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9")
+    with pytest.raises(BadDocument, match="not UTF-8 at byte 2"):
+        load(tmp_path / "latin.toml")

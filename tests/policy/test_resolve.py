@@ -1,0 +1,140 @@
+"""What the rules for a destination add up to, and where each value came from."""
+
+import itertools
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.core.policy import BUCKET_FIELDS, CACHED, MESSAGE_FIELDS, ORIGIN_BYTES, Policy, Pool, Rule
+from headgate.errors import PolicyError
+from headgate.settings import _MESSAGES_ONLY, DEFAULTS, FIELD_OF, KINDS
+
+NAMES = [".".join(words) for size in (1, 2, 3) for words in itertools.product("ab", repeat=size)]
+MATCHES = ["#", ">", "a", "a.#", "a.>", "a.*", "*.b", "a.b", "*", "a.b.#", "b.#", "*.*.a"]
+FIELDS = ["limit_bytes", "hard_bytes", "when_full", "ledger", "rate"]
+
+rules = st.lists(
+    st.builds(
+        lambda match, kind, fields: (match, kind, fields),
+        st.sampled_from(MATCHES),
+        st.sampled_from([None, *KINDS]),
+        st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(["1", "2", "3"])),
+    ),
+    max_size=7,
+)
+
+
+def policy(*told: tuple[str, str | None, dict[str, str]]) -> Policy:
+    return Policy(
+        1,
+        [Rule(m, k, f, dict.fromkeys(f, f"shop.toml:{line}")) for line, (m, k, f) in enumerate(told, 1)],
+        defaults=DEFAULTS,
+    )
+
+
+@given(rules, st.sampled_from(NAMES), st.sampled_from([None, *KINDS]))
+def test_the_most_specific_rule_wins_field_by_field(
+    told: list[tuple[str, str | None, dict[str, str]]], name: str, kind: str | None
+) -> None:
+    made = policy(*told)
+    resolved = made.resolve(name, kind)
+    candidates = [rule for rule in made.rules if rule.pattern.matches(name)]
+
+    def strongest(found: list[Rule]) -> Rule:
+        return max(enumerate(found), key=lambda pair: (pair[1].pattern.order, pair[0]))[1]
+
+    with_kind = [rule for rule in candidates if rule.kind]
+    assert resolved.kind == (kind or (strongest(with_kind).kind if with_kind else None))
+    for field in FIELDS:
+        saying = [rule for rule in candidates if field in rule.fields and rule.kind in (None, resolved.kind)]
+        if (resolved.kind == "bucket" and field not in BUCKET_FIELDS) or (
+            resolved.kind not in (None, "bucket")
+            and (field == "rate" or (resolved.kind == "gate" and field in MESSAGE_FIELDS))
+        ):
+            assert field not in resolved.fields
+        elif saying:
+            winner = strongest(saying)
+            assert resolved.fields[field] == winner.fields[field]
+            assert resolved.origins[field] == f"{winner.match}@{winner.origins[field]}"
+        else:
+            assert resolved.fields.get(field) == DEFAULTS.get(field)
+            assert field not in resolved.origins
+
+
+@given(rules, st.sampled_from(NAMES))
+def test_a_policy_survives_its_own_spelling(told: list[tuple[str, str | None, dict[str, str]]], name: str) -> None:
+    made = Policy(4, policy(*told).rules, [Pool("memory", {"limit_bytes": "5"}, {"limit_bytes": "x:1"})], "x")
+    again = Policy.from_json(made.to_json())
+    assert (again.version, again.rules, again.pools, again.source) == (4, made.rules, made.pools, "x")
+    assert again.resolve(name) == made.resolve(name)
+    assert again.to_json() == made.to_json()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "rules": [{"match": "a..b"}], "pools": []}', "null"])
+def test_what_is_no_policy_is_refused(text: str) -> None:
+    with pytest.raises(PolicyError):
+        Policy.from_json(text)
+
+
+def test_without_rules_everything_is_at_its_default() -> None:
+    resolved = policy().resolve("orders", "queue")
+    assert (resolved.fields, resolved.origins, resolved.origin_text) == (DEFAULTS, {}, "")
+
+
+def test_a_kind_takes_only_what_it_has() -> None:
+    everything = policy(("#", None, dict.fromkeys([*DEFAULTS, "rate", "burst"], "7")))
+    assert set(everything.resolve("a", "bucket").fields) == BUCKET_FIELDS
+    assert set(everything.resolve("a", "queue").fields) == set(DEFAULTS)
+    assert set(everything.resolve("a", "gate").fields) == set(DEFAULTS) - MESSAGE_FIELDS
+
+
+def test_the_fields_of_messages_are_those_that_a_gate_refuses() -> None:
+    refused = {FIELD_OF[name] for name in _MESSAGES_ONLY}
+    assert refused <= MESSAGE_FIELDS
+    assert {field.replace("_burst", "_rate") for field in MESSAGE_FIELDS if field.endswith("burst")} <= refused
+    assert set(DEFAULTS) > MESSAGE_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("limit", "resume"), [("1000", "800"), ("999", "799"), ("1", "0"), ("unlimited", ""), (None, "")]
+)
+def test_a_share_is_of_the_limit_that_holds_in_the_end(limit: str | None, resume: str) -> None:
+    made = policy(("#", None, {"resume_bytes": "80.0%"}), ("a", None, {"limit_bytes": limit} if limit else {}))
+    resolved = made.resolve("a", "queue")
+    assert resolved.fields["resume_bytes"] == resume
+    assert ("resume_bytes" in resolved.origins) == bool(resume)
+
+
+def test_the_text_of_origins_has_its_bound() -> None:
+    made = policy(("é" * 100, None, dict.fromkeys(DEFAULTS, "1")))
+    resolved = made.resolve("é" * 100, "queue")
+    entries = resolved.origin_text.split(";")
+    assert len(resolved.origin_text.encode()) <= ORIGIN_BYTES
+    assert entries[0] == f"limit_bytes={'é' * 100}@shop.toml:1"
+    assert entries[-1] == "..."
+    short = policy(("a;b", None, {"limit_bytes": "1", "oversize": "refuse"})).resolve("a;b", "queue")
+    assert short.origin_text == "limit_bytes=a%3Bb@shop.toml:1;oversize=a%3Bb@shop.toml:1"
+
+
+def test_what_is_remembered_has_its_bound() -> None:
+    made = policy(("#", None, {"limit_bytes": "1"}))
+    for number in range(CACHED + 10):
+        made.resolve(f"a.{number}")
+    assert len(made._cache) <= CACHED
+    assert made.resolve("a.1") is made.resolve("a.1")
+
+
+def test_a_remembered_resolution_costs_far_less_than_a_new_one() -> None:
+    made = policy(*((f"a{number}.#", None, {"limit_bytes": "1"}) for number in range(300)), ("#", None, {}))
+    names = [f"a{number % 300}.b{number}" for number in range(3000)]
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        for name in names:
+            made.resolve(name)
+        return time.perf_counter() - start
+
+    first = seconds()
+    assert min(seconds() for _ in range(3)) < first / 5
