@@ -13,6 +13,7 @@ MiB = 1 << 20
 
 def body(size: int) -> bytes:
     """Return a body that takes ``size`` bytes as stored: what a message counts for."""
+    assert size >= 3, "no message takes less"
     head = 3 if size < 3 + 256 else 4 if size < 4 + 65536 else 6
     return b"x" * (size - head)
 

@@ -14,7 +14,7 @@ PAGE: Final = HERE.parents[1] / "docs" / "conformance.md"
 INTRODUCTION: Final = """# Conformance
 
 What the documents of other brokers say of flow control, statement by statement, and the test that shows it here on a
-real Redis: `make test ARGS=tests/conformance`. `python -m tests.conformance.table` makes this page; a test keeps it true.
+real Redis: `make test ARGS=tests/conformance`. `python -m tests.conformance.table` makes this page, a test keeps it so.
 """
 
 
