@@ -1,6 +1,7 @@
 """ActiveMQ Classic, prefetch: how many messages a consumer is sent ahead, and when more."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -91,7 +92,7 @@ async def test_f05_a_consumer_is_slow_when_more_than_twice_its_prefetch_is_pendi
 
         for _ in range(3):  # the end of a period, and of two more: twice its prefetch is not more than that
             before = await judged()
-            after = await wait_until(lambda: _another(judged, before))
+            after = await wait_until(partial(_another, judged, before))
             assert after.endswith("slow=0")
         assert not consumer.is_slow
         await fill(client, "orders", 1)

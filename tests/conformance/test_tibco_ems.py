@@ -114,17 +114,25 @@ async def test_e07_a_queue_without_started_receivers_is_not_limited(client: head
     async with client.session("s") as session:
         consumer = await session.consumer("orders", window="paused")  # there, and not started
         await fill(client, "orders", 1)
-        producer = await session.producer("orders")
         await consumer.configure(window=1)
+        producer = await session.producer("orders", window=100)
         send = await blocked_send(client, producer, 100)
         await consumer.close()
         await send
         consumer = await session.consumer("orders", window=1)
-        await blocked_send(client, producer, 100)
-        await consumer.close()
+        await producer.send(body(100))  # the credit that it has in hand since
+        send = await blocked_send(client, producer, 100)
+        await consumer.configure(window="paused")
+        await send
         await client.apply("orders", enforce="always")  # EMS since 8.4
+        await producer.send(body(100))
+        send = await blocked_send(client, producer, 100)
+        await consumer.close()
         with pytest.raises(CreditTimeout):
             await producer.send(body(100), timeout=0.05)
+        assert not send.done()
+        await client.purge("orders")
+        await send
 
 
 async def test_e07_a_topic_with_inactive_durables_only_or_no_subscribers_is_not_limited(
@@ -149,14 +157,15 @@ async def test_e08_a_topic_is_limited_while_there_is_a_subscriber_of_it_or_of_a_
 ) -> None:
     await client.apply("foo.bar", kind="topic", limit=1000, enforce="with-consumers")
     async with client.session("out") as out, other.session("in") as into:
-        producer = await out.producer("foo.bar")
         for pattern in ("foo.bar", "foo.*", "foo.>"):
             await fill(client, "foo.bar", 20)  # nobody subscribes: not limited
             consumer = await into.consumer(pattern, window=1)
             await fill(client, "foo.bar", 10)
+            producer = await out.producer("foo.bar", window=100)
             send = await blocked_send(client, producer, 100)
             await drain(consumer, 1)
             await send
             send = await blocked_send(client, producer, 100)
             await consumer.close()
             await send
+            await producer.close()
