@@ -8,11 +8,15 @@ test that changes settings or kills its server starts its own `tests.support.ser
 import uuid
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, newest_server
 from tests.support.shared import SharedServers
+
+hypothesis.settings.register_profile("here", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("here")
 
 
 def pytest_configure(config: pytest.Config) -> None:

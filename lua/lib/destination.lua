@@ -41,6 +41,9 @@ local function load_destination(run_id, ttl_ms)
   d = read_destination()
   if d and run_id ~= d.run_id and run_id ~= d.previous_run_id then
     begin_epoch(run_id, ttl_ms)
+    if d.rules ~= '' then
+      judge_rules(d) -- slices of before are in doubt
+    end
   end
   return d
 end

@@ -32,7 +32,7 @@ end
 -- A message above the whole limit, when nothing is pending and nobody else holds credit.
 local function goes_alone(s)
   return d.oversize == 'allow-one' and not d.stopped and s.need - s.used - s.returned > d.limit_bytes
-    and d.pending_bytes == 0 and d.leased_bytes == held(s)
+    and s.need - s.used - s.returned <= d.slice_bytes and d.pending_bytes == 0 and d.leased_bytes == held(s)
 end
 
 local function share(limit, weight)

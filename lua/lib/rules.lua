@@ -1,3 +1,4 @@
+--- @include "lib/slice"
 -- Rules beyond a plain limit. Most destinations have none; then the field `rules` is empty and nothing here is read.
 local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'send_rate',
   'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate' }
@@ -11,10 +12,8 @@ local function judge_rules(read)
   read.limit_messages = off and math.huge or read.set_messages
   read.slice_bytes = math.huge
   if read.pools and not off then
-    local slices = redis.call('HMGET', K_SLICES, unpack(read.pools))
-    for i = 1, #read.pools do
-      local granted, returned = string.match(slices[i] or 'granted=0 returned=0', '^granted=(%d+) returned=(%d+)')
-      read.slice_bytes = math.min(read.slice_bytes, granted - returned)
+    for _, name in ipairs(read.pools) do
+      read.slice_bytes = math.min(read.slice_bytes, slice_left(read, read_slice(name)))
     end
   end
 end

@@ -24,6 +24,7 @@ from headgate.errors import (
 from headgate.explain import Explanation
 from headgate.gate import Gate, Permit
 from headgate.message import Message, Receipt
+from headgate.pool_limits import PoolState
 from headgate.producer import Producer
 from headgate.session import Session
 from headgate.settings import Settings
@@ -49,6 +50,7 @@ __all__ = [
     "MessageTooLarge",
     "Permit",
     "PolicyError",
+    "PoolState",
     "Producer",
     "Receipt",
     "Session",

@@ -42,6 +42,7 @@ class CreditAccount(Callers):
         options: how the session lives.
         ensure: makes the destination exist; its argument says whether it was known before and is gone.
         forget: drops what is remembered of the destination: it was removed on purpose.
+        refill: begins to fetch what is missing from the destination's pools, if it has any.
         holds_messages: False for a gate, whose credit in use is a permit and not a message.
         credit: the line to keep; a gate of :mod:`headgate.sync` has one that other threads change too, so the line is
             changed by its methods only, and what was read of it may be old a moment later.
@@ -56,6 +57,7 @@ class CreditAccount(Callers):
         options: SessionOptions,
         ensure: Ensure,
         forget: Callable[[], None],
+        refill: Callable[[Callable[[str, int], None]], None],
         *,
         holds_messages: bool = True,
         credit: CreditLine | None = None,
@@ -75,6 +77,7 @@ class CreditAccount(Callers):
         self._options = options
         self._ensure = ensure
         self._forget = forget
+        self._refill = refill
         self._changed = ""
         self._task: asyncio.Task[None] | None = None
         self._asked_for: Outgoing | None = None
@@ -143,9 +146,8 @@ class CreditAccount(Callers):
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # a defect; nobody may wait for ever because of it
             self._closing = True
-            self.outbox.clear(
-                lambda item, _: self._tell(item, HeadgateError(f"{self.address.name!r} failed: {error!r}"))
-            )
+            failed = HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            self.outbox.clear(lambda item, _: self._tell(item, failed))
 
     async def _keep(self) -> None:
         while True:
@@ -330,12 +332,9 @@ class CreditAccount(Callers):
         asked_at = self._call_since = self._loop.time()
         totals = self._totals(self.weight, paid=batch.size, paid_m=len(batch.items))
         try:
+            bodies = [item.payload for item in batch.items]
             answer = await self._store.publish(
-                self.address,
-                totals,
-                seq=batch.seq,
-                bodies=[item.payload for item in batch.items],
-                ttl_ms=self.lease.ttl_ms,
+                self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms
             )
         finally:
             self._call_since = 0.0
@@ -382,6 +381,8 @@ class CreditAccount(Callers):
             served = self._admit()
             asked = self.outbox.head() is self._asked_for  # not for one that came while the call was under way
             self._ask_at = 0.0 if served or not asked else self._loop.time() + answer.again_ms / 1000
+            if answer.place == 1:
+                self._refill(self.beyond_pool)
         elif answer.code == "TOO_LARGE":
             head = self.outbox.head()
             if head:

@@ -6,7 +6,14 @@ from typing import Final
 from headgate.core.credit import CreditLine
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outbox, Outgoing
-from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, CreditTimeout, HeadgateError
+from headgate.errors import (
+    AccessDenied,
+    Closed,
+    CoordinatorUnavailable,
+    CreditTimeout,
+    HeadgateError,
+    MessageTooLarge,
+)
 from headgate.explain import Explanation
 from headgate.redis.keys import Address
 from headgate.redis.store import Credit
@@ -157,6 +164,14 @@ class Callers:
                 f"send it again only if twice is harmless"
             )
         return CoordinatorUnavailable(f"a message to {self.address.name!r} was not sent: {self.reason() or 'closed'}")
+
+    def beyond_pool(self, pool: str, limit: int) -> None:
+        """Note that the destination can have at most ``limit`` bytes of a pool: more can never be sent at once."""
+        head = self.outbox.head()
+        if head and head.size > limit:
+            self._tell(head, MessageTooLarge(self.address.name, head.size, limit, pool=pool))
+            self._ask_at = 0.0
+            self._wake.set()
 
     @staticmethod
     def _tell(item: Outgoing, error: HeadgateError) -> None:

@@ -2,15 +2,18 @@
 
 import asyncio
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from headgate.errors import Closed, PolicyError
 from headgate.explain import Explanation, explain
 from headgate.options import SessionOptions
+from headgate.pool_limits import PoolState, apply_pools, pool_states, remove_pool, set_pool
+from headgate.pools import Pools
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address, check_namespace, parse_key
+from headgate.redis.pool_store import PoolStore
 from headgate.redis.server import Server
 from headgate.redis.store import Recount, Store
 from headgate.redis.url import parse_url
@@ -56,7 +59,9 @@ class Client:
         self._server = server
         self._store = Store(server)
         self._wake_ups = WakeUps(server)
-        self._registry = Registry(self._store, ttl_ms=int(SessionOptions().ttl * 1000))
+        ttl_ms = int(SessionOptions().ttl * 1000)
+        self._registry = Registry(self._store, ttl_ms=ttl_ms)
+        self._pools = Pools(PoolStore(server), self.namespace, ttl_ms)
         return self
 
     async def _find_server(self) -> Server:
@@ -102,6 +107,7 @@ class Client:
             store,
             self._wake_ups,
             self._registry,
+            self._pools,
             self.namespace,
             name or socket.gethostname(),
             SessionOptions.of(ttl, on_loss),
@@ -132,6 +138,59 @@ class Client:
         address = Address.of(self.namespace, destination)
         self._check_connected()
         await self._registry.apply(address, settings)
+        if settings.pools is not None:
+            await self._pools.leave(address, self._registry.pools(address))
+
+    async def set_pool(
+        self,
+        name: str,
+        *,
+        limit: int | str | None = None,
+        percent: float | str | None = None,
+        total: int | str | None = None,
+        reserve: int | str = 0,
+    ) -> None:
+        """Create or change a pool: a limit in bytes that all destinations whose setting ``pools`` names it share.
+
+        Args:
+            name: its name.
+            limit: bytes or ``"unlimited"``; or
+            percent: of ``total``, or, without one, of Redis' ``maxmemory`` as it is now, over all masters of a cluster.
+            total: bytes; not compared with what there really is.
+            reserve: bytes of the limit that only destinations set ``reserved="yes"`` may use.
+
+        Raises:
+            InvalidName, InvalidValue, PolicyError: nothing was changed.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_connected()
+        await set_pool(self._pools, name, limit=limit, percent=percent, total=total, reserve=reserve)
+
+    async def pools(self) -> list[PoolState]:
+        """Return the pools of the namespace and what is used of each; asks every member, so it takes a moment."""
+        self._check_connected()
+        return await pool_states(self._pools)
+
+    async def apply_pools(self, entries: Sequence[Mapping[str, Any]], *, version: int, prune: bool = False) -> None:
+        """Set the pools of a compiled policy, all of them checked before the first is set.
+
+        Args:
+            entries: ``{"name": ..., "fields": {"limit_bytes" | "percent", "total_bytes", "reserve_bytes"}}``.
+            version: of the policy; older ones are refused.
+            prune: remove pools of earlier policies that are not among them; only when no destination names them any
+                more, for a destination whose pool is gone is served nothing.
+
+        Raises:
+            InvalidName, InvalidValue, PolicyError: nothing was changed.
+            PolicyError: a newer policy is in force.
+        """
+        self._check_connected()
+        await apply_pools(self._pools, entries, version=version, prune=prune)
+
+    async def remove_pool(self, name: str) -> None:
+        """Delete a pool; destinations that name it still are served nothing until it is set again."""
+        self._check_connected()
+        await remove_pool(self._pools, name)
 
     async def explain(self, destination: str) -> Explanation:
         """Say what a destination's state is, and why.
@@ -161,8 +220,12 @@ class Client:
 
     async def remove(self, destination: str) -> None:
         """Delete a destination with all that it holds; sessions that use it find it new and empty."""
-        await self.store.remove(Address.of(self.namespace, destination), everything=True)
-        self._registry.forget(Address.of(self.namespace, destination))
+        address = Address.of(self.namespace, destination)
+        snapshot = await self.store.snapshot(address, waiters=0, consumers=1)
+        await self.store.remove(address, everything=True)
+        self._registry.forget(address)
+        if snapshot and (names := snapshot.fields.get("pools")):
+            await self._pools.release(address, names, int(snapshot.fields["epoch"]))
 
     async def close(self) -> None:
         """Close its sessions and connections; never flow-controlled, about 1 s at the most. Stops an embedded Redis."""
@@ -171,6 +234,7 @@ class Client:
         self._closed = True
         await asyncio.gather(*(session.close() for session in tuple(self._sessions)))
         if self._server is not None:
+            await self._pools.close()
             await self._wake_ups.close()
             await self._server.close()
         if self._embedded:

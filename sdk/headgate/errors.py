@@ -82,15 +82,17 @@ class MessageTooLarge(HeadgateError):
         destination: its name.
         size: bytes as stored.
         limit: the limit in bytes.
+        pool: name of the pool whose limit it is; empty when it is the destination's own.
     """
 
-    def __init__(self, destination: str, size: int, limit: int) -> None:
+    def __init__(self, destination: str, size: int, limit: int, *, pool: str = "") -> None:
         self.destination = destination
         self.size = size
         self.limit = limit
+        self.pool = pool
+        whose = f"whose pool {pool!r} has {limit} bytes for it" if pool else f"whose limit is {limit} bytes"
         super().__init__(
-            f"a message of {size} bytes can never fit {destination!r}, whose limit is {limit} bytes; "
-            f"send less at once or raise the limit"
+            f"a message of {size} bytes can never fit {destination!r}, {whose}; send less at once or raise the limit"
         )
 
 

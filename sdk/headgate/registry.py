@@ -10,6 +10,7 @@ from headgate.settings import Settings
 
 REMEMBERED: Final = (
     "kind", "limit_bytes", "limit_messages", "rate", "burst", "ledger", "ledger_keep", "policy_version",
+    "pools", "reserved",
 )  # fmt: skip
 
 
@@ -67,6 +68,10 @@ class Registry:
         if code == "OLD":
             raise PolicyError(f"{address.name!r} has a newer policy version")
         await self.refresh(address)
+
+    def pools(self, address: Address) -> str:
+        """Return the encoded names of a destination's pools, separated by blanks, as far as is known here."""
+        return self._known.get(address.key, {}).get("pools", "")
 
     def forget(self, address: Address) -> None:
         """Forget a destination that was removed on purpose."""

@@ -17,6 +17,7 @@ from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue
 from headgate.gate import Gate
 from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW, SessionOptions
+from headgate.pools import Pools
 from headgate.producer import Producer
 from headgate.redis.keys import Address, check_session, encode_name
 from headgate.redis.store import Account as Totals
@@ -62,6 +63,7 @@ class Session:
         store: Store,
         wake_ups: WakeUps,
         registry: Registry,
+        pools: Pools,
         namespace: str,
         name: str,
         options: SessionOptions,
@@ -72,6 +74,7 @@ class Session:
         self._store = store
         self._wake_ups = wake_ups
         self._registry = registry
+        self._pools = pools
         self._namespace = namespace
         self._options = options
         self._on_close = on_close
@@ -260,6 +263,7 @@ class Session:
                     self._options,
                     ensure,
                     lambda: self._registry.forget(presence.address),
+                    lambda tell: self._pools.refill(presence.address, self._registry.pools(presence.address), tell),
                     holds_messages=kinds != ("gate",),
                     credit=self.credit_line() if kinds == ("gate",) else None,
                 )

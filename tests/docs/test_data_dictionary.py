@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.redis.keys import PARTS
+from headgate.pool_limits import FIELDS
+from headgate.redis.keys import PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
 
@@ -78,7 +79,7 @@ def fields_in_use() -> set[str]:
 
 
 def test_every_key() -> None:
-    listed = [re.sub(r"^hg:\{ns/name\}:?", "", name) for name in names(section("## Keys"))]
+    listed = [re.sub(r"^hg:\{ns/name\}:?", "", name) for name in names(section("## Keys"), "key")]
     assert listed == ["", *PARTS, "receipt:<session>"]
     declared = re.findall(r"^local K_(\w+) = KEYS\[(\d+)\]$", SOURCES["lib/keys.lua"], re.MULTILINE)
     assert [name.lower() for name, _ in declared] == ["destination", *PARTS, "receipt"]
@@ -91,12 +92,28 @@ def test_every_field() -> None:
     assert set(listed) == fields_in_use()
 
 
+def test_every_key_field_and_record_of_a_pool() -> None:
+    text = section("### Pools")
+    assert [name.removeprefix("hg:{ns}:pool:<name>") for name in names(text, "pool key")] == [
+        "",
+        *(f":{part}" for part in POOL_PARTS),
+    ]
+    used = {"policy"}
+    for command, _, *rest in (call for call in calls(ALL) if len(call) > 1 and call[1] == "K_POOL"):
+        used |= literal(rest[::2] if command == "'HSET'" else rest)
+    assert set(names(text, "pool field")) == used | set(FIELDS)
+    record = re.search(r"^local MEMBER = (.*)$", SOURCES["lib/pool.lua"], re.MULTILINE)
+    assert record
+    assert names(text, "member record") == re.findall(r"(\w+)=%", record[1])
+
+
 @pytest.mark.parametrize(
     ("heading", "source", "record"),
     [
         ("### Session record", "lib/session.lua", "RECORD"),
         ("### Consumer record", "lib/consumer.lua", "CONSUMER"),
         ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
+        ("### Slice record", "lib/slice.lua", "SLICE"),
     ],
 )
 def test_every_record(heading: str, source: str, record: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import headgate
+from tests.docs.settings_page import page
 from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -176,6 +177,8 @@ def test_settings_errors_and_names_in_the_guide_are_all_there_are() -> None:
     guide = read("docs/guide.md")
     for name in headgate.__all__:
         assert re.search(rf"\b{name}\b", guide), f"docs/guide.md never mentions {name}"
-    settings = read("docs/settings.md")
-    for setting in headgate.Settings.__dataclass_fields__:
-        assert f"| `{setting}` | " in settings, f"docs/settings.md never mentions the setting {setting}"
+
+
+def test_every_setting_is_on_its_page() -> None:
+    assert read("docs/settings.md") == page(), "run python -m tests.docs.settings_page"
+    assert all(f"| `{name}` |" in page() for name in headgate.Settings.__dataclass_fields__)

@@ -7,8 +7,11 @@ import pytest
 
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.keys import Address
+from headgate.redis.pool_store import PoolStore, Slice
 from headgate.redis.scripts import parse, script_names
 from tests.lua.place import TTL_MS, Consumer, Place
+from tests.lua.pool_world import NAMES, PoolWorld
+from tests.lua.test_contract import POOLS
 from tests.support.rewriting import RewritingServer, virtual_clock, watched
 from tests.support.shared import SharedServers
 
@@ -165,8 +168,35 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
         "take": (await place.store.take(place.address, "ann", seq=1, line=[(1, 1)]))[0],
         "reap": (await place.store.reap(place.address))[0],
         "recount": (await place.recount()).code,
+        "slice": (await PoolStore(place.server).slice(place.address, "memory")).code,
     }
     assert set(replies.values()) == {"UNKNOWN"}
     assert await place.store.snapshot(place.address) is None
     assert await place.store.remove(place.address, everything=True) == (0, 0)
-    assert set(script_names()) - set(replies) == {"apply", "snapshot", "remove"}
+    assert set(script_names()) - set(replies) - POOLS == {"apply", "snapshot", "remove"}
+
+
+async def test_pools_keep_to_their_keys_too_and_say_unknown(cluster_url: str, namespace: str) -> None:
+    server = RewritingServer(cluster_url, virtual_clock, watched)
+    await server.open()
+    world = PoolWorld(server, namespace)
+    await world.clock(0)
+    unknown = {
+        (await world.store.draw(world.pool, "a", Slice("OK", 1))).code,
+        (await world.store.set(world.pool, {}, mode="ready"))[0],
+        (await world.store.forget(world.pool, "a", 1))[0],
+    }
+    assert unknown == {"UNKNOWN"}
+    await world.open(100)
+    for name in NAMES:
+        await world.producers[name].ask(need=50)
+        await world.run(name)
+    await world.ask_back("a", 50, owe=True)
+    await world.producers["a"].give_back(50)
+    await world.pools.give_back(world.places["a"].address, "memory")
+    await world.check()
+    await world.store.forget(world.pool, "a", (await world.look("a")).epoch)
+    names = await server.command(world.pool.keys[0], "LRANGE", f"{world.pool.key}:trace", 0, -1)
+    assert {b"HSET", b"ZADD", b"ZREM", b"HDEL"} <= set(names)
+    await world.close()
+    await server.close()

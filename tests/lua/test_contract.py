@@ -6,11 +6,13 @@ from typing import Final
 
 import pytest
 
-from headgate.redis.keys import PARTS, Address
+from headgate.redis.keys import PARTS, Address, PoolAddress
 from headgate.redis.scripts import ScriptError, expand, parse, script, script_names
 
 LUA: Final = Path(__file__).resolve().parents[2] / "lua"
 SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
+POOLS: Final = {"pool", "pool_set", "pool_forget"}
+"""Scripts of pools, which have keys of their own."""
 FILES: Final = sorted(path.relative_to(LUA).as_posix() for path in LUA.rglob("*.lua"))
 
 
@@ -43,7 +45,8 @@ def test_python_finds_the_scripts_that_are_there() -> None:
 def test_a_header_says_what_the_script_is(name: str) -> None:
     source = (LUA / f"{name}.lua").read_text(encoding="utf-8")
     assert re.match(rf"--\[\[\n  {name} - \S.*[.]\n", source)
-    assert "\n  KEYS  the destination's, as lib/keys\n" in source
+    keys = "the pool's, as lib/pool_keys" if name in POOLS else "the destination's, as lib/keys"
+    assert f"\n  KEYS  {keys}\n" in source
     assert re.search(r"^  Returns \{code", source, re.MULTILINE)
     assert script(name).codes
 
@@ -69,7 +72,7 @@ def test_a_header_declares_the_codes_that_the_body_returns(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_names_its_keys_through_lib_keys(name: str) -> None:
-    assert "local K_DESTINATION = KEYS[1]" in script(name).source
+    assert f"local {'K_POOL' if name in POOLS else 'K_DESTINATION'} = KEYS[1]" in script(name).source
     assert "KEYS[" not in body(name)
 
 
@@ -80,6 +83,16 @@ def test_lua_and_python_have_the_keys_in_the_same_order() -> None:
     keys = Address.of("shop", "orders").keys("ann")
     assert keys[0] == b"hg:{shop/orders}"
     assert keys[1:] == (*(f"hg:{{shop/orders}}:{part}".encode() for part in PARTS), b"hg:{shop/orders}:receipt:ann")
+
+
+def test_lua_and_python_have_the_keys_of_a_pool_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/pool_keys.lua").read_text(), re.MULTILINE)
+    assert declared == [(name, str(number + 1)) for number, name in enumerate(("POOL", "MEMBERS", "LINE"))]
+    assert PoolAddress.of("shop", "disk 1").keys == (
+        b"hg:{shop}:pool:disk%201",
+        b"hg:{shop}:pool:disk%201:members",
+        b"hg:{shop}:pool:disk%201:line",
+    )
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from headgate.errors import CoordinatorUnavailable
-from headgate.redis.keys import Address
+from headgate.pools import Pools
+from headgate.redis.keys import Address, PoolAddress
+from headgate.redis.pool_store import PoolStore, Slice
 from tests.lua.place import TTL_MS, Consumer, Place
 from tests.support.rewriting import RewritingServer, virtual_clock
 from tests.support.servers import RedisServer, ServerBinary, available_servers
@@ -163,3 +165,33 @@ async def test_a_subscription_can_be_removed_from_a_full_redis(full: Full) -> No
     while await full.store.detach(full.address, "bob", "!red", failed=False) == "MORE":
         pass
     assert (await full.look()).pending.bytes == 0
+
+
+async def test_a_slice_goes_back_to_its_pool_in_a_full_redis(full: Full) -> None:
+    """Mutant: `slice`, or `pool`, begins with what Redis does not allow."""
+    store, pool = PoolStore(full.server), PoolAddress.of(full.address.namespace, "memory")
+    pools = Pools(store, full.address.namespace, ttl_ms=1000)
+    await full.create(limit=1000, pools="memory")
+    await full.server.command(pool.keys[0], "SET", f"{pool.key}:clock", full.now * 1000)
+    for name in ("x", "z"):
+        await full.server.set_clock(Address.of(full.address.namespace, name), full.now)
+    _, epoch, _, _ = await store.set(pool, {"limit_bytes": "500"})
+    await pools.rebuild(pool, epoch)
+    ann = full.producer("ann")
+    await ann.ask(need=300)
+    await pools.step(full.address, "memory", lambda *_: None, set())
+    await ann.renew()
+    assert ann.granted == 300
+    await pools.give_back(full.address, "memory")
+    x = (await store.draw(pool, "x", Slice("OK", 1, need=50))).granted
+    assert (await store.draw(pool, "z", Slice("OK", 1, need=200))).place == 1
+    await full.fill()
+    await ann.give_back(200)
+    await pools.give_back(full.address, "memory")
+    fields = await store.fields(pool)
+    assert fields["granted_bytes"] == str(100 + x + 200), "what came back was granted to who waited"
+    drawn = await store.draw(pool, "x", Slice("OK", 1, granted=x, returned=1, need=x + 300))
+    assert (drawn.code, drawn.returned, drawn.place) == ("OK", 1, 1)
+    await store.set(pool, {"limit_bytes": "600"})
+    await store.forget(pool, "none", 1)
+    await full.drain()

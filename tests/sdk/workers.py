@@ -4,7 +4,9 @@ Each says ``ready`` once it holds what its role is about; what follows on the li
 """
 
 import asyncio
+import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -124,11 +126,28 @@ async def numbered(client: headgate.Client, destination: str, ttl: str, count: s
         await _told()
 
 
+async def spread(client: headgate.Client, prefix: str, ttl: str, count: str, seed: str) -> None:
+    """Send messages of all sizes to destinations in no order, for ever."""
+    dice = random.Random(int(seed))
+    async with client.session("worker", ttl=ttl) as session:
+        senders = [await session.producer(f"{prefix}{number}", window=300) for number in range(int(count))]
+        _say("ready", session.id)
+
+        async def send(sender: headgate.Producer) -> None:
+            while True:
+                with contextlib.suppress(headgate.CreditTimeout):
+                    await sender.send(b"x" * dice.randrange(1, 250), timeout=dice.choice((0.1, 1, 30)))
+                await asyncio.sleep(dice.random() / 50)
+
+        await asyncio.gather(*(send(sender) for sender in senders))
+
+
 ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "producer": producer,
     "consumer": consumer,
     "gates": gates,
     "numbered": numbered,
+    "spread": spread,
 }
 
 

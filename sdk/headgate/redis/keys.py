@@ -30,6 +30,8 @@ PARTS: Final = (
 )
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""
 
+POOL_PARTS: Final = ("members", "line")
+
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
 _REFUSED: Final = re.compile(r"[{}*?\[\]\\#>\x00-\x1f\x7f]")
@@ -113,6 +115,32 @@ class Address:
     def channels(self, session: str) -> tuple[str, str]:
         """Return the session's own wake-up channel and the one that everybody hears."""
         return f"{self.key}:wake:{session}", f"{self.key}:wake"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAddress:
+    """A pool of a namespace, and every key that belongs to it, in the order of lua/lib/pool_keys.lua."""
+
+    namespace: str
+    name: str
+    key: str
+    keys: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, namespace: str, name: str) -> "PoolAddress":
+        """Return the address of a pool.
+
+        Raises:
+            InvalidName: the namespace or the name cannot be used.
+        """
+        key = f"hg:{{{check_namespace(namespace)}}}:pool:{encode_name(name, 'pool')}"
+        return cls(namespace, name, key, (key.encode(), *(f"{key}:{part}".encode() for part in POOL_PARTS)))
+
+
+def parse_pool_key(key: str) -> tuple[str, str] | None:
+    """Return (namespace, name) when the key is a pool's own hash, else None."""
+    match = re.fullmatch(r"hg:\{([a-z0-9-]+)\}:pool:([A-Za-z0-9._~%-]+)", key)
+    return (match[1], decode_name(match[2])) if match else None
 
 
 def parse_key(key: str) -> tuple[str, str] | None:

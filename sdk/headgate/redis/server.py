@@ -262,13 +262,8 @@ class Server:
     async def scan(self, pattern: str) -> list[str]:
         """Return the keys that match, over all masters."""
         found: set[str] = set()
-        lanes = (
-            [self._lanes["only"]]
-            if self._cluster is None
-            else [self._lane_at(f"{node.host}:{node.port}") for node in self._cluster.get_primaries()]
-        )
         try:
-            for lane in lanes:
+            for lane in self._masters():
                 cursor = b"0"
                 while True:
                     cursor, keys = await lane.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
@@ -278,6 +273,23 @@ class Server:
         except _FAILED as error:
             raise self._translate(error) from error
         return sorted(found)
+
+    async def everywhere(self, *args: Any) -> list[Any]:
+        """Send one read-only command to each master; returns their answers.
+
+        Raises:
+            CoordinatorUnavailable: one does not answer.
+            AccessDenied: the command is not allowed.
+        """
+        try:
+            return [await lane.command(*args) for lane in self._masters()]
+        except _FAILED as error:
+            raise self._translate(error) from error
+
+    def _masters(self) -> list[Lane]:
+        if self._cluster is None:
+            return [self._lanes["only"]]
+        return [self._lane_at(f"{node.host}:{node.port}") for node in self._cluster.get_primaries()]
 
     async def subscriber(self) -> Redis:
         """Return a client for one pub/sub connection; the caller closes it."""

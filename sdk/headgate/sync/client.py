@@ -1,6 +1,6 @@
 """Clients, sessions and buckets for threads."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import headgate.bucket
@@ -10,6 +10,7 @@ from headgate.core.window import Window
 from headgate.errors import Closed
 from headgate.explain import Explanation
 from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW
+from headgate.pool_limits import PoolState
 from headgate.redis.store import Recount
 from headgate.settings import Settings
 from headgate.sync.consumer import Consumer
@@ -154,6 +155,30 @@ class Client:
     def apply(self, destination: str, settings: Settings | None = None, **values: Any) -> None:
         """Create a destination or change its settings; arguments and errors as :meth:`headgate.Client.apply`."""
         self._run(lambda: self._inner.apply(destination, settings, **values))
+
+    def set_pool(
+        self,
+        name: str,
+        *,
+        limit: int | str | None = None,
+        percent: float | str | None = None,
+        total: int | str | None = None,
+        reserve: int | str = 0,
+    ) -> None:
+        """Create or change a pool; arguments and errors as :meth:`headgate.Client.set_pool`."""
+        self._run(lambda: self._inner.set_pool(name, limit=limit, percent=percent, total=total, reserve=reserve))
+
+    def pools(self) -> list[PoolState]:
+        """Return the pools of the namespace and what is used of each."""
+        return self._run(self._inner.pools)
+
+    def apply_pools(self, entries: Sequence[Mapping[str, Any]], *, version: int, prune: bool = False) -> None:
+        """Set the pools of a compiled policy; arguments and errors as :meth:`headgate.Client.apply_pools`."""
+        self._run(lambda: self._inner.apply_pools(entries, version=version, prune=prune))
+
+    def remove_pool(self, name: str) -> None:
+        """Delete a pool; destinations that name it still are served nothing until it is set again."""
+        self._run(lambda: self._inner.remove_pool(name))
 
     def explain(self, destination: str) -> Explanation:
         """Say what a destination's state is, and why; errors as :meth:`headgate.Client.explain`."""

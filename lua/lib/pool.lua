@@ -1,0 +1,99 @@
+--- @include "lib/pool_keys"
+--- @include "lib/clock"
+--- @include "lib/number"
+-- A limit shared by destinations in other slots: what each was granted and gave back, in totals, and who waits for more.
+local MAX_SERVED = 16
+local STALE_MEMBER_MS = 3000 -- nobody asked for it any more, so those behind it need not wait
+local CHUNK_BYTES = 262144 -- handed out beyond the need while nobody waits, so that a busy member seldom asks
+local MEMBER = 'granted=%d returned=%d epoch=%d need=%d reserved=%d seen=%d'
+local NO_MEMBER = 'granted=0 returned=0 epoch=0 need=0 reserved=0 seen=0'
+local MEMBER_PATTERN = '^granted=(%d+) returned=(%d+) epoch=(%d+) need=(%d+) reserved=(%d) seen=(%d+)$'
+local p
+local served = {}
+
+local function begin_learning(run_id, epoch)
+  -- What was granted may be forgotten here, so nothing new is granted until every member has said what it holds.
+  p.previous_run_id = run_id == p.run_id and p.previous_run_id or p.run_id
+  p.run_id = run_id
+  p.epoch = math.max(p.epoch + 1, now_ms, epoch + 1)
+  p.learning, p.rebuild_ms = now_ms, 0
+end
+
+local function new_pool(run_id, ttl_ms)
+  p = { run_id = run_id, previous_run_id = '', limit = math.huge, reserve = 0, granted = 0, peak = 0, epoch = now_ms,
+    learning = now_ms + ttl_ms, rebuild_ms = 0, tickets = 0 }
+end
+
+local function limit_text(bytes)
+  return bytes == math.huge and 'unlimited' or int(math.max(0, bytes))
+end
+
+local function load_pool(run_id)
+  local raw = redis.call('HMGET', K_POOL, 'run_id', 'previous_run_id', 'limit_bytes', 'reserve_bytes', 'granted_bytes',
+    'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets')
+  if not raw[1] then
+    return nil
+  end
+  p = { run_id = raw[1], previous_run_id = raw[2], limit = limit_of(raw[3]), reserve = raw[4] + 0, granted = raw[5] + 0,
+    peak = raw[6] + 0, epoch = raw[7] + 0, learning = raw[8] + 0, rebuild_ms = raw[9] + 0, tickets = raw[10] + 0 }
+  if run_id ~= p.run_id and run_id ~= p.previous_run_id then
+    begin_learning(run_id, 0)
+  end
+  return p
+end
+
+local function save_pool()
+  redis.call('HSET', K_POOL, 'run_id', p.run_id, 'previous_run_id', p.previous_run_id, 'granted_bytes', int(p.granted),
+    'peak_bytes', int(math.max(p.peak, p.granted)), 'epoch', int(p.epoch), 'learning', int(p.learning), 'rebuild_ms',
+    int(p.rebuild_ms), 'tickets', int(p.tickets))
+end
+
+local function read_member(member)
+  local text = redis.call('HGET', K_MEMBERS, member)
+  local granted, returned, epoch, need, reserved, seen = string.match(text or NO_MEMBER, MEMBER_PATTERN)
+  return { known = text, granted = granted + 0, returned = returned + 0, epoch = epoch + 0, need = need + 0,
+    reserved = reserved + 0, seen = seen + 0 }
+end
+
+local function save_member(member, m)
+  redis.call('HSET', K_MEMBERS, member,
+    string.format(MEMBER, m.granted, m.returned, m.epoch, m.need, m.reserved, m.seen))
+end
+
+local function pool_room(m)
+  return p.limit - (m.reserved == 1 and 0 or p.reserve) - p.granted
+end
+
+-- With all that it has already, it asks for more than there is for it: it must first use less itself.
+local function beyond_limit(m)
+  return m.need - m.returned > p.limit - (m.reserved == 1 and 0 or p.reserve)
+end
+
+local function draw(m, more)
+  m.granted, p.granted = m.granted + more, p.granted + more
+end
+
+-- Serve the line from its head while the room covers the need. The caller of the script delivers what was granted.
+local function serve_line(caller, own)
+  for _ = 1, MAX_SERVED do
+    local member = p.learning == 0 and redis.call('ZRANGE', K_LINE, 0, 0)[1]
+    if not member then
+      return
+    end
+    local m = member == caller and own or read_member(member)
+    if not m.known or beyond_limit(m) or (member ~= caller and now_ms - m.seen > STALE_MEMBER_MS) then
+      redis.call('ZREM', K_LINE, member) -- who still waits asks again
+    elseif m.need - m.granted <= pool_room(m) then
+      draw(m, math.max(0, m.need - m.granted))
+      redis.call('ZREM', K_LINE, member)
+      if member ~= caller then
+        save_member(member, m)
+        for _, value in ipairs({ member, int(m.epoch), int(m.granted), int(m.returned) }) do
+          served[#served + 1] = value
+        end
+      end
+    else
+      return
+    end
+  end
+end

@@ -1,0 +1,27 @@
+--- @include "lib/keys"
+--- @include "lib/clock"
+-- What a destination holds of a pool, in totals; `owed` is what it gives back as soon as that is not in use.
+local SLICE = 'granted=%d returned=%d owed=%d epoch=%d pool=%d drawn=%d'
+local NO_SLICE = 'granted=0 returned=0 owed=0 epoch=0 pool=0 drawn=0'
+local SLICE_PATTERN = '^granted=(%d+) returned=(%d+) owed=(%d+) epoch=(%d+) pool=(%d+) drawn=(%d+)$'
+
+local function read_slice(pool)
+  local text = redis.call('HGET', K_SLICES, pool)
+  local granted, returned, owed, epoch, pool_epoch, drawn = string.match(text or NO_SLICE, SLICE_PATTERN)
+  return { granted = granted + 0, returned = returned + 0, owed = owed + 0, epoch = epoch + 0, pool = pool_epoch + 0,
+    drawn = drawn + 0 }
+end
+
+local function save_slice(pool, s)
+  redis.call('HSET', K_SLICES, pool,
+    string.format(SLICE, s.granted, s.returned, s.owed, s.epoch, s.pool, s.drawn))
+end
+
+-- What may be used of it. After a loss of state the pool knows better: until it was asked, holders get back what they
+-- claim (that much they had), and nothing new is granted.
+local function slice_left(read, s)
+  if s.epoch ~= read.epoch then
+    return now_ms < read.learning_until and math.huge or 0
+  end
+  return s.granted - math.max(s.returned, s.owed)
+end

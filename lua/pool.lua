@@ -1,0 +1,72 @@
+--[[
+  pool - one member's account with a pool: take in what it gave back, and serve those who wait, first come first served.
+
+  All amounts are totals, so a repeated or late call changes nothing; one from before a loss of state is refused.
+
+  KEYS  the pool's, as lib/pool_keys
+  ARGV[1] run_id      the server's run id as the caller learnt it when it connected
+  ARGV[2] member      encoded name of the destination
+  ARGV[3] epoch       the destination's, as slice returned it
+  ARGV[4] pool_epoch  the pool's, as the destination heard of it last
+  ARGV[5] granted     total bytes granted, as the destination knows
+  ARGV[6] returned    total bytes that it gave back
+  ARGV[7] need        granted total with which its first waiter could go; as granted when there is none
+  ARGV[8] reserved    'yes' when it may use the reserve, and goes before those who may not
+  Returns {code, pool_epoch, granted, returned, place, limit, {member, epoch, granted, returned, ...}}; place: in line, 0 when
+          not; limit: the most that this member can ever have; last, the others that were served: deliver it to them
+  Codes    OK, LEARNING (state was lost: the holding is noted, nothing is granted; place 1: the caller is to ask all members),
+           UNKNOWN (no such pool), STALE (a newer epoch of the destination was here), GONE (it claims more than was granted)
+]]
+--- @include "lib/pool"
+local run_id, member, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local granted, returned, need, reserved = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == 'yes'
+local REBUILD_MS = 2000 -- one process at a time asks all members, unless it takes longer
+local AHEAD = 2 ^ 40 -- tickets of the reserved are so much lower
+
+if not load_pool(run_id) then
+  return { 'UNKNOWN' }
+end
+local m = read_member(member)
+if epoch < m.epoch then
+  return { 'STALE', int(p.epoch), int(m.granted), int(m.returned), '0', limit_text(p.limit), {} }
+elseif pool_epoch > p.epoch then
+  begin_learning(run_id, pool_epoch) -- the destination has heard of a later pool than this one
+end
+if p.learning == 0 and granted > m.granted then
+  return { 'GONE', int(p.epoch), int(m.granted), int(m.returned), '0', limit_text(p.limit), {} }
+end
+if returned > m.returned or p.learning > 0 then
+  redis.call('HDEL', K_POOL, '-') -- allowed under OOM, and so is all that follows: room must be given back
+end
+local before = m.granted - m.returned
+m.granted = math.max(m.granted, granted)
+m.returned = math.min(math.max(m.returned, returned), m.granted)
+p.granted = p.granted + m.granted - m.returned - before
+m.known, m.epoch, m.need, m.seen, m.reserved = true, epoch, need, now_ms, reserved and 1 or 0
+if p.learning == 0 then
+  if m.need <= m.granted or beyond_limit(m) then
+    redis.call('ZREM', K_LINE, member)
+  else
+    p.tickets = p.tickets + 1
+    redis.call('ZADD', K_LINE, 'NX', int(p.tickets - (reserved and AHEAD or 0)), member)
+    local only = redis.call('ZCARD', K_LINE) == 1
+    serve_line(member, m)
+    if only and m.need <= m.granted then
+      local share = math.floor((p.limit - p.reserve) / (2 * (redis.call('HLEN', K_MEMBERS) + 1)))
+      draw(m, math.max(0, math.min(CHUNK_BYTES, share, pool_room(m))))
+    end
+  end
+  serve_line(member, m)
+end
+local place = (redis.call('ZRANK', K_LINE, member) or -1) + 1
+local code = 'OK'
+if p.learning > 0 then
+  code, place = 'LEARNING', 0
+  if p.rebuild_ms <= now_ms or p.rebuild_ms > now_ms + REBUILD_MS then
+    p.rebuild_ms, place = now_ms + REBUILD_MS, 1
+  end
+end
+save_member(member, m)
+save_pool()
+return { code, int(p.epoch), int(m.granted), int(m.returned), int(place),
+  limit_text(p.limit - (reserved and 0 or p.reserve)), served }

@@ -1,0 +1,61 @@
+--[[
+  pool_set - create a pool, change its limits, end its learning, or delete it.
+
+  KEYS  the pool's, as lib/pool_keys
+  ARGV[1] run_id      the server's run id as the caller learnt it when it connected
+  ARGV[2] mode        'change' creates or changes, 'recover' creates what the caller knew before state was lost,
+                      'ready' ends the learning of `pool_epoch`: all destinations were asked; 'remove' deletes it
+  ARGV[3] pool_epoch  for 'ready', else 0
+  ARGV[4] ttl_ms      for 'recover': how long holders may take to claim what they had, else 0
+  ARGV[5..] field, value  limit_bytes, reserve_bytes, percent, total_bytes, policy_version, policy; an empty value removes a field
+  Returns {code, pool_epoch, learning, {member, epoch, granted, returned, ...}}; last, members that were served: deliver it
+  Codes    OK, CREATED (it learns: all destinations must be asked what they hold), OLD (a newer policy version is in force),
+           UNKNOWN, EPOCH (it began to learn anew meanwhile), EARLY (holders may still claim)
+]]
+--- @include "lib/pool"
+local run_id, mode, pool_epoch, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local settings = {}
+for i = 5, #ARGV, 2 do
+  settings[ARGV[i]] = ARGV[i + 1]
+end
+
+local code = 'OK'
+local known = load_pool(run_id)
+if known and mode == 'remove' then
+  redis.call('UNLINK', unpack(KEYS))
+  return { 'OK', int(p.epoch), '0', {} }
+elseif known and mode == 'recover' then
+  return { 'OK', int(p.epoch), int(p.learning), {} }
+elseif known and mode == 'ready' and pool_epoch ~= p.epoch then
+  return { 'EPOCH', int(p.epoch), int(p.learning), {} }
+elseif known and mode == 'ready' and now_ms < p.learning then
+  return { 'EARLY', int(p.epoch), int(p.learning), {} }
+elseif not known and (mode == 'ready' or mode == 'remove') then
+  return { 'UNKNOWN', '0', '0', {} }
+elseif not known then
+  code = 'CREATED'
+  new_pool(run_id, mode == 'recover' and ttl_ms or 0)
+else
+  local version = tonumber(redis.call('HGET', K_POOL, 'policy_version') or 0)
+  if tonumber(settings.policy_version or version) < version then
+    return { 'OLD', int(p.epoch), int(p.learning), {} }
+  end
+  redis.call('HDEL', K_POOL, '-') -- allowed under OOM, and so is all that follows: a limit can always be changed
+end
+if mode == 'ready' then
+  p.learning = 0
+end
+if code == 'CREATED' then
+  redis.call('HSET', K_POOL, 'limit_bytes', 'unlimited', 'reserve_bytes', '0')
+end
+for field, value in pairs(settings) do
+  if value == '' then
+    redis.call('HDEL', K_POOL, field)
+  else
+    redis.call('HSET', K_POOL, field, value)
+  end
+end
+p.limit, p.reserve = limit_of(settings.limit_bytes or p.limit), tonumber(settings.reserve_bytes or p.reserve)
+serve_line()
+save_pool()
+return { code, int(p.epoch), int(p.learning), served }

@@ -1,0 +1,97 @@
+--[[
+  slice - what a destination holds of a pool: take in what the pool granted, give back what is not in use.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id      the server's run id as the caller learnt it when it connected
+  ARGV[2] pool        encoded name
+  ARGV[3] epoch       of the destination, which the pool's answer was for; 0 only looks
+  ARGV[4] pool_epoch  the pool's; 0 when not known
+  ARGV[5] granted     the pool's total for this destination
+  ARGV[6] returned    the same of what was given back
+  ARGV[7] target      total to give back as far as it is not in use; 0 for none
+  ARGV[8] owe         'owe': and the rest as soon as it is not; 'slack': no more than that
+  Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms}; need: granted total with which the
+          first in line could go; used: bytes pending and leased; learning_ms: for which holders may still claim
+  Codes    OK, UNKNOWN (no such destination), EPOCH (state was lost after the caller had looked: nothing was done)
+]]
+--- @include "lib/credit"
+local HELD_MS = 1000 -- for which what was drawn for the first in line is not taken away before it could go
+local run_id, pool, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local granted, returned, target, owe = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == 'owe'
+
+if not load_destination(run_id, 0) then
+  return { 'UNKNOWN' }
+end
+local slice, member = read_slice(pool), false
+for _, name in ipairs(d.pools or {}) do
+  member = member or name == pool
+end
+local function used()
+  return member and d.pending_bytes + d.leased_bytes or 0
+end
+-- Bytes that the first in line lacks, when it is for want of a slice.
+local function first_size()
+  local first = member and redis.call('ZRANGE', K_WAITERS, 0, 0)[1]
+  local s = first and read_session(first)
+  local size = s and math.max(0, s.need - s.granted) or 0
+  return used() + size <= d.limit_bytes and size or 0
+end
+-- Who draws pools in the order of their names and is let finish can wait for nobody who waits for it.
+local function held_for_first()
+  local size = first_size()
+  if now_ms - slice.drawn >= HELD_MS then
+    return 0
+  end
+  for _, name in ipairs(d.pools or {}) do
+    if name < pool and slice_left(d, read_slice(name)) < used() + size then
+      return 0
+    end
+  end
+  return size
+end
+local function reply(code)
+  local size, need = first_size(), slice.granted
+  if size > 0 then -- in a new epoch the pool is asked first what there is
+    local base = slice.epoch == d.epoch and math.max(slice.returned, slice.owed) + used() or slice.granted
+    need = math.max(need, base + size)
+  end
+  return { code, int(d.epoch), int(slice.pool), int(slice.granted), int(slice.returned), int(need), int(used()),
+    redis.call('HGET', K_DESTINATION, 'reserved') or '', int(member and math.max(0, d.learning_until - now_ms) or 0) }
+end
+
+redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: room must be given back
+if (epoch > 0 and epoch ~= d.epoch) or (pool_epoch > 0 and pool_epoch < slice.pool) then
+  save_destination()
+  return reply('EPOCH')
+end
+local before = string.format(SLICE, slice.granted, slice.returned, slice.owed, slice.epoch, slice.pool, 0)
+slice.pool = math.max(slice.pool, pool_epoch)
+if epoch > 0 then
+  slice.drawn = granted > slice.granted and now_ms or slice.drawn
+  slice.granted, slice.returned = math.max(slice.granted, granted), math.max(slice.returned, returned)
+  slice.epoch = epoch
+  local most = slice.granted - held_for_first()
+  if owe then
+    slice.owed = math.max(slice.owed, math.min(target, most))
+  end
+  slice.returned = math.max(slice.returned, math.min(math.max(target, slice.owed), most - used()))
+  slice.owed = math.max(slice.owed, slice.returned)
+end
+if (member or slice.granted > 0)
+  and before ~= string.format(SLICE, slice.granted, slice.returned, slice.owed, slice.epoch, slice.pool, 0) then
+  save_slice(pool, slice)
+  note('slice', pool, int(slice.granted), int(slice.returned), int(slice.owed))
+end
+if d.rules ~= '' then
+  judge_rules(d)
+end
+hand_over()
+if slice.owed > slice.returned and d.leased_bytes > 0 and math.abs(now_ms - d.recall_ms) >= 200 then
+  d.recall_ms = now_ms -- others wait for what is idle in the hands of holders here
+  wake_all('recall ' .. int(share(math.min(d.slice_bytes, 2 ^ 52), 1)) .. ' ' .. int(2 ^ 52))
+end
+if #notes > 0 then
+  write_ledger('slice', '-', slice.granted, 0, slice.returned)
+end
+save_destination()
+return reply('OK')

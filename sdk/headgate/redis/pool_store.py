@@ -1,0 +1,181 @@
+"""The scripts of pools as typed calls: one method a script, arguments by name, replies as values with names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from headgate.redis.keys import Address, PoolAddress
+from headgate.redis.scripts import script
+from headgate.redis.server import Server
+from headgate.redis.store import record
+
+UNLIMITED: Final = 1 << 53
+"""Stands for a limit that there is not, where numbers are compared: above all that can be counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a pool has on record of a member: cumulative bytes, and the epoch of the destination that they belong to."""
+
+    member: str
+    epoch: int
+    granted: int
+    returned: int
+
+    @property
+    def held(self) -> int:
+        """Bytes of its slice."""
+        return self.granted - self.returned
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What a destination has on record of its slice of a pool; see ``lua/slice.lua``."""
+
+    code: str
+    epoch: int = 0
+    pool_epoch: int = 0
+    granted: int = 0
+    returned: int = 0
+    need: int = 0
+    used: int = 0
+    reserved: bool = False
+    learning_ms: int = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of the slice."""
+        return self.granted - self.returned
+
+    @property
+    def lacks(self) -> int:
+        """Bytes that are missing for the first in line."""
+        return self.need - self.granted
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The answer of ``lua/pool.lua``; ``served`` are other members that it granted something."""
+
+    code: str
+    pool_epoch: int = 0
+    granted: int = 0
+    returned: int = 0
+    place: int = 0
+    limit: int = UNLIMITED
+    served: tuple[Share, ...] = ()
+
+
+def _served(flat: list[bytes]) -> tuple[Share, ...]:
+    return tuple(
+        Share(flat[i].decode(), int(flat[i + 1]), int(flat[i + 2]), int(flat[i + 3])) for i in range(0, len(flat), 4)
+    )
+
+
+def limit_of(text: bytes | str) -> int:
+    """Return bytes from the state's spelling of a limit."""
+    return UNLIMITED if text in (b"unlimited", "unlimited") else int(text)
+
+
+class PoolStore:
+    """Pools and the slices that destinations hold of them; every method is one script call, atomic in one slot."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    async def _call(
+        self, name: str, keys: tuple[bytes, ...], values: dict[str, Any], rest: tuple[str, ...] = ()
+    ) -> Any:
+        op = script(name)
+        return await self.server.call(op, keys, op.argv({"run_id": None, **values}, rest))
+
+    async def slice(
+        self, address: Address, pool: str, *, share: Share | None = None, pool_epoch: int = 0, target: int = 0,
+        owe: bool = False,
+    ) -> Slice:  # fmt: skip
+        """Tell a destination what the pool has on record for it, ask it to give back; without ``share`` only look.
+
+        Args:
+            address: the destination.
+            pool: encoded name.
+            share: the pool's record.
+            pool_epoch: the pool's, 0 when not known; answers of an earlier one are refused from then on.
+            target: the total of bytes to give back, as far as they are not in use.
+            owe: give back the rest too, as soon as it is not in use.
+        """
+        reply = await self._call(
+            "slice",
+            address.keys("-"),
+            {
+                "pool": pool,
+                "epoch": share.epoch if share else 0,
+                "pool_epoch": pool_epoch,
+                "granted": share.granted if share else 0,
+                "returned": share.returned if share else 0,
+                "target": target,
+                "owe": "owe" if owe else "slack",
+            },
+        )
+        if len(reply) == 1:
+            return Slice(reply[0].decode())
+        epoch, heard, granted, returned, need, used = (int(n) for n in reply[1:7])
+        code, reserved = reply[0].decode(), reply[7] == b"yes"
+        return Slice(code, epoch, heard, granted, returned, need, used, reserved, int(reply[8]))
+
+    async def draw(self, pool: PoolAddress, member: str, held: Slice) -> Drawn:
+        """Tell a pool what a destination has on record, and ask for what its first in line needs."""
+        reply = await self._call(
+            "pool",
+            pool.keys,
+            {
+                "member": member,
+                "epoch": held.epoch,
+                "pool_epoch": held.pool_epoch,
+                "granted": held.granted,
+                "returned": held.returned,
+                "need": held.need,
+                "reserved": "yes" if held.reserved else "no",
+            },
+        )
+        if len(reply) == 1:
+            return Drawn(reply[0].decode())
+        epoch, granted, returned, place = (int(n) for n in reply[1:5])
+        return Drawn(reply[0].decode(), epoch, granted, returned, place, limit_of(reply[5]), _served(reply[6]))
+
+    async def set(
+        self,
+        pool: PoolAddress,
+        settings: Mapping[str, str],
+        *,
+        mode: Literal["change", "recover", "ready", "remove"] = "change",
+        pool_epoch: int = 0,
+        ttl_ms: int = 0,
+    ) -> tuple[str, int, bool, tuple[Share, ...]]:
+        """Create or change a pool; returns the code, the epoch, whether it learns, and who was served."""
+        rest = tuple(text for pair in settings.items() for text in pair)
+        reply = await self._call(
+            "pool_set", pool.keys, {"mode": mode, "pool_epoch": pool_epoch, "ttl_ms": ttl_ms}, rest
+        )
+        return reply[0].decode(), int(reply[1]), int(reply[2]) > 0, _served(reply[3])
+
+    async def forget(self, pool: PoolAddress, member: str, epoch: int) -> tuple[str, tuple[Share, ...]]:
+        """End the account of a destination that is gone; returns the code and who was served."""
+        reply = await self._call("pool_forget", pool.keys, {"member": member, "epoch": epoch})
+        return reply[0].decode(), _served(reply[3])
+
+    async def fields(self, pool: PoolAddress) -> dict[str, str]:
+        """Return the pool's own hash; empty when there is no such pool."""
+        flat = await self.server.command(pool.keys[0], "HGETALL", pool.key)
+        return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+
+    async def members(self, pool: PoolAddress, *, most: int = 1000) -> list[Share]:
+        """Return about ``most`` members, the largest slices first; reads a piece at a time, changes nothing."""
+        found: dict[str, Share] = {}
+        cursor = b"0"
+        while True:
+            cursor, flat = await self.server.command(pool.keys[0], "HSCAN", pool.keys[1], cursor, "COUNT", 500)
+            for i in range(0, len(flat), 2):
+                name, values = flat[i].decode(), record(flat[i + 1])
+                found[name] = Share(name, int(values["epoch"]), int(values["granted"]), int(values["returned"]))
+            if cursor == b"0" or len(found) >= most:
+                return sorted(found.values(), key=lambda share: -share.held)

@@ -1,0 +1,143 @@
+"""A pool, three destinations that share it, and the steps between them, each taken by nobody in particular."""
+
+import asyncio
+import itertools
+from typing import Any, Final
+
+from headgate.pools import Pools
+from headgate.redis.keys import Address, PoolAddress, encode_name
+from headgate.redis.pool_store import UNLIMITED, PoolStore, Share, Slice, limit_of
+from headgate.redis.store import record
+from tests.lua.place import BEGIN_MS, Place, Producer
+from tests.support.rewriting import RewritingServer, virtual_clock
+
+NAMES: Final = ("a", "b", "c")
+
+
+class PoolWorld:
+    """What is on its way between slots lies in ``mail``, and may be delivered late, twice or never."""
+
+    def __init__(self, server: RewritingServer, namespace: str, pool: str = "memory") -> None:
+        self.server = server
+        self.store = PoolStore(server)
+        self.pool = PoolAddress.of(namespace, pool)
+        self.pools = Pools(self.store, namespace, ttl_ms=1000)
+        self.places = {name: Place(server, Address.of(namespace, name)) for name in NAMES}
+        self.producers: dict[str, Producer] = {}
+        self.mail: list[tuple[str, Any, int]] = []
+        self.now = BEGIN_MS
+        self.lowered = False
+
+    async def open(self, limit: int | str = 100, reserve: int = 0) -> None:
+        await self.clock(0)
+        await self.store.set(self.pool, {"limit_bytes": str(limit), "reserve_bytes": str(reserve)})
+        for place in self.places.values():
+            await place.create(limit="unlimited", pools=encode_name(self.pool.name))
+        await self.rebuild()
+        self.producers = {name: place.producer("s") for name, place in self.places.items()}
+
+    async def close(self) -> None:
+        for place in self.places.values():
+            await self.server.forget(place.address, "s", *place.sessions)
+        beside = (f"{self.pool.key}:clock", f"{self.pool.key}:trace")
+        await self.server.command(self.pool.keys[0], "DEL", *self.pool.keys, *beside)
+
+    async def clock(self, ms: int) -> None:
+        self.now += ms
+        for place in self.places.values():
+            place.now = self.now
+            await place.wait(0)
+        await self.server.command(self.pool.keys[0], "SET", f"{self.pool.key}:clock", self.now * 1000)
+
+    async def rebuild(self) -> bool:
+        code, epoch, _, _ = await self.store.set(self.pool, {}, mode="ready")
+        return code == "UNKNOWN" or await self.pools.rebuild(self.pool, epoch)
+
+    async def look(self, name: str) -> Slice:
+        return await self.store.slice(self.places[name].address, encode_name(self.pool.name))
+
+    async def step(self, index: int, *, again: bool) -> None:
+        """Deliver one letter."""
+        if not self.mail:
+            return
+        what, content, epoch = self.mail[index % len(self.mail)]
+        if not again:
+            self.mail.pop(index % len(self.mail))
+        if what == "draw":
+            name, held = content
+            drawn = await self.store.draw(self.pool, name, held)
+            self.mail += [("apply", share, drawn.pool_epoch) for share in drawn.served]
+            if drawn.code == "OK":
+                own = Share(name, held.epoch, drawn.granted, drawn.returned)
+                self.mail.append(("apply", own, drawn.pool_epoch))
+        else:
+            held = await self.store.slice(
+                self.places[content.member].address, encode_name(self.pool.name), share=content, pool_epoch=epoch
+            )
+            self.mail.append(("draw", (content.member, held), 0))
+
+    async def ask_back(self, name: str, size: int, *, owe: bool) -> None:
+        shares = {share.member: share for share in await self.store.members(self.pool)}
+        if share := shares.get(name):
+            held = await self.store.slice(
+                self.places[name].address, encode_name(self.pool.name), share=share,
+                target=share.returned + size, owe=owe,
+            )  # fmt: skip
+            self.mail.append(("draw", (name, held), 0))
+
+    async def run(self, name: str) -> Slice:
+        """Take all the steps of one refill, without taking back from others."""
+        held = await self.look(name)
+        drawn = await self.store.draw(self.pool, name, held)
+        share = Share(name, held.epoch, drawn.granted, drawn.returned)
+        await self.pools.deliver(self.pool, drawn.served, drawn.pool_epoch)
+        return await self.store.slice(
+            self.places[name].address, encode_name(self.pool.name), share=share, pool_epoch=drawn.pool_epoch
+        )
+
+    async def slices(self) -> dict[str, int]:
+        """Return what each destination holds; checks that none uses more."""
+        found = {}
+        for name, place in self.places.items():
+            key = place.address.key
+            text = await self.server.command(key.encode(), "HGET", f"{key}:slices", encode_name(self.pool.name))
+            values = record(text or b"granted=0 returned=0")
+            found[name] = int(values["granted"]) - int(values["returned"])
+            used = await place.usage()
+            assert 0 <= used <= found[name], f"{name} uses {used} of a slice of {found[name]}"
+        return found
+
+    async def check(self) -> None:
+        """Nothing is held twice, by whatever steps it came to this."""
+        held, fields = await self.slices(), await self.store.fields(self.pool)
+        members = {share.member: share for share in await self.store.members(self.pool)}
+        if not fields:
+            assert sum(held.values()) <= 100
+            return
+        granted = int(fields["granted_bytes"])
+        assert granted == sum(share.held for share in members.values())
+        if int(fields["learning"]) == 0:
+            for name, size in held.items():
+                assert size <= (members[name].held if name in members else 0), (name, size, members)
+        if not self.lowered:
+            limit = limit_of(fields["limit_bytes"])
+            assert sum(held.values()) <= limit or limit == UNLIMITED
+            assert int(fields["peak_bytes"]) <= limit
+
+
+class Runner:
+    """A loop with a server on it, and namespaces that no example used before."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.runner = asyncio.Runner()
+        self.server = RewritingServer(url, virtual_clock)
+        self.numbers = itertools.count()
+        self.namespace = namespace
+        self.runner.run(self.server.open())
+
+    def world(self) -> PoolWorld:
+        return PoolWorld(self.server, f"{self.namespace}-{next(self.numbers)}")
+
+    def close(self) -> None:
+        self.runner.run(self.server.close())
+        self.runner.close()

@@ -1,0 +1,426 @@
+"""Pools: whatever step is not made, made twice, late or out of order, the limit holds, and everything comes back."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headgate.redis.pool_store import Slice
+from tests.lua.place import TTL_MS
+from tests.lua.pool_world import NAMES, PoolWorld, Runner
+from tests.model.pool import ModelPool
+from tests.support.rewriting import RewritingServer, virtual_clock
+
+pytestmark = pytest.mark.one_server
+
+names = st.sampled_from(NAMES)
+sizes = st.integers(1, 90)
+ACTIONS = st.one_of(
+    st.tuples(st.just("ask"), names, sizes),
+    st.tuples(st.just("free"), names),
+    st.tuples(st.just("look"), names),
+    st.tuples(st.just("step"), st.integers(0, 9), st.booleans()),
+    st.tuples(st.just("step"), st.integers(0, 9), st.booleans()),
+    st.tuples(st.just("refill"), names),
+    st.tuples(st.just("ask back"), names, sizes, st.booleans()),
+    st.tuples(st.just("wait"), st.sampled_from([1, 500, 1100, 4000])),
+    st.tuples(st.just("forget"), names),
+)
+LOSSES = st.one_of(
+    ACTIONS,
+    ACTIONS,
+    st.tuples(st.just("lose"), names),
+    st.tuples(st.just("lose pool")),
+    st.tuples(st.just("restart"), st.integers(0, 1000)),
+    st.tuples(st.just("rebuild")),
+)
+QUIET = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def runner(redis_url: str, namespace: str) -> Iterator[Runner]:
+    runner = Runner(redis_url, namespace)
+    yield runner
+    runner.close()
+
+
+@pytest.fixture
+async def world(redis_url: str, namespace: str) -> AsyncIterator[PoolWorld]:
+    server = RewritingServer(redis_url, virtual_clock)
+    await server.open()
+    world = PoolWorld(server, namespace)
+    yield world
+    await world.close()
+    await server.close()
+
+
+async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912 - one case an action
+    what, *rest = action
+    name = str(rest[0]) if rest and rest[0] in NAMES else "a"
+    producer, place = world.producers[name], world.places[name]
+    match what:
+        case "ask":
+            await producer.ask(need=producer.held + rest[1])
+        case "free":
+            answer = await producer.give_back(producer.held)
+            if answer.code != "OK":
+                producer.start_anew()
+        case "look":
+            world.mail.append(("draw", (name, await world.look(name)), 0))
+        case "step":
+            await world.step(rest[0], again=rest[1])
+        case "refill":
+            await world.run(name)
+        case "ask back":
+            await world.ask_back(name, rest[1], owe=rest[2])
+        case "wait":
+            await world.clock(rest[0])
+        case "forget":
+            epoch = (await world.look(name)).epoch
+            await world.store.forget(world.pool, name, epoch - 1)  # what lived before this one is gone
+        case "lose":
+            await world.clock(1)
+            await world.server.forget(place.address, "s")
+            await place.create(limit="unlimited", pools=world.pool.name)
+            producer.start_anew()
+            producer.epoch = 0
+        case "lose pool":
+            await world.clock(1)
+            await world.server.command(world.pool.keys[0], "DEL", *world.pool.keys)
+            await world.store.set(world.pool, {"limit_bytes": "100"}, mode="recover", ttl_ms=1000)
+        case "restart":
+            world.server.run = f"run {rest[0]}".encode()
+        case "rebuild":
+            await world.rebuild()
+
+
+async def live(world: PoolWorld, actions: list[tuple[Any, ...]]) -> None:
+    try:
+        await world.open()
+        await through(world, actions)
+    finally:
+        world.server.run = None
+        await world.close()
+
+
+async def through(world: PoolWorld, actions: list[tuple[Any, ...]]) -> None:
+    for action in actions:
+        await act(world, action)
+        await world.check()
+    await world.clock(30_000)  # all leases and all learning are over, and everybody has stopped
+    for place in world.places.values():
+        for _ in range(4):
+            await world.look(next(iter(NAMES)))
+            await place.reap()
+            await world.clock(10_000)
+        assert await place.usage() == 0
+    world.mail.clear()
+    for _ in range(3):
+        for name in NAMES:
+            await world.look(name)  # begins what a restart begins
+        await world.clock(20_000)
+        await world.rebuild()
+    for place in world.places.values():
+        await world.pools.give_back(place.address, world.pool.name)
+    await world.check()
+    assert (await world.store.fields(world.pool))["granted_bytes"] == "0", "everything came back"
+
+
+@QUIET
+@given(actions=st.lists(ACTIONS, min_size=15, max_size=50))
+def test_no_order_of_steps_makes_the_slices_exceed_the_limit(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
+    runner.runner.run(live(runner.world(), actions))
+
+
+@QUIET
+@given(actions=st.lists(LOSSES, min_size=15, max_size=50))
+def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
+    runner.runner.run(live(runner.world(), actions))
+
+
+@QUIET
+@given(
+    reserve=st.sampled_from([0, 10]),
+    draws=st.lists(
+        st.tuples(names, st.integers(-1, 3), st.integers(0, 40), st.integers(0, 60), st.booleans()),
+        min_size=5,
+        max_size=25,
+    ),
+)
+def test_a_pool_answers_as_the_model_does(
+    runner: Runner, reserve: int, draws: list[tuple[str, int, int, int, bool]]
+) -> None:
+    async def compare() -> None:
+        world, model = runner.world(), ModelPool(100, reserve)
+        await world.open(100, reserve)
+        for name, late, back, more, reserved in draws:
+            known = model.members.get(name)
+            granted = max(0, (known.granted if known else 0) - late)
+            returned = min(granted, (known.returned if known else 0) + back)
+            drawn = await world.store.draw(
+                world.pool, name, Slice("OK", 1, 0, granted, returned, granted + more, 0, reserved)
+            )
+            expected = model.draw(name, granted, returned, granted + more, reserved)
+            assert (drawn.code, drawn.granted, drawn.returned, drawn.place) == expected
+            members = await world.store.members(world.pool)
+            assert {share.member: (share.granted, share.returned) for share in members} == {
+                other: (member.granted, member.returned) for other, member in model.members.items()
+            }
+        await world.close()
+
+    runner.runner.run(compare())
+
+
+async def held(world: PoolWorld, **sizes: int) -> None:
+    """Let destinations hold and use so much of a pool of 100."""
+    for name, size in sizes.items():
+        await world.producers[name].ask(need=size)
+        assert (await world.run(name)).lacks <= 0
+        await world.pools.give_back(world.places[name].address, world.pool.name)
+        await world.clock(0)
+
+
+async def granted(world: PoolWorld) -> int:
+    return int((await world.store.fields(world.pool))["granted_bytes"])
+
+
+async def test_what_is_drawn_serves_who_waits(world: PoolWorld) -> None:
+    await world.open()
+    answer = await world.producers["a"].ask(need=40)
+    assert (answer.granted, answer.place) == (0, 1)
+    await world.run("a")
+    assert (await world.producers["a"].ask(need=40)).granted >= 40
+    assert await granted(world) >= 40
+
+
+async def test_slack_is_given_back_and_what_is_used_is_not(world: PoolWorld) -> None:
+    """Mutant: `slice` gives back what is in use."""
+    await world.open()
+    await world.producers["a"].ask(need=40)
+    await world.run("a")
+    await world.pools.give_back(world.places["a"].address, world.pool.name)
+    assert await world.slices() == {"a": 40, "b": 0, "c": 0}
+    assert await granted(world) == 40
+
+
+async def test_first_come_first_served(world: PoolWorld) -> None:
+    """Mutant: `pool` serves whoever fits."""
+    await world.open()
+    await held(world, a=80)
+    await world.producers["b"].ask(need=50)
+    await world.producers["c"].ask(need=10)
+    assert (await world.run("b")).lacks > 0
+    assert (await world.run("c")).lacks > 0, "there is room for it, and it came later"
+    await world.producers["a"].give_back(80)
+    await world.pools.give_back(world.places["a"].address, world.pool.name)
+    assert (await world.slices())["b"] >= 50, "delivered to who was first by who gave it back"
+    assert (await world.slices())["c"] >= 10
+
+
+async def test_first_come_first_served_and_at_once(world: PoolWorld) -> None:
+    """Mutant: `slice` does not serve the line with what came."""
+    await world.open()
+    await world.producers["a"].ask(need=40)
+    await world.run("a")
+    assert (await world.places["a"].look()).leased.bytes >= 40, "without another call of its own"
+
+
+async def test_after_a_restart_nothing_is_taken_of_a_slice_before_the_pool_confirms_it(world: PoolWorld) -> None:
+    """Mutant: a slice is good in every epoch."""
+    await world.open()
+    await world.producers["a"].ask(need=40)
+    await world.run("a")
+    await world.producers["a"].give_back(40)
+    world.server.run = b"another"
+    await world.look("a")
+    await world.clock(TTL_MS + 1)
+    answer = await world.producers["a"].ask(need=world.producers["a"].held + 40)
+    assert answer.place == 1
+    await world.rebuild()
+    await world.run("a")
+    assert (await world.look("a")).used >= 40
+    world.server.run = None
+
+
+async def test_a_member_that_nobody_asks_for_any_more_does_not_hold_up_the_line(world: PoolWorld) -> None:
+    """Mutant: the line never forgets."""
+    await world.open()
+    await held(world, a=80)
+    await world.producers["b"].ask(need=50)
+    await world.producers["c"].ask(need=10)
+    await world.run("b")
+    await world.clock(3001)
+    await world.producers["c"].renew()
+    await world.producers["c"].ask(need=10)
+    assert (await world.run("c")).lacks <= 0
+
+
+async def test_the_reserve_is_for_the_reserved_who_go_first(world: PoolWorld) -> None:
+    """Mutant: everybody has the reserve."""
+    await world.open(100, 20)
+    await world.producers["a"].ask(need=81)
+    assert (await world.run("a")).lacks > 0
+    await world.producers["a"].ask(need=70)
+    assert (await world.run("a")).lacks <= 0
+    await world.producers["b"].ask(need=15)
+    assert (await world.run("b")).lacks > 0
+    await world.places["c"].change(reserved="yes")
+    await world.producers["c"].ask(need=20)
+    assert (await world.run("c")).lacks <= 0
+
+
+async def test_who_owes_serves_nobody_until_it_has_paid(world: PoolWorld) -> None:
+    """Mutant: what is owed may be used."""
+    await world.open()
+    await held(world, a=100)
+    share = (await world.store.members(world.pool))[0]
+    await world.pools.ask_back(world.pool, share, 0, 30, owe=True)
+    assert (await world.slices())["a"] == 100
+    await world.producers["a"].give_back(20)
+    await world.producers["a"].ask(need=world.producers["a"].held + 20)
+    await world.clock(1000)
+    assert (await world.look("a")).used == 80, "what comes free is not handed out again"
+    share = (await world.store.members(world.pool))[0]
+    await world.pools.ask_back(world.pool, share, 0, 30, owe=True)
+    assert (await world.slices())["a"] == 80
+    assert await granted(world) == 80
+
+
+async def test_what_was_drawn_for_the_first_in_line_stays_for_a_second(world: PoolWorld) -> None:
+    """Two pools: with the first in the alphabet in hand it cannot be robbed while it draws the second."""
+    await world.open()
+    await world.places["a"].change(pools="memory store")
+    await world.producers["a"].ask(need=60)
+    await world.run("a")
+    share = (await world.store.members(world.pool))[0]
+    before = await world.slices()
+    assert before["a"] >= 60
+    assert await world.pools.ask_back(world.pool, share, 0, share.held) == share.held - 60
+    await world.producers["b"].ask(need=90)
+    assert (await world.run("b")).lacks > 0
+    await world.clock(1000)
+    share = (await world.store.members(world.pool))[0]
+    assert await world.pools.ask_back(world.pool, share, 0, 60) == 60
+    assert await world.slices() == {"a": 0, "b": 90, "c": 0}
+
+
+async def test_a_pool_drawn_out_of_order_is_not_kept(world: PoolWorld) -> None:
+    """Mutant: whoever waits for one pool keeps the others: a circle."""
+    await world.open()
+    await world.places["a"].change(pools="disk memory")
+    await world.producers["a"].ask(need=60)
+    await world.run("a")
+    share = (await world.store.members(world.pool))[0]
+    assert await world.pools.ask_back(world.pool, share, 0, share.held) == share.held, "it has nothing of disk"
+
+
+async def test_a_late_answer_from_before_a_loss_is_refused(world: PoolWorld) -> None:
+    """Mutant: `slice` does not look at the epoch."""
+    await world.open()
+    await world.producers["a"].ask(need=40)
+    await world.run("a")
+    late = (await world.store.members(world.pool))[0]
+    await world.producers["a"].give_back(40)
+    await world.pools.give_back(world.places["a"].address, world.pool.name)
+    await act(world, ("lose", "a"))
+    answer = await world.store.slice(world.places["a"].address, "memory", share=late)
+    assert (answer.code, answer.granted) == ("EPOCH", 0)
+    await world.check()
+
+
+async def test_a_late_report_of_a_destination_that_was_lost_is_refused(world: PoolWorld) -> None:
+    """Mutant: `pool` does not look at the destination's epoch."""
+    await world.open()
+    await world.producers["a"].ask(need=40)
+    late = await world.run("a")
+    await act(world, ("lose", "a"))
+    await world.producers["a"].ask(need=10)
+    assert (await world.run("a")).held >= 40, "it holds what the pool remembers"
+    drawn = await world.store.draw(world.pool, "a", replace(late, returned=late.granted))
+    assert drawn.code == "STALE"
+    await world.check()
+
+
+async def test_a_pool_that_was_lost_grants_nothing_before_all_have_been_asked(world: PoolWorld) -> None:
+    """Mutant: a new pool does not learn."""
+    await world.open()
+    await held(world, a=60)
+    await act(world, ("lose pool",))
+    await world.producers["b"].ask(need=50)
+    look = await world.look("b")
+    assert (await world.store.draw(world.pool, "b", look)).code == "LEARNING"
+    assert not await world.rebuild(), "holders may still claim"
+    await world.clock(1001)
+    assert await world.rebuild()
+    assert await granted(world) == 60
+    assert (await world.run("b")).lacks > 0
+    await world.check()
+
+
+async def test_a_restart_makes_a_pool_ask_all_again(world: PoolWorld) -> None:
+    """Mutant: a pool does not notice another run of the server."""
+    await world.open()
+    await held(world, a=60)
+    world.server.run = b"another"
+    look = await world.look("a")
+    assert (await world.store.draw(world.pool, "a", look)).code == "LEARNING"
+    world.server.run = None
+
+
+async def test_a_grant_of_before_the_pool_was_lost_comes_too_late(world: PoolWorld) -> None:
+    """Mutant: `slice` does not look at the pool's epoch."""
+    await world.open()
+    await held(world, a=60)
+    epoch = int((await world.store.fields(world.pool))["epoch"])
+    late = replace((await world.store.members(world.pool))[0], granted=100)
+    await act(world, ("lose pool",))
+    await world.clock(1001)
+    await world.rebuild()
+    answer = await world.store.slice(world.places["a"].address, "memory", share=late, pool_epoch=epoch)
+    assert (answer.code, answer.held) == ("EPOCH", 60)
+
+
+async def test_forgetting_frees_what_a_removed_destination_held_unless_it_is_back(world: PoolWorld) -> None:
+    """Mutant: `pool_forget` forgets the living."""
+    await world.open()
+    await held(world, a=60)
+    epoch = (await world.look("a")).epoch
+    code, _ = await world.store.forget(world.pool, "a", epoch - 1)
+    assert (code, await granted(world)) == ("STALE", 60)
+    await world.places["a"].store.remove(world.places["a"].address, everything=True)
+    await world.producers["b"].ask(need=80)
+    await world.run("b")
+    code, served = await world.store.forget(world.pool, "a", epoch)
+    assert (code, [share.member for share in served]) == ("OK", ["b"])
+    assert await granted(world) == 80
+    await world.places["a"].create(limit="unlimited", pools="memory")
+
+
+async def test_a_raised_limit_serves_those_who_wait(world: PoolWorld) -> None:
+    """Mutant: `pool_set` leaves the line alone."""
+    await world.open()
+    await held(world, a=80)
+    await world.producers["b"].ask(need=50)
+    await world.run("b")
+    _, _, _, served = await world.store.set(world.pool, {"limit_bytes": "200"})
+    assert [(share.member, share.held) for share in served] == [("b", 50)]
+
+
+async def test_a_lowered_limit_takes_nothing_and_grants_nothing(world: PoolWorld) -> None:
+    await world.open()
+    await held(world, a=80)
+    world.lowered = True
+    await world.store.set(world.pool, {"limit_bytes": "50"})
+    await world.producers["b"].ask(need=1)
+    assert (await world.run("b")).lacks > 0
+    assert await granted(world) == 80
+
+
+async def test_an_older_policy_is_refused(world: PoolWorld) -> None:
+    await world.open()
+    assert (await world.store.set(world.pool, {"policy_version": "3", "limit_bytes": "70"}))[0] == "OK"
+    assert (await world.store.set(world.pool, {"policy_version": "2", "limit_bytes": "60"}))[0] == "OLD"
+    assert (await world.store.fields(world.pool))["limit_bytes"] == "70"

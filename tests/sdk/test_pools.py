@@ -1,0 +1,356 @@
+"""Limits that destinations share, with clients and processes: never exceeded, nobody starves, nothing stays behind."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, suppress
+
+import pytest
+
+import headgate
+from headgate import CreditTimeout, InvalidValue, MessageTooLarge, PolicyError
+from headgate.redis.keys import Address, PoolAddress
+from headgate.redis.pool_store import PoolStore
+from tests.sdk.observing import GUARD, drain
+from tests.sdk.workers import Worker
+from tests.support.servers import RedisServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+
+
+async def state(client: headgate.Client, name: str = "memory") -> headgate.PoolState:
+    return next(pool for pool in await client.pools() if pool.name == name)
+
+
+async def slices(client: headgate.Client, names: Sequence[str], pool: str = "memory") -> int:
+    """Return the sum of what destinations hold of a pool; each that does not learn is within its slice."""
+    total = 0
+    for name in names:
+        address = Address.of(client.namespace, name)
+        held = await PoolStore(client.store.server).slice(address, pool)
+        if held.code == "OK":
+            assert held.used <= held.held, f"{name} uses {held.used} of a slice of {held.held}"
+            total += held.held
+    return total
+
+
+async def peak(client: headgate.Client, pool: str = "memory") -> int:
+    fields = await PoolStore(client.store.server).fields(PoolAddress.of(client.namespace, pool))
+    return int(fields["peak_bytes"])
+
+
+async def all_back(client: headgate.Client, names: Sequence[str], pool: str = "memory") -> None:
+    """Wait until what the dead held is reclaimed, purge, and see every byte go back to the pool."""
+    for name in names:
+        await client.purge(name)
+
+    async def nothing_used() -> bool:
+        for name in names:
+            await client.store.reap(Address.of(client.namespace, name))
+        return (await state(client, pool)).used == 0
+
+    await wait_until(nothing_used, timeout=GUARD, description="nothing is used")
+    for name in names:
+        await client._pools.give_back(Address.of(client.namespace, name), pool)
+    assert (await state(client, pool)).granted == 0
+    assert await slices(client, names, pool) == 0
+
+
+async def test_the_limits_of_a_system_usage(client: headgate.Client) -> None:
+    """ActiveMQ's own example: memory 64 mb, store 100 gb, temp 10 gb."""
+    await client.set_pool("memory", limit="64MiB")
+    await client.set_pool("store", limit="100GiB")
+    await client.set_pool("temp", percent=50, total="20GiB")
+    await client.apply("orders", pools="memory store")
+    await client.apply("scratch", pools="memory temp")
+    async with client.session("s") as session:
+        for name in ("orders", "scratch"):
+            await (await session.producer(name)).send(b"x" * 1000)
+    pools = {pool.name: pool for pool in await client.pools()}
+    assert {name: pool.limit for name, pool in pools.items()} == {
+        "memory": 64 << 20,
+        "store": 100 << 30,
+        "temp": 10 << 30,
+    }
+    assert pools["temp"].percent == "50 % of 21474836480 bytes"
+    used = {name: pool.used for name, pool in pools.items()}
+    assert used["memory"] == used["store"] + used["temp"] == 2 * 1004
+    assert {name: pool.members for name, pool in pools.items()} == {"memory": 2, "store": 1, "temp": 1}
+
+
+async def test_a_full_pool_blocks_all_of_its_destinations_until_one_is_consumed(client: headgate.Client) -> None:
+    await client.set_pool("memory", limit=1000)
+    for name in ("a", "b"):
+        await client.apply(name, pools="memory")
+    async with client.session("s") as session:
+        a, b = await session.producer("a", window=1000), await session.producer("b", window=1000)
+        for _ in range(3):
+            await a.send(b"x" * 300)
+        with pytest.raises(CreditTimeout):
+            await b.send(b"y" * 300, timeout=0.3)
+        blocked = asyncio.ensure_future(b.send(b"y" * 300, timeout=GUARD))
+        await drain(await session.consumer("a"), 1)
+        await asyncio.wait_for(blocked, GUARD)
+        assert (await state(client)).used <= 1000
+    assert await peak(client) <= 1000
+
+
+async def test_a_message_larger_than_the_pool_is_refused_and_the_pool_named(client: headgate.Client) -> None:
+    await client.set_pool("memory", limit=1000, reserve=100)
+    await client.apply("orders", pools="memory")
+    async with client.session("s") as session:
+        with pytest.raises(MessageTooLarge, match="whose pool 'memory' has 900 bytes") as caught:
+            await (await session.producer("orders")).send(b"x" * 950, timeout=GUARD)
+        assert (caught.value.pool, caught.value.limit) == ("memory", 900)
+
+
+async def test_the_reserve_serves_the_reserved_when_everything_is_full(client: headgate.Client) -> None:
+    await client.set_pool("memory", limit=1000, reserve=200)
+    await client.apply("orders", pools="memory")
+    await client.apply("admin", pools="memory", reserved="yes")
+    async with client.session("s") as session:
+        orders, admin = await session.producer("orders", window=100), await session.producer("admin", window=100)
+        with suppress(CreditTimeout):
+            while True:
+                await orders.send(b"x" * 90, timeout=0.3)
+        await admin.send(b"x" * 90, timeout=GUARD)
+        assert (await state(client)).used <= 1000
+
+
+async def test_at_full_usage_an_operator_lists_raises_and_purges(client: headgate.Client) -> None:
+    await client.set_pool("memory", limit=500)
+    for name in ("a", "b"):
+        await client.apply(name, pools="memory")
+    async with client.session("s") as session:
+        a, b = await session.producer("a", window=500), await session.producer("b", window=500)
+        with suppress(CreditTimeout):
+            while True:
+                await a.send(b"x" * 96, timeout=0.2)
+        blocked = asyncio.ensure_future(b.send(b"y" * 96, timeout=GUARD))
+        assert sorted(await client.destinations()) == ["a", "b"]
+        assert (await client.explain("a")).destination == "a"
+        await client.set_pool("memory", limit=600)
+        await asyncio.wait_for(blocked, GUARD)
+        blocked = asyncio.ensure_future(b.send(b"y" * 96, timeout=GUARD))
+        assert await client.purge("a") == 5
+        await asyncio.wait_for(blocked, GUARD)
+
+
+async def test_a_destination_that_is_removed_or_leaves_gives_its_slice_back(client: headgate.Client) -> None:
+    await client.set_pool("memory", limit=500)
+    for name in ("a", "b", "c"):
+        await client.apply(name, pools="memory")
+    async with client.session("s") as session:
+        for name in ("a", "b"):
+            await (await session.producer(name, window=100)).send(b"x" * 200)
+        await client.remove("a")
+        await client.apply("b", pools="default")
+        assert (await state(client)).granted == 0
+        await (await session.producer("c", window=400)).send(b"x" * 400, timeout=GUARD)
+
+
+async def test_what_is_idle_goes_back_by_itself(client: headgate.Client) -> None:
+    await client.set_pool("memory", limit=500)
+    await client.apply("a", pools="memory")
+    async with client.session("s") as session:
+        await (await session.producer("a", window=100)).send(b"x" * 100)
+        await drain(await session.consumer("a"), 1)
+
+        async def back() -> bool:
+            return (await state(client)).granted == 0
+
+        await wait_until(back, timeout=GUARD)
+
+
+async def test_two_destinations_of_two_pools_get_past_each_other(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """Each message needs most of both pools, so what one has of them the other lacks."""
+    for pool in ("left", "right"):
+        await client.set_pool(pool, limit=1000)
+    await client.apply("a", pools="left right")
+    await client.apply("b", pools="right left")
+
+    async def work(one: headgate.Client, name: str) -> None:
+        async with one.session(name) as session:
+            producer, consumer = await session.producer(name, window=10), await session.consumer(name, window=5)
+            for _ in range(15):
+                sending = asyncio.ensure_future(producer.send(b"x" * 700, timeout=60))
+                await drain(consumer, 1)
+                await sending
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(work(client, "a"), work(other, "b"))
+    for pool in ("left", "right"):
+        assert await peak(client, pool) <= 1000
+        await all_back(client, ("a", "b"), pool)
+
+
+@pytest.fixture
+async def cluster(cluster_url: str, cleanup_namespace: str) -> AsyncIterator[headgate.Client]:
+    async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client:
+        yield client
+
+
+async def test_a_tenant_with_many_topics_stays_within_its_limit(cluster: headgate.Client) -> None:
+    """All topics of a tenant, over three masters, under one limit that holds a fraction of what they would take."""
+    names = [f"topic-{number}" for number in range(120)]
+    limit = 20_000
+    await cluster.set_pool("memory", limit=limit)
+    await asyncio.gather(*(cluster.apply(name, kind="topic", pools="memory") for name in names))
+    async with cluster.session("s") as session:
+        consumers = [await session.consumer(name, subscription="all", durable=True, window=4) for name in names]
+        producers = [await session.producer(name, window=100) for name in names]
+
+        async def flood(producer: headgate.Producer) -> int:
+            sent = 0
+            with suppress(CreditTimeout):
+                while sent < 20:
+                    await producer.send(b"x" * 396, timeout=2)
+                    sent += 1
+            return sent
+
+        sent = sum(await asyncio.gather(*(flood(producer) for producer in producers)))
+        assert limit * 0.9 <= 400 * sent <= limit
+        full = await state(cluster)
+        assert full.used <= full.granted <= limit
+        assert await slices(cluster, names) <= limit
+        blocked = asyncio.ensure_future(producers[-1].send(b"x" * 396, timeout=GUARD))
+        taken = 0
+        while not blocked.done():
+            for consumer in consumers:
+                if message := await consumer.receive(timeout=0):
+                    await message.accept()
+                    taken += 1
+            await asyncio.sleep(0.01)
+        assert taken > 0
+        await blocked
+    assert await peak(cluster) <= limit
+    for name in names:
+        await cluster.remove(name)
+    assert (await state(cluster)).granted == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_no_kill_at_any_moment_overdraws_a_pool_or_leaks_of_it(
+    cluster: headgate.Client, cluster_url: str, seed: int
+) -> None:
+    """Processes that fight for a pool over three masters are killed with -9, again and again."""
+    dice, names, limit = random.Random(seed), [f"d{number}" for number in range(6)], 1500
+    await cluster.set_pool("memory", limit=limit)
+    for name in names:
+        await cluster.apply(name, pools="memory")
+    async with cluster.session("s") as session:
+        consumers = [await session.consumer(name, window=2) for name in names]
+        received = wanted = 0
+
+        async def consume(consumer: headgate.Consumer) -> None:
+            nonlocal received
+            async for message in consumer:
+                await message.accept()
+                received += 1
+
+        def enough() -> bool:
+            return received > wanted
+
+        consuming = [asyncio.ensure_future(consume(consumer)) for consumer in consumers]
+        with ExitStack() as stack:
+            workers = [
+                stack.enter_context(Worker("spread", cluster_url, cluster.namespace, "d", 1, len(names), number))
+                for number in range(2)
+            ]
+            for worker in workers:
+                await asyncio.to_thread(worker.ready)
+            for round_ in range(5):
+                wanted = received + dice.randrange(30)
+                await wait_until(enough, timeout=30)
+                assert await slices(cluster, names) <= limit, "read one after the other: no more than there ever was"
+                workers.pop(0).kill9()
+                workers.append(
+                    stack.enter_context(
+                        Worker("spread", cluster_url, cluster.namespace, "d", 1, len(names), 10 + round_)
+                    )
+                )
+                await asyncio.to_thread(workers[-1].ready)
+            for worker in workers:
+                worker.kill9()
+        for consumer in consumers:
+            await consumer.close()
+        await asyncio.gather(*consuming)
+    assert await peak(cluster) <= limit
+    await all_back(cluster, names)
+
+
+async def test_a_percent_is_of_all_the_memory_that_redis_may_use(cleanup_namespace: str) -> None:
+    with RedisServer.start(persist=False, config={"maxmemory": "100mb"}) as server:
+        async with headgate.connect(server.url, namespace=cleanup_namespace) as client:
+            await client.set_pool("memory", percent="70%", reserve="1MiB")
+            found = await state(client)
+            assert (found.limit, found.percent, found.reserve) == (70 << 20, "70 % of maxmemory", 1 << 20)
+            await client.store.server.command(b"", "ACL", "SETUSER", "default", "-config", "+config|resetstat")
+            await client.set_pool("memory", percent=50)
+            assert (await state(client)).limit == 50 << 20, "from INFO, where CONFIG is forbidden"
+
+
+async def test_a_percent_of_a_memory_without_end_is_refused(client: headgate.Client) -> None:
+    with pytest.raises(PolicyError, match="maxmemory, and there is none; set maxmemory, give the pool a total"):
+        await client.set_pool("memory", percent=70)
+    assert await client.pools() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({}, PolicyError, "a limit or a percent"),
+        ({"limit": 10, "percent": 10}, PolicyError, "not both"),
+        ({"limit": 10, "total": 10}, PolicyError, "total without percent"),
+        ({"limit": 10, "reserve": 10}, PolicyError, "leaves nothing"),
+        ({"percent": 0, "total": 10}, InvalidValue, "above 0 up to 100"),
+        ({"percent": "101%", "total": 10}, InvalidValue, "above 0 up to 100"),
+        ({"percent": 10, "total": 1}, PolicyError, "has no limit"),
+        ({"limit": 0}, InvalidValue, "0 has no meaning"),
+        ({"limit": "10 mibs"}, InvalidValue, "not a size"),
+    ],
+)
+async def test_what_means_nothing_is_refused(
+    client: headgate.Client, arguments: dict[str, int | str], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        await client.set_pool("memory", **arguments)
+    assert await client.pools() == []
+
+
+async def test_the_pools_of_a_policy_are_checked_whole_and_set_by_version(client: headgate.Client) -> None:
+    def entry(name: str, **fields: str) -> dict[str, object]:
+        return {"name": name, "fields": fields}
+
+    await client.set_pool("mine", limit=5)
+    with pytest.raises(PolicyError, match="field 'limit' is unknown"):
+        await client.apply_pools([entry("memory", limit_bytes="100"), entry("store", limit="5")], version=1)
+    assert [pool.name for pool in await client.pools()] == ["mine"], "nothing was applied"
+    await client.apply_pools(
+        [entry("memory", limit_bytes="100"), entry("store", percent="10", total_bytes="1000")], version=2
+    )
+    await client.apply_pools([entry("memory", limit_bytes="200", reserve_bytes="10")], version=3, prune=True)
+    assert [(pool.name, pool.limit) for pool in await client.pools()] == [("memory", 200), ("mine", 5)]
+    with pytest.raises(PolicyError, match="newer policy"):
+        await client.apply_pools([entry("memory", limit_bytes="300")], version=2)
+
+
+async def test_a_pool_that_redis_lost_is_made_again_and_counts_what_is_held(client: headgate.Client) -> None:
+    await client.set_pool("memory", limit=500)
+    for name in ("a", "b"):
+        await client.apply(name, pools="memory")
+    client._pools._ttl_ms = 300
+    async with client.session("s") as session:
+        await (await session.producer("a", window=100)).send(b"x" * 300)
+        pool = PoolAddress.of(client.namespace, "memory")
+        await client.store.server.command(pool.keys[0], "DEL", *pool.keys)
+        b = await session.producer("b", window=100)
+        with pytest.raises(CreditTimeout):
+            await b.send(b"x" * 250, timeout=2)
+        await b.send(b"x" * 100, timeout=GUARD)
+    found = await state(client)
+    assert (found.limit, found.learning) == (500, False)
+    assert 404 <= found.used <= 500
