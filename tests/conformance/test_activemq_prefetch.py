@@ -181,3 +181,20 @@ async def test_f09_an_idle_consumer_of_a_pool_gives_back_what_others_wait_for(cl
         assert len(await drain(another, 99)) == 99
         assert await held(client, pooled) == 1
         await in_work.accept()
+
+
+async def test_f10_a_larger_prefetch_costs_fewer_calls_and_more_memory(client: headgate.Client) -> None:
+    """Counted, not timed: how much faster that is, the benchmarks say."""
+    calls, most = {}, {}
+    for window in (1, 10, 100):
+        await fill(client, "orders", 400)
+        async with client.session("s") as session:
+            consumer = await session.consumer("orders", window=window)
+            await holds(client, consumer, window)
+            before = client.store.server.calls
+            most[window] = consumer.held_bytes
+            await drain(consumer, 400)
+            calls[window] = client.store.server.calls - before
+    assert most == {1: 100, 10: 1000, 100: 10_000}
+    assert calls[1] >= 400 > 4 * calls[10]
+    assert calls[10] > 4 * calls[100]
