@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from headgate.errors import Closed, PolicyError
 from headgate.explain import Explanation, explain
+from headgate.index import is_pattern
 from headgate.options import SessionOptions
 from headgate.pool_limits import PoolState, apply_pools, pool_states, remove_pool, set_pool
 from headgate.pools import Pools
@@ -221,11 +222,35 @@ class Client:
     async def remove(self, destination: str) -> None:
         """Delete a destination with all that it holds; sessions that use it find it new and empty."""
         address = Address.of(self.namespace, destination)
+        self._check_connected()
+        await self._registry.index.withdraw(address)  # first: wildcard consumers then see that it was removed, not lost
         snapshot = await self.store.snapshot(address, waiters=0, consumers=1)
         await self.store.remove(address, everything=True)
         self._registry.forget(address)
         if snapshot and (names := snapshot.fields.get("pools")):
             await self._pools.release(address, names, int(snapshot.fields["epoch"]))
+
+    async def unsubscribe(self, destination: str, subscription: str) -> None:
+        """Remove a durable subscription with all that it has not settled.
+
+        Args:
+            destination: a topic, or the pattern of a wildcard subscription: then it goes from every topic, unless
+                another pattern has a subscription of the same name there.
+            subscription: its name; one that does not exist is not an error.
+
+        Raises:
+            InvalidName: a name that cannot be used.
+            PolicyError: it has consumers; close them first.
+            CoordinatorUnavailable: Redis does not answer; call again.
+        """
+        self._check_connected()
+        index = self._registry.index
+        if is_pattern(destination):
+            removed = await index.unsubscribe_pattern(self.namespace, destination, subscription)
+        else:
+            removed = await index.unsubscribe(Address.of(self.namespace, destination), subscription)
+        if not removed:
+            raise PolicyError(f"subscription {subscription!r} of {destination!r} has consumers; close them first")
 
     async def close(self) -> None:
         """Close its sessions and connections; never flow-controlled, about 1 s at the most. Stops an embedded Redis."""

@@ -8,7 +8,7 @@ from typing import Final
 from headgate.account import CLOSE_WITHIN, Ensure
 from headgate.core.lease import Lease
 from headgate.core.rate import Rate
-from headgate.core.window import MAX_FETCH, Holding, Window
+from headgate.core.window import MAX_FETCH, Window
 from headgate.errors import (
     Closed,
     HeadgateError,
@@ -146,7 +146,7 @@ class Consumer(Receivers):
         self._number = self._next_number()
         self._generation += 1
         self._fetches, self._lost_reply = 0, False
-        self._holding = Holding(self._holding.window)
+        self._holding.clear()
         self._buffer.clear()
         self._held.clear()
         self._outcomes.clear()

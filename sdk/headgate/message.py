@@ -97,6 +97,16 @@ class Message:
         """What the message is called at its destination."""
         return self.raw_id.decode()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it can still be settled: False once it was given to another consumer."""
+        return self._generation == self._consumer._generation  # noqa: SLF001
+
+    @property
+    def destination(self) -> str:
+        """The name of the queue or topic that it comes from."""
+        return self._consumer.address.name
+
     def __repr__(self) -> str:
         return f"Message({self.id}, {len(self.body)} bytes{', settled' if self.settled else ''})"
 

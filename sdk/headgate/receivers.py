@@ -127,7 +127,7 @@ class Receivers:
         """Queue a settlement; the future, if asked for, is done when Redis has it. See :meth:`Message.accept`."""
         if message.settled:
             raise InvalidValue(f"{message!r} cannot be settled twice")
-        if message._generation != self._generation:  # noqa: SLF001
+        if not message.is_current:
             raise SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
         if self._closed:
             raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")

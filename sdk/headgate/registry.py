@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headgate.errors import PolicyError
+from headgate.index import Index
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.settings import Settings
@@ -21,6 +22,7 @@ class Registry:
         self._store = store
         self._ttl_ms = ttl_ms
         self._known: dict[str, dict[str, str]] = {}
+        self.index = Index(store)
 
     async def ensure(self, address: Address, kinds: tuple[str, ...], *, recover: bool) -> str:
         """Make a destination exist, with its remembered settings if it was lost; returns its kind.
@@ -40,6 +42,8 @@ class Registry:
         )
         if kind not in kinds:
             raise PolicyError(f"{address.name!r} is a {kind}; this takes a {' or '.join(kinds)}")
+        if kind == "topic":
+            await self.index.enter(address)
         await self.refresh(address)
         return kind
 
@@ -67,6 +71,8 @@ class Registry:
             raise PolicyError(f"{address.name!r} was removed meanwhile; apply again, with its kind")
         if code == "OLD":
             raise PolicyError(f"{address.name!r} has a newer policy version")
+        if kind == "topic":
+            await self.index.enter(address)
         await self.refresh(address)
 
     def pools(self, address: Address) -> str:

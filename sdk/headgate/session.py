@@ -16,6 +16,7 @@ from headgate.core.rate import Rate
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue
 from headgate.gate import Gate
+from headgate.index import Entry, is_pattern, read_pattern
 from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW, SessionOptions
 from headgate.pools import Pools
 from headgate.producer import Producer
@@ -25,6 +26,7 @@ from headgate.redis.store import Store
 from headgate.redis.wake import WakeUps
 from headgate.registry import Registry
 from headgate.units import parse_duration, parse_rate, parse_size
+from headgate.wildcard import Part, WildcardConsumer
 
 MAX_CONSUMERS = 64
 
@@ -82,6 +84,7 @@ class Session:
         """What makes the credit line of a gate."""
         self._presences: dict[str, _Presence] = {}
         self._buckets: dict[str, Bucket] = {}
+        self._wildcards: set[Consumer] = set()
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -150,6 +153,8 @@ class Session:
 
         Args:
             destination: a queue or a topic; an unknown name becomes a queue, or a topic where a subscription is named.
+                A pattern subscribes to every topic that it matches, those to come included: words between dots, of
+                which ``*`` is any one word, a last ``#`` any number of words and a last ``>`` at least one.
             window: what it may hold unsettled: ``Window(...)``, a number of messages, ``"pull"``, ``"paused"``
                 or ``"unlimited"``.
             subscription: of a topic; consumers of one subscription share its messages. A new one of its own when None.
@@ -166,6 +171,8 @@ class Session:
         own = Rate(parse_rate(rate, "rate")) if rate is not None else None
         if subscription is not None:
             encode_name(subscription, "subscription")
+        if is_pattern(destination):
+            return await self._wildcard(destination, checked, subscription, durable=durable, rate=own)
         presence = self._presence(destination)
         kinds = ("topic", "queue") if subscription is not None else ("queue", "topic")
         ensure = self._ensure(presence.address, kinds)
@@ -220,6 +227,7 @@ class Session:
         self._closed = True
         for bucket in self._buckets.values():
             await bucket.close()
+        await asyncio.gather(*(consumer.close() for consumer in tuple(self._wildcards)))
         await asyncio.gather(*(self._close_presence(presence) for presence in self._presences.values()))
         self._on_close(self)
 
@@ -255,6 +263,8 @@ class Session:
             await ensure(False)
             account = presence.account
             if account is None or account.closed:
+                before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
+                line = self.credit_line() if kinds == ("gate",) else None
                 account = CreditAccount(
                     self._store,
                     self._wake_ups,
@@ -265,8 +275,10 @@ class Session:
                     lambda: self._registry.forget(presence.address),
                     lambda tell: self._pools.refill(presence.address, self._registry.pools(presence.address), tell),
                     holds_messages=kinds != ("gate",),
-                    credit=self.credit_line() if kinds == ("gate",) else None,
+                    credit=before.credit if before else line,
                 )
+                if before:
+                    account.outbox.next_seq = before.outbox.next_seq
                 account.window, account.weight, account.consumers = size, weight, len(presence.consumers)
                 await account.start()
                 presence.account = account
@@ -275,6 +287,66 @@ class Session:
                 account.weight = max(account.weight, weight)
             account.users += 1
         return account
+
+    async def _wildcard(
+        self, destination: str, window: Window, subscription: str | None, *, durable: bool, rate: Rate | None
+    ) -> Consumer:
+        pattern = read_pattern(destination)
+        name = subscription or f"{self.id}-{secrets.token_hex(2)}"
+
+        async def forget(consumer: Consumer) -> None:
+            self._wildcards.discard(consumer)
+
+        consumer = WildcardConsumer(
+            store=self._store,
+            wake_ups=self._wake_ups,
+            address=Address(self._namespace, destination, "", ()),
+            session=self.id,
+            options=self._options,
+            index=self._registry.index,
+            entry=Entry(pattern, name, durable, int(self._options.ttl * 1000)),
+            open_part=self._part,
+            subscription=name,
+            durable=durable,
+            window=window,
+            rate=rate,
+            on_close=forget,
+        )
+        self._wildcards.add(consumer)
+        try:
+            await consumer.start()
+        except BaseException:
+            await consumer.close()
+            raise
+        return consumer
+
+    async def _part(self, whole: WildcardConsumer, topic: str) -> Part:
+        presence = self._presence(topic)
+        part = Part(
+            whole,
+            store=self._store,
+            wake_ups=self._wake_ups,
+            address=presence.address,
+            session=self.id,
+            options=self._options,
+            ensure=self._ensure(presence.address, ("topic",)),
+            number=presence.next_number,
+            subscription=whole.subscription,
+            durable=whole.durable,
+            window=whole.window,
+            rate=None,
+            on_close=lambda consumer: self._consumer_closed(presence, consumer),
+        )
+        async with self._lock:
+            presence.consumers.add(part)
+            if presence.account:
+                presence.account.consumers += 1
+            try:
+                await part.start()
+            except BaseException:
+                await part.close()  # it may have attached; a subscription must not stay because of it
+                raise
+        return part
 
     async def _consumer_closed(self, presence: _Presence, consumer: Consumer) -> None:
         presence.consumers.discard(consumer)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.pool_limits import FIELDS
-from headgate.redis.keys import PARTS, POOL_PARTS
+from headgate.redis.keys import INDEX, PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
 
@@ -86,6 +86,15 @@ def test_every_key() -> None:
     assert [int(number) for _, number in declared] == list(range(1, len(PARTS) + 3))
 
 
+def test_every_key_of_a_namespace() -> None:
+    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in INDEX]
+
+
+def test_every_message_to_a_namespace() -> None:
+    spoken = set(re.findall(r":wake'\), '(\w+) ' \.\.", ALL))
+    assert {name.split()[0] for name in names(section("### Channel of a namespace"))} == spoken
+
+
 def test_every_field() -> None:
     listed = names(section("### Fields"))
     assert len(listed) == len(set(listed))
@@ -114,6 +123,7 @@ def test_every_key_field_and_record_of_a_pool() -> None:
         ("### Consumer record", "lib/consumer.lua", "CONSUMER"),
         ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
         ("### Slice record", "lib/slice.lua", "SLICE"),
+        ("### Wildcard record", "lib/index.lua", "ENTRY"),
     ],
 )
 def test_every_record(heading: str, source: str, record: str) -> None:

@@ -37,6 +37,7 @@ class Mutant:
 
 _P1, _P2, _P4, _P5 = "test_p1_no_overshoot", "test_p2_conservation", "test_p4_reclaim", "test_p5_once"
 _P6, _P8, _RECOVERY = "test_p6_hand_over", "test_p8_rates", "test_recovery"
+_INDEX = "test_index"
 _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_delivery", "test_oom", "test_cluster", "test_bounds"
 _POOLS = "test_pools"
 _ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
@@ -354,6 +355,30 @@ MUTANTS: Final = tuple(
          f"{_BOUNDS}::test_room_for_ten_thousand_waiters_is_handed_over_in_pieces"),
         ("P11", "snapshot", "ARGV[1] == '0' and {} or ", "",
          f"{_BOUNDS}::test_ten_thousand_waiters_cost_a_call_no_more_than_a_hundred"),
+        # The namespace's index.
+        ("P4", "lib/index", "if e.holders == 0 and e.durable == 0 then", "if e.holders == 0 then",
+         f"{_INDEX}::test_a_durable_entry_stays_until_it_is_ended_which_waits_for_its_holders"),
+        ("P4", "lib/index", "if e.holders == 0 and e.durable == 0 then", "if e.durable == 0 then",
+         f"{_INDEX}::test_an_entry_goes_with_the_last_who_leaves_it"),
+        ("P5", "lib/index", "name .. ' ' .. holder) == 0 then", "name .. ' ' .. holder) == 2 then",
+         f"{_INDEX}::test_a_call_that_is_repeated_counts_once"),
+        ("P10", "lib/index", "local MAX_LAPSED = 16", "local MAX_LAPSED = 1000",
+         f"{_INDEX}::test_one_call_ends_a_bounded_number_of_leases"),
+        ("P4", "topic", "end_lapsed()\nreturn", "return",
+         f"{_INDEX}::test_what_the_dead_held_ends_with_their_lease_and_the_living_keep_theirs"),
+        ("P6", "topic", "redis.call('SADD', K_TOPICS, name) == 1", "redis.call('SADD', K_TOPICS, name) < 2",
+         f"{_INDEX}::test_a_topic_is_told_of_once_and_found_by_its_pattern"),
+        ("P6", "topic", "':wake'), 'created ' .. name)", "':woke'), 'created ' .. name)",
+         f"{_INDEX}::test_a_topic_is_told_of_once_and_found_by_its_pattern"),
+        ("P5", "wildcard", "e = e or { durable = tonumber(ARGV[4]), holders = 0 }",
+         "e = { durable = tonumber(ARGV[4]), holders = e and e.holders or 0 }",
+         f"{_INDEX}::test_the_first_says_whether_an_entry_is_durable"),
+        ("P4", "wildcard", "if e and e.holders > 0 then", "if false then",
+         f"{_INDEX}::test_a_durable_entry_stays_until_it_is_ended_which_waits_for_its_holders"),
+        ("P4", "wildcard", "int(now_ms + ttl_ms)", "int(now_ms)",
+         f"{_INDEX}::test_what_the_dead_held_ends_with_their_lease_and_the_living_keep_theirs"),
+        ("P4", "wildcard", "  save_entry(name, e)\n  end_lapsed()\n", "  save_entry(name, e)\n",
+         f"{_INDEX}::test_the_living_clean_up_after_the_dead_too"),
     )
 )  # fmt: skip
 

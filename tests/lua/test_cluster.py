@@ -11,7 +11,7 @@ from headgate.redis.pool_store import PoolStore, Slice
 from headgate.redis.scripts import parse, script_names
 from tests.lua.place import TTL_MS, Consumer, Place
 from tests.lua.pool_world import NAMES, PoolWorld
-from tests.lua.test_contract import POOLS
+from tests.lua.test_contract import KEYS
 from tests.support.rewriting import RewritingServer, virtual_clock, watched
 from tests.support.shared import SharedServers
 
@@ -173,7 +173,7 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
     assert set(replies.values()) == {"UNKNOWN"}
     assert await place.store.snapshot(place.address) is None
     assert await place.store.remove(place.address, everything=True) == (0, 0)
-    assert set(script_names()) - set(replies) - POOLS == {"apply", "snapshot", "remove"}
+    assert set(script_names()) - set(replies) - set(KEYS) == {"apply", "snapshot", "remove"}
 
 
 async def test_pools_keep_to_their_keys_too_and_say_unknown(cluster_url: str, namespace: str) -> None:

@@ -6,13 +6,22 @@ from typing import Final
 
 import pytest
 
-from headgate.redis.keys import PARTS, Address, PoolAddress
+from headgate.redis.keys import INDEX, PARTS, Address, PoolAddress, index_keys
 from headgate.redis.scripts import ScriptError, expand, parse, script, script_names
 
 LUA: Final = Path(__file__).resolve().parents[2] / "lua"
 SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
-POOLS: Final = {"pool", "pool_set", "pool_forget"}
-"""Scripts of pools, which have keys of their own."""
+_POOL: Final = ("the pool's, as lib/pool_keys", "local K_POOL = KEYS[1]")
+_INDEX: Final = ("the namespace's, as lib/index", "local K_WILDCARDS = KEYS[1]")
+KEYS: Final = {
+    "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
+    "topic": _INDEX,
+    "wildcard": _INDEX,
+    "pool": _POOL,
+    "pool_set": _POOL,
+    "pool_forget": _POOL,
+}
+"""What a script's header says of its keys, and where it has them from."""
 FILES: Final = sorted(path.relative_to(LUA).as_posix() for path in LUA.rglob("*.lua"))
 
 
@@ -45,8 +54,7 @@ def test_python_finds_the_scripts_that_are_there() -> None:
 def test_a_header_says_what_the_script_is(name: str) -> None:
     source = (LUA / f"{name}.lua").read_text(encoding="utf-8")
     assert re.match(rf"--\[\[\n  {name} - \S.*[.]\n", source)
-    keys = "the pool's, as lib/pool_keys" if name in POOLS else "the destination's, as lib/keys"
-    assert f"\n  KEYS  {keys}\n" in source
+    assert f"\n  KEYS  {KEYS.get(name, KEYS['*'])[0]}\n" in source
     assert re.search(r"^  Returns \{code", source, re.MULTILINE)
     assert script(name).codes
 
@@ -72,7 +80,7 @@ def test_a_header_declares_the_codes_that_the_body_returns(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_names_its_keys_through_lib_keys(name: str) -> None:
-    assert f"local {'K_POOL' if name in POOLS else 'K_DESTINATION'} = KEYS[1]" in script(name).source
+    assert KEYS.get(name, KEYS["*"])[1] in script(name).source
     assert "KEYS[" not in body(name)
 
 
@@ -93,6 +101,12 @@ def test_lua_and_python_have_the_keys_of_a_pool_in_the_same_order() -> None:
         b"hg:{shop}:pool:disk%201:members",
         b"hg:{shop}:pool:disk%201:line",
     )
+
+
+def test_lua_and_python_have_the_keys_of_the_index_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/index.lua").read_text(), re.MULTILINE)
+    assert [(part.lower(), int(number)) for part, number in declared] == [(p, n + 1) for n, p in enumerate(INDEX)]
+    assert index_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in INDEX)
 
 
 @pytest.mark.parametrize("file", FILES)

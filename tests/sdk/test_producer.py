@@ -196,3 +196,17 @@ async def test_bad_arguments_are_named_and_nothing_is_created(
         with pytest.raises(InvalidValue, match=f"^{what}: "):
             await session.producer("orders", **arguments)  # type: ignore[arg-type]
     assert await client.destinations() == []
+
+
+async def test_a_producer_that_is_opened_again_beside_a_consumer_goes_on_where_the_first_ended(
+    client: headgate.Client,
+) -> None:
+    """The consumer keeps the session's lease, and so what Redis knows of its credit and of its last batch."""
+    async with client.session("s") as session:
+        consumer = await session.consumer("orders")
+        for number in range(3):
+            producer = await session.producer("orders")
+            await producer.send(f"{number}")
+            await producer.close()
+            assert [message.body for message in await drain(consumer, 1)] == [f"{number}"]
+    assert await counts(client, "orders") == (0, 0)

@@ -97,6 +97,16 @@ async def consumer(client: headgate.Client, destination: str, ttl: str, count: s
         await _told()
 
 
+async def wildcard(client: headgate.Client, pattern: str, ttl: str, count: str, subscription: str) -> None:
+    """Subscribe, then receive so many and settle nothing."""
+    async with client.session("worker", ttl=ttl) as session:
+        receiver = await session.consumer(pattern, subscription=subscription, window=int(count))
+        _say("ready")
+        held = [await receiver.receive(timeout=30) for _ in range(int(count))]
+        _say(*(str(message.body).replace(" ", "-") for message in held if message))
+        await _told()
+
+
 async def gates(client: headgate.Client, destination: str, ttl: str, count: str, window: str) -> None:
     """Hold a permit in each of many sessions; when told, say how much of it is still in force."""
     opened = []
@@ -146,6 +156,7 @@ ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "producer": producer,
     "consumer": consumer,
     "gates": gates,
+    "wildcard": wildcard,
     "numbered": numbered,
     "spread": spread,
 }

@@ -138,6 +138,10 @@ class Holding:
         self.messages -= 1
         self.bytes -= size
 
+    def clear(self) -> None:
+        """Count everything as given back."""
+        self.messages = self.bytes = self._open = self._open_bytes = 0
+
     def configure(self, window: Window) -> None:
         """Change the window; below what is held, nothing more comes until enough is settled."""
         self.window = window

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 
+from headgate.core.pattern import WILDCARDS
 from headgate.errors import InvalidName
 
 PARTS: Final = (
@@ -31,6 +32,8 @@ PARTS: Final = (
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""
 
 POOL_PARTS: Final = ("members", "line")
+INDEX: Final = ("wildcards", "holders", "topics")
+"""Of a namespace, in the order of lua/lib/index.lua."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
@@ -70,9 +73,10 @@ def encode_name(name: str, what: str = "destination") -> str:
     if not isinstance(name, str) or not name:
         raise InvalidName(f"{what} {name!r}: a name is text and not empty")
     if bad := _REFUSED.search(name):
+        hint = "; a pattern is for consumers of topics and for policies" if bad[0] in WILDCARDS else ""
         raise InvalidName(
             f"{what} {name!r}: {bad[0]!r} at position {bad.start()} cannot be part of a name "
-            f"(nor can braces, wildcards, backslashes and control characters)"
+            f"(nor can braces, wildcards, backslashes and control characters){hint}"
         )
     try:
         size = len(name.encode())
@@ -141,6 +145,16 @@ def parse_pool_key(key: str) -> tuple[str, str] | None:
     """Return (namespace, name) when the key is a pool's own hash, else None."""
     match = re.fullmatch(r"hg:\{([a-z0-9-]+)\}:pool:([A-Za-z0-9._~%-]+)", key)
     return (match[1], decode_name(match[2])) if match else None
+
+
+def namespace_channel(namespace: str) -> str:
+    """Return the channel on which a namespace tells what concerns more than one destination."""
+    return f"hg:{{{check_namespace(namespace)}}}:wake"
+
+
+def index_keys(namespace: str) -> tuple[bytes, ...]:
+    """Return what the scripts of the namespace's index get as KEYS."""
+    return tuple(f"hg:{{{check_namespace(namespace)}}}:{part}".encode() for part in INDEX)
 
 
 def parse_key(key: str) -> tuple[str, str] | None:

@@ -200,6 +200,10 @@ class Client:
         """Delete a destination with all that it holds."""
         self._run(lambda: self._inner.remove(destination))
 
+    def unsubscribe(self, destination: str, subscription: str) -> None:
+        """Remove a durable subscription; arguments and errors as :meth:`headgate.Client.unsubscribe`."""
+        self._run(lambda: self._inner.unsubscribe(destination, subscription))
+
     def close(self) -> None:
         """Close its sessions, connections and thread; about 1 s at the most."""
         if self._closed:

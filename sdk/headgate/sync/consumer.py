@@ -30,6 +30,16 @@ class Message:
         self.delivery_count = inner.delivery_count
         self.settled = False
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it can still be settled; as :attr:`headgate.Message.is_current`."""
+        return self._inner.is_current
+
+    @property
+    def destination(self) -> str:
+        """The name of the queue or topic that it comes from."""
+        return self._inner.destination
+
     def __repr__(self) -> str:
         return f"Message({self.id}, {len(self.body)} bytes{', settled' if self.settled else ''})"
 
@@ -150,7 +160,7 @@ class Consumer:
         with self._changed:
             if message.settled:
                 raise InvalidValue(f"{message!r} cannot be settled twice")
-            if not self._is_ours(message):
+            if not message.is_current:
                 raise SessionExpired(
                     self._inner.address.name, self._inner.session, f"message {message.id} was given to another consumer"
                 )
@@ -171,14 +181,11 @@ class Consumer:
             raise Closed(f"the consumer of {self._inner.address.name!r} is closed")
         while self._arrived:
             message = self._arrived.popleft()
-            if self._is_ours(message):
+            if message.is_current:
                 return message
         if self._failure is not None:
             raise self._failure
         return None
-
-    def _is_ours(self, message: Message) -> bool:
-        return message._inner._generation == self._inner._generation  # noqa: SLF001  (the same consumer, for threads)
 
     # What runs on the loop.
 

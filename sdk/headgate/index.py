@@ -1,0 +1,223 @@
+"""What a namespace knows of its topics and of the wildcard subscriptions that wait for new ones.
+
+A wildcard subscription is one ordinary subscription on every topic that its pattern matches. Whoever makes a topic
+enters it here and then makes the subscriptions that it finds; whoever subscribes makes an entry and then attaches to
+the topics that it finds. Whatever the order, one of the two sees the other, and no message is sent past either.
+"""
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from headgate.core.pattern import WILDCARDS, Pattern
+from headgate.errors import InvalidName, PolicyError
+from headgate.redis.keys import (
+    MAX_NAME_BYTES,
+    Address,
+    decode_name,
+    encode_name,
+    index_keys,
+    parse_key,
+)
+from headgate.redis.scripts import script
+from headgate.redis.store import Account, Store, record
+
+PLACEHOLDER: Final = "wildcard~"
+"""What the session begins with that holds a new subscription until its consumer is there."""
+_ALIVE: Final = "0"  # in a subscription's record, as `until`
+
+
+def is_pattern(name: object) -> bool:
+    """Return whether a name has a wildcard, and so stands for many destinations."""
+    return isinstance(name, str) and any(wildcard in name for wildcard in WILDCARDS)
+
+
+def read_pattern(text: str) -> Pattern:
+    """Return a pattern to subscribe with.
+
+    Raises:
+        InvalidName: it is none, or matches no name that a destination can have.
+    """
+    try:
+        pattern = Pattern.parse(text)
+    except PolicyError as error:
+        raise InvalidName(f"destination {text!r}: {error}; '*' is one word, a last '#' or '>' the rest") from None
+    for word in pattern.words:
+        if word != "*":
+            encode_name(word, f"destination {text!r}: the word")
+    if len(text.encode()) > MAX_NAME_BYTES:
+        raise InvalidName(f"destination {text[:40]!r}...: at most {MAX_NAME_BYTES} bytes are allowed")
+    return pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A wildcard subscription: it is to be on every topic that its pattern matches.
+
+    Attributes:
+        pattern: of the topics' names.
+        subscription: its name on each of them.
+        durable: stays when its last consumer goes.
+        ttl_ms: length of its consumers' leases.
+    """
+
+    pattern: Pattern
+    subscription: str
+    durable: bool
+    ttl_ms: int
+
+    @property
+    def name(self) -> str:
+        """What it is called in the index."""
+        return f"{quote(self.pattern.text, safe=WILDCARDS)} {encode_name(self.subscription, 'subscription')}"
+
+
+def _stand_in(entry: Entry) -> str:
+    return PLACEHOLDER + hashlib.sha256(entry.name.encode()).hexdigest()[:16]
+
+
+class Index:
+    """The index of a namespace, for those who make topics and those who subscribe by pattern."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._server = store.server
+
+    async def enter(self, address: Address) -> None:
+        """Enter a topic, and give it the wildcard subscriptions that it has not yet: before its first message.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        await self.announce(address)
+        entries = await self.entries(address.namespace)
+        wanted = [entry for entry in entries if entry.pattern.matches(address.name)]
+        if not wanted:
+            return
+        key = f"{address.key}:subscriptions".encode()
+        flat = await self._server.command(key, "HGETALL", key)
+        there = {flat[at].decode() for at in range(0, len(flat), 2) if record(flat[at + 1])["until"] == _ALIVE}
+        for entry in wanted:
+            if encode_name(entry.subscription, "subscription") not in there:
+                await self._subscribe(address, entry)
+
+    async def announce(self, address: Address) -> None:
+        """Enter a topic."""
+        await self._topic(address, present=1)
+
+    async def withdraw(self, address: Address) -> None:
+        """Take a topic out, or what is none."""
+        await self._topic(address, present=0)
+
+    async def keep(self, namespace: str, entry: Entry, holder: str) -> bool:
+        """Make an entry, or renew a consumer's lease on it; returns whether it had to be made."""
+        return await self._entry("keep", namespace, entry, holder) == "CREATED"
+
+    async def leave(self, namespace: str, entry: Entry, holder: str) -> None:
+        """End a consumer's lease; the entry goes with the last one unless it is durable."""
+        await self._entry("leave", namespace, entry, holder)
+
+    async def end(self, namespace: str, entry: Entry) -> bool:
+        """Remove an entry; returns False when it has consumers and was left."""
+        return await self._entry("end", namespace, entry, "-") != "BUSY"
+
+    async def entries(self, namespace: str) -> list[Entry]:
+        """Return all wildcard subscriptions."""
+        key = index_keys(namespace)[0]
+        flat = await self._server.command(key, "HGETALL", key)
+        found = []
+        for at in range(0, len(flat), 2):
+            pattern, subscription = map(decode_name, flat[at].decode().split())
+            values = record(flat[at + 1])
+            durable, ttl_ms = values["durable"] == "1", int(values["ttl"])
+            found.append(Entry(Pattern.parse(pattern), subscription, durable, ttl_ms))
+        return found
+
+    async def topics(self, namespace: str, pattern: Pattern) -> set[str]:
+        """Return the names of the topics that a pattern matches."""
+        key = index_keys(namespace)[2]
+        found: set[str] = set()
+        cursor: Any = b"0"
+        while True:
+            cursor, names = await self._server.command(key, "SSCAN", key, cursor, "COUNT", 1000)
+            found.update(name for name in (decode_name(raw.decode()) for raw in names) if pattern.matches(name))
+            if cursor == b"0":
+                return found
+
+    async def has(self, address: Address) -> bool:
+        """Return whether a topic is here."""
+        key = index_keys(address.namespace)[2]
+        return bool(await self._server.command(key, "SISMEMBER", key, encode_name(address.name)))
+
+    async def queue(self, namespace: str, pattern: Pattern) -> str | None:
+        """Return a queue that the pattern matches, or None; looks at every key there is."""
+        for key in await self._server.scan(f"hg:{{{namespace}/*}}"):
+            parsed = parse_key(key)
+            if parsed is None or not pattern.matches(parsed[1]):
+                continue
+            if await self._server.command(key.encode(), "HGET", key, "kind") == b"queue":
+                return parsed[1]
+        return None
+
+    async def unsubscribe(self, address: Address, subscription: str) -> bool:
+        """Remove a topic's subscription with all it has not settled; returns False when it has consumers."""
+        member = f"!{encode_name(subscription, 'subscription')}"
+        while True:
+            code = await self._store.detach(address, "-", member, failed=False)
+            if code != "MORE":
+                return code != "BUSY"
+
+    async def unsubscribe_pattern(self, namespace: str, text: str, subscription: str) -> bool:
+        """Remove a wildcard subscription from every topic; returns False when it has consumers."""
+        entry = Entry(read_pattern(text), subscription, durable=True, ttl_ms=0)
+        if not await self.end(namespace, entry):
+            return False
+        others = [other.pattern for other in await self.entries(namespace) if other.subscription == subscription]
+        for name in await self.topics(namespace, entry.pattern):
+            if not any(other.matches(name) for other in others):
+                await self.unsubscribe(Address.of(namespace, name), subscription)
+        return True
+
+    async def relieve(self, address: Address, entry: Entry) -> None:
+        """Send home whoever stood in for the consumer that has come now; else it leaves when its lease ends."""
+        session = _stand_in(entry)
+        key = f"{address.key}:consumers".encode()
+        if await self._server.command(key, "HEXISTS", key, f"{session}.1"):
+            await self._store.detach(address, session, f"{session}.1", failed=False)
+            await self._store.acquire(address, Account(session, inc=1 << 30, epoch=0), ttl_ms=1000, leave=True)
+
+    async def _subscribe(self, address: Address, entry: Entry) -> None:
+        """Make a subscription without a consumer of its own.
+
+        A paused consumer in the entry's name stands in. A durable subscription outlives it; another one lives until its
+        lease ends, by when the consumer whose entry it is has attached, or is dead.
+        """
+        session = _stand_in(entry)
+        while True:
+            code, _ = await self._store.attach(
+                address,
+                session,
+                number=1,
+                subscription=encode_name(entry.subscription, "subscription"),
+                durable=entry.durable,
+                window="paused",
+                ttl_ms=entry.ttl_ms,
+            )
+            if code != "GONE":
+                break
+            await asyncio.sleep(0.01)  # one of that name is being removed, a piece a call
+        if entry.durable and code == "OK":
+            await self.relieve(address, entry)
+
+    async def _topic(self, address: Address, *, present: int) -> None:
+        op = script("topic")
+        values = {"name": encode_name(address.name), "present": present}
+        await self._server.call(op, index_keys(address.namespace), op.argv(values))
+
+    async def _entry(self, mode: str, namespace: str, entry: Entry, holder: str) -> str:
+        op = script("wildcard")
+        values = {"mode": mode, "name": entry.name, "holder": holder, "durable": int(entry.durable)}
+        reply = await self._server.call(op, index_keys(namespace), op.argv(values | {"ttl_ms": entry.ttl_ms}))
+        return str(reply[0].decode())
