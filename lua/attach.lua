@@ -54,14 +54,17 @@ if not subscription then
 end
 local c = read_consumer(cid)
 if not c then
+  redis.call('HDEL', K_PACE, cid) -- of one that had the number before
   c = { sub = sub, fetches = 0, delivered = 0, delivered_b = 0, settled = 0, settled_b = 0 }
   subscription.consumers = subscription.consumers + 1
   d.consumers = d.consumers + 1
   note('attach', cid, sub)
 end
-c.window = window
-save_consumer(cid, c)
+local judged = set_window(cid, c, window)
 save_subscription(sub, subscription)
+if judged then
+  hand_over() -- where the last active consumer was paused, no limit binds any more
+end
 if #notes > 0 then
   write_ledger('attach', cid, 0, 0, 0)
 end

@@ -30,6 +30,10 @@ if ending then
 else
   local c = read_consumer(member)
   redis.call('ZREM', K_HUNGRY, member)
+  redis.call('HDEL', K_PACE, member)
+  if c then
+    set_window(member, c, PAUSED)
+  end
   if c and not failed then
     local ids = pending_ids(c.sub, member, MAX_MOVED)
     put_back(c.sub, ids, false)

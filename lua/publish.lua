@@ -14,7 +14,9 @@
   ARGV[10] want_m    the same in messages
   ARGV[11] beyond    'refuse' a batch that costs more than the credit held; 'hard' lets it go up to the hard limit, for
                      callers whose own clients count messages and not bytes
-  ARGV[12..] bodies  1 to 256 messages as stored; their size is what is charged
+  ARGV[12] expires_ms  ms after which these messages expire unless settled, 0 for never; the destination's own
+                     `message_ttl_ms` holds beside it
+  ARGV[13..] bodies  1 to 256 messages as stored; their size is what is charged
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first, stored}; first: number of the first entry;
            stored: how many of the batch; where the rate allows fewer than all, again_ms is when more may go
   Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),
@@ -24,9 +26,11 @@
 ]]
 --- @include "lib/reap"
 --- @include "lib/rate"
+--- @include "lib/append"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])
-local at = 11 -- the last of ARGV before the bodies
+local expires_ms = tonumber(ARGV[12])
+local at = 12 -- the last of ARGV before the bodies
 local count, bytes, sizes = #ARGV - at, 0, {}
 for i = 1, count do
   sizes[i] = #ARGV[at + i]
@@ -87,18 +91,7 @@ if d.send_rate or d.send_byte_rate then
   charge_send_rate(count, bytes)
 end
 first = d.message_seq + 1
-local stored = d.kind ~= 'topic' or d.subscriptions > 0
-for i = 1, count do
-  local body = ARGV[at + i]
-  d.message_seq = d.message_seq + 1
-  if stored then
-    redis.call('XADD', K_MESSAGES, int(d.message_seq) .. '-' .. int(#body), 'm', body)
-    if d.subscriptions > 1 then
-      redis.call('HSET', K_REFS, int(d.message_seq), int(d.subscriptions))
-    end
-  end
-  d.largest_bytes = math.max(d.largest_bytes, #body)
-end
+local stored = append(at, count, expires_ms)
 s.used, s.used_m = s.used + bytes, s.used_m + count
 d.leased_bytes, d.leased_messages = d.leased_bytes - bytes, d.leased_messages - count
 if stored then

@@ -3,16 +3,19 @@
 
   KEYS  the destination's, as lib/keys
   ARGV[1] run_id  the server's run id as the caller learnt it when it connected
-  Returns {code, more_ms}; more_ms: when the next lease ends, or 0 to call again at once
+  Returns {code, more_ms}; more_ms: when the next lease ends or the next message expires, or 0 to call again at once
   Codes    OK, UNKNOWN
 ]]
 --- @include "lib/orphans"
+--- @include "lib/pace"
 if not load_destination(ARGV[1], 0) then
   return { 'UNKNOWN' }
 end
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows
 clamp_leases()
-if reap() then
+local reaped = reap()
+judge_others()
+if reaped or d.orphans > 0 then
   hand_over()
 end
 if #notes > 0 then
@@ -20,5 +23,6 @@ if #notes > 0 then
 end
 save_destination()
 local first = redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]
-local more = d.orphans > 0 and 0 or math.max(0, (tonumber(first) or now_ms + 60000) - now_ms)
+local next_ms = math.min((tonumber(first) or now_ms + 60000) - now_ms, next_expiry_ms() or 60000)
+local more = d.orphans > 0 and 0 or math.max(0, next_ms)
 return { 'OK', int(more) }

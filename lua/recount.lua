@@ -5,10 +5,11 @@
   ARGV[1] run_id  the server's run id as the caller learnt it when it connected
   ARGV[2] repair  'repair' writes what was counted, 'look' does not
   ARGV[3] most    how many messages and sessions to read at most; more are refused, for Redis waits meanwhile
-  Returns {code, pending_bytes, pending_messages, leased_bytes, leased_messages, blocked, weight, counted in the same order}
+  Returns {code, pending_bytes, pending_messages, leased_bytes, leased_messages, blocked, weight, active, counted in the same order}
   Codes    OK, UNKNOWN, TOO_MANY (messages, sessions follow)
 ]]
 --- @include "lib/credit"
+--- @include "lib/consumer"
 local run_id, repair, most = ARGV[1], ARGV[2] == 'repair', tonumber(ARGV[3])
 local CHUNK = 500
 
@@ -16,7 +17,7 @@ if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
 end
 local messages, sessions = redis.call('XLEN', K_MESSAGES), redis.call('HLEN', K_SESSIONS)
-if messages > most or sessions > most then
+if messages > most or sessions > most or redis.call('HLEN', K_CONSUMERS) > most then
   return { 'TOO_MANY', int(messages), int(sessions) }
 end
 local bytes, counted, from = 0, 0, '-'
@@ -32,12 +33,22 @@ for i, sid in ipairs(redis.call('HKEYS', K_SESSIONS)) do
   local held_b, held_m = held(s)
   leased, leased_m, weight = leased + held_b, leased_m + held_m, weight + s.weight
 end
+local active = 0
+for _, cid in ipairs(redis.call('HKEYS', K_CONSUMERS)) do
+  active = active + (read_consumer(cid).window ~= PAUSED and 1 or 0)
+end
+local known = redis.call('HGET', K_DESTINATION, 'active') or '0'
 local reply = { 'OK', int(d.pending_bytes), int(d.pending_messages), int(d.leased_bytes), int(d.leased_messages),
-  int(d.blocked), int(d.weight), int(bytes), int(counted), int(leased), int(leased_m),
-  int(redis.call('ZCARD', K_WAITERS)), int(weight) }
+  int(d.blocked), int(d.weight), known, int(bytes), int(counted), int(leased), int(leased_m),
+  int(redis.call('ZCARD', K_WAITERS)), int(weight), int(active) }
 if repair then
   redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows
   d.pending_bytes, d.pending_messages, d.leased_bytes, d.leased_messages = bytes, counted, leased, leased_m
+  redis.call('HSET', K_DESTINATION, 'active', int(active))
+  if d.rules ~= '' then
+    d.active = active
+    judge_rules(d)
+  end
   d.blocked, d.weight = redis.call('ZCARD', K_WAITERS), weight
   note('repair', reply[2], reply[3], reply[4], reply[5])
   hand_over()

@@ -40,6 +40,7 @@ for i, entry in ipairs(redis.call('XRANGE', K_MESSAGES, '-', '+', 'COUNT', PIECE
 end
 if #ids > 0 then
   redis.call('XDEL', K_MESSAGES, unpack(ids))
+  redis.call('ZREM', K_EXPIRY, unpack(ids))
   for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do
     forget_deliveries(sub, ids)
     redis.call('XACK', K_MESSAGES, sub, unpack(ids))

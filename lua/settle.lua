@@ -16,12 +16,15 @@
   ARGV[11] rejected      then rejected,
   ARGV[12] failed        then given back as failed attempts
   ARGV[13..] ids         at most 256 in all
-  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}}; stale: ids that were not this subscription's to settle
+  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms, wanted}; stale: ids that were not this subscription's
+           to settle; again_ms: when there will be more for it, 0 when that is not known; wanted: 1 when the caller
+           neither fetches nor settles and others of its subscription have nothing
   Codes    OK, AGAIN (a repeated fetch: what the consumer holds, perhaps known), UNKNOWN, EXPIRED (the consumer is gone:
-           nothing was settled, its deliveries went to others)
+           nothing was settled, its deliveries went to others), SLOW (the same, because it was too slow)
 ]]
 --- @include "lib/orphans"
 --- @include "lib/deliver"
+--- @include "lib/pace"
 local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local at = 12
 local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
@@ -48,8 +51,9 @@ if not load_destination(run_id, ttl_ms) then
 end
 local s, c = read_session(sid), read_consumer(cid)
 if not s or not c or redis.call('ZSCORE', K_ORPHANS, cid) then
-  return { 'EXPIRED', int(d.epoch) }
+  return { was_detached(cid) and 'SLOW' or 'EXPIRED', int(d.epoch) }
 end
+local held_before = c.delivered - c.settled
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
 d.caller = sid
@@ -88,17 +92,20 @@ else
   stale = stale + #released + #failed -- given back the first time, and since then perhaps delivered here again
 end
 c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
-if freed > 0 or reaped then
-  hand_over(sid, s)
-end
-local out, counts, delivered_b = {}, {}, 0
-if again then
+local out, counts, delivered_b, again_ms = {}, {}, 0, 0
+local closed = judge_pace(cid, c, held_before)
+if closed then
+  detach_slow(cid, c) -- the next call is told
+elseif again then
   out = deliver_again(cid, c, is_id(ARGV[8]) and ARGV[8] or '0')
 elseif fetch > c.fetches then -- an older one that comes late would deliver to nobody
   if tonumber(ARGV[6]) > 0 then
-    out, counts, delivered_b = deliver(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]))
+    out, counts, delivered_b, again_ms = deliver(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]))
   end
   c.fetches = fetch
+end
+if freed > 0 or reaped or d.expired then
+  hand_over(sid, s)
 end
 renew(sid, s, ttl_ms)
 save_session(sid, s)
@@ -109,4 +116,5 @@ if settled > 0 or delivered_b > 0 or #notes > 0 then
   write_ledger('settle', cid, bytes, freed, #rejected)
 end
 save_destination()
-return { again and 'AGAIN' or 'OK', int(d.epoch), int(stale), out, counts }
+return { again and 'AGAIN' or 'OK', int(d.epoch), int(stale), out, counts, int(again_ms),
+  fetch == 0 and #ARGV == 12 and others_hungry(cid, c) and '1' or '0' }

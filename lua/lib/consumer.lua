@@ -1,7 +1,9 @@
 --- @include "lib/destination"
 --- @include "lib/wake"
--- Records of consumers and subscriptions, and what goes back to a subscription when a consumer gives it up.
+-- Records of consumers and subscriptions.
 local RETURNED = '~returned' -- a consumer name no client can have: its pending list holds what awaits redelivery
+local ENDED = '~ended' -- another: it reads what a removed subscription never delivered
+local PAUSED = 'paused'
 local CONSUMER = 'sub=%s fetches=%d delivered=%d delivered_b=%d settled=%d settled_b=%d window=%s'
 local CONSUMER_PATTERN = '^sub=(%S+) fetches=(%d+) delivered=(%d+) delivered_b=(%d+) settled=(%d+) settled_b=(%d+) window=(%S+)$'
 local SUBSCRIPTION = 'durable=%d from=%d until=%d consumers=%d'
@@ -25,6 +27,23 @@ local function save_consumer(cid, c)
     c.settled_b, c.window))
 end
 
+-- Change a consumer's window, and with it the number of those that are attached and not paused. Who is going is paused,
+-- so that nobody is counted twice. Enforcement `with-consumers` hangs on that number; returns whether it was judged anew.
+local function set_window(cid, c, window)
+  local change = (window ~= PAUSED and 1 or 0) - (c.window and c.window ~= PAUSED and 1 or 0)
+  c.window = window
+  save_consumer(cid, c)
+  if change ~= 0 then
+    local active = redis.call('HINCRBY', K_DESTINATION, 'active', change)
+    if d.rules ~= '' then
+      d.active = active
+      judge_rules(d)
+      return true
+    end
+  end
+  return false
+end
+
 local function read_subscription(name)
   local text = redis.call('HGET', K_SUBSCRIPTIONS, name)
   if not text then
@@ -40,26 +59,6 @@ end
 
 local function size_of(id)
   return tonumber(string.match(id, '%-(%d+)'))
-end
-
--- Give deliveries back for redelivery, before all that is new. A failed attempt is counted, a release is not.
-local function put_back(sub, ids, failed)
-  if #ids == 0 then
-    return
-  end
-  local claim = { 'XCLAIM', K_MESSAGES, sub, RETURNED, 0 }
-  for i, id in ipairs(ids) do
-    claim[5 + i] = id
-  end
-  claim[#claim + 1] = 'JUSTID'
-  redis.call(unpack(claim))
-  if failed then
-    for _, id in ipairs(ids) do
-      redis.call('HINCRBY', K_REDELIVERED, sub .. '|' .. id, 1)
-    end
-  end
-  d.returned = d.returned + #ids
-  wake_hungry(#ids)
 end
 
 local function pending_ids(sub, consumer, count)

@@ -1,4 +1,5 @@
---- @include "lib/consumer"
+--- @include "lib/expiry"
+--- @include "lib/deliveryrate"
 -- Deliver within the room of a consumer's window: what came back first, in order, then what is new.
 local MAX_DELIVERED = 256
 
@@ -29,28 +30,37 @@ local function deliver_returned(cid, c, out, counts, max_messages, max_bytes)
     end
     bytes = bytes + size
     ids[#ids + 1] = id
-    claim[#claim + 1] = id
   end
   if #ids == 0 then
-    return 0
+    return 0, 0
   end
-  d.returned = d.returned - #ids
+  local read = #ids
+  d.returned = d.returned - read
+  ids = unexpired(c.sub, ids)
+  if #ids == 0 then
+    return 0, read
+  end
+  for i, id in ipairs(ids) do
+    claim[5 + i] = id
+  end
   for i, n in ipairs(delivery_counts(c.sub, ids)) do
     counts[i] = n or '0'
   end
-  return take(out, redis.call(unpack(claim)))
+  return take(out, redis.call(unpack(claim))), read
 end
 
--- Returns {id, body, id, body...} and the attempt counts of the first of them. At least one message, however large,
--- is delivered when there is any room; sizes are bounded by the largest stored, so the room is never overshot by more.
+-- Returns {id, body, id, body...}, the attempt counts of the first of them, their bytes, and in how many ms to look
+-- again: 0 when there is nothing to fetch now, else the rate held some back, or some had expired. At least one message,
+-- however large, is delivered when there is any room; sizes are bounded by the largest stored, so the room is never overshot by more.
 local function deliver(cid, c, max_messages, max_bytes)
-  local out, counts, bytes = {}, {}, 0
+  local out, counts, bytes, read, again_ms = {}, {}, 0, 0, 0
   max_messages = math.min(max_messages, MAX_DELIVERED)
-  if d.returned > 0 then
-    bytes = deliver_returned(cid, c, out, counts, max_messages, max_bytes)
+  local most = deliverable(max_messages)
+  if d.returned > 0 and most > 0 then
+    bytes, read = deliver_returned(cid, c, out, counts, most, max_bytes)
   end
   for _ = 1, MAX_DELIVERED do
-    local left = max_messages - #out / 2
+    local left = most - read
     local fits = math.floor((max_bytes - bytes) / math.max(d.largest_bytes, 1))
     if left < 1 or (fits < 1 and bytes > 0) then
       break
@@ -58,19 +68,26 @@ local function deliver(cid, c, max_messages, max_bytes)
     local n = math.max(1, math.min(left, fits))
     local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(n), 'STREAMS', K_MESSAGES, '>')
     local entries = reply and reply[1] and reply[1][2] or {}
-    bytes = bytes + take(out, entries)
+    read = read + #entries
+    bytes = bytes + take(out, unexpired_entries(c.sub, entries))
     if #entries < n then
       break
     end
   end
   c.delivered, c.delivered_b = c.delivered + #out / 2, c.delivered_b + bytes
-  if #out / 2 < max_messages and (bytes == 0 or d.largest_bytes <= max_bytes - bytes) then
+  count_delivered(#out / 2)
+  if read > #out / 2 then
+    again_ms = 1
+  elseif most < max_messages and #out / 2 == most then
+    again_ms = delivery_due_ms(max_messages - most)
+  end
+  if again_ms == 0 and #out / 2 < max_messages and (bytes == 0 or d.largest_bytes <= max_bytes - bytes) then
     d.tickets = d.tickets + 1
     redis.call('ZADD', K_HUNGRY, 'NX', int(d.tickets), cid)
   else
     redis.call('ZREM', K_HUNGRY, cid)
   end
-  return out, counts, bytes
+  return out, counts, bytes, again_ms
 end
 
 -- A reply was lost: everything this consumer holds, again, after the id it names; the client knows what it has.
@@ -79,4 +96,15 @@ local function deliver_again(cid, c, after)
   local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', MAX_DELIVERED, 'STREAMS', K_MESSAGES, after)
   take(out, reply and reply[1] and reply[1][2] or {})
   return out
+end
+
+-- Whether others of the subscription have room and nothing to fetch; looks at the first 16 who are hungry.
+local function others_hungry(cid, c)
+  for _, other in ipairs(redis.call('ZRANGE', K_HUNGRY, 0, 15)) do
+    local record = other ~= cid and read_consumer(other)
+    if record and record.sub == c.sub then
+      return true
+    end
+  end
+  return false
 end

@@ -1,9 +1,7 @@
 --- @include "lib/reap"
---- @include "lib/settle"
+--- @include "lib/putback"
 -- What the dead and the departed left behind, worked off a bounded piece at every call: deliveries of orphaned
 -- consumers go back to their subscription; '!name' is a subscription being removed, whose messages are settled.
-local MAX_MOVED = 64
-local ENDED = '~ended' -- the consumer name that reads what a removed subscription never delivered
 
 local function end_subscription(name, s)
   s.till = d.message_seq + 1 -- the first message that does not count this subscription; never 0, which says that it lives
@@ -42,19 +40,25 @@ local function drain_subscription(member)
   if s then
     local ids = pending_ids(name, RETURNED, MAX_MOVED)
     d.returned = d.returned - #ids
-    if #ids < MAX_MOVED then
+    local more = #ids == MAX_MOVED
+    if not more then
       local reply = redis.call('XREADGROUP', 'GROUP', name, ENDED, 'COUNT', int(MAX_MOVED - #ids), 'STREAMS', K_MESSAGES, '>')
-      for _, entry in ipairs(reply and reply[1] and reply[1][2] or {}) do
+      local entries, counting = reply and reply[1] and reply[1][2] or {}, {}
+      for _, entry in ipairs(entries) do
         if tonumber(string.match(entry[1], '^(%d+)')) < s.till then
-          ids[#ids + 1] = entry[1]
+          counting[#counting + 1] = entry
         end
+      end
+      more = #ids + #counting == MAX_MOVED
+      for _, entry in ipairs(unexpired_entries(name, counting)) do
+        ids[#ids + 1] = entry[1]
       end
     end
     local _, _, messages, bytes = settle_ids(name, ids)
     if messages > 0 then
       note('purge', name, int(bytes), int(messages))
     end
-    if #ids == MAX_MOVED then
+    if more then
       return
     end
     redis.call('XGROUP', 'DESTROY', K_MESSAGES, name)
@@ -66,6 +70,9 @@ end
 -- One bounded piece of housekeeping; returns whether it may have freed room.
 local function reap()
   local changed = reap_leases()
+  if expire_due() then
+    changed = true
+  end
   if d.orphans > 0 then
     local member = redis.call('ZRANGE', K_ORPHANS, 0, 0)[1]
     redis.call('ZADD', K_ORPHANS, 'XX', int(now_ms), member) -- next call, next orphan

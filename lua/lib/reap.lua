@@ -1,4 +1,5 @@
 --- @include "lib/credit"
+--- @include "lib/consumer"
 -- Bounded housekeeping that every changing script begins with, so that no process has to be alive for it.
 local MAX_REAPED = 16
 
@@ -13,7 +14,10 @@ local function drop_session(sid, s)
   redis.call('HDEL', K_SESSIONS, sid)
   for k = 1, s.consumers do
     local cid = sid .. '.' .. int(k)
-    if redis.call('HEXISTS', K_CONSUMERS, cid) == 1 then
+    local c = read_consumer(cid)
+    redis.call('HDEL', K_PACE, cid)
+    if c then
+      set_window(cid, c, PAUSED)
       d.orphans = d.orphans + redis.call('ZADD', K_ORPHANS, 'NX', int(now_ms), cid)
       redis.call('ZREM', K_HUNGRY, cid)
     end

@@ -16,6 +16,18 @@ local function last_reference(id)
   return true
 end
 
+-- Take messages out that nobody waits for any more.
+local function free_messages(gone, bytes)
+  if #gone > 0 then
+    redis.call('XDEL', K_MESSAGES, unpack(gone))
+    redis.call('ZREM', K_EXPIRY, unpack(gone))
+  end
+  d.pending_bytes, d.pending_messages = d.pending_bytes - bytes, d.pending_messages - #gone
+  if d.pending_messages == 0 then
+    d.largest_bytes = 0
+  end
+end
+
 -- Returns deliveries settled and their bytes, messages freed and their bytes.
 local function settle_ids(sub, ids)
   local gone, settled, settled_bytes, freed_bytes = {}, 0, 0, 0
@@ -29,17 +41,11 @@ local function settle_ids(sub, ids)
       end
     end
   end
-  if #gone > 0 then
-    redis.call('XDEL', K_MESSAGES, unpack(gone))
-  end
   if settled > 0 and redis.call('EXISTS', K_REDELIVERED) == 1 then
     for _, id in ipairs(ids) do
       redis.call('HDEL', K_REDELIVERED, sub .. '|' .. id)
     end
   end
-  d.pending_bytes, d.pending_messages = d.pending_bytes - freed_bytes, d.pending_messages - #gone
-  if d.pending_messages == 0 then
-    d.largest_bytes = 0
-  end
+  free_messages(gone, freed_bytes)
   return settled, settled_bytes, #gone, freed_bytes
 end

@@ -3,6 +3,7 @@
 ``async with headgate.connect(url) as client`` is where everything begins; :mod:`headgate.sync` is the same for threads.
 """
 
+from headgate.browse import Browsed
 from headgate.bucket import Bucket
 from headgate.client import Client, connect
 from headgate.consumer import Consumer
@@ -20,6 +21,7 @@ from headgate.errors import (
     MessageTooLarge,
     PolicyError,
     SessionExpired,
+    SlowConsumer,
 )
 from headgate.explain import Explanation
 from headgate.gate import Gate, Permit
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "Browsed",
     "Bucket",
     "Client",
     "Closed",
@@ -56,6 +59,7 @@ __all__ = [
     "Session",
     "SessionExpired",
     "Settings",
+    "SlowConsumer",
     "Window",
     "connect",
 ]

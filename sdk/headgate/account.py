@@ -334,7 +334,12 @@ class CreditAccount(Callers):
         try:
             bodies = [item.payload for item in batch.items]
             answer = await self._store.publish(
-                self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms
+                self.address,
+                totals,
+                seq=batch.seq,
+                bodies=bodies,
+                ttl_ms=self.lease.ttl_ms,
+                expires_ms=batch.items[0].ttl_ms or 0,
             )
         finally:
             self._call_since = 0.0

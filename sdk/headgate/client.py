@@ -2,10 +2,11 @@
 
 import asyncio
 import socket
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from headgate.browse import Browsed, browse
 from headgate.errors import Closed, PolicyError
 from headgate.explain import Explanation, explain
 from headgate.index import is_pattern
@@ -204,6 +205,20 @@ class Client:
         if snapshot is None:
             raise PolicyError(f"there is no destination {destination!r} in namespace {self.namespace!r}")
         return explain(destination, snapshot, await self.store.sessions(address))
+
+    def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> AsyncIterator[Browsed]:
+        """Iterate over the stored messages, oldest first, delivered ones included; takes no credit, changes nothing.
+
+        Args:
+            destination: a queue or a topic; one that does not exist has no messages.
+            after: id of the message to begin after; from the oldest when None.
+            limit: how many at the most; all when None. What is sent or settled meanwhile may or may not be seen.
+
+        Raises:
+            InvalidName, InvalidValue: an argument cannot be used.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        return browse(self.store, Address.of(self.namespace, destination), after=after, limit=limit)
 
     async def destinations(self) -> list[str]:
         """Return the names of all destinations of the namespace."""

@@ -2,18 +2,16 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from headgate.account import CLOSE_WITHIN, Ensure
 from headgate.core.lease import Lease
 from headgate.core.rate import Rate
-from headgate.core.window import MAX_FETCH, Window
-from headgate.errors import (
-    Closed,
-    HeadgateError,
-    PolicyError,
-)
+from headgate.core.window import MAX_FETCH, Window, window_of
+from headgate.deadletters import DeadLetters
+from headgate.errors import Closed, HeadgateError, PolicyError, SlowConsumer
 from headgate.message import Message
 from headgate.options import SessionOptions
 from headgate.receivers import Receivers
@@ -23,6 +21,7 @@ from headgate.redis.store import Deliveries, Store
 from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 
+_log = logging.getLogger("headgate")
 MAX_SETTLED: Final = 256
 LINGER: Final = 0.002
 """Seconds that settlements wait for company, unless half the window is settled already."""
@@ -43,24 +42,35 @@ class Consumer(Receivers):
         session: str,
         options: SessionOptions,
         ensure: Ensure,
+        ensure_at: Callable[[Address], Ensure],
         *,
         number: Callable[[], int],
         subscription: str,
         durable: bool,
-        window: Window,
+        window: Window | None,
         rate: Rate | None,
         on_close: Callable[["Consumer"], Awaitable[None]],
+        on_slow: Callable[["Consumer"], None],
     ) -> None:
-        super().__init__(address, session, window, rate)
         self.subscription = subscription
         self.durable = durable
         self._encoded = encode_name(subscription, "subscription")
+        ttl_ms = int(options.ttl * 1000)
+        dead_letters = DeadLetters(store, address, self._encoded, ttl_ms, ensure_at, self._buried)
+        super().__init__(address, session, window or Window(), rate, dead_letters)
+        self._own_window, self._own_rate = window is not None, rate is not None
         self._store = store
         self._wake_ups = wake_ups
         self._ensure = ensure
         self._lease = Lease(options.ttl)
         self._next_number = number
         self._on_close = on_close
+        self._on_slow = on_slow
+        self._settings_changed = True
+        self._settings_rate: str | None = None
+        self._received_before = -1
+        self.is_slow = False
+        """Whether it settles too little of what there is for it, by the destination's rules."""
         self._after = b"0"
         self._fetches = 0
         self._lost_reply = False
@@ -81,6 +91,7 @@ class Consumer(Receivers):
             CoordinatorUnavailable: Redis does not answer.
         """
         await self._wake_ups.subscribe(self.address.channels(self.session), self._hear)
+        await self._heed_settings()
         await self._attach()
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
         self._task.add_done_callback(self._ended)
@@ -92,7 +103,12 @@ class Consumer(Receivers):
             InvalidValue: not a window.
             CoordinatorUnavailable: Redis does not answer; the window is in force here all the same.
         """
-        self._holding.configure(Window.of(window))
+        self._own_window = True
+        await self._configure(Window.of(window))
+        self._wake.set()
+
+    async def _configure(self, window: Window) -> None:
+        self._holding.configure(window)
         self._look_at = 0.0
         await self._store.attach(
             self.address,
@@ -103,7 +119,6 @@ class Consumer(Receivers):
             window=self.window.text,
             ttl_ms=self._lease.ttl_ms,
         )
-        self._wake.set()
 
     async def close(self) -> None:
         """Settle what was settled, give the rest back; never longer than 1 s."""
@@ -119,7 +134,11 @@ class Consumer(Receivers):
                     self._wake.set()
                     await asyncio.sleep(0.001)
         await stop(self._task)
-        for _, _, future in self._outcomes:
+        await self._dead_letters.close()
+        for future in (
+            *(future for _, _, future in self._outcomes),
+            *(dead.told for dead in self._dead_letters.clear()),
+        ):
             if future is not None and not future.done():
                 future.set_exception(Closed(f"the consumer of {self.address.name!r} was closed"))
                 future.exception()
@@ -136,11 +155,41 @@ class Consumer(Receivers):
     def _hear(self, words: list[str]) -> None:
         if words[0] == "removed":
             self._removed = True
+        if words[0] == "settings":
+            self._settings_changed = True
+        if words[0] in ("slow", "brisk") and words[1] == self.id:
+            self._judged(slow=words[0] == "slow")
         mine = words[0] == "ready" and (len(words) == 1 or words[1] == self.id)
         if mine or words[0] in ("settings", "removed"):
             self._look_at = 0.0
             self._hints += 1
             self._wake.set()
+
+    def _judged(self, *, slow: bool) -> None:
+        if slow != self.is_slow:
+            self.is_slow = slow
+            _log.warning("consumer %s of %r is %s", self.id, self.address.name, "slow" if slow else "not slow any more")
+            if slow:
+                self._on_slow(self)
+
+    async def _heed_settings(self) -> None:
+        if self._settings_changed:
+            self._settings_changed = False
+            snapshot = await self._store.snapshot(self.address, waiters=0, consumers=1)
+            if snapshot:
+                await self._take_in(snapshot.fields)
+
+    async def _take_in(self, fields: dict[str, str]) -> None:
+        self._dead_letters.configure(fields)
+        rate = fields.get("consumer_rate")
+        if not self._own_rate and rate != self._settings_rate:
+            self._settings_rate, self._rate = rate, Rate(float(rate)) if rate else None
+        window = window_of(fields, self._encoded, durable=self.durable and fields.get("kind") == "topic")
+        if not self._own_window and window != self.window:
+            if self._number:
+                await self._configure(window)
+            else:
+                self._holding.configure(window)
 
     async def _attach(self) -> None:
         self._number = self._next_number()
@@ -199,16 +248,31 @@ class Consumer(Receivers):
         if self._reattach:
             await self._attach()
             self._reattach = False
+            self._settings_changed = True
+        await self._heed_settings()
         self._wake.clear()
         now = self._loop.time()
-        room = (0, 0) if self._closed else self._room()
+        room = (0, 0) if self._closed or self._resting() else self._room()
         if self._flush_due(now) or (room[0] and now >= self._look_at) or self._lost_reply:
             await self._exchange(room)
             return True
         if now >= self._lease.renew_at:
             await self._exchange((0, 0))
+            self._received_before = self._received
             return True
         return False
+
+    def _resting(self) -> bool:
+        return self._rests and not self._receivers
+
+    def _give_back(self) -> None:
+        """Release what nobody asked for since the last renewal, for others wait; rest until somebody asks."""
+        self._rests = True
+        self._look_at = 0.0  # when somebody asks, at once
+        while self._buffer:
+            message = self._buffer.popleft()
+            message.settled = True
+            self._queue("released", message, None)
 
     def _room(self) -> tuple[int, int]:
         """Return the room there will be once the settlements that wait have gone out."""
@@ -230,7 +294,7 @@ class Consumer(Receivers):
         until = self._lease.renew_at
         if self._outcomes:
             until = min(until, self._flushed_at + LINGER)
-        if not self._closed and self._holding.room(self._receivers)[0]:
+        if not self._closed and not self._resting() and self._holding.room(self._receivers)[0]:
             until = min(until, self._look_at)
         if until > now and not self._wake.is_set():
             timer = self._loop.call_at(until, self._wake.set)
@@ -269,10 +333,15 @@ class Consumer(Receivers):
             self._lease.renewed(asked_at)
             self._settled(going)
             self._deliver(answer, asked=room[0])
+            if answer.wanted and self._received == self._received_before and not self._receivers:
+                self._give_back()
             if hints != self._hints:
                 self._look_at = 0.0  # something came after the answer was given, and was heard of before it arrived
-        else:  # UNKNOWN, EXPIRED: what it held is others' now
+        else:  # UNKNOWN, EXPIRED, SLOW: what it held is others' now
             self._expire(going)
+            if answer.code == "SLOW":
+                self._judged(slow=True)
+                raise SlowConsumer(self.address.name, self.id)
             self._reattach = True
 
     def _deliver(self, answer: Deliveries, *, asked: int) -> None:
@@ -282,11 +351,15 @@ class Consumer(Receivers):
             message = Message(self, self._generation, id_, stored, attempts)
             self._held[id_] = message
             self._holding.deliver(message.size)
-            self._buffer.append(message)
-        if answer.messages:
+            if self._dead_letters.is_dead(attempts):
+                message.settled = True
+                self._die(message, f"{attempts} attempts failed", attempts, None)
+            else:
+                self._buffer.append(message)
+        if self._buffer:
             self._arrived.set()
         if asked and len(answer.messages) < asked:
-            self._look_at = self._loop.time() + POLL
+            self._look_at = self._loop.time() + (answer.again_ms / 1000 if answer.again_ms else POLL)
         self._after = b"0"
         if answer.code == "AGAIN":
             self._look_at = 0.0

@@ -6,6 +6,7 @@ HeadgateError
 ├── MessageTooLarge         no amount of waiting will make it fit
 ├── DeadlockDetected        waiting would never end
 ├── SessionExpired          the lease ran out, what it held went to others
+├── SlowConsumer            the consumer was closed because it was too slow
 ├── PolicyError             settings that contradict each other or the destination (also a ValueError)
 ├── InvalidName             a namespace or a name that cannot be used (also a ValueError)
 ├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
@@ -114,6 +115,23 @@ class SessionExpired(HeadgateError):
         super().__init__(
             f"session {session} was not heard of for its whole lease on {destination!r}: {what}; "
             f"a longer ttl tolerates longer pauses"
+        )
+
+
+class SlowConsumer(HeadgateError):
+    """The consumer did not keep up, and the destination's rules say to detach it; others got what it held.
+
+    Attributes:
+        destination: its name.
+        consumer: the consumer's id.
+    """
+
+    def __init__(self, destination: str, consumer: str) -> None:
+        self.destination = destination
+        self.consumer = consumer
+        super().__init__(
+            f"consumer {consumer} of {destination!r} was detached because it was too slow; "
+            f"open another with a smaller window, or have more of them"
         )
 
 

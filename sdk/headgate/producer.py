@@ -7,7 +7,7 @@ from typing import Any
 from headgate.account import CreditAccount
 from headgate.core.outbox import Outgoing
 from headgate.core.rate import Rate
-from headgate.errors import Closed, CreditTimeout
+from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.message import Headers, Receipt, encode
 from headgate.units import parse_duration
 
@@ -44,7 +44,12 @@ class Producer:
         return self._account.wants
 
     async def send(
-        self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None
+        self,
+        body: bytes | str,
+        *,
+        headers: Headers | None = None,
+        timeout: float | str | None = None,
+        ttl: float | str | None = None,
     ) -> Receipt:
         """Send a message and wait until it is stored.
 
@@ -52,26 +57,33 @@ class Producer:
             body: bytes, or text that arrives as text.
             headers: names and values that travel with it.
             timeout: seconds to wait; the producer's own (30 s unless set) when None.
+            ttl: seconds after it is stored at which it expires unless it is settled; the destination's
+                ``message_ttl`` when None or when that is shorter.
 
         Raises:
             CreditTimeout: there was no room in time; nothing was sent.
             MessageTooLarge: it can never fit.
             CoordinatorUnavailable: Redis did not answer in time; the text says whether it may be stored all the same.
-            InvalidValue: the body or a header cannot be stored.
+            InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
             Closed: the producer is closed.
         """
-        item, _ = await self._submit(body, headers, timeout)
+        item, _ = await self._submit(body, headers, timeout, ttl)
         receipt: Receipt = await item.done
         return receipt
 
     async def post(
-        self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None
+        self,
+        body: bytes | str,
+        *,
+        headers: Headers | None = None,
+        timeout: float | str | None = None,
+        ttl: float | str | None = None,
     ) -> Awaitable[Receipt]:
         """Send a message and wait for its credit only; awaiting what is returned waits until it is stored.
 
         At most the producer's window of bytes is on its way at a time. Arguments and errors are those of :meth:`send`.
         """
-        item, paid = await self._submit(body, headers, timeout, credited=True)
+        item, paid = await self._submit(body, headers, timeout, ttl, credited=True)
         if not paid:
             await item.credited
         done: Awaitable[Receipt] = item.done
@@ -88,6 +100,7 @@ class Producer:
         body: bytes | str,
         headers: Headers | None,
         timeout: float | str | None,
+        ttl: float | str | None,
         *,
         credited: bool = False,
     ) -> tuple[Outgoing, bool]:
@@ -96,6 +109,9 @@ class Producer:
         payload = encode(body, headers)
         loop = self._loop
         patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
+        ttl_ms = None if ttl is None else int(parse_duration(ttl, "ttl") * 1000)
+        if ttl_ms == 0:
+            raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
         now = loop.time()
         if self._rate is not None:
             delay = self._rate.delay(now)
@@ -106,7 +122,7 @@ class Producer:
             if delay > 0:
                 await asyncio.sleep(delay)
         done: Any = loop.create_future()
-        item = Outgoing(payload, len(payload), now + patience, done)
+        item = Outgoing(payload, len(payload), now + patience, done, ttl_ms=ttl_ms)
         if credited:
             item.credited = loop.create_future()
         paid = self._account.submit(item)

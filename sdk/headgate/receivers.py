@@ -7,6 +7,7 @@ from typing import Final, Literal, Self
 
 from headgate.core.rate import Rate
 from headgate.core.window import Holding, Window
+from headgate.deadletters import Dead, DeadLetters
 from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, SessionExpired
 from headgate.message import Message
 from headgate.redis.keys import Address
@@ -21,12 +22,15 @@ BREATH: Final = 64
 class Receivers:
     """The callers' half of a consumer: a buffer of deliveries, and a line of settlements on their way out."""
 
-    def __init__(self, address: Address, session: str, window: Window, rate: Rate | None) -> None:
+    def __init__(
+        self, address: Address, session: str, window: Window, rate: Rate | None, dead_letters: DeadLetters
+    ) -> None:
         self.address = address
         self.session = session
         self._number = 0
         self._holding = Holding(window)
         self._rate = rate
+        self._dead_letters = dead_letters
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
@@ -38,6 +42,8 @@ class Receivers:
         self._expirations = 0
         self._progress = asyncio.Event()
         self._receivers = 0
+        self._received = 0
+        self._rests = False
         self._generation = 0
         self._closed = False
         self._failure: BaseException | None = None
@@ -86,7 +92,9 @@ class Receivers:
         Raises:
             Closed: the consumer is closed.
         """
+        self._received += 1
         if not self._buffer:
+            self._rests = False
             await self._await_arrival(timeout)
         elif len(self._outcomes) >= self._breathe_at:
             self._breathe_at = len(self._outcomes) + BREATH
@@ -113,7 +121,7 @@ class Receivers:
         self._wake.set()
         try:
             async with asyncio.timeout(parse_duration(timeout, "timeout")):
-                while self._flushed < target and not self._closed and self._failure is None:
+                while (self._flushed < target or self._dead_letters) and not self._closed and self._failure is None:
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
@@ -131,14 +139,33 @@ class Receivers:
             raise SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
         if self._closed:
             raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
-        if outcome == "rejected":
-            _log.info("message %s of %r was rejected: %s", message.id, self.address.name, reason or "no reason given")
         message.settled = True
         future = self._loop.create_future() if confirm else None
+        attempts = message.delivery_count + (outcome == "failed")
+        if outcome == "rejected":
+            self._die(message, f"rejected: {reason or 'no reason given'}", attempts, future)
+        elif outcome == "failed" and self._dead_letters.is_dead(attempts):
+            self._die(message, f"{attempts} attempts failed", attempts, future)
+        else:
+            self._queue(outcome, message, future)
+        return future
+
+    def _queue(self, outcome: Outcome, message: Message, future: asyncio.Future[None] | None) -> None:
         self._outcomes.append((outcome, message, future))
         self._queued += 1
         self._wake.set()
-        return future
+
+    def _die(self, message: Message, reason: str, attempts: int, future: asyncio.Future[None] | None) -> None:
+        """Move a message to the dead letters, and settle it once it is there; at once where there is no such place."""
+        if self._dead_letters.target is not None:
+            self._dead_letters.put(Dead(message, reason, attempts, future))
+        else:
+            _log.warning("message %s of %r was dropped: %s", message.id, self.address.name, reason)
+            self._queue("rejected", message, future)
+
+    def _buried(self, dead: Dead) -> None:
+        if dead.message._generation == self._generation:  # noqa: SLF001
+            self._queue("rejected", dead.message, dead.told)
 
     async def _await_arrival(self, timeout: float | str | None) -> None:
         self._receivers += 1
@@ -173,7 +200,9 @@ class Receivers:
 
     def _expire(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]]) -> None:
         self._generation += 1
-        for _, message, future in going:
+        lost = [(message, future) for _, message, future in going]
+        lost += [(dead.message, dead.told) for dead in self._dead_letters.clear()]
+        for message, future in lost:
             if future is not None and not future.done():
                 future.set_exception(
                     SessionExpired(

@@ -86,6 +86,7 @@ class Session:
         self._buckets: dict[str, Bucket] = {}
         self._wildcards: set[Consumer] = set()
         self._lock = asyncio.Lock()
+        self._slow_listeners: list[Callable[[Consumer], None]] = []
         self._closed = False
 
     def __repr__(self) -> str:
@@ -144,7 +145,7 @@ class Session:
         self,
         destination: str,
         *,
-        window: Window | int | str = 1000,
+        window: Window | int | str | None = None,
         subscription: str | None = None,
         durable: bool = False,
         rate: float | str | None = None,
@@ -156,10 +157,10 @@ class Session:
                 A pattern subscribes to every topic that it matches, those to come included: words between dots, of
                 which ``*`` is any one word, a last ``#`` any number of words and a last ``>`` at least one.
             window: what it may hold unsettled: ``Window(...)``, a number of messages, ``"pull"``, ``"paused"``
-                or ``"unlimited"``.
+                or ``"unlimited"``. What the destination's settings say when None, 1000 where they say nothing.
             subscription: of a topic; consumers of one subscription share its messages. A new one of its own when None.
             durable: keep the subscription when its last consumer goes.
-            rate: messages a second that this consumer takes; no limit when None.
+            rate: messages a second that this consumer takes; what the settings say when None.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
@@ -167,12 +168,12 @@ class Session:
             CoordinatorUnavailable: Redis does not answer.
         """
         self._check_open()
-        checked = Window.of(window)
+        checked = None if window is None else Window.of(window)
         own = Rate(parse_rate(rate, "rate")) if rate is not None else None
         if subscription is not None:
             encode_name(subscription, "subscription")
         if is_pattern(destination):
-            return await self._wildcard(destination, checked, subscription, durable=durable, rate=own)
+            return await self._wildcard(destination, checked or Window(), subscription, durable=durable, rate=own)
         presence = self._presence(destination)
         kinds = ("topic", "queue") if subscription is not None else ("queue", "topic")
         ensure = self._ensure(presence.address, kinds)
@@ -186,12 +187,14 @@ class Session:
                 self.id,
                 self._options,
                 ensure,
+                self._ensure_messages,
                 number=presence.next_number,
                 subscription=name,
                 durable=durable,
                 window=checked,
                 rate=own,
                 on_close=lambda consumer: self._consumer_closed(presence, consumer),
+                on_slow=self._tell_slow,
             )
             presence.consumers.add(consumer)
             if presence.account:
@@ -219,6 +222,14 @@ class Session:
                 await ensure(False)
                 self._buckets[address.key] = Bucket(self._store, address, self.id, ensure)
         return self._buckets[address.key]
+
+    def on_slow(self, callback: Callable[[Consumer], None]) -> None:
+        """Call ``callback`` with each consumer of this session that becomes slow, on the event loop."""
+        self._slow_listeners.append(callback)
+
+    def _tell_slow(self, consumer: Consumer) -> None:
+        for callback in self._slow_listeners:
+            callback(consumer)
 
     async def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
@@ -249,6 +260,9 @@ class Session:
             return await self._registry.ensure(address, kinds, recover=recover)
 
         return ensure
+
+    def _ensure_messages(self, address: Address) -> Ensure:
+        return self._ensure(address, ("queue", "topic"))
 
     async def _account(self, destination: str, window: int | str, weight: int, kinds: tuple[str, ...]) -> CreditAccount:
         self._check_open()
@@ -303,6 +317,8 @@ class Session:
             address=Address(self._namespace, destination, "", ()),
             session=self.id,
             options=self._options,
+            ensure_at=self._ensure_messages,
+            on_slow=self._tell_slow,
             index=self._registry.index,
             entry=Entry(pattern, name, durable, int(self._options.ttl * 1000)),
             open_part=self._part,
@@ -330,6 +346,8 @@ class Session:
             session=self.id,
             options=self._options,
             ensure=self._ensure(presence.address, ("topic",)),
+            ensure_at=self._ensure_messages,
+            on_slow=self._tell_slow,
             number=presence.next_number,
             subscription=whole.subscription,
             durable=whole.durable,

@@ -250,6 +250,9 @@ class Part(Consumer):
         await super().close()
         self._share.clear()
 
+    def _give_back(self) -> None:
+        """Keep what is here: receivers sit at the whole, whatever topic it is whose turn comes next."""
+
     async def _ensure_lost(self, recover: bool) -> str:  # noqa: FBT001
         if not recover or not await self._whole.still_there(self.address):
             raise TopicRemovedError(f"topic {self.address.name!r} was removed")

@@ -124,6 +124,7 @@ def test_every_key_field_and_record_of_a_pool() -> None:
         ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
         ("### Slice record", "lib/slice.lua", "SLICE"),
         ("### Wildcard record", "lib/index.lua", "ENTRY"),
+        ("### Pace record", "lib/pace.lua", "PACE"),
     ],
 )
 def test_every_record(heading: str, source: str, record: str) -> None:

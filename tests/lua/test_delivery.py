@@ -173,3 +173,19 @@ async def test_a_ledger_that_is_off_is_not_written(place: Place) -> None:
     await place.producer("ann").send(10)
     ledger = f"{place.address.key}:ledger".encode()
     assert await place.server.command(ledger, "EXISTS", ledger) == 0
+
+
+async def test_who_does_nothing_is_told_that_others_of_its_subscription_wait(place: Place) -> None:
+    """Mutants: those of another subscription count, or itself."""
+    await place.create("topic")
+    bob, cid, dan = (
+        await place.consumer("bob", "r"), await place.consumer("cid", "r"), await place.consumer("dan", "b")
+    )  # fmt: skip
+    await place.producer("ann").send(10, 10)
+    ids = await bob.fetch()
+    await dan.accept(*await dan.fetch())
+    await dan.fetch()
+    assert not (await bob.call()).wanted, "itself has room, and so has somebody else's"
+    await cid.fetch()
+    assert (await bob.call()).wanted
+    assert not (await bob.accept(ids[0])).wanted, "who settles is not idle"

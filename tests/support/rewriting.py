@@ -30,7 +30,7 @@ do
   for _, key in ipairs(KEYS) do
     declared[key] = true
   end
-  local at = { XGROUP = 2, XREADGROUP = false, PUBLISH = false, TIME = false }
+  local at = { XGROUP = 2, XINFO = 2, XREADGROUP = false, PUBLISH = false, TIME = false }
   redis.call = function(name, ...)
     local args, first = { ... }, at[name]
     if name == 'XREADGROUP' then

@@ -26,6 +26,7 @@ class Outgoing:
         done: told the receipt or the error.
         credited: told once the credit is there, for callers that wait for no more.
         timed: whether its deadline is being watched.
+        ttl_ms: how long it is kept once it is stored; None as long as its destination says.
     """
 
     payload: bytes
@@ -35,6 +36,7 @@ class Outgoing:
     credited: Any = None
     since: float = 0.0
     timed: bool = False
+    ttl_ms: int | None = None
 
     def abandoned(self) -> bool:
         """Whether nobody wants it sent any more."""
@@ -43,7 +45,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Batch:
-    """Messages published together; ``seq`` numbers the first of them, counted by the session from 1."""
+    """Messages published together, of one ``ttl_ms``; ``seq`` numbers the first, counted by the session from 1."""
 
     seq: int
     items: list[Outgoing]
@@ -111,8 +113,11 @@ class Outbox:
         if self.flight is None:
             items: list[Outgoing] = []
             size = 0
-            while self.ready and len(items) < MAX_BATCH and (not items or size + self.ready[0].size <= MAX_BATCH_BYTES):
-                item = self.ready.popleft()
+            while self.ready and len(items) < MAX_BATCH:
+                item = self.ready[0]
+                if items and (size + item.size > MAX_BATCH_BYTES or item.ttl_ms != items[0].ttl_ms):
+                    break
+                self.ready.popleft()
                 if item.done.done():  # cancelled or timed out before it left: its credit is for others
                     self.credit.put_back(item.size)
                     continue

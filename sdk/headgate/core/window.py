@@ -1,5 +1,6 @@
 """A consumer's window: how many messages and bytes it may hold unsettled, and when to ask for more."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -113,6 +114,22 @@ class Window:
         return f"{self.messages}/{self.bytes}" + (f"/{self.top_up:g}" if self.top_up != 0.5 else "")
 
 
+def window_of(fields: Mapping[str, str], subscription: str, *, durable: bool) -> Window:
+    """Return the window that a destination's settings give to a consumer that names none.
+
+    Args:
+        fields: of the destination.
+        subscription: its encoded name.
+        durable: whether it is a durable subscription of a topic.
+    """
+    for pair in fields.get("subscription_windows", "").split():
+        name, _, own = pair.partition("=")
+        if name == subscription:
+            return Window.parse(own)
+    text = (fields.get("durable_window") if durable else None) or fields.get("consumer_window")
+    return Window.parse(text) if text else Window()
+
+
 @dataclass(slots=True)
 class Holding:
     """What a consumer holds of its window, and how much of it is open for more.
@@ -143,9 +160,17 @@ class Holding:
         self.messages = self.bytes = self._open = self._open_bytes = 0
 
     def configure(self, window: Window) -> None:
-        """Change the window; below what is held, nothing more comes until enough is settled."""
+        """Change the window, which is open at once; below what is held, nothing more comes until enough is settled."""
         self.window = window
-        self._open = self._open_bytes = 0
+        most, most_bytes = self._most()
+        self._open, self._open_bytes = max(0, most - self.messages), max(0, most_bytes - self.bytes)
+
+    def _most(self) -> tuple[int, int]:
+        window = self.window
+        return (
+            MAX_FETCH if window.messages == "unlimited" else int(window.messages),
+            FETCH_BYTES if window.bytes == "unlimited" else int(window.bytes),
+        )
 
     def room(self, asked: int) -> tuple[int, int]:
         """Return how many messages and bytes to fetch now; (0, 0) when none.
@@ -158,8 +183,7 @@ class Holding:
             return 0, 0
         if window.mode == "pull":
             return (1, FETCH_BYTES) if asked and not self.messages else (0, 0)
-        most = MAX_FETCH if window.messages == "unlimited" else int(window.messages)
-        most_bytes = FETCH_BYTES if window.bytes == "unlimited" else int(window.bytes)
+        most, most_bytes = self._most()
         free = most if window.messages == "unlimited" else most - self.messages
         free_bytes = most_bytes if window.bytes == "unlimited" else most_bytes - self.bytes
         if free - self._open >= most * window.top_up:

@@ -55,11 +55,17 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """The answer to settle: (id, body, failed attempts before this one) of each delivery."""
+    """The answer to settle: (id, body, failed attempts before this one) of each delivery.
+
+    ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``wanted`` whether others of the
+    subscription have nothing, asked only by a call that neither fetches nor settles.
+    """
 
     code: str
     stale: int = 0
     messages: tuple[tuple[bytes, bytes, int], ...] = ()
+    again_ms: int = 0
+    wanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ class Recount:
 
     @property
     def equal(self) -> bool:
-        """Whether pending, leased, blocked and weight all agree."""
+        """Whether pending, leased, blocked, weight and active consumers all agree."""
         return self.code == "OK" and self.stored == self.counted
 
 
@@ -169,8 +175,12 @@ class Store:
         bodies: Sequence[bytes],
         ttl_ms: int,
         beyond: Beyond = "refuse",
+        expires_ms: int = 0,
     ) -> Credit:
-        """Append a batch, numbered by the session, and ask for more; ``hard`` pays the rest up to the hard limit."""
+        """Append a batch, numbered by the session, and ask for more.
+
+        ``beyond`` ``hard`` pays the rest up to the hard limit; it expires after ``expires_ms``, 0 for never.
+        """
         a = account
         reply = await self._call(
             "publish",
@@ -182,6 +192,7 @@ class Store:
                 "epoch": a.epoch,
                 "ttl_ms": ttl_ms,
                 "seq": seq,
+                "expires_ms": expires_ms,
                 "need": a.need,
                 "need_m": a.need_m,
                 "want": a.want,
@@ -268,7 +279,7 @@ class Store:
         flat, attempts = reply[3], [int(n) for n in reply[4]]
         attempts += [0] * (len(flat) // 2 - len(attempts))
         messages = zip(flat[::2], flat[1::2], attempts, strict=True)
-        return Deliveries(code, int(reply[2]), tuple(messages))
+        return Deliveries(code, int(reply[2]), tuple(messages), int(reply[5]), reply[6] == b"1")
 
     async def take(
         self, address: Address, session: str, *, seq: int, line: Sequence[tuple[int, int]]
@@ -314,13 +325,19 @@ class Store:
             if cursor == b"0" or len(found) >= most:
                 return found
 
+    async def browse(self, address: Address, *, after: str | None, count: int) -> list[tuple[bytes, bytes, int | None]]:
+        """Return up to ``count`` stored messages after an id: id, message, ms at which it expires. Changes nothing."""
+        key = address.shared[4]
+        entries = await self.server.command(key, "XRANGE", key, f"({after}" if after else "-", "+", "COUNT", count)
+        return [(id_, parts[1], int(parts[3]) if len(parts) > 2 else None) for id_, parts in entries]
+
     async def recount(self, address: Address, *, repair: bool = False, most: int = 200_000) -> Recount:
         """Count from the ground truth, and repair the counters on request."""
         values = {"repair": "repair" if repair else "look", "most": most}
         reply = await self._call("recount", address, "-", values)
         numbers = tuple(int(n) for n in reply[1:])
         return (
-            Recount(reply[0].decode(), numbers[:6], numbers[6:]) if len(numbers) == 12 else Recount(reply[0].decode())
+            Recount(reply[0].decode(), numbers[:7], numbers[7:]) if len(numbers) == 14 else Recount(reply[0].decode())
         )
 
     async def remove(self, address: Address, *, everything: bool) -> tuple[int, int]:

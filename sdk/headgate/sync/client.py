@@ -1,11 +1,14 @@
 """Clients, sessions and buckets for threads."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import headgate.bucket
 import headgate.client
+import headgate.consumer
 import headgate.session
+from headgate.browse import Browsed
 from headgate.core.window import Window
 from headgate.errors import Closed
 from headgate.explain import Explanation
@@ -42,6 +45,7 @@ class Session:
     def __init__(self, thread: LoopThread, inner: headgate.session.Session) -> None:
         self._thread = thread
         self._inner = inner
+        self._consumers: WeakValueDictionary[int, Consumer] = WeakValueDictionary()
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -91,14 +95,25 @@ class Session:
         self,
         destination: str,
         *,
-        window: Window | int | str = 1000,
+        window: Window | int | str | None = None,
         subscription: str | None = None,
         durable: bool = False,
         rate: float | str | None = None,
     ) -> Consumer:
         """Open a consumer; arguments and errors as :meth:`headgate.Session.consumer`."""
         work = self._inner.consumer(destination, window=window, subscription=subscription, durable=durable, rate=rate)
-        return Consumer(self._thread, self._thread.run(work))
+        inner = self._thread.run(work)
+        consumer = self._consumers[id(inner)] = Consumer(self._thread, inner)
+        return consumer
+
+    def on_slow(self, callback: Callable[[Consumer], None]) -> None:
+        """Call ``callback`` with each consumer of this session that becomes slow, on Headgate's own thread."""
+
+        def tell(inner: headgate.consumer.Consumer) -> None:
+            if (consumer := self._consumers.get(id(inner))) is not None:
+                callback(consumer)
+
+        self._inner.on_slow(tell)
 
     def bucket(self, destination: str) -> Bucket:
         """Open a bucket; errors as :meth:`headgate.Session.bucket`."""
@@ -184,6 +199,13 @@ class Client:
         """Say what a destination's state is, and why; errors as :meth:`headgate.Client.explain`."""
         return self._run(lambda: self._inner.explain(destination))
 
+    def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> Iterator[Browsed]:
+        """Iterate over the stored messages; arguments and errors as :meth:`headgate.Client.browse`."""
+        found = self._inner.browse(destination, after=after, limit=limit)
+        nothing = object()
+        while (message := self._run(lambda: _next(found, nothing))) is not nothing:
+            yield message
+
     def destinations(self) -> list[str]:
         """Return the names of all destinations of the namespace."""
         return self._run(self._inner.destinations)
@@ -216,6 +238,10 @@ class Client:
         if self._closed:
             raise Closed("the client is closed")
         return self._thread.run(work())
+
+
+async def _next(found: AsyncIterator[Any], nothing: Any) -> Any:
+    return await anext(found, nothing)
 
 
 def connect(url: str | None = None, *, namespace: str = "default") -> Client:

@@ -102,6 +102,11 @@ class Consumer:
         """Their bytes."""
         return self._inner.held_bytes
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it settles too little of what there is for it, by the destination's rules."""
+        return self._inner.is_slow
+
     def __iter__(self) -> Self:
         return self
 

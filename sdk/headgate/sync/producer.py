@@ -71,22 +71,36 @@ class Producer:
         """Whether sends wait for credit right now."""
         return self._inner.is_blocked
 
-    def send(self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None) -> Receipt:
+    def send(
+        self,
+        body: bytes | str,
+        *,
+        headers: Headers | None = None,
+        timeout: float | str | None = None,
+        ttl: float | str | None = None,
+    ) -> Receipt:
         """Send a message and wait until it is stored; arguments and errors as :meth:`headgate.Producer.send`."""
-        return self._thread.run(self._inner.send(body, headers=headers, timeout=timeout))
+        return self._thread.run(self._inner.send(body, headers=headers, timeout=timeout, ttl=ttl))
 
     def post(
-        self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None
+        self,
+        body: bytes | str,
+        *,
+        headers: Headers | None = None,
+        timeout: float | str | None = None,
+        ttl: float | str | None = None,
     ) -> PendingReceipt:
         """Send a message and wait for its credit only; ``.result()`` of what is returned waits until it is stored."""
-        return self._thread.run(self._post(body, headers, timeout))
+        return self._thread.run(self._post(body, headers, timeout, ttl))
 
     def close(self) -> None:
         """Send what has its credit, give the rest of the credit back; never longer than 1 s."""
         self._thread.run(self._inner.close())
 
-    async def _post(self, body: bytes | str, headers: Headers | None, timeout: float | str | None) -> PendingReceipt:
-        item, paid = await self._inner._submit(body, headers, timeout, credited=True)  # noqa: SLF001
+    async def _post(
+        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+    ) -> PendingReceipt:
+        item, paid = await self._inner._submit(body, headers, timeout, ttl, credited=True)  # noqa: SLF001
         if not paid:
             await item.credited
         return PendingReceipt(self.destination, self._thread.future(item.done))

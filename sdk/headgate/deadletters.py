@@ -1,0 +1,174 @@
+"""Dead letters: what failed too often or was rejected is stored at another destination, and only then settled here.
+
+A crash in between leaves the message here, so it is dead again at its next delivery. It is published as a session whose
+name is made of where it lies and which message it is, as that session's first message: the second time Redis answers
+that it has it. That holds for an hour, as long as receipts last.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.account import Ensure
+from headgate.errors import HeadgateError, PolicyError
+from headgate.message import Message, encode
+from headgate.reconnect import until_answered
+from headgate.redis.keys import Address
+from headgate.redis.store import Account, Store
+from headgate.tasks import stop
+
+_log = logging.getLogger("headgate")
+POLL: Final = 0.25
+"""Seconds between looks while the dead-letter destination has no room."""
+REFUSED: Final = 2.0
+"""Seconds until it is tried again where the dead-letter destination cannot take it as it is."""
+
+
+@dataclass(slots=True)
+class Dead:
+    """A message on its way out.
+
+    Attributes:
+        message: as it was delivered; it stays held until it is stored at the other destination.
+        reason: why, in words.
+        attempts: that failed, the last included.
+        told: future of who waits for its settlement.
+    """
+
+    message: Message
+    reason: str
+    attempts: int
+    told: asyncio.Future[None] | None
+
+
+class DeadLetters:
+    """The dead letters of one consumer, published one at a time, in order; other messages go on meanwhile.
+
+    Args:
+        store: the scripts.
+        source: the consumer's destination.
+        subscription: of it, encoded.
+        ttl_ms: lease of what is granted at the other destination.
+        ensure_at: makes a destination exist.
+        stored: told each message that is stored there now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        source: Address,
+        subscription: str,
+        ttl_ms: int,
+        ensure_at: Callable[[Address], Ensure],
+        stored: Callable[[Dead], None],
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._subscription = subscription
+        self._ttl_ms = ttl_ms
+        self._ensure_at = ensure_at
+        self._stored = stored
+        self._line: deque[Dead] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._epoch = ""
+        self.max_attempts: int | None = None
+        self.target: Address | None = None
+        """Where they go; None when there is no such destination, or it is the consumer's own."""
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def configure(self, fields: dict[str, str]) -> None:
+        """Take in the destination's settings."""
+        attempts, name = fields.get("max_attempts"), fields.get("dead_letter")
+        self._epoch = fields.get("epoch", "")
+        self.max_attempts = int(attempts) if attempts else None
+        self.target = Address.of(self._source.namespace, name) if name and name != self._source.name else None
+
+    def is_dead(self, attempts: int) -> bool:
+        """Whether so many failed attempts are too many."""
+        return self.max_attempts is not None and attempts >= self.max_attempts
+
+    def put(self, dead: Dead) -> None:
+        """Put a message in line."""
+        self._line.append(dead)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work(), name=f"headgate dead letters of {self._source.name}")
+
+    async def close(self) -> None:
+        """Stop; what is still in line stays where it was delivered."""
+        await stop(self._task)
+
+    def clear(self) -> list[Dead]:
+        """Empty the line, and return what was in it: it was given to other consumers."""
+        line = list(self._line)
+        self._line.clear()
+        return line
+
+    async def _work(self) -> None:
+        while self._line:
+            dead = self._line[0]
+            try:
+                await until_answered(lambda _: None)(self._publish, dead)
+            except HeadgateError as error:
+                _log.error("message %s of %r is held: %s", dead.message.id, self._source.name, error)
+                self._line.rotate(-1)  # let the others pass
+                await asyncio.sleep(REFUSED)
+            else:
+                if self._line and self._line[0] is dead:
+                    self._line.popleft()
+                    self._stored(dead)
+
+    async def _publish(self, dead: Dead) -> None:
+        target = self.target
+        if target is None:
+            return  # the setting was taken away meanwhile
+        message = dead.message
+        stored = encode(
+            message.body,
+            message.headers
+            | {
+                "headgate-dead-reason": dead.reason,
+                "headgate-dead-from": self._source.name,
+                "headgate-dead-attempts": dead.attempts,
+                "headgate-dead-id": message.id,
+            },
+        )
+        told = f"{self._source.key} {self._epoch} {self._subscription} {message.id}"
+        account = Account(f"dead~{hashlib.sha256(told.encode()).hexdigest()[:40]}", inc=1, epoch=0, weight=0,
+                          need=len(stored), need_m=1, want=len(stored), want_m=1)  # fmt: skip
+        while True:
+            answer = await self._store.publish(target, account, seq=1, bodies=[stored], ttl_ms=self._ttl_ms)
+            if answer.code in ("OK", "DUPLICATE"):
+                _log.warning(
+                    "message %s of %r is dead (%s); it is message %d of %r now",
+                    message.id, self._source.name, dead.reason, answer.first, target.name,
+                )  # fmt: skip
+                return
+            if answer.code == "UNKNOWN":
+                await self._ensure_at(target)(False)
+            account = await self._pay(target, account)
+
+    async def _pay(self, target: Address, account: Account) -> Account:
+        """Wait for the credit, and return the account that has it."""
+        values: dict[str, Any] = {
+            name: getattr(account, name) for name in ("session", "inc", "weight", "need", "need_m")
+        }
+        asked = Account(**values, epoch=0, want=account.need, want_m=1, size=account.need)
+        while True:
+            credit = await self._store.acquire(target, asked, ttl_ms=self._ttl_ms)
+            if credit.code == "OK" and credit.granted >= account.need:
+                return Account(**values, epoch=credit.epoch, want=account.need, want_m=1,
+                               granted=credit.granted, granted_m=credit.granted_m)  # fmt: skip
+            if credit.code == "UNKNOWN":
+                await self._ensure_at(target)(False)
+            elif credit.code == "TOO_LARGE":
+                raise PolicyError(
+                    f"it takes {account.need} bytes and can never fit {target.name!r}; raise that destination's limit"
+                )
+            else:
+                await asyncio.sleep(POLL)
