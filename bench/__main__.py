@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import admissions, latency, scripts, throughput, tight
+from bench import admissions, latency, policy, scripts, throughput, tight
 from bench.harness import Figure
 
 PARTS = {
@@ -23,6 +23,7 @@ PARTS = {
     "scripts": scripts.measure,
     "latency": latency.measure,
     "tight": tight.measure,
+    "policy": policy.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

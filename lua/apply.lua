@@ -8,6 +8,7 @@
   ARGV[3] ttl_ms    how long a recovered destination learns
   ARGV[4..] field, value  settings, as headgate/settings.py names and spells them, policy_version and policy;
                     an empty value sets one back to its default
+                    what changes nothing but these two leaves no ledger entry and wakes nobody
   Returns {code, epoch, kind}
   Codes    OK, CREATED, KIND (it exists with the kind that follows, and a kind does not change), OLD (a newer policy version
            is in force), UNKNOWN (there is none, and no kind is given to make it)
@@ -51,12 +52,23 @@ if d then
   carry_over(settings, 'send_byte_rate', 'send_byte_burst', 'send_byte_tat', 'send_us')
   carry_over(settings, 'delivery_rate', 'delivery_burst', 'delivery_tat', 'delivery_us')
 end
-for field, value in pairs(settings) do
-  if value == '' then
-    redis.call('HDEL', K_DESTINATION, field)
-  else
-    redis.call('HSET', K_DESTINATION, field, value)
+local names, changes = {}, code == 'CREATED'
+for field in pairs(settings) do
+  names[#names + 1] = field
+end
+for i, before in ipairs(#names > 0 and redis.call('HMGET', K_DESTINATION, unpack(names)) or {}) do
+  local field, value = names[i], settings[names[i]]
+  if (before or '') ~= value then
+    changes = changes or (field ~= 'policy_version' and field ~= 'policy')
+    if value == '' then
+      redis.call('HDEL', K_DESTINATION, field)
+    else
+      redis.call('HSET', K_DESTINATION, field, value)
+    end
   end
+end
+if not changes then
+  return { code, int(d.epoch), d.kind }
 end
 redis.call('HDEL', K_DESTINATION, 'shut')
 redis.call('HSET', K_DESTINATION, 'rules', name_rules())

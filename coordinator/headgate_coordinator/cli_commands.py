@@ -1,10 +1,8 @@
 """The commands and their options; the work of each is done elsewhere."""
 
-import asyncio
 import json
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
@@ -14,12 +12,14 @@ from headgate_coordinator import audit as auditing
 from headgate_coordinator import cli_policy
 from headgate_coordinator import status as reporting
 from headgate_coordinator import up as embedded
-from headgate_coordinator.cli import FAILED, INTERRUPTED
+from headgate_coordinator.cli import FAILED
+from headgate_coordinator.cli_options import Json, Namespace, Redis
+from headgate_coordinator.cli_options import connect as _connect
+from headgate_coordinator.cli_options import print_json as _print_json
+from headgate_coordinator.cli_options import run as _run
 from headgate_coordinator.demo import run as demonstration
 from headgate_coordinator.demo import table
 from headgate_coordinator.terminal import console, show
-
-T = TypeVar("T")
 
 app = typer.Typer(
     name="headgate",
@@ -30,36 +30,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 Redis is unavailable, 130 interrupted.",
 )
 app.add_typer(cli_policy.app, name="policy")
-
-Redis = Annotated[
-    str | None,
-    typer.Option(
-        "--redis", metavar="URL", envvar="HEADGATE_URL", show_default=False, help="The Redis, e.g. redis://localhost."
-    ),
-]
-Namespace = Annotated[
-    str,
-    typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Whose destinations."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    try:
-        return asyncio.run(work)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        typer.echo("headgate: interrupted", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def _connect(url: str | None, namespace: str) -> headgate.Client:
-    if not url:  # a private Redis of our own would have nothing in it to look at
-        raise headgate.InvalidValue("which Redis? give --redis URL or set HEADGATE_URL; `headgate up` starts one")
-    return headgate.connect(url, namespace=namespace)
-
-
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2))
 
 
 def _version(wanted: bool) -> None:

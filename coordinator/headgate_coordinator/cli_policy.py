@@ -4,6 +4,7 @@ Commands that need only a file are here. Those that talk to Redis belong below t
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,22 +12,23 @@ import typer
 from rich.table import Table
 
 from headgate.core.policy import Policy, Resolved
-from headgate.errors import InvalidValue
-from headgate.redis.keys import encode_name
+from headgate.errors import InvalidValue, PolicyConflict
+from headgate.redis.keys import Address, encode_name
 from headgate.settings import KINDS
 from headgate.units import parse_size
 from headgate_coordinator import policy as documents
 from headgate_coordinator.cli import FAILED, USAGE
+from headgate_coordinator.cli_options import Json, Namespace, Redis, connect, print_json, run
 from headgate_coordinator.policy.compile import key_of
 from headgate_coordinator.policy.document import schema as document_schema
 from headgate_coordinator.policy.lint import Known
 from headgate_coordinator.policy.lint import lint as find_traps
+from headgate_coordinator.policy.plan import Plan, plan
 from headgate_coordinator.terminal import show as print_table
 
 app = typer.Typer(no_args_is_help=True, help="Check policy documents, and see what they say about a destination.")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A policy in TOML, or in JSON if its name ends in .json.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def load(file: Path, *, as_json: bool = False) -> Policy:
@@ -72,28 +74,129 @@ def schema() -> None:
     typer.echo(schema_text(), nl=False)
 
 
+# -- Commands on a running system ------------------------------------------------------------------------------
+
+
+@app.command()
+def apply(
+    file: File,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change and who would block; apply nothing.")
+    ] = False,
+    expect: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="VERSION", show_default=False, help="Only over this version; 0: only where there is none."
+        ),
+    ] = None,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Put a policy in force: checked whole, switched at once, then applied to every destination there is.
+
+    Exits with 1 if another version is in force than --expect says.
+    """
+    policy = load(file, as_json=as_json)
+
+    async def work() -> tuple[Plan, int | None]:
+        async with connect(redis, namespace) as client:
+            if dry_run:
+                planned = await plan(client, policy)
+                if expect not in (None, planned.version):
+                    raise PolicyConflict(planned.version, expect or 0)
+                return planned, None
+            version = await client.apply_policy(policy, expected=expect)
+            return Plan(version, True, len(await client.destinations()), ()), version
+
+    planned, version = run(work())
+    if as_json:
+        applied = {"version": version, "destinations": planned.destinations, "source": policy.source}
+        print_json(planned.as_dict() if version is None else applied)
+    elif version is None:
+        typer.echo("\n".join(planned.lines()))
+    else:
+        typer.echo(f"policy version {version} of {policy.source} is in force for {planned.destinations} destination(s)")
+
+
 @app.command()
 def show(
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="Name of a destination.")],
-    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="What this file says, applied or not.")],
+    destination: Annotated[
+        str | None, typer.Argument(metavar="DEST", show_default=False, help="Name of a destination; else all rules.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", show_default=False, help="What this file says, applied or not."),
+    ] = None,
     kind: Annotated[
         str | None, typer.Option(metavar="KIND", show_default=False, help="That it has, or would be made with.")
     ] = None,
     effective: Annotated[bool, typer.Option("--effective", help="Also what no rule sets, at its default.")] = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Show what a policy says about a destination: each value, and the rule and line that it comes from."""
-    encode_name(destination)
+    """Show what a policy says, in force or in a file: each value, and the rule and line that it comes from.
+
+    Of a destination that exists, what was set by hand since is shown as that.
+    """
+    if destination is not None:
+        encode_name(destination)
     if kind is not None and kind not in KINDS:
         raise InvalidValue(f"--kind: {kind!r}; use {', '.join(KINDS)}")
-    resolved = load(file, as_json=as_json).resolve(destination, kind)
+    if file is not None:
+        policy, fields = load(file, as_json=as_json), dict[str, str]()
+    else:
+        policy, fields = run(_in_force(redis, namespace, destination))
+    if destination is None:
+        if as_json:
+            print_json(json.loads(policy.to_json()))
+        else:
+            print_table(render_rules(policy))
+        return
+    resolved = as_it_is(policy.resolve(destination, kind or fields.get("kind")), fields)
     if as_json:
-        typer.echo(json.dumps(as_dict(destination, resolved, everything=effective), indent=2))
+        print_json(as_dict(destination, resolved, everything=effective))
     else:
         print_table(render(destination, resolved, everything=effective))
 
 
-# -- Commands on a running system ------------------------------------------------------------------------------
+async def _in_force(url: str | None, namespace: str, destination: str | None) -> tuple[Policy, dict[str, str]]:
+    """Return the policy in force, and the fields of a destination if it exists."""
+    async with connect(url, namespace) as client:
+        policy = await client.policy()
+        snapshot = None
+        if destination is not None:
+            snapshot = await client.store.snapshot(Address.of(namespace, destination), waiters=0, consumers=1)
+        return policy, snapshot.fields if snapshot else {}
+
+
+def as_it_is(resolved: Resolved, fields: Mapping[str, str]) -> Resolved:
+    """Return what holds for a destination with these fields: where they differ from the policy, somebody set them."""
+    if not fields:
+        return resolved
+    values, origins = dict(resolved.fields), dict(resolved.origins)
+    for name, value in resolved.fields.items():
+        if fields.get(name, "") != value:
+            values[name], origins[name] = fields.get(name, ""), "by hand@-"
+    if "stopped" in fields:
+        values["stopped"], origins["stopped"] = fields["stopped"], "by hand@-"
+    return Resolved(resolved.kind, values, origins)
+
+
+def render_rules(policy: Policy) -> Table:
+    """Return all rules of a policy, for people."""
+    title = f"version {policy.version} of {policy.source or 'no file'}" if policy.version else "no policy is in force"
+    table = Table(title=title, title_justify="left", box=None)
+    for column in ("rule", "kind", "setting", "value", "from"):
+        table.add_column(column, overflow="fold")
+    for rule in policy.rules:
+        for field, value in rule.fields.items():
+            table.add_row(rule.match, rule.kind or "any", key_of(field), value or "-", rule.origins.get(field, ""))
+    for pool in policy.pools:
+        for field, value in pool.fields.items():
+            table.add_row(pool.name, "pool", field, value, pool.origins.get(field, ""))
+    return table
 
 
 def schema_text() -> str:

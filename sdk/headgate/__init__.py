@@ -7,6 +7,7 @@ from headgate.browse import Browsed
 from headgate.bucket import Bucket
 from headgate.client import Client, connect
 from headgate.consumer import Consumer
+from headgate.core.policy import Policy
 from headgate.core.window import Window
 from headgate.errors import (
     AccessDenied,
@@ -19,6 +20,7 @@ from headgate.errors import (
     InvalidName,
     InvalidValue,
     MessageTooLarge,
+    PolicyConflict,
     PolicyError,
     SessionExpired,
     SlowConsumer,
@@ -52,6 +54,8 @@ __all__ = [
     "Message",
     "MessageTooLarge",
     "Permit",
+    "Policy",
+    "PolicyConflict",
     "PolicyError",
     "PoolState",
     "Producer",

@@ -65,8 +65,6 @@ class CreditAccount(Callers):
         line = CreditLine() if credit is None else credit
         super().__init__(address, Lease(options.ttl), line, holds_messages=holds_messages)
         self.session = session
-        self.window = 0
-        self.weight = 1
         self.users = 0
         """Producers or gates that share it; it closes with the last."""
         self.consumers = 0
@@ -213,7 +211,10 @@ class CreditAccount(Callers):
         """Do what a hint asked for."""
         if self._changed:
             changed, self._changed = self._changed, ""
-            await self._settings_changed(removed=changed == "removed")
+            if changed == "removed":  # on purpose: what it was is not to be brought back, nor is the credit
+                self._forget()
+                self._start_anew()
+                self.credit.epoch = 0
             return True
         recalled, self._give_back = self._give_back, False
         wanted, self._wanted = self._wanted, False
@@ -243,14 +244,6 @@ class CreditAccount(Callers):
             await self._acquire()
             return True
         return False
-
-    async def _settings_changed(self, *, removed: bool) -> None:
-        if removed:  # on purpose: what it was is not to be brought back, nor is the credit
-            self._forget()
-            self._start_anew()
-            self.credit.epoch = 0
-        elif self._open:
-            await self._ensure(False)  # remembers the settings that are in force now
 
     def _start_anew(self) -> None:
         self.outbox.unpaid()

@@ -39,6 +39,8 @@ class Callers:
         self.lease = lease
         self.credit = credit
         self.outbox = Outbox(credit)
+        self.window = 0
+        self.weight = 1
         self.last = Credit("NONE")
         self.lost_since: float | None = None
         self.trouble: BaseException | None = None
@@ -78,6 +80,16 @@ class Callers:
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP, self._sweep)
         return paid
+
+    def resize(self, window: int, weight: int) -> None:
+        """Change the window and the weight, effective at once; what is in hand above the window goes back."""
+        if (window, weight) == (self.window, self.weight):
+            return
+        self.window, self.weight = window, weight
+        if self._open:
+            self.credit.give_back(self.credit.in_hand - window, 0)
+            self._wanted = True
+            self._wake.set()
 
     def freed(self) -> None:
         """Note that a permit was put back while somebody waits for it, here or elsewhere."""

@@ -7,6 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate.browse import Browsed, browse
+from headgate.core.defaults import Defaults
+from headgate.core.policy import Policy, Resolved
 from headgate.errors import Closed, PolicyError
 from headgate.explain import Explanation, explain
 from headgate.index import is_pattern
@@ -62,8 +64,8 @@ class Client:
         self._store = Store(server)
         self._wake_ups = WakeUps(server)
         ttl_ms = int(SessionOptions().ttl * 1000)
-        self._registry = Registry(self._store, ttl_ms=ttl_ms)
         self._pools = Pools(PoolStore(server), self.namespace, ttl_ms)
+        self._registry = Registry(self._store, self._wake_ups, self.namespace, ttl_ms=ttl_ms)
         return self
 
     async def _find_server(self) -> Server:
@@ -112,7 +114,7 @@ class Client:
             self._pools,
             self.namespace,
             name or socket.gethostname(),
-            SessionOptions.of(ttl, on_loss),
+            SessionOptions.of(ttl, on_loss, self._parsed.defaults if self._parsed else Defaults()),
             self._sessions.discard,
         )
         self._sessions.add(session)
@@ -194,6 +196,44 @@ class Client:
         self._check_connected()
         await remove_pool(self._pools, name)
 
+    async def apply_policy(self, policy: Policy, *, expected: int | None = None) -> int:
+        """Put a policy in force for the namespace, whole, and bring every destination under it; returns its version.
+
+        It is in force at once: new destinations are made as it says, and every client applies it to those that it uses,
+        waiting senders included. This call applies it to all there are; when it fails half-way, a repeated call, or
+        whoever uses a destination, does the rest. A policy that is in force already keeps its version.
+
+        Args:
+            policy: its version does not matter; a policy without rules ends all that policies set.
+            expected: the version that this one is to replace, 0 for none; whatever is in force when None.
+
+        Raises:
+            PolicyConflict: another version is in force than was expected; nothing was changed.
+            CoordinatorUnavailable: Redis does not answer; repeat the call.
+        """
+        self._check_connected()
+        return await self._registry.apply_policy(policy, expected)
+
+    async def policy(self) -> Policy:
+        """Return the policy in force; version 0, without rules, where there is none.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_connected()
+        return await self._registry.policies.look()
+
+    async def effective(self, destination: str) -> Resolved:
+        """Return what the policy says about a destination, each value with its origin; it need not exist.
+
+        Raises:
+            InvalidName: the name cannot be used.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        address = Address.of(self.namespace, destination)
+        self._check_connected()
+        return await self._registry.effective(address)
+
     async def explain(self, destination: str) -> Explanation:
         """Say what a destination's state is, and why.
 
@@ -274,6 +314,7 @@ class Client:
         self._closed = True
         await asyncio.gather(*(session.close() for session in tuple(self._sessions)))
         if self._server is not None:
+            await self._registry.close()
             await self._pools.close()
             await self._wake_ups.close()
             await self._server.close()

@@ -8,8 +8,7 @@ from typing import Final
 
 from headgate.account import CLOSE_WITHIN, Ensure
 from headgate.core.lease import Lease
-from headgate.core.rate import Rate
-from headgate.core.window import MAX_FETCH, Window, window_of
+from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters
 from headgate.errors import Closed, HeadgateError, PolicyError, SlowConsumer
 from headgate.message import Message
@@ -47,18 +46,17 @@ class Consumer(Receivers):
         number: Callable[[], int],
         subscription: str,
         durable: bool,
-        window: Window | None,
-        rate: Rate | None,
+        window: Window,
+        rate: float | None,
         on_close: Callable[["Consumer"], Awaitable[None]],
         on_slow: Callable[["Consumer"], None],
     ) -> None:
         self.subscription = subscription
         self.durable = durable
-        self._encoded = encode_name(subscription, "subscription")
+        self.encoded_subscription = encode_name(subscription, "subscription")
         ttl_ms = int(options.ttl * 1000)
-        dead_letters = DeadLetters(store, address, self._encoded, ttl_ms, ensure_at, self._buried)
-        super().__init__(address, session, window or Window(), rate, dead_letters)
-        self._own_window, self._own_rate = window is not None, rate is not None
+        dead_letters = DeadLetters(store, address, self.encoded_subscription, ttl_ms, ensure_at, self._buried)
+        super().__init__(address, session, window, rate, dead_letters)
         self._store = store
         self._wake_ups = wake_ups
         self._ensure = ensure
@@ -67,7 +65,6 @@ class Consumer(Receivers):
         self._on_close = on_close
         self._on_slow = on_slow
         self._settings_changed = True
-        self._settings_rate: str | None = None
         self._received_before = -1
         self.is_slow = False
         """Whether it settles too little of what there is for it, by the destination's rules."""
@@ -103,22 +100,18 @@ class Consumer(Receivers):
             InvalidValue: not a window.
             CoordinatorUnavailable: Redis does not answer; the window is in force here all the same.
         """
-        self._own_window = True
-        await self._configure(Window.of(window))
-        self._wake.set()
-
-    async def _configure(self, window: Window) -> None:
-        self._holding.configure(window)
+        self._holding.configure(Window.of(window))
         self._look_at = 0.0
         await self._store.attach(
             self.address,
             self.session,
             number=self._number,
-            subscription=self._encoded,
+            subscription=self.encoded_subscription,
             durable=self.durable,
             window=self.window.text,
             ttl_ms=self._lease.ttl_ms,
         )
+        self._wake.set()
 
     async def close(self) -> None:
         """Settle what was settled, give the rest back; never longer than 1 s."""
@@ -177,19 +170,7 @@ class Consumer(Receivers):
             self._settings_changed = False
             snapshot = await self._store.snapshot(self.address, waiters=0, consumers=1)
             if snapshot:
-                await self._take_in(snapshot.fields)
-
-    async def _take_in(self, fields: dict[str, str]) -> None:
-        self._dead_letters.configure(fields)
-        rate = fields.get("consumer_rate")
-        if not self._own_rate and rate != self._settings_rate:
-            self._settings_rate, self._rate = rate, Rate(float(rate)) if rate else None
-        window = window_of(fields, self._encoded, durable=self.durable and fields.get("kind") == "topic")
-        if not self._own_window and window != self.window:
-            if self._number:
-                await self._configure(window)
-            else:
-                self._holding.configure(window)
+                self._dead_letters.configure(snapshot.fields)
 
     async def _attach(self) -> None:
         self._number = self._next_number()
@@ -205,7 +186,7 @@ class Consumer(Receivers):
                 self.address,
                 self.session,
                 number=self._number,
-                subscription=self._encoded,
+                subscription=self.encoded_subscription,
                 durable=self.durable,
                 window=self.window.text,
                 ttl_ms=self._lease.ttl_ms,

@@ -8,6 +8,7 @@ HeadgateError
 ├── SessionExpired          the lease ran out, what it held went to others
 ├── SlowConsumer            the consumer was closed because it was too slow
 ├── PolicyError             settings that contradict each other or the destination (also a ValueError)
+├── PolicyConflict          somebody else applied a policy meanwhile
 ├── InvalidName             a namespace or a name that cannot be used (also a ValueError)
 ├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
 ├── CoordinatorUnavailable  Redis cannot be reached, or is not one we can use (also a ConnectionError)
@@ -137,6 +138,23 @@ class SlowConsumer(HeadgateError):
 
 class PolicyError(HeadgateError, ValueError):
     """Settings that contradict each other, or the destination as it is."""
+
+
+class PolicyConflict(HeadgateError):
+    """Another version of the policy is in force than was expected; nothing was changed.
+
+    Attributes:
+        version: in force; 0 for none.
+        expected: the version that was to be replaced.
+    """
+
+    def __init__(self, version: int, expected: int) -> None:
+        self.version = version
+        self.expected = expected
+        super().__init__(
+            f"policy version {version} is in force, not {expected}: somebody applied another meanwhile; "
+            f"look at it, and apply yours over version {version} if it still should be"
+        )
 
 
 class InvalidName(HeadgateError, ValueError):

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from headgate.account import CreditAccount
 from headgate.core.outbox import Outgoing
+from headgate.defaults import Defaults
 from headgate.errors import Closed, InvalidValue
 from headgate.units import parse_duration, parse_size
 
@@ -69,20 +70,27 @@ class Admission:
 class Gate:
     """Admits bytes under a limit shared by all sessions. Get one from :meth:`Session.gate`."""
 
-    __slots__ = ("_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_timeout")
+    __slots__ = (
+        "__weakref__", "_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_said_timeout", "_timeout",
+    )  # fmt: skip
 
-    def __init__(self, account: CreditAccount, *, timeout: float) -> None:
+    def __init__(self, account: CreditAccount, *, timeout: float | None) -> None:
         self._account = account
         self._credit = account.credit
         self._lease = account.lease
         self._outbox = account.outbox
-        self._timeout = timeout
+        self._said_timeout = timeout
+        self.adopt(Defaults())
         self._in_use = 0
         self._closed = False
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._in_use} bytes in use, {self._credit.in_hand} in hand"
         return f"Gate({self._account.address.name!r}, {state})"
+
+    def adopt(self, defaults: Defaults) -> None:
+        """Go by what the destination's settings say, but for what the gate was opened with."""
+        self._timeout = defaults.timeout if self._said_timeout is None else self._said_timeout
 
     @property
     def in_use(self) -> int:

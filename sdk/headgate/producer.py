@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Final
 
 from headgate.account import CreditAccount
 from headgate.core.outbox import Outgoing
-from headgate.core.rate import Rate
+from headgate.defaults import Defaults
 from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.message import Headers, Receipt, encode
+from headgate.pacing import Pacing
 from headgate.units import parse_duration
+
+BYTES_AHEAD: Final = 0.1
+"""Seconds' worth of a producer's own rate in bytes that may go at once."""
 
 
 class Producer:
@@ -18,15 +22,22 @@ class Producer:
     All sends of one turn of the event loop go to Redis together; a send with credit in hand waits for nobody else.
     """
 
-    def __init__(self, account: CreditAccount, *, timeout: float, rate: Rate | None) -> None:
+    def __init__(self, account: CreditAccount, *, timeout: float | None, rate: float | None) -> None:
         self._account = account
-        self._timeout = timeout
-        self._rate = rate
+        self._said_timeout, self._said_rate = timeout, rate
+        self._pacing, self._byte_pacing = Pacing(), Pacing(ahead=BYTES_AHEAD)
+        self.adopt(Defaults())
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
     def __repr__(self) -> str:
         return f"Producer({self.destination!r}, {'closed' if self._closed else f'{self.in_hand} bytes in hand'})"
+
+    def adopt(self, defaults: Defaults) -> None:
+        """Go by what the destination's settings say, but for what the producer was opened with."""
+        self._timeout = defaults.timeout if self._said_timeout is None else self._said_timeout
+        self._pacing.set(defaults.rate if self._said_rate is None else self._said_rate)
+        self._byte_pacing.set(defaults.byte_rate)
 
     @property
     def destination(self) -> str:
@@ -113,14 +124,11 @@ class Producer:
         if ttl_ms == 0:
             raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
         now = loop.time()
-        if self._rate is not None:
-            delay = self._rate.delay(now)
-            if delay > patience:
+        for pacing, amount in ((self._pacing, 1), (self._byte_pacing, len(payload))):
+            if pacing.rate is not None and (delay := await pacing.turn(amount, patience=now + patience - loop.time())):
                 raise CreditTimeout(
                     self.destination, 0.0, len(payload), reason=f"its own rate allows it in {delay:.3g} s"
                 )
-            if delay > 0:
-                await asyncio.sleep(delay)
         done: Any = loop.create_future()
         item = Outgoing(payload, len(payload), now + patience, done, ttl_ms=ttl_ms)
         if credited:

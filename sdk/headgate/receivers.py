@@ -5,11 +5,11 @@ import logging
 from collections import deque
 from typing import Final, Literal, Self
 
-from headgate.core.rate import Rate
 from headgate.core.window import Holding, Window
 from headgate.deadletters import Dead, DeadLetters
 from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, SessionExpired
 from headgate.message import Message
+from headgate.pacing import Pacing
 from headgate.redis.keys import Address
 from headgate.units import parse_duration
 
@@ -23,13 +23,14 @@ class Receivers:
     """The callers' half of a consumer: a buffer of deliveries, and a line of settlements on their way out."""
 
     def __init__(
-        self, address: Address, session: str, window: Window, rate: Rate | None, dead_letters: DeadLetters
+        self, address: Address, session: str, window: Window, rate: float | None, dead_letters: DeadLetters
     ) -> None:
         self.address = address
         self.session = session
         self._number = 0
         self._holding = Holding(window)
-        self._rate = rate
+        self.pacing = Pacing(rate)
+        """Its own rate, in messages a second."""
         self._dead_letters = dead_letters
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -105,8 +106,8 @@ class Receivers:
             raise Closed(f"the consumer of {self.address.name!r} is closed")
         if not self._buffer:
             return None
-        if self._rate is not None:
-            await asyncio.sleep(self._rate.delay(self._loop.time()))
+        if self.pacing.rate is not None:
+            await self.pacing.turn()
         return self._buffer.popleft()
 
     async def flush(self, *, timeout: float | str = 5.0) -> None:

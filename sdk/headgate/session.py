@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 import secrets
 from collections.abc import Callable
 from types import TracebackType
@@ -12,15 +11,16 @@ from headgate.account import CLOSE_WITHIN, CreditAccount, Ensure
 from headgate.bucket import Bucket
 from headgate.consumer import Consumer
 from headgate.core.credit import CreditLine
-from headgate.core.rate import Rate
+from headgate.core.defaults import split_address
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue
+from headgate.following import Following
 from headgate.gate import Gate
 from headgate.index import Entry, is_pattern, read_pattern
-from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW, SessionOptions
+from headgate.options import SessionOptions
 from headgate.pools import Pools
 from headgate.producer import Producer
-from headgate.redis.keys import Address, check_session, encode_name
+from headgate.redis.keys import Address, encode_name, session_id
 from headgate.redis.store import Account as Totals
 from headgate.redis.store import Store
 from headgate.redis.wake import WakeUps
@@ -34,8 +34,9 @@ MAX_CONSUMERS = 64
 class _Presence:
     """What one session has at one destination: at most one account, and its consumers, under one lease."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, following: Following) -> None:
         self.address = address
+        self.following = following
         self.account: CreditAccount | None = None
         self.users = 0
         self.consumers: set[Consumer] = set()
@@ -49,12 +50,6 @@ class _Presence:
             if self._number not in taken:
                 return self._number
         raise InvalidValue(f"a session has at most {MAX_CONSUMERS} consumers of one destination; open another session")
-
-
-def session_id(name: str) -> str:
-    """Return a fresh id that begins with a readable form of ``name``."""
-    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:48] or "session"
-    return check_session(f"{readable}~{secrets.token_hex(4)}")
 
 
 class Session:
@@ -104,42 +99,48 @@ class Session:
         self,
         destination: str,
         *,
-        window: int | str = DEFAULT_WINDOW,
+        window: int | str | None = None,
         rate: float | str | None = None,
-        weight: int = 1,
-        timeout: float | str = DEFAULT_TIMEOUT,
+        weight: int | None = None,
+        timeout: float | str | None = None,
     ) -> Producer:
-        """Open a producer.
+        """Open a producer. What it does not say follows the destination's settings, and changes with them.
 
         Args:
-            destination: a queue or a topic; an unknown name becomes a queue without limits.
-            window: bytes of credit to keep in hand, and the most that is on its way at a time.
-            rate: messages a second that this producer may send; no limit when None.
-            weight: its share among the producers of the destination.
-            timeout: seconds that a send waits when it does not say.
+            destination: a queue or a topic; an unknown name becomes what the policy says, else a queue without limits.
+            window: bytes of credit to keep in hand, and the most that is on its way at a time; else 512 KiB.
+            rate: messages a second that this producer may send; else no bound.
+            weight: its share among the producers of the destination; else 1.
+            timeout: seconds that a send waits when it does not say; else 30.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
             PolicyError: the destination takes no messages.
             CoordinatorUnavailable: Redis does not answer.
         """
-        own = Rate(parse_rate(rate, "rate")) if rate is not None else None
-        patience = parse_duration(timeout, "timeout")
+        destination, said = split_address(destination, self._options.connection)
+        own = parse_rate(rate, "rate") if rate is not None else said.producer_rate
+        patience = parse_duration(timeout, "timeout") if timeout is not None else None
+        window = said.producer_window if window is None else window
         account = await self._account(destination, window, weight, ("queue", "topic"))
-        return Producer(account, timeout=patience, rate=own)
+        producer = Producer(account, timeout=patience, rate=own)
+        self._presence(destination).following.send(producer)
+        return producer
 
     async def gate(
         self,
         destination: str,
         *,
-        window: int | str = DEFAULT_WINDOW,
-        weight: int = 1,
-        timeout: float | str = DEFAULT_TIMEOUT,
+        window: int | str | None = None,
+        weight: int | None = None,
+        timeout: float | str | None = None,
     ) -> Gate:
         """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name is made without limits."""
-        patience = parse_duration(timeout, "timeout")
+        patience = parse_duration(timeout, "timeout") if timeout is not None else None
         account = await self._account(destination, window, weight, ("gate",))
-        return Gate(account, timeout=patience)
+        gate = Gate(account, timeout=patience)
+        self._presence(destination).following.send(gate)
+        return gate
 
     async def consumer(
         self,
@@ -153,14 +154,14 @@ class Session:
         """Open a consumer.
 
         Args:
-            destination: a queue or a topic; an unknown name becomes a queue, or a topic where a subscription is named.
-                A pattern subscribes to every topic that it matches, those to come included: words between dots, of
-                which ``*`` is any one word, a last ``#`` any number of words and a last ``>`` at least one.
+            destination: a queue or a topic; an unknown name becomes what the policy says, else a queue, or a topic
+                where a subscription is named. A pattern subscribes to every topic that it matches, those to come included:
+                words between dots, ``*`` for one of them, a last ``#`` for any number, a last ``>`` for at least one.
             window: what it may hold unsettled: ``Window(...)``, a number of messages, ``"pull"``, ``"paused"``
-                or ``"unlimited"``. What the destination's settings say when None, 1000 where they say nothing.
+                or ``"unlimited"``; when None as the destination's settings say, and changing with them, else 1000.
             subscription: of a topic; consumers of one subscription share its messages. A new one of its own when None.
             durable: keep the subscription when its last consumer goes.
-            rate: messages a second that this consumer takes; what the settings say when None.
+            rate: messages a second that this consumer takes; when None as the settings say, else no bound.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
@@ -168,17 +169,23 @@ class Session:
             CoordinatorUnavailable: Redis does not answer.
         """
         self._check_open()
-        checked = None if window is None else Window.of(window)
-        own = Rate(parse_rate(rate, "rate")) if rate is not None else None
+        destination, said = split_address(destination, self._options.connection)
+        own = parse_rate(rate, "rate") if rate is not None else said.consumer_rate
         if subscription is not None:
             encode_name(subscription, "subscription")
         if is_pattern(destination):
-            return await self._wildcard(destination, checked or Window(), subscription, durable=durable, rate=own)
+            asked = Window.of(window) if window is not None else said.window("topic", durable=durable) or Window()
+            return await self._wildcard(destination, asked, subscription, durable=durable, rate=own)
+        checked = Window.of(window) if window is not None else None
         presence = self._presence(destination)
         kinds = ("topic", "queue") if subscription is not None else ("queue", "topic")
         ensure = self._ensure(presence.address, kinds)
         async with self._lock:
             kind = await ensure(False)
+            following = presence.following
+            await following.begin()
+            lasting = durable and kind == "topic"
+            checked = checked or said.window(kind, durable=lasting)
             name = "queue" if kind == "queue" else subscription or f"{self.id}-{secrets.token_hex(2)}"
             consumer = Consumer(
                 self._store,
@@ -190,12 +197,13 @@ class Session:
                 self._ensure_messages,
                 number=presence.next_number,
                 subscription=name,
-                durable=durable,
-                window=checked,
-                rate=own,
+                durable=lasting,
+                window=checked or following.defaults.consumer_window(encode_name(name), durable=lasting),
+                rate=own if own is not None else following.defaults.consumer_rate,
                 on_close=lambda consumer: self._consumer_closed(presence, consumer),
                 on_slow=self._tell_slow,
             )
+            following.receive(consumer, window=checked is None, rate=own is None)
             presence.consumers.add(consumer)
             if presence.account:
                 presence.account.consumers += 1
@@ -246,6 +254,7 @@ class Session:
         await asyncio.gather(*(consumer.close() for consumer in tuple(presence.consumers)))
         if presence.account:
             await presence.account.close()
+        await presence.following.end()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -253,7 +262,9 @@ class Session:
 
     def _presence(self, destination: str) -> _Presence:
         address = Address.of(self._namespace, destination)
-        return self._presences.setdefault(address.key, _Presence(address))
+        if address.key not in self._presences:
+            self._presences[address.key] = _Presence(address, Following(self._registry, address))
+        return self._presences[address.key]
 
     def _ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
         async def ensure(recover: bool) -> str:  # noqa: FBT001
@@ -264,17 +275,20 @@ class Session:
     def _ensure_messages(self, address: Address) -> Ensure:
         return self._ensure(address, ("queue", "topic"))
 
-    async def _account(self, destination: str, window: int | str, weight: int, kinds: tuple[str, ...]) -> CreditAccount:
+    async def _account(
+        self, destination: str, window: int | str | None, weight: int | None, kinds: tuple[str, ...]
+    ) -> CreditAccount:
         self._check_open()
-        size = parse_size(window, "window")
-        if size < 1:
+        size = parse_size(window, "window") if window is not None else None
+        if size is not None and size < 1:
             raise InvalidValue("window: 0 sends nothing; use at least 1 byte")
-        if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 1000:
+        if weight is not None and (not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 1000):
             raise InvalidValue(f"weight: {weight!r}; use a whole number from 1 to 1000")
         presence = self._presence(destination)
         async with self._lock:
             ensure = self._ensure(presence.address, kinds)
             await ensure(False)
+            await presence.following.begin()
             account = presence.account
             if account is None or account.closed:
                 before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
@@ -293,17 +307,17 @@ class Session:
                 )
                 if before:
                     account.outbox.next_seq = before.outbox.next_seq
-                account.window, account.weight, account.consumers = size, weight, len(presence.consumers)
+                account.consumers = len(presence.consumers)
+                presence.following.use(account, size, weight)
                 await account.start()
                 presence.account = account
             else:
-                account.window = max(account.window, size)
-                account.weight = max(account.weight, weight)
+                presence.following.use(account, size, weight)
             account.users += 1
         return account
 
     async def _wildcard(
-        self, destination: str, window: Window, subscription: str | None, *, durable: bool, rate: Rate | None
+        self, destination: str, window: Window, subscription: str | None, *, durable: bool, rate: float | None
     ) -> Consumer:
         pattern = read_pattern(destination)
         name = subscription or f"{self.id}-{secrets.token_hex(2)}"

@@ -100,6 +100,11 @@ class FakeServer(Server):
         await asyncio.sleep(0)
         return self._redis.run(*args)
 
+    async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
+        """Send commands; scripts are to be called one by one."""
+        await asyncio.sleep(0)
+        return [NotImplementedError() if words[0] == b"EVALSHA" else self._redis.run(*words) for _, words in commands]
+
     async def scan(self, pattern: str) -> list[str]:
         """Return the keys that match."""
         matching = re.compile(re.escape(pattern).replace(r"\*", ".*"))

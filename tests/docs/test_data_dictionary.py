@@ -87,12 +87,17 @@ def test_every_key() -> None:
 
 
 def test_every_key_of_a_namespace() -> None:
-    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in INDEX]
+    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in (*INDEX, "policy")]
 
 
-def test_every_message_to_a_namespace() -> None:
-    spoken = set(re.findall(r":wake'\), '(\w+) ' \.\.", ALL))
-    assert {name.split()[0] for name in names(section("### Channel of a namespace"))} == spoken
+def test_every_word_to_a_namespace() -> None:
+    spoken = re.findall(r"PUBLISH', .*, '(\w+) ' \.\.", ALL)
+    assert {name.split()[0] for name in names(section("### Channel of a namespace"))} == set(spoken)
+
+
+def test_every_field_of_a_policy() -> None:
+    written = next(call for call in calls(SOURCES["policy.lua"]) if call[:2] == ["'HSET'", "K_POLICY"])
+    assert set(names(section("### Policy"))) == literal(written[2::2])
 
 
 def test_every_field() -> None:

@@ -38,6 +38,7 @@ class Mutant:
 _P1, _P2, _P4, _P5 = "test_p1_no_overshoot", "test_p2_conservation", "test_p4_reclaim", "test_p5_once"
 _P6, _P8, _RECOVERY = "test_p6_hand_over", "test_p8_rates", "test_recovery"
 _INDEX = "test_index"
+_POLICY = "test_policy"
 _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_delivery", "test_oom", "test_cluster", "test_bounds"
 _POOLS = "test_pools"
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
@@ -415,6 +416,17 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),
         ("P1", "lib/room", "math.min(d.limit_bytes, d.slice_bytes)", "d.limit_bytes",
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),
+        # Policies: switched over what was seen, once, and told.
+        ("P12", "policy", "current ~= tonumber(expected)", "false",
+         f"{_POLICY}::test_only_over_the_version_that_was_seen"),
+        ("P12", "policy", "current >= version or ", "",
+         f"{_POLICY}::test_a_version_never_goes_down"),
+        ("P5", "policy", "if stored[2] == document then", "if false then",
+         f"{_POLICY}::test_repeated_it_is_in_force_once"),
+        ("P12", "policy", "string.gsub(K_POLICY, ':policy$', ':wake')", "K_POLICY",
+         f"{_POLICY}::test_everybody_of_the_namespace_is_told"),
+        ("P12", "apply", "if not changes then", "if false then",
+         f"{_POLICY}::test_settings_that_stay_as_they_are_leave_no_trace"),
         # One slot, and bounds.
         ("P9", "publish", "redis.call('SET', K_RECEIPT,", "redis.call('SET', K_RECEIPT .. ':last',",
          f"{_CLUSTER}::test_every_script_keeps_to_its_declared_keys_in_one_slot"),

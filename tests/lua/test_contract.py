@@ -15,6 +15,7 @@ _POOL: Final = ("the pool's, as lib/pool_keys", "local K_POOL = KEYS[1]")
 _INDEX: Final = ("the namespace's, as lib/index", "local K_WILDCARDS = KEYS[1]")
 KEYS: Final = {
     "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
+    "policy": ("the namespace's policy", "local K_POLICY = KEYS[1]"),
     "topic": _INDEX,
     "wildcard": _INDEX,
     "pool": _POOL,

@@ -353,6 +353,8 @@ class Destination:
 
     def change_limit(self, limit: Amount) -> str:
         self._meet_run(0)
+        if limit == self.limit:
+            return "OK"
         self.limit = limit
         self.housekeeping()
         self.serve_line()

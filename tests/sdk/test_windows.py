@@ -6,7 +6,7 @@ import pytest
 
 import headgate
 from headgate import Window
-from headgate.core.window import window_of
+from headgate.defaults import Defaults
 from tests.sdk.observing import GUARD, drain, field, look
 from tests.sdk.test_consumer import fill, receive
 from tests.support.waiting import wait_until
@@ -82,7 +82,7 @@ async def test_a_rate_of_the_settings_holds_for_who_names_none(client: headgate.
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await client.apply("orders", consumer_rate="default")
-        await wait_until(lambda: consumer._rate is None)
+        await wait_until(lambda: consumer.pacing.rate is None)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ async def test_a_subscriptions_own_window_goes_before_the_durable_and_the_common
 ) -> None:
     fields = {"subscription_windows": "a%2Fb=3 audit=10/unlimited", "durable_window": "5/unlimited",
               "consumer_window": "50/unlimited"}  # fmt: skip
-    assert window_of(fields, subscription, durable=durable) == window
+    assert Defaults.of(fields).consumer_window(subscription, durable=durable) == window
 
 
 async def test_where_nothing_is_set_a_window_is_a_thousand_messages() -> None:
-    assert window_of({"consumer_window": ""}, "queue", durable=False) == Window(1000)
+    assert Defaults.of({}).consumer_window("queue", durable=False) == Window(1000)
 
 
 async def test_who_does_nothing_with_what_it_holds_gives_it_back_when_others_wait(client: headgate.Client) -> None:

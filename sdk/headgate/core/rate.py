@@ -15,3 +15,7 @@ class Rate:
         """Take ``amount`` and return how many seconds from now it may be used; first come, first served."""
         self._next = max(self._next, now) + amount / self.rate
         return max(0.0, self._next - self.burst / self.rate - now)
+
+    def put_back(self, amount: float = 1.0) -> None:
+        """Put back what was just taken and will not be used."""
+        self._next -= amount / self.rate

@@ -1,6 +1,5 @@
 """A consumer's window: how many messages and bytes it may hold unsettled, and when to ask for more."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -112,22 +111,6 @@ class Window:
         if self.mode != "push":
             return self.mode
         return f"{self.messages}/{self.bytes}" + (f"/{self.top_up:g}" if self.top_up != 0.5 else "")
-
-
-def window_of(fields: Mapping[str, str], subscription: str, *, durable: bool) -> Window:
-    """Return the window that a destination's settings give to a consumer that names none.
-
-    Args:
-        fields: of the destination.
-        subscription: its encoded name.
-        durable: whether it is a durable subscription of a topic.
-    """
-    for pair in fields.get("subscription_windows", "").split():
-        name, _, own = pair.partition("=")
-        if name == subscription:
-            return Window.parse(own)
-    text = (fields.get("durable_window") if durable else None) or fields.get("consumer_window")
-    return Window.parse(text) if text else Window()
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """The state machine as typed calls: one method a script, arguments by name, replies as values with names."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -136,6 +137,19 @@ class Store:
         rest = [text for pair in settings.items() for text in pair]
         reply = await self._call("apply", address, "-", {"mode": mode, "ttl_ms": ttl_ms}, rest)
         return reply[0].decode(), reply[2].decode()
+
+    async def apply_each(
+        self, changes: Sequence[tuple[Address, Mapping[str, str]]], *, ttl_ms: int
+    ) -> list[tuple[str, str] | None]:
+        """Change several destinations, as :meth:`apply` does; None for a code: call that for it."""
+        op = script("apply")
+        commands = []
+        for address, settings in changes:
+            keys = address.keys("-")
+            argv = op.argv({"run_id": None, "mode": "change", "ttl_ms": ttl_ms}, itertools.chain(*settings.items()))
+            commands.append((keys[0], (b"EVALSHA", op.sha, len(keys), *keys, *argv)))
+        replies = await self.server.burst(commands)
+        return [None if isinstance(r, Exception) else (r[0].decode(), r[2].decode()) for r in replies]
 
     async def acquire(self, address: Address, account: Account, *, ttl_ms: int, leave: bool = False) -> Credit:
         """Open, renew, ask, give back, leave."""

@@ -9,10 +9,11 @@ import headgate.client
 import headgate.consumer
 import headgate.session
 from headgate.browse import Browsed
+from headgate.core.policy import Policy, Resolved
 from headgate.core.window import Window
 from headgate.errors import Closed
 from headgate.explain import Explanation
-from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW
+from headgate.options import DEFAULT_TIMEOUT
 from headgate.pool_limits import PoolState
 from headgate.redis.store import Recount
 from headgate.settings import Settings
@@ -70,10 +71,10 @@ class Session:
         self,
         destination: str,
         *,
-        window: int | str = DEFAULT_WINDOW,
+        window: int | str | None = None,
         rate: float | str | None = None,
-        weight: int = 1,
-        timeout: float | str = DEFAULT_TIMEOUT,
+        weight: int | None = None,
+        timeout: float | str | None = None,
     ) -> Producer:
         """Open a producer; arguments and errors as :meth:`headgate.Session.producer`."""
         work = self._inner.producer(destination, window=window, rate=rate, weight=weight, timeout=timeout)
@@ -83,9 +84,9 @@ class Session:
         self,
         destination: str,
         *,
-        window: int | str = DEFAULT_WINDOW,
-        weight: int = 1,
-        timeout: float | str = DEFAULT_TIMEOUT,
+        window: int | str | None = None,
+        weight: int | None = None,
+        timeout: float | str | None = None,
     ) -> Gate:
         """Open a gate; arguments and errors as :meth:`headgate.Session.gate`."""
         work = self._inner.gate(destination, window=window, weight=weight, timeout=timeout)
@@ -194,6 +195,18 @@ class Client:
     def remove_pool(self, name: str) -> None:
         """Delete a pool; destinations that name it still are served nothing until it is set again."""
         self._run(lambda: self._inner.remove_pool(name))
+
+    def apply_policy(self, policy: Policy, *, expected: int | None = None) -> int:
+        """Put a policy in force for the namespace; arguments and errors as :meth:`headgate.Client.apply_policy`."""
+        return self._run(lambda: self._inner.apply_policy(policy, expected=expected))
+
+    def policy(self) -> Policy:
+        """Return the policy in force; errors as :meth:`headgate.Client.policy`."""
+        return self._run(self._inner.policy)
+
+    def effective(self, destination: str) -> Resolved:
+        """Return what the policy says about a destination; errors as :meth:`headgate.Client.effective`."""
+        return self._run(lambda: self._inner.effective(destination))
 
     def explain(self, destination: str) -> Explanation:
         """Say what a destination's state is, and why; errors as :meth:`headgate.Client.explain`."""

@@ -213,7 +213,7 @@ class Consumer:
             if first is None:
                 continue
             fresh = [first]
-            if inner._rate is None:  # noqa: SLF001
+            if inner.pacing.rate is None:
                 fresh += inner._buffer  # noqa: SLF001
                 inner._buffer.clear()  # noqa: SLF001
             with self._changed:

@@ -1,0 +1,50 @@
+"""Options that commands share, and how a command connects, runs and prints."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+import headgate
+from headgate_coordinator.cli import INTERRUPTED
+
+T = TypeVar("T")
+
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis", metavar="URL", envvar="HEADGATE_URL", show_default=False, help="The Redis, e.g. redis://localhost."
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Whose destinations."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work to its end, or to Ctrl-C."""
+    try:
+        return asyncio.run(work)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        typer.echo("headgate: interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def connect(url: str | None, namespace: str) -> headgate.Client:
+    """Return a client of the Redis that the options name.
+
+    Raises:
+        InvalidValue: they name none.
+    """
+    if not url:  # a private Redis of our own would have nothing in it to look at
+        raise headgate.InvalidValue("which Redis? give --redis URL or set HEADGATE_URL; `headgate up` starts one")
+    return headgate.connect(url, namespace=namespace)
+
+
+def print_json(value: object) -> None:
+    """Print something as JSON."""
+    typer.echo(json.dumps(value, indent=2))

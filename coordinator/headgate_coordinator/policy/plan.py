@@ -1,0 +1,164 @@
+"""What a policy would change if it were applied: field by field, and who would block. Nothing is applied here."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate import Client
+from headgate.core.policy import Policy
+from headgate.policies import due, numbered, origins, says_the_same
+from headgate.redis.keys import Address
+from headgate_coordinator.policy.compile import key_of
+
+LOOKS: Final = 16
+"""Destinations looked at at a time."""
+_LIMITS: Final = (("limit_bytes", "bytes"), ("limit_messages", "messages"))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One setting that would change; ``old`` and ``new`` are empty where it has its default.
+
+    Attributes:
+        field: as the state calls it.
+        rule: that says so; empty where no rule says anything any more.
+        place: where the rule is written.
+    """
+
+    field: str
+    old: str
+    new: str
+    rule: str
+    place: str
+
+    def __str__(self) -> str:
+        why = f"{self.rule} at {self.place}" if self.rule else "no rule says anything"
+        return f"{key_of(self.field)}: {self.old or 'default'} -> {self.new or 'default'} ({why})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        told = {"field": self.field, "key": key_of(self.field), "old": self.old or None, "new": self.new or None}
+        return told | {"rule": self.rule or None, "place": self.place or None}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What would change for one destination.
+
+    Attributes:
+        over: for each limit that would be exceeded, what of (bytes, messages), how much is pending and leased, and the
+            limit: whoever sends next would wait until that is consumed.
+        blocked: sessions that wait there now.
+    """
+
+    destination: str
+    kind: str
+    differences: tuple[Difference, ...]
+    over: tuple[tuple[str, int, int], ...]
+    blocked: int
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for people."""
+        yield f"{self.destination} ({self.kind})"
+        for difference in self.differences:
+            yield f"  {difference}"
+        for unit, held, limit in self.over:
+            yield f"  would block: {held} {unit} are pending or leased, above the new limit of {limit}"
+        if self.blocked:
+            yield f"  {self.blocked} session(s) wait there now"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "destination": self.destination,
+            "kind": self.kind,
+            "changes": [difference.as_dict() for difference in self.differences],
+            "would_block": [{"unit": unit, "held": held, "limit": limit} for unit, held, limit in self.over],
+            "blocked": self.blocked,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would come of a policy.
+
+    Attributes:
+        version: in force now; 0 for none.
+        same: whether that says the same already.
+        destinations: how many there are.
+        changes: those of them that would change, by name.
+    """
+
+    version: int
+    same: bool
+    destinations: int
+    changes: tuple[Change, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for people."""
+        for change in self.changes:
+            yield from change.lines()
+        over = sum(bool(change.over) for change in self.changes)
+        yield f"{len(self.changes)} of {self.destinations} destination(s) would change, {over} would block"
+        if self.same:
+            yield f"it is in force already, as version {self.version}"
+        else:
+            yield f"it would replace version {self.version}" if self.version else "no policy is in force now"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        changes = [change.as_dict() for change in self.changes]
+        return {
+            "version": self.version, "same": self.same, "destinations": self.destinations, "changes": changes
+        }  # fmt: skip
+
+
+async def plan(client: Client, policy: Policy) -> Plan:
+    """Return what would change if the policy were applied now.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer.
+    """
+    current = await client.policy()
+    same = says_the_same(current, policy)
+    after = numbered(policy, current.version if same else current.version + 1)
+    names = await client.destinations()
+    rest, changes = iter(names), list[Change]()
+
+    async def look() -> None:
+        for name in rest:
+            snapshot = await client.store.snapshot(Address.of(client.namespace, name), waiters=0, consumers=1)
+            if snapshot and (change := _change(after, name, snapshot.fields)):
+                changes.append(change)
+
+    await asyncio.gather(*(look() for _ in range(LOOKS)))
+    return Plan(current.version, same, len(names), tuple(sorted(changes, key=lambda change: change.destination)))
+
+
+def _change(policy: Policy, name: str, fields: Mapping[str, str]) -> Change | None:
+    settings = due(policy, name, fields)
+    if settings is None:
+        return None
+    why = origins(settings.pop("policy"))
+    del settings["policy_version"]
+    differences = tuple(
+        Difference(field, fields.get(field, ""), value, *_split(why.get(field, "")))
+        for field, value in settings.items()
+        if value != fields.get(field, "")
+    )
+    if not differences:
+        return None
+    after = {**fields, **settings}
+    over = []
+    if after["kind"] != "bucket" and after.get("enforce") != "off":
+        for field, unit in _LIMITS:
+            held = int(fields[f"pending_{unit}"]) + int(fields[f"leased_{unit}"])
+            if after[field].isdigit() and held > int(after[field]):
+                over.append((unit, held, int(after[field])))
+    return Change(name, fields["kind"], differences, tuple(over), int(fields["blocked"]))
+
+
+def _split(origin: str) -> tuple[str, str]:
+    rule, _, place = origin.partition("@")
+    return rule, place

@@ -1,0 +1,27 @@
+--[[
+  policy - put a policy in force for a namespace: over the version that its author saw, or back where Redis lost it.
+
+  KEYS  the namespace's policy
+  ARGV[1] expected  the version that must be in force, 0 for none; 'lost' for any that is older than `version`
+  ARGV[2] version   that it gets, larger than `expected`
+  ARGV[3] document  the policy as headgate/core/policy.py writes it, its version included
+  ARGV[4] source    where it came from, for people
+  Returns {code, version in force}
+  Codes    OK (it is in force, now or already), CONFLICT (another version is in force; nothing was changed)
+]]
+--- @include "lib/clock"
+--- @include "lib/number"
+--- @include "lib/policy_key"
+local expected, version, document, source = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+
+local stored = redis.call('HMGET', K_POLICY, 'version', 'document')
+local current = tonumber(stored[1] or 0)
+if stored[2] == document then
+  return { 'OK', int(current) } -- a repeated call
+elseif current >= version or (expected ~= 'lost' and current ~= tonumber(expected)) then
+  return { 'CONFLICT', int(current) }
+end
+redis.call('HDEL', K_POLICY, '-') -- allowed under OOM, and so is what follows: a policy can always be changed
+redis.call('HSET', K_POLICY, 'version', int(version), 'document', document, 'source', source, 'applied_ms', int(now_ms))
+redis.call('PUBLISH', string.gsub(K_POLICY, ':policy$', ':wake'), 'policy ' .. int(version))
+return { 'OK', int(version) }

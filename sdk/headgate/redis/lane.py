@@ -1,0 +1,155 @@
+"""The connections to one server; each knows which run of it answers, and carries one call at a time."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import hiredis
+import redis.exceptions as rx
+from redis.asyncio.connection import AbstractConnection
+
+from headgate.errors import CoordinatorUnavailable
+from headgate.redis.scripts import Script
+
+_pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
+MIN_VERSION: Final = (6, 2)
+CALL_TIMEOUT: Final = 2.0
+"""Seconds that a call may take before its connection is given up."""
+MAX_CONNECTIONS: Final = 64
+LOADS: Final = 5
+"""Times that a script is loaded again during one call."""
+_IN_A_SCRIPT: Final = (
+    ("-OOM ", rx.OutOfMemoryError),
+    ("-READONLY ", rx.ReadOnlyError),
+    ("user executing the script can't run this command", rx.NoPermissionError),
+)
+
+
+Dial = Callable[[], Awaitable[AbstractConnection]]
+
+
+async def greet(connection: Any) -> None:
+    """Finish a connection's handshake and note which run of which server answers.
+
+    Raises:
+        CoordinatorUnavailable: the server is older than 6.2.
+    """
+    await connection.on_connect()
+    await connection.send_command("INFO", "server")
+    text = (await connection.read_response()).decode()
+    facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    version = tuple(int(part) for part in re.findall(r"\d+", facts["redis_version"])[:3])
+    if version < MIN_VERSION:
+        raise CoordinatorUnavailable(f"Redis {facts['redis_version']} is too old; 6.2 or newer is needed")
+    connection.headgate_run_id = facts["run_id"].encode()
+    connection.headgate_version = version
+    connection.headgate_cluster = facts.get("redis_mode") == "cluster"
+
+
+def unwrapped(error: rx.ResponseError) -> rx.ResponseError:
+    """Return the error of the command that failed inside a script: Redis 6.2 hides it in one of its own."""
+    text = str(error)
+    return next((kind(text) for mark, kind in _IN_A_SCRIPT if mark in text), error)
+
+
+class Lane:
+    """The connections to one server; each carries one call at a time."""
+
+    def __init__(self, dial: Dial) -> None:
+        self._dial = dial
+        self._idle: list[Any] = []
+        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+
+    async def run(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], *, asking: bool = False) -> Any:
+        """Call a script; the run id of the very connection it goes over is put before ``argv`` where it is None."""
+        async with self._connection() as connection:
+            if asking:
+                await connection.send_command("ASKING")
+                await connection.read_response()
+            if argv and argv[0] is None:
+                argv = (connection.headgate_run_id, *argv[1:])
+            command = _pack((b"EVALSHA", script.sha, len(keys), *keys, *argv))
+            await connection.send_packed_command(command)
+            for _ in range(LOADS):
+                try:
+                    return await connection.read_response()
+                except rx.NoScriptError:  # a restart or somebody's SCRIPT FLUSH, which may come again
+                    load = _pack(("SCRIPT", "LOAD", script.source))
+                    await connection.send_packed_command(load + command)  # in one write, to leave no gap for another
+                    await self._loaded(connection)
+                except rx.ResponseError as error:
+                    raise unwrapped(error) from None
+            return await connection.read_response()
+
+    @staticmethod
+    async def _loaded(connection: Any) -> None:
+        try:
+            await connection.read_response()
+        except rx.ResponseError:
+            await connection.disconnect(nowait=True)  # the second reply would be taken for another's
+            raise
+
+    async def command(self, *args: Any) -> Any:
+        """Send a plain read-only command."""
+        async with self._connection() as connection:
+            await connection.send_command(*args)
+            return await connection.read_response()
+
+    async def burst(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Send commands in one write and return their replies; an error is returned as one. None is the run id."""
+        async with self._connection() as connection:
+            run_id = connection.headgate_run_id
+            packed = [_pack(tuple(run_id if word is None else word for word in words)) for words in commands]
+            await connection.send_packed_command(b"".join(packed))
+            return [await self._reply(connection) for _ in commands]
+
+    @staticmethod
+    async def _reply(connection: Any) -> Any:
+        try:
+            return await connection.read_response()
+        except rx.ResponseError as error:
+            return error
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        """Yield a connection for one call; one whose reply did not come whole is not used again.
+
+        The timeout is ours: redis-py's own can swallow a cancellation on Python 3.11 (asyncio.wait_for).
+        """
+        async with self._room, asyncio.timeout(CALL_TIMEOUT):
+            connection = await self.take()
+            whole = False
+            try:
+                yield connection
+                whole = True
+            except rx.ResponseError:
+                whole = True
+                raise
+            finally:
+                if whole and connection.is_connected:
+                    self._idle.append(connection)
+                else:
+                    await connection.disconnect(nowait=True)
+
+    async def take(self) -> Any:
+        """Return an idle connection, or a new one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_connected:
+                return connection
+        fresh: Any = await self._dial()  # redis-py leaves some of its methods untyped
+        fresh.redis_connect_func = greet
+        try:
+            await fresh.connect()
+        except BaseException:
+            await fresh.disconnect(nowait=True)
+            raise
+        return fresh
+
+    async def drop(self) -> None:
+        """Close what is idle, so that the next call finds out anew where the server is."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.disconnect(nowait=True)

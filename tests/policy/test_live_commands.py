@@ -1,0 +1,130 @@
+"""`headgate policy apply` and `show` on a running system."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+import headgate
+from tests.demo.command import assert_one_line, run
+from tests.policy.live import state
+
+SMALL = """
+[[destination]]
+match = "orders.#"
+limit = 500
+max_attempts = 3
+"""
+LARGE = SMALL.replace("500", "5000").replace("max_attempts = 3", 'when_full = "fail"')
+
+
+@pytest.fixture
+async def client(one_url: str, namespace: str) -> AsyncIterator[headgate.Client]:
+    async with headgate.connect(one_url, namespace=namespace) as client:
+        await client.apply("orders.eu", limit=2000)
+        await client.apply("else", limit=77)
+        yield client
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path / "shop.toml", SMALL)
+
+
+def write(file: Path, text: str) -> Path:
+    file.write_text(text)
+    return file
+
+
+async def headgate_policy(client: headgate.Client, *arguments: str | Path, url: str) -> CompletedProcess[str]:
+    options = ("--redis", url, "--namespace", client.namespace)
+    return await asyncio.to_thread(run, "policy", *map(str, arguments), *options)
+
+
+async def told(client: headgate.Client, *arguments: str | Path, url: str) -> Any:
+    done = await headgate_policy(client, *arguments, "--json", url=url)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+async def test_it_is_applied_and_shown(client: headgate.Client, file: Path, one_url: str) -> None:
+    done = await headgate_policy(client, "apply", file, url=one_url)
+    assert done.stdout == "policy version 1 of shop.toml is in force for 2 destination(s)\n"
+    assert (await state(client, "orders.eu"))["limit_bytes"] == "500"
+    assert (await state(client, "else"))["limit_bytes"] == "77"
+
+    done = await headgate_policy(client, "show", url=one_url)
+    assert "version 1 of shop.toml" in done.stdout
+    assert "orders.#" in done.stdout
+    done = await headgate_policy(client, "show", "orders.eu", "--effective", url=one_url)
+    lines = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    assert lines["limit.bytes"] == ["500", "orders.#", "shop.toml:4"]
+    assert lines["limit.messages"] == ["unlimited", "default"]
+
+    await client.apply("orders.eu", limit=600)
+    settings = (await told(client, "show", "orders.eu", url=one_url))["settings"]
+    assert (settings["limit_bytes"]["value"], settings["limit_bytes"]["rule"]) == ("600", "by hand")
+    assert settings["max_attempts"]["rule"] == "orders.#"
+    settings = (await told(client, "show", "orders.new", url=one_url))["settings"]
+    assert settings["limit_bytes"]["value"] == "500"
+
+
+async def test_a_dry_run_shows_the_difference_and_changes_nothing(
+    client: headgate.Client, file: Path, one_url: str
+) -> None:
+    async with client.session("s") as session:
+        held = (await (await session.producer("orders.eu")).send(b"x" * 900)).size
+    before = [await state(client, name) for name in ("orders.eu", "else")]
+    done = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
+    assert done.stdout.splitlines() == [
+        "orders.eu (queue)",
+        "  limit.bytes: 2000 -> 500 (orders.# at shop.toml:4)",
+        "  max_attempts: default -> 3 (orders.# at shop.toml:5)",
+        f"  would block: {held} bytes are pending or leased, above the new limit of 500",
+        "1 of 2 destination(s) would change, 1 would block",
+        "no policy is in force now",
+    ]
+    (change,) = (await told(client, "apply", file, "--dry-run", url=one_url))["changes"]
+    assert change["would_block"] == [{"unit": "bytes", "held": held, "limit": 500}]
+    assert change["changes"][0] == {
+        "field": "limit_bytes", "key": "limit.bytes", "old": "2000", "new": "500", "rule": "orders.#",
+        "place": "shop.toml:4",
+    }  # fmt: skip
+    assert [await state(client, name) for name in ("orders.eu", "else")] == before
+    assert (await client.policy()).version == 0
+
+
+async def test_a_dry_run_shows_what_goes_back_to_its_default(client: headgate.Client, file: Path, one_url: str) -> None:
+    await headgate_policy(client, "apply", file, url=one_url)
+    done = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
+    assert done.stdout.splitlines() == [
+        "0 of 2 destination(s) would change, 0 would block",
+        "it is in force already, as version 1",
+    ]
+    write(file, LARGE)
+    done = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
+    assert "  max_attempts: 3 -> default (no rule says anything)" in done.stdout.splitlines()
+    assert done.stdout.splitlines()[-1] == "it would replace version 1"
+
+
+async def test_only_over_the_version_that_is_expected(client: headgate.Client, file: Path, one_url: str) -> None:
+    assert (await told(client, "apply", file, "--expect", "0", url=one_url))["version"] == 1
+    write(file, LARGE)
+    for dry in ((), ("--dry-run",)):
+        done = await headgate_policy(client, "apply", file, "--expect", "7", *dry, url=one_url)
+        assert done.returncode == 1
+        assert_one_line(done.stderr, "policy version 1 is in force, not 7")
+    assert (await told(client, "apply", file, "--expect", "1", url=one_url))["version"] == 2
+
+
+async def test_a_document_with_a_mistake_is_not_applied(client: headgate.Client, file: Path, one_url: str) -> None:
+    write(file, SMALL + '\n[[destination]]\nmatch = "news"\nlimit = "ten"\n')
+    done = await headgate_policy(client, "apply", file, url=one_url)
+    assert done.returncode == 2
+    assert "shop.toml:9" in done.stderr
+    assert (await state(client, "orders.eu"))["limit_bytes"] == "2000"
+    assert (await client.policy()).version == 0
