@@ -13,7 +13,7 @@ from headgate.errors import Closed, PolicyError
 from headgate.explain import Explanation, explain
 from headgate.index import is_pattern
 from headgate.options import SessionOptions
-from headgate.pool_limits import PoolState, apply_pools, pool_states, remove_pool, set_pool
+from headgate.pool_limits import PolicyPools, PoolState, apply_pools, pool_states, remove_pool, set_pool
 from headgate.pools import Pools
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address, check_namespace, parse_key
@@ -65,7 +65,7 @@ class Client:
         self._wake_ups = WakeUps(server)
         ttl_ms = int(SessionOptions().ttl * 1000)
         self._pools = Pools(PoolStore(server), self.namespace, ttl_ms)
-        self._registry = Registry(self._store, self._wake_ups, self.namespace, ttl_ms=ttl_ms)
+        self._registry = Registry(self._store, self._wake_ups, PolicyPools(self._pools), self.namespace, ttl_ms=ttl_ms)
         return self
 
     async def _find_server(self) -> Server:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headgate.core.policy import Policy
 from headgate.errors import AccessDenied, HeadgateError, InvalidValue, PolicyError
 from headgate.pools import ASK_AT_ONCE, Pools
 from headgate.redis.keys import Address, PoolAddress, decode_name, parse_pool_key
@@ -14,6 +15,10 @@ from headgate.redis.server import Server
 from headgate.units import parse_limit, parse_size
 
 FIELDS: Final = ("limit_bytes", "percent", "total_bytes", "reserve_bytes")
+
+
+class NewerPolicyError(PolicyError):
+    """A newer policy has set the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ async def set_pool(
 async def _set(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> None:
     code, epoch, learning, served = await pools.store.set(pool, fields)
     if code == "OLD":
-        raise PolicyError(f"pool {pool.name!r} has a newer policy version")
+        raise NewerPolicyError(f"pool {pool.name!r} has a newer policy version")
     await pools.remember(pool)
     if learning:
         await pools.rebuild(pool, epoch)
@@ -164,6 +169,28 @@ async def apply_pools(pools: Pools, entries: Sequence[Mapping[str, Any]], *, ver
             fields = await pools.store.fields(PoolAddress.of(pools.namespace, name))
             if name not in kept and "policy_version" in fields:
                 await remove_pool(pools, name)
+
+
+class PolicyPools:
+    """The pools of a policy: checked before it is in force, set with it, and those of earlier ones removed after it."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+
+    @staticmethod
+    def _entries(policy: Policy) -> list[dict[str, Any]]:
+        return [{"name": pool.name, "fields": pool.fields} for pool in policy.pools]
+
+    async def check(self, policy: Policy) -> None:
+        """Raise PolicyError if a pool cannot be set, e.g. a percent of a maxmemory that Redis does not have."""
+        for entry in self._entries(policy):
+            await resolve(self._pools.store.server, entry["name"], entry["fields"])
+
+    async def set(self, policy: Policy, *, prune: bool = False) -> None:
+        """Set them, unless a newer policy has; with ``prune`` remove those that no policy names any more."""
+        if policy.pools or prune:
+            with contextlib.suppress(NewerPolicyError):
+                await apply_pools(self._pools, self._entries(policy), version=policy.version, prune=prune)
 
 
 async def remove_pool(pools: Pools, name: str) -> None:

@@ -10,6 +10,7 @@ from headgate.core.policy import Policy, Resolved
 from headgate.errors import PolicyError
 from headgate.index import Index
 from headgate.policies import GOVERNED, Policies, due, kind_of, without
+from headgate.pool_limits import PolicyPools
 from headgate.reconnect import until_answered
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
@@ -32,13 +33,14 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 class Registry:
     """Settings in force at the destinations that this client uses."""
 
-    def __init__(self, store: Store, wake_ups: WakeUps, namespace: str, ttl_ms: int) -> None:
+    def __init__(self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int) -> None:
         self.policies = Policies(store.server, wake_ups, namespace, self._follow_policy)
         self._store = store
         self._wake_ups = wake_ups
         self._namespace = namespace
         self._ttl_ms = ttl_ms
         self.index = Index(store)
+        self._pools = pools
         self._known: dict[str, tuple[Address, dict[str, str]]] = {}
         self._followers: dict[str, tuple[Listener, list[Follower]]] = {}
         self._stale: dict[str, Address] = {}
@@ -118,10 +120,13 @@ class Registry:
             PolicyConflict: another version is in force than was expected.
             CoordinatorUnavailable: Redis does not answer.
         """
+        await self._pools.check(policy)
         above = 0 if (await self.policies.look()).version else await self._newest_version()
         version = await self.policies.switch(policy, expected, above=above)
         with self.policies.following(version):
+            await self._pools.set(self.policies.policy)
             await self._each(await self._destinations(), self.conform)
+            await self._pools.set(self.policies.policy, prune=True)
         return version
 
     async def _newest_version(self) -> int:
@@ -230,6 +235,7 @@ class Registry:
 
     async def _follow_policy(self) -> None:
         """Bring what this client uses under a policy that came into force."""
+        await self._pools.set(self.policies.policy)  # perhaps it was switched by a process that died then
         await self._each(tuple(self._known), self.conform)
 
     async def _each(self, keys: Sequence[str], work: Callable[[Sequence[Address]], Awaitable[None]]) -> None:

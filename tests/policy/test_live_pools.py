@@ -1,0 +1,68 @@
+"""Pools of a policy: set with it, shared by what it matches, gone when it is replaced; checked before anything is."""
+
+import asyncio
+
+import pytest
+
+import headgate
+from headgate import CreditTimeout, PolicyError
+from headgate_coordinator.policy import loads
+from tests.policy.live import state
+from tests.sdk.observing import GUARD, drain
+
+EACH = '[[destination]]\nmatch = "telemetry.#"\nlimit = { bytes = "2KB", scope = "each" }\n'
+SHARED = EACH.replace('"each"', '"shared"')
+
+
+async def fill(session: headgate.Session, *names: str) -> int:
+    """Send 900 bytes to each destination until one waits; returns how many messages went."""
+    sent = 0
+    for name in names:
+        producer = await session.producer(name, window=1000)
+        for _ in range(2):
+            try:
+                await producer.send(b"x" * 900, timeout=0.4)
+            except CreditTimeout:
+                return sent
+            sent += 1
+    return sent
+
+
+@pytest.mark.parametrize(("document", "goes"), [(EACH, 4), (SHARED, 2)])
+async def test_a_limit_for_each_or_shared_by_all(client: headgate.Client, document: str, goes: int) -> None:
+    """Artemis 2401: whether a pattern limits each or all together is said. Mutant: pools are not set."""
+    await client.apply_policy(loads(document))
+    async with client.session("s") as session:
+        assert await fill(session, "telemetry.a", "telemetry.b") == goes
+        assert await fill(session, "other", "others") == 4, "what no rule matches has no limit"
+
+
+async def test_what_frees_in_one_serves_another_and_no_limit_is_left_behind(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """P12."""
+    await client.apply_policy(loads(SHARED))
+    async with client.session("s") as session, other.session("in") as into:
+        assert await fill(session, "telemetry.a") == 2
+        producer = await session.producer("telemetry.b", window=1000)
+        blocked = asyncio.ensure_future(producer.send(b"y" * 900, timeout=60))
+        consumer = await into.consumer("telemetry.a")
+        await drain(consumer, 2)
+        async with asyncio.timeout(GUARD):
+            await blocked
+        assert (await client.pools())[0].limit == 2000
+        await other.apply_policy(loads(EACH))
+        assert await client.pools() == []
+        assert (await state(client, "telemetry.b")).get("pools") is None
+        async with asyncio.timeout(GUARD):
+            await producer.send(b"z" * 900)
+
+
+async def test_a_pool_that_cannot_be_set_leaves_the_policy_as_it_was(client: headgate.Client) -> None:
+    """Mutant: pools are checked after the switch."""
+    await client.apply_policy(loads(EACH))
+    document = EACH + '[[pool]]\nname = "memory"\npercent = 50\n'
+    with pytest.raises(PolicyError, match=r"pool 'memory': a percent of Redis' maxmemory"):
+        await client.apply_policy(loads(document))
+    assert (await client.policy()).version == 1
+    assert await client.pools() == []
