@@ -155,7 +155,7 @@ class Session:
 
         Args:
             destination: a queue or a topic; an unknown name becomes what the policy says, else a queue, or a topic
-                where a subscription is named. A pattern subscribes to every topic that it matches, those to come included:
+                where a subscription is named. A pattern subscribes to every topic that it matches, also those to come:
                 words between dots, ``*`` for one of them, a last ``#`` for any number, a last ``>`` for at least one.
             window: what it may hold unsettled: ``Window(...)``, a number of messages, ``"pull"``, ``"paused"``
                 or ``"unlimited"``; when None as the destination's settings say, and changing with them, else 1000.

@@ -78,7 +78,7 @@ async def test_f05_a_consumer_is_slow_when_more_than_twice_its_prefetch_is_pendi
     await client.apply("orders", kind="queue", slow_multiple=2, slow_period="20ms")
     await fill(client, "orders", 20)
     address = Address.of(client.namespace, "orders")
-    pace = f"{address.key}:pace"
+    pace = address.shared[12]
     async with client.session("s") as session:
         told: list[headgate.Consumer] = []
         session.on_slow(told.append)

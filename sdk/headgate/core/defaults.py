@@ -159,7 +159,7 @@ def split_address(text: str, connection: Defaults = _NOTHING) -> tuple[str, Defa
     Raises:
         InvalidValue: an option is unknown, or its value cannot be read.
     """
-    if not isinstance(text, str) or "?" not in text:
+    name, _, query = text.partition("?") if isinstance(text, str) else (text, "", "")
+    if not query:
         return text, connection
-    name, _, query = text.partition("?")
     return name, read_options(dict(parse_qsl(query, keep_blank_values=True))).over(connection)
