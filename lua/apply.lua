@@ -79,4 +79,7 @@ note('limits', tostring(d.set_bytes or d.limit_bytes), tostring(d.set_messages o
 write_ledger('apply', '-', 0, 0, 0)
 save_destination()
 wake_all('settings')
+if d.stopped or d.pending_bytes + d.leased_bytes > d.limit_bytes or d.pending_messages + d.leased_messages > d.limit_messages then
+  recall()
+end
 return { code, int(d.epoch), d.kind }

@@ -42,6 +42,12 @@ local function hand_over(caller, caller_record)
   end
 end
 
+-- Holders give back what they do not use, and what exceeds this times their weight: nothing may stay where it was stopped.
+local function recall()
+  local most = d.stopped and 0 or 2 ^ 52 -- an unlimited dimension
+  wake_all('recall ' .. int(math.min(share(d.limit_bytes, 1), most)) .. ' ' .. int(math.min(share(d.limit_messages, 1), most)))
+end
+
 -- Ask for the caller: at once when nobody waits and it fits, else in line. Then serve the line.
 local function ask(sid, s)
   local blocked = s.need > s.granted or s.need_m > s.granted_m
@@ -63,8 +69,7 @@ local function ask(sid, s)
     grant(sid, s) -- all were served, and there may be something left for the caller
   elseif math.abs(now_ms - d.recall_ms) >= 200 then
     d.recall_ms = now_ms -- holders of idle credit are asked for it at most five times a second
-    local most = 2 ^ 52 -- an unlimited dimension
-    wake_all('recall ' .. int(math.min(share(d.limit_bytes, 1), most)) .. ' ' .. int(math.min(share(d.limit_messages, 1), most)))
+    recall()
   else
     d.recall_due = 200 - math.abs(now_ms - d.recall_ms) -- the caller asks again then, for its holders were not asked
   end

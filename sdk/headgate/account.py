@@ -160,7 +160,7 @@ class CreditAccount(Callers):
 
     def _found(self) -> None:
         self.lost_since = self.trouble = None
-        if self.credit.frozen:
+        if self.credit.frozen and not self.stopped:
             self.credit.frozen = False
             self._admit()
 
@@ -218,7 +218,8 @@ class CreditAccount(Callers):
             return True
         recalled, self._give_back = self._give_back, False
         wanted, self._wanted = self._wanted, False
-        if (recalled and not self.alone_in_line and self._recall()) or wanted:
+        due = recalled and (self.stopped or not self.alone_in_line)
+        if (due and self._recall()) or wanted:
             await self._acquire()
             return True
         return False
@@ -281,9 +282,9 @@ class CreditAccount(Callers):
         """Give back what was not used since the last recall, and all above the fair share."""
         line = self.credit
         used, self._used_before = line.used - self._used_before, line.used
-        if self.outbox.waiting:
+        if self.outbox.waiting or self.stopped:
             used = 0  # what is in hand is too little for the first in line, and of use to others
-        spare = max(line.in_hand - used, line.held - self._share[0])
+        spare = max(line.in_hand - used, line.held - (0 if self.stopped else self._share[0]))
         if min(spare, line.in_hand) <= 0:
             return False
         line.give_back(spare, line.in_hand_m if spare >= line.in_hand else line.in_hand_m // 2)

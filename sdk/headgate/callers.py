@@ -45,6 +45,7 @@ class Callers:
         self.lost_since: float | None = None
         self.trouble: BaseException | None = None
         self.recalled = False
+        self.stopped = False
         self.explanation: Explanation | None = None
         """Why it waits, at most a second old while it does; None when it does not."""
         self._holds_messages = holds_messages
@@ -91,9 +92,21 @@ class Callers:
             self._wanted = True
             self._wake.set()
 
+    def stop(self, *, stopped: bool) -> None:
+        """Admit nobody, whatever is in hand, until the destination is not stopped by hand any more."""
+        if stopped == self.stopped:
+            return
+        self.stopped = self.credit.frozen = stopped
+        if stopped:
+            self._give_back = True
+            self._wake.set()
+        else:
+            self._ask_at = 0.0
+            self._admit()
+
     def freed(self) -> None:
         """Note that a permit was put back while somebody waits for it, here or elsewhere."""
-        if self.recalled and not self.alone_in_line:
+        if self.stopped or (self.recalled and not self.alone_in_line):
             self._give_back = True
             self._wake.set()
         else:

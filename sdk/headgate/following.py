@@ -103,3 +103,4 @@ class Following:
             window = max(self.defaults.window if said is None else said for said in self._windows)
             weight = max(self.defaults.weight if said is None else said for said in self._weights)
             self._account.resize(window, weight)
+            self._account.stop(stopped=bool(self.defaults.fields.get("stopped")))

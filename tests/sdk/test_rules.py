@@ -86,3 +86,37 @@ async def test_enforcement_is_switched_off_and_on_while_somebody_waits(client: h
         await client.apply("orders", enforce="off")
         await blocked
         assert await field(client, "orders", "pending_messages") == 2
+
+
+async def enter(gate: headgate.Gate, size: int) -> None:
+    async with gate.admit(size, timeout=GUARD):
+        pass
+
+
+async def test_stopped_by_hand_a_gate_admits_nobody_with_the_credit_it_has(client: headgate.Client) -> None:
+    """P12. Mutant: `apply` does not recall what is held."""
+    await client.apply("api", kind="gate", limit=1000)
+    async with client.session("a") as session:
+        gate = await session.gate("api", window=500)
+        async with gate.admit(10):
+            await client.apply("api", stopped="maintenance")
+            await wait_until(lambda: gate.try_admit(1) is None)
+        entering = asyncio.ensure_future(enter(gate, 10))
+        await wait_until(lambda: waiting(client, "api"))
+        assert await field(client, "api", "leased_bytes") == 0
+        await client.apply("api", stopped="default")
+        await entering
+
+
+async def test_a_limit_lowered_below_what_is_held_takes_idle_credit_back(client: headgate.Client) -> None:
+    """P12. Mutant: `apply` does not recall what is held."""
+    await client.apply("api", kind="gate", limit=1000)
+    async with client.session("a", ttl=600) as session:
+        gate = await session.gate("api", window=900)
+        async with gate.admit(1):
+            await client.apply("api", limit=100)
+
+            async def within() -> bool:
+                return await field(client, "api", "leased_bytes") <= 100
+
+            await wait_until(within)
