@@ -11,8 +11,10 @@ from rich.text import Text
 
 from headgate import Client
 
-COUNTERS: Final = ("pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "blocked", "weight")
-"""In the order of :class:`headgate.redis.store.Recount`."""
+COUNTERS: Final = (
+    "pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "blocked", "weight", "active",
+)  # fmt: skip
+"""In the order of :class:`headgate.redis.replies.Recount`."""
 _STYLES: Final = {"equal": "green", "repaired": "yellow", "differs": "bold red", "not counted": "bold red"}
 
 

@@ -50,7 +50,7 @@ local function deliver_returned(cid, c, out, counts, max_messages, max_bytes)
 end
 
 -- Returns {id, body, id, body...}, the attempt counts of the first of them, their bytes, and in how many ms to look
--- again: 0 when there is nothing to fetch now, else the rate held some back, or some had expired. At least one message,
+-- again: 0 when there is nothing to fetch now, else the rate or the bytes held some back, or some had expired. At least one message,
 -- however large, is delivered when there is any room; sizes are bounded by the largest stored, so the room is never overshot by more.
 local function deliver(cid, c, max_messages, max_bytes)
   local out, counts, bytes, read, again_ms = {}, {}, 0, 0, 0
@@ -80,8 +80,10 @@ local function deliver(cid, c, max_messages, max_bytes)
     again_ms = 1
   elseif most < max_messages and #out / 2 == most then
     again_ms = delivery_due_ms(max_messages - most)
+  elseif #out / 2 < max_messages and bytes > 0 and d.largest_bytes > max_bytes - bytes then
+    again_ms = 1 -- the bytes are used up, not the messages
   end
-  if again_ms == 0 and #out / 2 < max_messages and (bytes == 0 or d.largest_bytes <= max_bytes - bytes) then
+  if again_ms == 0 and #out / 2 < max_messages then
     d.tickets = d.tickets + 1
     redis.call('ZADD', K_HUNGRY, 'NX', int(d.tickets), cid)
   else

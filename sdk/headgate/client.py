@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate.browse import Browsed, browse
+from headgate.core.defaults import Defaults
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.explain import as_consumer, explain, leased
@@ -115,7 +116,7 @@ class Client:
             self._pools,
             self.namespace,
             name or socket.gethostname(),
-            SessionOptions.of(ttl, on_loss),
+            SessionOptions.of(ttl, on_loss, self._parsed.defaults if self._parsed else Defaults()),
             self._sessions.discard,
         )
         self._sessions.add(session)

@@ -340,6 +340,7 @@ class Consumer(Receivers):
                 self._buffer.append(message)
         if self._buffer:
             self._arrived.set()
+        self._holding.fill(max((len(stored) for _, stored, _ in answer.messages), default=0))
         if asked and len(answer.messages) < asked:
             self._look_at = self._loop.time() + (answer.again_ms / 1000 if answer.again_ms else POLL)
         self._after = b"0"

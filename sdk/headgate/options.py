@@ -1,8 +1,9 @@
 """Options of clients and sessions, as values that are checked where they are made."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from headgate.core.defaults import Defaults
 from headgate.errors import InvalidValue
 from headgate.units import parse_duration
 
@@ -23,14 +24,16 @@ class SessionOptions:
         ttl: seconds after which a session that is not heard of loses what it holds.
         on_loss: without Redis, ``last-lease`` spends what is held until its lease ends, ``closed`` blocks at once.
         idle: seconds after which credit that nobody uses is given back.
+        connection: what its connection says for producers and consumers.
     """
 
     ttl: float = 10.0
     on_loss: OnLoss = "last-lease"
     idle: float = 2.0
+    connection: Defaults = field(default_factory=Defaults)
 
     @classmethod
-    def of(cls, ttl: float | str, on_loss: str) -> "SessionOptions":
+    def of(cls, ttl: float | str, on_loss: str, connection: Defaults) -> "SessionOptions":
         """Return checked options.
 
         Raises:
@@ -41,4 +44,4 @@ class SessionOptions:
             raise InvalidValue(f"ttl: {ttl!r}; use 1 s to 1 h")
         if on_loss not in ("last-lease", "closed"):
             raise InvalidValue(f"on_loss: {on_loss!r}; use 'last-lease' or 'closed'")
-        return cls(ttl=seconds, on_loss="closed" if on_loss == "closed" else "last-lease")
+        return cls(ttl=seconds, on_loss="closed" if on_loss == "closed" else "last-lease", connection=connection)

@@ -1,8 +1,6 @@
 """What one session has at one destination."""
 
 import asyncio
-import re
-import secrets
 from typing import Final
 
 from headgate.account import CreditAccount
@@ -10,7 +8,7 @@ from headgate.consumer import Consumer
 from headgate.errors import InvalidValue
 from headgate.following import Following
 from headgate.outlook import Outlook
-from headgate.redis.keys import Address, check_session
+from headgate.redis.keys import Address
 
 MAX_CONSUMERS: Final = 64
 
@@ -43,8 +41,11 @@ class Presence:
             await self.account.close()
         await self.following.end()
 
-
-def session_id(name: str) -> str:
-    """Return a fresh id that begins with a readable form of ``name``."""
-    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:48] or "session"
-    return check_session(f"{readable}~{secrets.token_hex(4)}")
+    def part_with(self, consumer: Consumer) -> bool:
+        """Note that a consumer closed; returns whether nothing is left that needs the lease."""
+        self.consumers.discard(consumer)
+        if self.account and not self.account.closed:
+            self.account.consumers = len(self.consumers)
+            self.account.freed()
+            return False
+        return not self.consumers

@@ -12,6 +12,7 @@ from headgate.blocked import NOTIFY_AFTER, Callback, Listeners
 from headgate.bucket import Bucket
 from headgate.consumer import Consumer
 from headgate.core.credit import CreditLine
+from headgate.core.defaults import split_address
 from headgate.core.full import WhenFull
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, PolicyError
@@ -21,9 +22,9 @@ from headgate.index import Entry, is_pattern, read_pattern
 from headgate.options import SessionOptions
 from headgate.outlook import Outlook
 from headgate.pools import Pools
-from headgate.presence import Presence, session_id
+from headgate.presence import Presence
 from headgate.producer import Producer
-from headgate.redis.keys import Address, encode_name
+from headgate.redis.keys import Address, encode_name, session_id
 from headgate.redis.replies import Account as Totals
 from headgate.redis.store import Store
 from headgate.redis.wake import WakeUps
@@ -103,8 +104,10 @@ class Session:
             CoordinatorUnavailable: Redis does not answer.
         """
         how = WhenFull.parse(when_full) if when_full is not None else None
-        own = parse_rate(rate, "rate") if rate is not None else None
+        destination, said = split_address(destination, self._options.connection)
+        own = parse_rate(rate, "rate") if rate is not None else said.producer_rate
         patience = parse_duration(timeout, "timeout") if timeout is not None else None
+        window = said.producer_window if window is None else window
         account = await self._account(destination, window, weight, ("queue", "topic"))
         producer = Producer(account, timeout=patience, rate=own, when_full=how)
         self._presence(destination).following.send(producer)
@@ -145,9 +148,8 @@ class Session:
 
         Args:
             destination: a queue or a topic; an unknown name becomes what the policy says, else a queue, or a topic
-                where a subscription is named.
-                A pattern subscribes to every topic that it matches, those to come included: words between dots, of
-                which ``*`` is any one word, a last ``#`` any number of words and a last ``>`` at least one.
+                where a subscription is named. A pattern subscribes to every topic that it matches, also those to come:
+                words between dots, ``*`` for one of them, a last ``#`` for any number, a last ``>`` for at least one.
             window: what it may hold unsettled: ``Window(...)``, a number of messages, ``"pull"``, ``"paused"``
                 or ``"unlimited"``; when None as the destination's settings say, and changing with them, else 1000.
             subscription: of a topic; consumers of one subscription share its messages. A new one of its own when None.
@@ -160,12 +162,14 @@ class Session:
             CoordinatorUnavailable: Redis does not answer.
         """
         self._check_open()
-        checked = Window.of(window) if window is not None else None
-        own = parse_rate(rate, "rate") if rate is not None else None
+        destination, said = split_address(destination, self._options.connection)
+        own = parse_rate(rate, "rate") if rate is not None else said.consumer_rate
         if subscription is not None:
             encode_name(subscription, "subscription")
         if is_pattern(destination):
-            return await self._wildcard(destination, checked or Window(), subscription, durable=durable, rate=own)
+            asked = Window.of(window) if window is not None else said.window("topic", durable=durable) or Window()
+            return await self._wildcard(destination, asked, subscription, durable=durable, rate=own)
+        checked = Window.of(window) if window is not None else None
         presence = self._presence(destination)
         kinds = ("topic", "queue") if subscription is not None else ("queue", "topic")
         ensure = self._ensure(presence.address, kinds)
@@ -174,6 +178,7 @@ class Session:
             following = presence.following
             await following.begin()
             lasting = durable and kind == "topic"
+            checked = checked or said.window(kind, durable=lasting)
             name = "queue" if kind == "queue" else subscription or f"{self.id}-{secrets.token_hex(2)}"
             consumer = Consumer(
                 self._store,
@@ -383,11 +388,7 @@ class Session:
         return part
 
     async def _consumer_closed(self, presence: Presence, consumer: Consumer) -> None:
-        presence.consumers.discard(consumer)
-        if presence.account and not presence.account.closed:
-            presence.account.consumers = len(presence.consumers)
-            presence.account.freed()
-        elif not presence.consumers:
+        if presence.part_with(consumer):
             await self._end_lease(presence.address)
             presence.outlook.start_anew()
 

@@ -18,7 +18,7 @@ real Redis: `make test ARGS=tests/conformance`. `python -m tests.conformance.tab
 """
 
 
-def tests_of(row: Row) -> list[str]:
+def shown_by(row: Row) -> list[str]:
     """Return the names of a row's tests, ``test_<id>_...`` in the file of its system."""
     file = HERE / f"test_{row.system}.py"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -28,8 +28,8 @@ def tests_of(row: Row) -> list[str]:
 def page() -> str:
     """Return the whole page."""
     parts = [INTRODUCTION]
-    shown = [row for row in ROWS if tests_of(row)]
-    waiting = [row for row in ROWS if row.waits_for and not tests_of(row)]
+    shown = [row for row in ROWS if shown_by(row)]
+    waiting = [row for row in ROWS if row.waits_for and not shown_by(row)]
     parts.append(f"{len(ROWS)} statements: {len(shown)} shown, {len(waiting)} open.\n")
     for system, title in SYSTEMS.items():
         parts.append(f"## {title}\n\n| id | the document says | here | test |\n|---|---|---|---|")
@@ -39,7 +39,7 @@ def page() -> str:
 
 
 def _line(row: Row) -> str:
-    names = tests_of(row)
+    names = shown_by(row)
     shown = "<br>".join(f"[`{name}`](../tests/conformance/test_{row.system}.py)" for name in names)
     state = shown or (f"open: comes with {WAITS_FOR[row.waits_for]}" if row.waits_for else "**missing**")
     if names and row.waits_for:

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.conformance.rows import ROWS, Row
-from tests.conformance.table import PAGE, page, tests_of
+from tests.conformance.table import PAGE, page, shown_by
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_each_row_has_a_test_or_says_what_it_waits_for(row: Row) -> None:
-    assert tests_of(row) or row.waits_for
+    assert shown_by(row) or row.waits_for
 
 
 def test_the_page_is_as_the_rows_and_tests_are() -> None:

@@ -106,6 +106,9 @@ async def test_audit_finds_a_wrong_counter_and_repairs_it(redis_url: str, orders
 @pytest.mark.one_server
 async def test_audit_reports_each_counter_that_it_repairs(redis_url: str, orders: str) -> None:
     place = ("--redis", redis_url, "--namespace", orders)
+    async with headgate.connect(redis_url, namespace=orders) as client, client.session("out") as session:
+        await client.apply("counts", limit="1MB")
+        await (await session.producer("counts")).send(b"x" * 100)  # nobody is at work there afterwards
     wrong = {
         "pending_bytes": 1,
         "pending_messages": 2,
@@ -113,16 +116,17 @@ async def test_audit_reports_each_counter_that_it_repairs(redis_url: str, orders
         "leased_messages": 4,
         "blocked": 5,
         "weight": 6,
+        "active": 7,
     }
     with redis.Redis.from_url(redis_url) as plain:
-        right = dict(zip(wrong, plain.hmget(f"hg:{{{orders}/orders}}", *wrong), strict=True))
-        plain.hset(f"hg:{{{orders}/orders}}", mapping=wrong)
+        right = dict(zip(wrong, plain.hmget(f"hg:{{{orders}/counts}}", *wrong), strict=True))
+        plain.hset(f"hg:{{{orders}/counts}}", mapping=wrong)
     done = await _run("audit", "--repair", *place)
     assert (done.returncode, done.stderr) == (0, "")
     told = " ".join(done.stdout.split())
     for name, value in wrong.items():
         assert f"{name} is {value}, counted {int(right[name])}" in told
-    assert "1 destination recounted: all in order." in told
+    assert "2 destinations recounted: all in order." in told
     assert (await _run("audit", *place)).returncode == 0
 
 

@@ -339,6 +339,8 @@ MUTANTS: Final = tuple(
          f"{_DELIVERY}::test_a_window_of_messages_is_never_exceeded"),
         ("P2", "lib/deliver", "math.max(d.largest_bytes, 1)", "1",
          f"{_DELIVERY}::test_a_window_of_bytes_is_not_exceeded_by_what_fits_beside_others"),
+        ("P6", "lib/deliver", "again_ms = 1 -- the bytes", "again_ms = 0 -- the bytes",
+         f"{_DELIVERY}::test_a_fetch_that_its_bytes_cut_short_says_that_there_is_more"),
         ("P6", "lib/deliver", "if left < 1 or (fits < 1 and bytes > 0) then", "if left < 1 or fits < 1 then",
          f"{_DELIVERY}::test_a_message_larger_than_the_window_comes_alone"),
         ("P7", "lib/deliver", "if d.returned > 0 and most > 0 then", "if false then",

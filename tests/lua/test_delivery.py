@@ -28,6 +28,15 @@ async def test_a_window_of_bytes_is_not_exceeded_by_what_fits_beside_others(plac
     assert [len(await bob.fetch(9, size)) for size in (65, 59, 30)] == [2, 1, 1]
 
 
+async def test_a_fetch_that_its_bytes_cut_short_says_that_there_is_more(place: Place) -> None:
+    """Mutant: the client looks again when it is told of new messages, or a second later."""
+    await place.create()
+    bob = await place.consumer("bob")
+    await place.producer("ann").send(30, 30, 30)
+    answers = [await bob.call(fetch=n, max_messages=9, max_bytes=50) for n in (1, 2, 3, 4)]
+    assert [(len(answer.messages), answer.again_ms) for answer in answers] == [(1, 1), (1, 1), (1, 1), (0, 0)]
+
+
 async def test_a_message_larger_than_the_window_comes_alone(place: Place) -> None:
     """Mutant: what does not fit is not delivered."""
     await place.create()

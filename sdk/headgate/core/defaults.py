@@ -55,6 +55,9 @@ class Defaults:
         return replace(other, **{name: value for name, value in said.items() if value is not None})
 
 
+_NOTHING: Final = Defaults()
+
+
 def _window(text: str, what: str) -> Window:
     if text.lstrip("-").isdecimal():
         if int(text) < 1:
@@ -146,13 +149,17 @@ def read_options(options: Mapping[str, str]) -> Defaults:
     return Defaults(**said)
 
 
-def split_address(text: str) -> tuple[str, Defaults]:
-    """Return the name in an address such as ``TEST.QUEUE?consumer.prefetchSize=10``, and what its options say.
+def split_address(text: str, connection: Defaults = _NOTHING) -> tuple[str, Defaults]:
+    """Return the name in an address such as ``TEST.QUEUE?consumer.prefetchSize=10``, and what holds for it.
+
+    Args:
+        text: the address.
+        connection: what its connection says where its own options say nothing.
 
     Raises:
         InvalidValue: an option is unknown, or its value cannot be read.
     """
-    if not isinstance(text, str) or "?" not in text:
-        return text, Defaults()
-    name, _, query = text.partition("?")
-    return name, read_options(dict(parse_qsl(query, keep_blank_values=True)))
+    name, _, query = text.partition("?") if isinstance(text, str) else (text, "", "")
+    if not query:
+        return text, connection
+    return name, read_options(dict(parse_qsl(query, keep_blank_values=True))).over(connection)

@@ -69,6 +69,10 @@ class Share(Holding):
         super().deliver(size)
         self.of.total.deliver(size)
 
+    def fill(self, size: int) -> None:
+        """Close what is left of the bytes that are shared."""
+        self.of.total.fill(size)
+
     def settle(self, size: int) -> None:
         """Count a settlement, and give its room to whose turn it is."""
         super().settle(size)

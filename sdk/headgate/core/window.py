@@ -133,6 +133,11 @@ class Holding:
         self._open -= 1
         self._open_bytes -= size
 
+    def fill(self, size: int) -> None:
+        """Close what is left of the bytes when it takes no message of ``size``: the next comes with the next top-up."""
+        if self.window.bytes != "unlimited" and self._open_bytes < size:
+            self._open_bytes = min(self._open_bytes, 0)
+
     def settle(self, size: int) -> None:
         """Count a settlement."""
         self.messages -= 1

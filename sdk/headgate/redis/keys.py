@@ -5,6 +5,7 @@ destination one hash slot; neither they nor glob characters can occur in what th
 """
 
 import re
+import secrets
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
@@ -61,6 +62,12 @@ def check_session(session: str) -> str:
     if not isinstance(session, str) or not _SESSION.match(session):
         raise InvalidName(f"session {session!r}: use 1 to 80 of A-Z, a-z, 0-9, '_', '~' and '-'")
     return session
+
+
+def session_id(name: str) -> str:
+    """Return a fresh id that begins with a readable form of ``name``."""
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:48] or "session"
+    return check_session(f"{readable}~{secrets.token_hex(4)}")
 
 
 def encode_name(name: str, what: str = "destination") -> str:

@@ -1,0 +1,85 @@
+"""The product itself: one state for a whole cluster, in Redis, that an operator can read."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headgate
+from headgate.redis.keys import Address
+from headgate.redis.url import parse_url
+from tests.conformance.story import body, fill
+from tests.sdk.observing import GUARD, counts, drain, field
+from tests.support.waiting import wait_until
+
+
+async def test_k01_credit_and_pending_bytes_of_all_clients_are_one(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    await client.apply("orders", limit=5000)
+    async with client.session("a") as a, other.session("b") as b:
+        producers = [await a.producer("orders", window=2000), await b.producer("orders", window=2000)]
+        assert await counts(client, "orders") == (0, 4000)
+        sends = [asyncio.ensure_future(producers[n % 2].send(body(100), timeout=GUARD)) for n in range(200)]
+
+        async def full() -> bool:
+            return await field(client, "orders", "pending_bytes") == 5000
+
+        await wait_until(full)
+        assert await counts(other, "orders") == (5000, 0)  # as recounted from what is stored
+        await drain(await b.consumer("orders", window=4), 200)
+        await asyncio.gather(*sends)
+    assert await counts(client, "orders") == (0, 0)
+    assert await field(client, "orders", "peak_bytes") == 5000
+
+
+async def test_k01_a_bucket_of_all_clients_is_one(client: headgate.Client, other: headgate.Client) -> None:
+    await client.apply("mails", kind="bucket", rate=100, burst=10)
+    async with client.session("a") as a, other.session("b") as b:
+        buckets = [await a.bucket("mails"), await b.bucket("mails")]
+        clock = asyncio.get_running_loop().time
+        taken: list[tuple[int, int]] = []
+
+        async def take(bucket: headgate.Bucket) -> None:
+            await bucket.take(timeout=GUARD)
+            taken.append((int(clock() * 1e6), 1))
+
+        await asyncio.gather(*(take(buckets[n % 2]) for n in range(50)))
+    assert len(taken) == 50
+    assert taken[-1][0] - taken[0][0] >= (50 - 10) / 100 * 1e6 * 0.9
+    assert await field(client, "mails", "taken") == 50
+
+
+async def test_k04_the_state_is_readable_with_redis_cli(client: headgate.Client, redis_url: str) -> None:
+    await client.apply("orders", limit="10MiB")
+    await fill(client, "orders", 3, 100)
+    async with client.session("reader") as session:
+        consumer = await session.consumer("orders", window=2)
+        await drain(consumer, 1)
+
+        def read(*command: str) -> list[str]:
+            where = ["-s", parse_url(redis_url).path]
+            done = subprocess.run([redis_cli(), *where, *command], check=True, capture_output=True, text=True)
+            return done.stdout.split("\n")
+
+        address = Address.of(client.namespace, "orders")
+        assert address.key == f"hg:{{{client.namespace}/orders}}"
+        lines = read("HGETALL", address.key)
+        fields = dict(zip(lines[::2], lines[1::2], strict=False))
+        told = ("kind", "limit_bytes", "pending_bytes", "pending_messages", "leased_bytes", "consumers")
+        assert [fields[name] for name in told] == ["queue", "10485760", "200", "2", "0", "1"]
+        assert read("XLEN", f"{address.key}:messages")[0] == "2"
+        (record,) = read("HVALS", f"{address.key}:consumers")[:-1]
+        assert {"sub=queue", "settled=1", "window=2/unlimited"} <= set(record.split())
+
+
+def redis_cli() -> str:
+    """Return the redis-cli of this machine."""
+    beside = Path(sys.executable).with_name("redis-cli")
+    found = shutil.which("redis-cli") or (str(beside) if beside.exists() else None)
+    if found is None:
+        pytest.skip("there is no redis-cli here")
+    return found

@@ -1,0 +1,169 @@
+"""TIBCO EMS: a target for pending messages, and for whom it is enforced."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+
+import headgate
+from headgate_coordinator.policy import loads
+from tests.conformance.story import blocked_send, body, fill
+from tests.sdk.observing import GUARD, counts, drain, field
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+
+
+async def test_e01_sends_block_until_storage_decreases_or_the_limit_is_raised(client: headgate.Client) -> None:
+    await client.apply("orders", limit=1000)
+    await fill(client, "orders", 10)
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        send = await blocked_send(client, producer, 100)
+        await drain(await session.consumer("orders"), 1)
+        await send
+        send = await blocked_send(client, producer, 100)
+        await client.apply("orders", limit=1100)
+        await send
+        assert await field(client, "orders", "pending_bytes") == 1100
+        await blocked_send(client, producer, 100)
+
+
+async def test_e02_with_flow_control_off_for_all_no_setting_of_a_destination_is_enforced(
+    client: headgate.Client,
+) -> None:
+    rules = '[[destination]]\nmatch = "#"\nlimit = 1000\nenforce = "always"\n'
+    await client.apply_policy(loads(f'flow_control = "off"\n{rules}'))
+    for name in ("one", "two"):
+        await fill(client, name, 20)
+        assert await field(client, name, "pending_bytes") == 2000
+    await client.apply_policy(loads(f'flow_control = "on"\n{rules}'))
+    async with client.session("s") as session:
+        sends = [await blocked_send(client, await session.producer(name), 100) for name in ("one", "two")]
+        await client.apply_policy(loads(f'flow_control = "off"\n{rules}'))
+        await asyncio.gather(*sends)
+
+
+async def test_e03_a_target_of_60_mb_and_bytes_unless_a_unit_is_given(client: headgate.Client) -> None:
+    for written, size in ((256, 256), ("256", 256), ("60KB", 60_000), ("60MB", 60_000_000), ("1GB", 10**9)):
+        await client.apply("orders", limit=written)
+        assert await field(client, "orders", "limit_bytes") == size
+    await client.apply("orders", limit="60MB")
+    await fill(client, "orders", 60, 1_000_000)
+    async with client.session("s") as session:
+        send = await blocked_send(client, await session.producer("orders", window=100), 100)
+        assert await field(client, "orders", "pending_bytes") == 60_000_000
+        await client.purge("orders")
+        await send
+
+
+async def test_e04_without_a_value_the_target_is_256_kb(client: headgate.Client) -> None:
+    await client.apply_policy(loads('preset = "tibco-ems"'))
+    async with client.session("s") as session:
+        consumer = await session.consumer("orders", window=1)
+        await fill(client, "orders", 256, 1000)
+        producer = await session.producer("orders", window=1000)
+        send = await blocked_send(client, producer, 1000)
+        assert await field(client, "orders", "pending_bytes") == 256_000
+        await drain(consumer, 1)
+        await send
+
+
+@pytest.mark.parametrize("producers", [1, 8, 64])
+async def test_e05_never_more_than_the_target_and_all_of_it(
+    client: headgate.Client, other: headgate.Client, producers: int
+) -> None:
+    """Stricter than the source, which may use slightly more or less."""
+    await client.apply("orders", limit="256KB")
+    sessions = [(client, other)[n % 2].session(f"p{n}") for n in range(producers)]
+    opened = [await session.producer("orders", window="16KB") for session in sessions]
+    sends = [asyncio.ensure_future(opened[n % producers].send(body(1000), timeout=GUARD)) for n in range(300)]
+
+    async def reached() -> bool:
+        return await field(client, "orders", "pending_bytes") == 256_000
+
+    await wait_until(reached)
+    assert await field(client, "orders", "peak_bytes") == 256_000
+    async with client.session("in") as into:
+        await drain(await into.consumer("orders"), 300)
+    await asyncio.gather(*sends)
+    await asyncio.gather(*(session.close() for session in sessions))
+    assert await counts(client, "orders") == (0, 0)
+    assert await field(client, "orders", "peak_bytes") == 256_000
+
+
+async def test_e06_below_the_limit_blocked_calls_return_and_producers_go_on(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    await client.apply("orders", limit=1000)
+    await fill(client, "orders", 10)
+    async with client.session("a") as a, other.session("b") as b:
+        producers = [await a.producer("orders"), await b.producer("orders")]
+        sends = [await blocked_send(client, producer, 200) for producer in producers]
+        await drain(await a.consumer("orders"), 10)
+        await asyncio.gather(*sends)
+        for producer in producers:
+            await producer.send(body(200))
+            assert not producer.is_blocked
+
+
+async def test_e07_a_queue_without_started_receivers_is_not_limited(client: headgate.Client) -> None:
+    await client.apply("orders", limit=1000, enforce="with-consumers")
+    await fill(client, "orders", 20)  # nobody is there
+    assert await field(client, "orders", "pending_bytes") == 2000
+    async with client.session("in") as into, client.session("out") as out:
+
+        async def limited_until(stop: Callable[[], Awaitable[None]]) -> None:
+            producer = await out.producer("orders")
+            send = await blocked_send(client, producer, 100)
+            await stop()
+            await send
+            await producer.close()
+
+        consumer = await into.consumer("orders", window="paused")  # there, and not started
+        await fill(client, "orders", 1)
+        await consumer.configure(window=1)
+        await limited_until(partial(consumer.configure, window="paused"))
+        await consumer.configure(window=1)
+        await limited_until(consumer.close)
+        await client.apply("orders", enforce="always")  # EMS since 8.4
+        send = await blocked_send(client, await out.producer("orders"), 100)
+        await client.purge("orders")
+        await send
+
+
+async def test_e07_a_topic_with_inactive_durables_only_or_no_subscribers_is_not_limited(
+    client: headgate.Client,
+) -> None:
+    await client.apply("news", kind="topic", limit=1000, enforce="with-consumers")
+    async with client.session("s") as session:
+        await fill(client, "news", 20)  # no subscribers
+        durable = await session.consumer("news", subscription="audit", durable=True, window="paused")
+        await durable.close()
+        await fill(client, "news", 20)  # an inactive durable: what it will get is kept
+        assert await field(client, "news", "pending_bytes") == 2000
+        durable = await session.consumer("news", subscription="audit", durable=True, window=1)
+        send = await blocked_send(client, await session.producer("news"), 100)
+        await durable.close()
+        await send
+        await client.unsubscribe("news", "audit")
+
+
+async def test_e08_a_topic_is_limited_while_there_is_a_subscriber_of_it_or_of_a_parent(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    await client.apply("foo.bar", kind="topic", limit=1000, enforce="with-consumers")
+    async with client.session("out") as out, other.session("in") as into:
+        for pattern in ("foo.bar", "foo.*", "foo.>"):
+            await fill(client, "foo.bar", 20)  # nobody subscribes: not limited
+            consumer = await into.consumer(pattern, window=1)
+            await fill(client, "foo.bar", 10)
+            producer = await out.producer("foo.bar", window=100)
+            send = await blocked_send(client, producer, 100)
+            await drain(consumer, 1)
+            await send
+            send = await blocked_send(client, producer, 100)
+            await consumer.close()
+            await send
+            await producer.close()
