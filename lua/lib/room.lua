@@ -3,7 +3,7 @@
 -- How much may be granted, and how much of it to one session. Nothing here makes pending + leased exceed the limit, but
 -- for the one message above the whole limit that `oversize` lets go alone.
 local function room()
-  if d.stopped or d.shut == 1 then
+  if d.stopped or (d.shut == 1 and not d.unbound) then
     return 0, 0
   end
   return math.min(d.limit_bytes, d.slice_bytes) - d.pending_bytes - d.leased_bytes,
@@ -12,6 +12,9 @@ end
 
 -- Hysteresis: from the moment that somebody finds no room until pending is down to where the policy resumes.
 local function shut_when_full()
+  if d.unbound then
+    return
+  end
   if (d.resume_bytes and d.pending_bytes > d.resume_bytes) or (d.resume_messages and d.pending_messages > d.resume_messages) then
     d.shut = 1
     redis.call('HSET', K_DESTINATION, 'shut', '1')

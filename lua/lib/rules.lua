@@ -8,6 +8,7 @@ local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst',
 -- Which limits bind now: none while enforcement is off, and never more than the slices held of the pools.
 local function judge_rules(read)
   local off = read.enforce == 'off' or (read.enforce == 'with-consumers' and read.active == 0)
+  read.unbound = off
   read.limit_bytes = off and math.huge or read.set_bytes
   read.limit_messages = off and math.huge or read.set_messages
   read.slice_bytes = math.huge

@@ -78,6 +78,16 @@ class Account:
         return back != NOTHING
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds beside the limit. ``resume``: pending bytes at which a destination that was full serves again."""
+
+    off: bool = False
+    stopped: bool = False
+    resume: int | None = None
+    allow_one: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """A session's own view of its account, as it goes over the wire."""

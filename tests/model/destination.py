@@ -7,7 +7,7 @@ keeps the promises by construction, and the scripts are right when they agree wi
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.model.credit import NOTHING, UNLIMITED, Account, Amount, Answer, Totals
+from tests.model.credit import NOTHING, UNLIMITED, Account, Amount, Answer, Rules, Totals
 from tests.model.messages import RETURNED, Consumer, Shelf, Subscription
 
 LEASES_A_CALL: Final = 16
@@ -36,6 +36,8 @@ class Destination:
     learning_until: int = 0
     longest_ttl: int = 10_000
     accounts: dict[str, Account] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
+    shut: bool = False
     turns: int = 0
     line: list[str] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
@@ -60,8 +62,23 @@ class Destination:
         return sum((account.held for account in self.accounts.values()), NOTHING)
 
     @property
+    def binding(self) -> Amount:
+        return Amount(UNLIMITED, UNLIMITED) if self.rules.off else self.limit
+
+    @property
     def room(self) -> Amount:
-        return self.limit - self.pending - self.leased
+        if self.rules.stopped or (self.shut and not self.rules.off):
+            return NOTHING
+        return self.binding - self.pending - self.leased
+
+    def too_large(self, amount: Amount) -> bool:
+        return not amount.fits(Amount(UNLIMITED, self.binding.messages) if self.rules.allow_one else self.binding)
+
+    def goes_alone(self, account: Account) -> bool:
+        """Whether a message above the whole limit may go: nothing is pending, and nobody else holds credit."""
+        size = (account.need - account.used - account.returned).bytes
+        alone = self.pending.bytes == 0 and self.leased.bytes == account.held.bytes
+        return self.rules.allow_one and not self.rules.stopped and size > self.binding.bytes and alone
 
     @property
     def learning(self) -> bool:
@@ -73,7 +90,7 @@ class Destination:
         def part(limit: int) -> int:
             return limit if limit == UNLIMITED else limit * weight // everybody
 
-        return Amount(part(self.limit.bytes), part(self.limit.messages))
+        return Amount(part(self.binding.bytes), part(self.binding.messages))
 
     # Credit.
 
@@ -116,6 +133,8 @@ class Destination:
             code = "EXPIRED"
         elif account.inc != totals.inc:
             code = "FENCED"
+        elif self.rules.stopped:
+            code = "STOPPED"
         elif not spent.fits(account.held):
             code = "OVERUSE"
         if code or account is None:
@@ -139,7 +158,7 @@ class Destination:
         claims = self.learning and 0 < totals.epoch < self.epoch
         granted_here = known.granted.bytes if known and known.inc == totals.inc else 0
         beyond = totals.need - totals.granted
-        if not beyond.most(Amount(totals.size)).fits(self.limit):
+        if self.too_large(beyond.most(Amount(totals.size))):
             return "TOO_LARGE"
         if known is None and leave:
             return "LEFT"
@@ -176,29 +195,36 @@ class Destination:
         if account.blocked and sid not in self.line:
             self.turns += 1
             weight = max(1, sum(account.weight for account in self.accounts.values()))
-            remembered = 2 * STEPS_A_BYTE * min(self.limit.bytes, REMEMBERED) / weight
+            remembered = 2 * STEPS_A_BYTE * min(self.binding.bytes, REMEMBERED) / weight
             self.places[sid] = account.turn if account.turn > max(0, self.turns - remembered) else self.turns
             self.line = sorted([*self.line, sid], key=lambda waiter: (self.places[waiter], waiter))
         self.serve_line(sid)
+        resume = self.rules.resume
+        if self.line and not self.rules.off and resume is not None and self.pending.bytes > resume:
+            self.shut = True
         if not self.line:
             self._grant(account)
 
     def _grant(self, account: Account) -> bool:
         """Grant what is wanted if what is needed fits; returns whether it does."""
-        room = self.room
-        if not account.lacks.fits(room.most(NOTHING)):
+        room, lacks = self.room.most(NOTHING), account.lacks
+        alone = lacks.bytes > room.bytes and self.goes_alone(account)
+        if not (Amount(0, lacks.messages) if alone else lacks).fits(room):
             return False
         most = (self.share(account.weight) - account.held).most(account.need - account.granted)
-        account.granted += (account.want - account.granted).least(room).least(most).most(NOTHING)
+        more = (account.want - account.granted).least(self.room).least(most).most(NOTHING)
+        account.granted += Amount(lacks.bytes, more.messages) if alone else more
         return True
 
     def serve_line(self, caller: str | None = None) -> None:
         """Grant to the first in line until one does not fit. Who has not been heard of for long loses the place."""
+        if self.shut and self.pending.bytes <= (UNLIMITED if self.rules.resume is None else self.rules.resume):
+            self.shut = False
         for _ in range(0 if self.learning else HANDED_OVER_A_CALL):
             if not self.line:
                 return
             account = self.accounts[self.line[0]]
-            silent = self.now - account.seen > STALE_MS or not (account.need - account.granted).fits(self.limit)
+            silent = self.now - account.seen > STALE_MS or self.too_large(account.need - account.granted)
             before = account.granted
             if not (silent and self.line[0] != caller):
                 if not self._grant(account):
@@ -351,11 +377,11 @@ class Destination:
             self.serve_line()
         return "OK"
 
-    def change_limit(self, limit: Amount) -> str:
+    def change(self, limit: Amount, rules: Rules) -> str:
         self._meet_run(0)
-        if limit == self.limit:
+        if (limit, rules) == (self.limit, self.rules):
             return "OK"
-        self.limit = limit
+        self.limit, self.rules, self.shut = limit, rules, False
         self.housekeeping()
         self.serve_line()
         return "OK"
