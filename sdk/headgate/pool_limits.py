@@ -183,8 +183,12 @@ class PolicyPools:
 
     async def check(self, policy: Policy) -> None:
         """Raise PolicyError if a pool cannot be set, e.g. a percent of a maxmemory that Redis does not have."""
-        for entry in self._entries(policy):
-            await resolve(self._pools.store.server, entry["name"], entry["fields"])
+        for pool in policy.pools:
+            try:
+                await resolve(self._pools.store.server, pool.name, pool.fields)
+            except PolicyError as error:
+                where = pool.origins.get("percent") or next(iter(pool.origins.values()), policy.source)
+                raise PolicyError(f"{where}: {error}") from None
 
     async def set(self, policy: Policy, *, prune: bool = False) -> None:
         """Set them, unless a newer policy has; with ``prune`` remove those that no policy names any more."""
