@@ -144,6 +144,9 @@ class DeadLetters:
                           need=len(stored), need_m=1, want=len(stored), want_m=1)  # fmt: skip
         while True:
             answer = await self._store.publish(target, account, seq=1, bodies=[stored], ttl_ms=self._ttl_ms)
+            if answer.code == "OK" and not answer.stored:  # the target's rate
+                await asyncio.sleep(answer.again_ms / 1000)
+                continue
             if answer.code in ("OK", "DUPLICATE"):
                 _log.warning(
                     "message %s of %r is dead (%s); it is message %d of %r now",
@@ -152,10 +155,26 @@ class DeadLetters:
                 return
             if answer.code == "UNKNOWN":
                 await self._ensure_at(target)(False)
-            account = await self._pay(target, account)
+            elif answer.code == "STOPPED":
+                await asyncio.sleep(POLL)
+            paid = await self._pay(target, account)
+            if paid is None:
+                _log.warning("message %s of %r is dead (%s), and dropped: %r is full", message.id, self._source.name,
+                             dead.reason, target.name)  # fmt: skip
+                return
+            account = paid
 
-    async def _pay(self, target: Address, account: Account) -> Account:
-        """Wait for the credit, and return the account that has it."""
+    async def _drop(self, target: Address, account: Account) -> bool:
+        """Drop it, and count it, if that is what the target does when it is full."""
+        snapshot = await self._store.snapshot(target, waiters=0, consumers=1)
+        if snapshot is None or snapshot.fields.get("when_full") != "drop":
+            return False
+        await self._store.drop(target, account.session, messages=1, size=account.need)
+        await self._store.acquire(target, account, ttl_ms=self._ttl_ms, leave=True)
+        return True
+
+    async def _pay(self, target: Address, account: Account) -> Account | None:
+        """Wait for the credit, and return the account that has it; None: it was dropped for want of that."""
         values: dict[str, Any] = {
             name: getattr(account, name) for name in ("session", "inc", "weight", "need", "need_m")
         }
@@ -171,5 +190,7 @@ class DeadLetters:
                 raise PolicyError(
                     f"it takes {account.need} bytes and can never fit {target.name!r}; raise that destination's limit"
                 )
+            elif await self._drop(target, account):
+                return None
             else:
                 await asyncio.sleep(POLL)

@@ -122,9 +122,12 @@ class Receivers:
         self._wake.set()
         try:
             async with asyncio.timeout(parse_duration(timeout, "timeout")):
-                while (self._flushed < target or self._dead_letters) and not self._closed and self._failure is None:
+                dying = bool(self._dead_letters)
+                while (dying or self._flushed < target) and not self._closed and self._failure is None:
                     self._progress.clear()
                     await self._progress.wait()
+                    if dying:  # a dead letter is settled once it is stored elsewhere
+                        target, dying = self._queued, bool(self._dead_letters)
         except TimeoutError:
             raise CoordinatorUnavailable(f"settlements on {self.address.name!r} are not confirmed yet") from None
         if self._expirations != expired:

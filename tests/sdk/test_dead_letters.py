@@ -127,6 +127,47 @@ async def test_while_the_dead_letters_are_full_it_is_held_and_others_go_on(clien
     assert await pending(client, "dead") == 1
 
 
+async def test_the_rate_of_the_dead_letters_delays_and_loses_none(client: headgate.Client) -> None:
+    """Mutant: what the rate did not let through is taken for stored."""
+    await client.apply("dead", kind="queue", send_rate=20, send_burst=1)
+    await client.apply("orders", kind="queue", dead_letter="dead")
+    async with client.session("s") as session:
+        await fill(session, 4)
+        consumer = await session.consumer("orders")
+        for _ in range(4):
+            await (await receive(consumer)).reject()
+        await consumer.flush(timeout=GUARD)
+        assert (await pending(client, "orders"), await pending(client, "dead")) == (0, 4)
+
+
+async def test_while_the_dead_letters_are_stopped_by_hand_it_is_held(client: headgate.Client) -> None:
+    await client.apply("dead", kind="queue", stopped="maintenance")
+    await client.apply("orders", kind="queue", dead_letter="dead")
+    async with client.session("s") as session:
+        await fill(session, 1)
+        consumer = await session.consumer("orders")
+        await (await receive(consumer)).reject()
+        await wait_until(lambda: field(client, "dead", "blocked"))
+        assert (await pending(client, "orders"), await pending(client, "dead")) == (1, 0)
+        await client.unblock("dead")
+        await consumer.flush(timeout=GUARD)
+        assert (await pending(client, "orders"), await pending(client, "dead")) == (0, 1)
+
+
+async def test_dead_letters_that_drop_when_full_count_it(client: headgate.Client) -> None:
+    """Trap HG109: nobody waits for dead letters that nobody reads."""
+    await client.apply("dead", kind="queue", limit_messages=1, when_full="drop")
+    await client.apply("orders", kind="queue", dead_letter="dead")
+    async with client.session("s") as session:
+        await fill(session, 3)
+        consumer = await session.consumer("orders")
+        for _ in range(3):
+            await (await receive(consumer)).reject()
+        await consumer.flush(timeout=GUARD)
+        assert (await pending(client, "orders"), await pending(client, "dead")) == (0, 1)
+        assert await field(client, "dead", "dropped_messages") == 2
+
+
 async def test_one_that_can_never_fit_is_held_and_the_next_goes_on(
     client: headgate.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
