@@ -144,7 +144,7 @@ def _until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float
 
 def _limits(facts: Facts) -> Iterator[Reason]:
     for limit in facts.limits:
-        need = facts.need if limit.unit == "bytes" else 0 if _has_messages(facts) else 1
+        need = facts.need if limit.unit == "bytes" else 0 if _in_hand(facts, limit) else 1
         if limit.limit is not None and limit.free is not None and limit.free < need:
             yield _reached(facts, limit, need)
     head = facts.waiters[0] if facts.waiters else None
@@ -200,7 +200,7 @@ def _soon(facts: Facts, limit: Limit, short: int) -> float | None:
 def _why(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     if limit.limit is not None and need > limit.limit:
         return "oversize", f"a message of {need} bytes is larger than that, and goes alone once nothing else is pending"
-    if limit.pending + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
+    if limit.pending + _in_hand(facts, limit) + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
         return _leased(facts, limit)
     if not facts.count("consumers"):
         return "no-consumer", "no consumer is attached"
@@ -212,12 +212,13 @@ def _subject(facts: Facts) -> str:
     return facts.session or (facts.waiters[0].session if facts.waiters else "")
 
 
-def _has_messages(facts: Facts) -> bool:
-    """Whether who waits has credit for messages, and lacks bytes only."""
-    if facts.own and held(facts.own)[1] > 0:
-        return True
+def _in_hand(facts: Facts, limit: Limit) -> int:
+    """How much credit of that unit who waits has already: it lacks the rest, and need not wait for its own."""
+    which = 0 if limit.unit == "bytes" else 1
+    if facts.own:
+        return held(facts.own)[which]
     subject = _subject(facts)
-    return any(one.session == subject and one.messages > 0 for one in facts.leasers)
+    return sum((one.bytes, one.messages)[which] for one in facts.leasers if subject and one.session == subject)
 
 
 def _leased(facts: Facts, limit: Limit) -> tuple[Cause, str]:

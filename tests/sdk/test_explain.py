@@ -59,6 +59,25 @@ async def test_a_session_that_has_credit_for_messages_is_not_told_to_wait_for_it
         await waits
 
 
+async def test_nobody_is_told_to_wait_for_credit_that_it_has_itself(client: headgate.Client) -> None:
+    await client.apply("news", kind="topic", limit=500)
+    async with client.session("reader") as reader, client.session("shop") as session:
+        await (await reader.consumer("news", subscription="audit", durable=True)).close()
+        now = await reader.consumer("news")
+        producer = await session.producer("news")
+        await producer.send(b"x" * 300)
+        message = await now.receive(timeout=GUARD)
+        assert message is not None
+        await message.accept(confirm=True)
+        waits = asyncio.ensure_future(producer.send(b"x" * 300, timeout=GUARD))
+        await wait_until(lambda: waiting(client, "news"))
+        for told in (await client.explain("news"), await client.explain("news", producer=session.id)):
+            assert told.limits[0].leased > 0, "it holds what is free"
+            assert told.cause == "slow-subscription", told
+        await client.unsubscribe("news", "audit")
+        await waits
+
+
 async def test_a_timeout_tells_what_would_have_helped(scene: Scene) -> None:
     await scene.make(limit_bytes="1000")
     async with scene.client.session("shop") as session:
