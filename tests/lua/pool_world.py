@@ -81,7 +81,7 @@ class PoolWorld:
         if share := shares.get(name):
             held = await self.store.slice(
                 self.places[name].address, encode_name(self.pool.name), share=share,
-                target=share.returned + size, owe=owe,
+                target=share.returned + size, debt="owe" if owe else "keep",
             )  # fmt: skip
             self.mail.append(("draw", (name, held), 0))
 

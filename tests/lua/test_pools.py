@@ -276,6 +276,8 @@ async def test_who_owes_serves_nobody_until_it_has_paid(world: PoolWorld) -> Non
     """Mutant: what is owed may be used."""
     await world.open()
     await held(world, a=100)
+    await world.producers["b"].ask(need=30)
+    assert (await world.run("b")).lacks == 30
     share = (await world.store.members(world.pool))[0]
     await world.pools.ask_back(world.pool, share, 0, 30, owe=True)
     assert (await world.slices())["a"] == 100
