@@ -55,7 +55,7 @@ local function totals()
 end
 local function reply(code)
   local size, need = first_size(), slice.granted
-  if size > 0 then -- in a new epoch the pool is asked first what there is; what is owed has no part in it: who is served is out of debt
+  if size > 0 then -- in a new epoch the pool is asked first what there is; debts are left out, for who is served has none
     local base = slice.epoch == d.epoch and slice.returned + used() or slice.granted
     need = math.max(need, base + size)
   end

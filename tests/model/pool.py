@@ -101,8 +101,8 @@ class ModelSlice:
         self.serve()
 
     def free(self, size: int) -> None:
-        self.used -= size
-        self.serve()
+        """Stop waiting, and give so much back."""
+        self.used, self.waits = self.used - size, 0
 
     def serve(self) -> None:
         if self.used + self.waits <= self.granted - self.owed:
