@@ -23,6 +23,8 @@ PATIENCE: Final = 1.0
 """Seconds for which one refill goes on, unless the account that is blocked asks again meanwhile."""
 IDLE: Final = 2.0
 """Seconds after which what was drawn and is not used goes back."""
+_ALL: Final = ""
+"""Among the members that were asked: all of them were, once."""
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
 _CLOSE_WITHIN: Final = 0.5
@@ -174,8 +176,10 @@ class Pools:
             if got >= lacks:
                 asked.discard(share.member)
                 return
-        if len(fresh) <= ASK_AT_ONCE:  # all were asked
+        if len(fresh) <= ASK_AT_ONCE:
             asked.clear()
+            asked.add(_ALL)
+        if _ALL in asked:  # from now on every time, or the debt lapses
             for share in members:
                 await self.ask_back(pool, share, pool_epoch, lacks - got, owe=True)
                 got += share.held

@@ -133,6 +133,21 @@ async def test_a_debt_is_paid_by_whoever_looks(world: PoolWorld) -> None:
     assert (await world.slices())["c"] == 20
 
 
+async def test_who_waits_asks_again_before_the_debt_lapses(world: PoolWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many members, of whom few are asked at once."""
+    monkeypatch.setattr("headgate.pools.ASK_AT_ONCE", 1)
+    await in_debt(world)
+    asked = set[str]()
+    for turn in range(6):
+        await world.clock(2000)
+        for name in "abc":
+            await world.producers[name].renew()
+        await world.producers["c"].ask(need=20)
+        await world.pools.step(world.places["c"].address, "memory", lambda *_: None, asked)
+        asked_at = max([(await world.slice_of(name))["asked"] for name in "ab"])
+        assert turn < 2 or asked_at == world.now, "every time, once all were asked for what they do not use"
+
+
 async def test_who_is_first_owes_nothing(world: PoolWorld) -> None:
     """Mutant: a debt stays when its destination is first in line; what comes free goes round by the pool."""
     await in_debt(world)
