@@ -375,14 +375,14 @@ class CreditAccount(Callers):
                 return  # stored once, and the account is gone: the next call says so
             self.credit.epoch = answer.epoch
             self._open = True
-            self.last = answer
+            before, self.last = self.last, answer
             self.recalled = self.recalled and answer.blocked > 0
             self.lease.renewed(asked_at)
             self.credit.raise_to(answer.granted, answer.granted_m)
             served = self._admit()
             asked = self.outbox.head() is self._asked_for  # not for one that came while the call was under way
             self._ask_at = 0.0 if served or not asked else self._loop.time() + answer.again_ms / 1000
-            if answer.place == 1:
+            if 1 in (before.place, answer.place):  # who was first and gives up leaves the pools' lines too
                 self._refill(self.beyond_pool)
         elif answer.code == "TOO_LARGE":
             head = self.outbox.head()

@@ -184,6 +184,7 @@ class Callers:
         for item, unknown in self.outbox.overdue(now, stuck=stuck):
             paid = item.credited is not None and item.credited.done()
             self._tell(item, self._lost(unknown=unknown) if paid or unknown else self._timeout(item, now))
+            self._wake.set()  # its place in line is for others now
         self._lose_patience(now)
         head = self.outbox.head()  # lets go of those who were told
         self._hurried = self._hurried and head is not None
