@@ -9,7 +9,8 @@
   ARGV[5] granted     the pool's total for this destination
   ARGV[6] returned    the same of what was given back
   ARGV[7] target      total to give back as far as it is not in use; 0 for none
-  ARGV[8] owe         'owe': and the rest as soon as it is not; 'slack': no more than that
+  ARGV[8] debt        'owe': and the rest as soon as it is not in use; 'void': it owes nothing, for it is first in line at
+                      the pool and would get that back; 'keep': it owes what it owed
   Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms}; need: granted total with which the
           first in line could go; used: bytes pending and leased; learning_ms: for which holders may still claim
   Codes    OK, UNKNOWN (no such destination), EPOCH (state was lost after the caller had looked: nothing was done)
@@ -17,7 +18,7 @@
 --- @include "lib/credit"
 local HELD_MS = 1000 -- for which what was drawn for the first in line is not taken away before it could go
 local run_id, pool, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local granted, returned, target, owe = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == 'owe'
+local granted, returned, target, debt = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
 if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
@@ -39,7 +40,7 @@ end
 -- Who draws pools in the order of their names and is let finish can wait for nobody who waits for it.
 local function held_for_first()
   local size = first_size()
-  if now_ms - slice.drawn >= HELD_MS then
+  if now_ms - slice.drawn >= HELD_MS or slice_left(d, slice) < used() + size then
     return 0
   end
   for _, name in ipairs(d.pools or {}) do
@@ -49,10 +50,13 @@ local function held_for_first()
   end
   return size
 end
+local function totals()
+  return string.format(SLICE, slice.granted, slice.returned, slice.owed, 0, slice.epoch, slice.pool, 0)
+end
 local function reply(code)
   local size, need = first_size(), slice.granted
-  if size > 0 then -- in a new epoch the pool is asked first what there is
-    local base = slice.epoch == d.epoch and math.max(slice.returned, slice.owed) + used() or slice.granted
+  if size > 0 then -- in a new epoch the pool is asked first what there is; debts are left out, for who is served has none
+    local base = slice.epoch == d.epoch and slice.returned + used() or slice.granted
     need = math.max(need, base + size)
   end
   return { code, int(d.epoch), int(slice.pool), int(slice.granted), int(slice.returned), int(need), int(used()),
@@ -64,23 +68,35 @@ if (epoch > 0 and epoch ~= d.epoch) or (pool_epoch > 0 and pool_epoch < slice.po
   save_destination()
   return reply('EPOCH')
 end
-local before = string.format(SLICE, slice.granted, slice.returned, slice.owed, slice.epoch, slice.pool, 0)
+local before = totals()
 slice.pool = math.max(slice.pool, pool_epoch)
 if epoch > 0 then
-  slice.drawn = granted > slice.granted and now_ms or slice.drawn
+  if granted > slice.granted then
+    slice.drawn = now_ms
+  end
+  if granted > slice.granted or debt == 'void' then
+    slice.owed = 0 -- a pool grants to the first in line only, so there is nobody left to whom it could be owed
+  end
   slice.granted, slice.returned = math.max(slice.granted, granted), math.max(slice.returned, returned)
   slice.epoch = epoch
-  local most = slice.granted - held_for_first()
-  if owe then
-    slice.owed = math.max(slice.owed, math.min(target, most))
-  end
-  slice.returned = math.max(slice.returned, math.min(math.max(target, slice.owed), most - used()))
-  slice.owed = math.max(slice.owed, slice.returned)
 end
-if (member or slice.granted > 0)
-  and before ~= string.format(SLICE, slice.granted, slice.returned, slice.owed, slice.epoch, slice.pool, 0) then
-  save_slice(pool, slice)
-  note('slice', pool, int(slice.granted), int(slice.returned), int(slice.owed))
+if slice.epoch == d.epoch then
+  local held = held_for_first()
+  local free = slice.granted - used() - held
+  if debt == 'owe' then
+    slice.owed, slice.asked = math.max(slice.owed, math.min(target, held > 0 and free or slice.granted)), now_ms
+  end
+  slice.returned = math.max(slice.returned, math.min(math.max(target, slice.owed), free))
+end
+slice.owed = math.max(slice.owed, slice.returned)
+if member or slice.granted > 0 then
+  local changed = before ~= totals()
+  if changed or debt == 'owe' then
+    save_slice(pool, slice)
+  end
+  if changed then
+    note('slice', pool, int(slice.granted), int(slice.returned), int(slice.owed))
+  end
 end
 if d.rules ~= '' then
   judge_rules(d)

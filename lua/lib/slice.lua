@@ -1,20 +1,24 @@
 --- @include "lib/keys"
 --- @include "lib/clock"
 -- What a destination holds of a pool, in totals; `owed` is what it gives back as soon as that is not in use.
-local SLICE = 'granted=%d returned=%d owed=%d epoch=%d pool=%d drawn=%d'
-local NO_SLICE = 'granted=0 returned=0 owed=0 epoch=0 pool=0 drawn=0'
-local SLICE_PATTERN = '^granted=(%d+) returned=(%d+) owed=(%d+) epoch=(%d+) pool=(%d+) drawn=(%d+)$'
+local OWED_MS = 3000 -- a debt that nobody asks for any more is none: who waited has lost its place at the pool too
+local SLICE = 'granted=%d returned=%d owed=%d asked=%d epoch=%d pool=%d drawn=%d'
+local NO_SLICE = 'granted=0 returned=0 owed=0 asked=0 epoch=0 pool=0 drawn=0'
+local SLICE_PATTERN = '^granted=(%d+) returned=(%d+) owed=(%d+) asked=(%d+) epoch=(%d+) pool=(%d+) drawn=(%d+)$'
 
 local function read_slice(pool)
   local text = redis.call('HGET', K_SLICES, pool)
-  local granted, returned, owed, epoch, pool_epoch, drawn = string.match(text or NO_SLICE, SLICE_PATTERN)
-  return { granted = granted + 0, returned = returned + 0, owed = owed + 0, epoch = epoch + 0, pool = pool_epoch + 0,
-    drawn = drawn + 0 }
+  local granted, returned, owed, asked, epoch, pool_epoch, drawn = string.match(text or NO_SLICE, SLICE_PATTERN)
+  if math.abs(now_ms - asked) >= OWED_MS then
+    owed = returned
+  end
+  return { granted = granted + 0, returned = returned + 0, owed = owed + 0, asked = asked + 0,
+    epoch = epoch + 0, pool = pool_epoch + 0, drawn = drawn + 0 }
 end
 
 local function save_slice(pool, s)
   redis.call('HSET', K_SLICES, pool,
-    string.format(SLICE, s.granted, s.returned, s.owed, s.epoch, s.pool, s.drawn))
+    string.format(SLICE, s.granted, s.returned, s.owed, s.asked, s.epoch, s.pool, s.drawn))
 end
 
 -- What may be used of it. After a loss of state the pool knows better: until it was asked, holders get back what they

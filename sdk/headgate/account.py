@@ -16,7 +16,7 @@ from headgate.core.outbox import Outgoing
 from headgate.errors import Closed, HeadgateError, MessageTooLarge
 from headgate.message import Receipt
 from headgate.options import SessionOptions
-from headgate.outlook import EXPLAIN_EVERY, Outlook
+from headgate.outlook import Outlook
 from headgate.reconnect import AWAY, until_answered
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account as Totals
@@ -178,7 +178,7 @@ class CreditAccount(Callers):
         if self.outbox.head():
             until = min(self._ask_at, self._explain_at)
         if self.outbox.ready:
-            until = min(until, self._rate_at)
+            until = min(until, self._rate_at, self._explain_at)
         if self._open and self.outlook.unreported:
             until = min(until, self.outlook.report_at)
         if self._open and not (self.consumers and self._idle_since(now)):
@@ -211,6 +211,8 @@ class CreditAccount(Callers):
             return True
         if self.outbox.head():
             return await self._wait_in_line(now)
+        if self.outbox.ready and await self._look(now):
+            return True
         return await self._keep_lease(now)
 
     async def _heed(self) -> bool:
@@ -236,11 +238,7 @@ class CreditAccount(Callers):
                 await self._store.reap(self.address)
             await self._acquire()
             return True
-        if now >= self._explain_at:
-            self._explain_at = now + EXPLAIN_EVERY
-            await self.outlook.look()
-            return True
-        return False
+        return await self._look(now)
 
     async def _keep_lease(self, now: float) -> bool:
         if not self._open:
@@ -339,7 +337,7 @@ class CreditAccount(Callers):
             self._call_since = 0.0
         if answer.code in ("OK", "DUPLICATE"):
             stored = self.outbox.published(answer.stored)
-            self._rate_at = self._loop.time() + answer.again_ms / 1000 if len(stored) < len(batch.items) else 0.0
+            self._hold_back(answer.again_ms if len(stored) < len(batch.items) else 0)
             self._used_at = asked_at
             seq = answer.first
             for item in stored:
@@ -375,14 +373,14 @@ class CreditAccount(Callers):
                 return  # stored once, and the account is gone: the next call says so
             self.credit.epoch = answer.epoch
             self._open = True
-            self.last = answer
+            before, self.last = self.last, answer
             self.recalled = self.recalled and answer.blocked > 0
             self.lease.renewed(asked_at)
             self.credit.raise_to(answer.granted, answer.granted_m)
             served = self._admit()
             asked = self.outbox.head() is self._asked_for  # not for one that came while the call was under way
             self._ask_at = 0.0 if served or not asked else self._loop.time() + answer.again_ms / 1000
-            if answer.place == 1:
+            if 1 in (before.place, answer.place):  # who was first and gives up leaves the pools' lines too
                 self._refill(self.beyond_pool)
         elif answer.code == "TOO_LARGE":
             head = self.outbox.head()

@@ -20,12 +20,14 @@ from headgate.errors import (
 from headgate.explain import unreachable
 from headgate.explanation import Explanation
 from headgate.message import Receipt
-from headgate.outlook import EXPLAIN_AFTER, Outlook
+from headgate.outlook import EXPLAIN_AFTER, EXPLAIN_EVERY, Outlook
 from headgate.redis.keys import Address
 from headgate.redis.replies import Credit
 
 SWEEP: Final = 0.02
 """Seconds between looks for callers whose time is over; only while somebody waits."""
+RATE_POLL: Final = 1.0
+"""Seconds after which who waits for a rate asks again at the latest: the hint that it was raised may be lost."""
 
 
 class Callers:
@@ -88,8 +90,9 @@ class Callers:
             self.outbox.ready.pop()
             item.done.set_result(None)
             return True
-        if not paid:
+        if not paid or self._rate_at:
             item.since = self._loop.time()
+        if not paid:
             self._hurried = self._hurried or item.when_full is not None
             if len(self.outbox.waiting) == 1:
                 self.outlook.forget()
@@ -117,6 +120,7 @@ class Callers:
     def heed(self, settings: Mapping[str, str]) -> None:
         """Take in the destination's settings, as the state spells them; whoever waits asks again under them."""
         self.outlook.adopt(settings)
+        self._rate_at = min(self._rate_at, self._loop.time())
         self.stop(stopped="stopped" in settings)
         self._ask_at = 0.0
         self._wake.set()
@@ -182,15 +186,38 @@ class Callers:
             or (self._call_since > 0 and now - self._call_since > SWEEP)
         )
         for item, unknown in self.outbox.overdue(now, stuck=stuck):
-            paid = item.credited is not None and item.credited.done()
-            self._tell(item, self._lost(unknown=unknown) if paid or unknown else self._timeout(item, now))
+            posted = item.credited is not None and item.credited.done() and not self._throttled(now)
+            self._tell(item, self._lost(unknown=unknown) if posted or unknown else self._timeout(item, now))
+            self._wake.set()  # its place in line is for others now
         self._lose_patience(now)
         head = self.outbox.head()  # lets go of those who were told
         self._hurried = self._hurried and head is not None
-        self._notice(now, head)
+        self._notice(now, (self.outbox.held_back() if self._rate_at else None) or head)
         if len(self.outbox):
             self._timer = self._loop.call_later(SWEEP, self._sweep)
             self._wake.set()
+
+    def _hold_back(self, ms: int) -> None:
+        """Let nothing that is paid go for so long, as the destination's rate says; 0: it let all of it go."""
+        now = self._loop.time()
+        if ms and not self._rate_at:
+            self.outlook.forget()
+            self._explain_at = max(self._explain_at, now + EXPLAIN_AFTER)
+            for item in self.outbox.ready:
+                item.since = item.since or now
+        self._rate_at = now + min(ms / 1000, RATE_POLL) if ms else 0.0
+
+    async def _look(self, now: float) -> bool:
+        """See why there is a wait, if it is time to; returns whether it was."""
+        if now < self._explain_at:
+            return False
+        self._explain_at = now + EXPLAIN_EVERY
+        await self.outlook.look()
+        return True
+
+    def _throttled(self, now: float) -> bool:
+        """Whether what is paid waits for the destination's rate."""
+        return self.lost_since is None and now < self._rate_at
 
     def _notice(self, now: float, head: Outgoing | None) -> None:
         """Tell of a wait that has lasted, or has ended."""
@@ -253,7 +280,7 @@ class Callers:
         """Return why there is no credit for a message, as last seen; None when that is not known."""
         if self.lost_since is not None:
             return unreachable(self.address.name, self.session, self._loop.time() - self.lost_since, self.trouble)
-        return self.outlook.why(item.size - max(0, self.credit.in_hand))
+        return self.outlook.why(item.size if item.paid else item.size - max(0, self.credit.in_hand), paid=item.paid)
 
     def reason(self, item: Outgoing | None = None) -> str:
         """Say why there is no credit, for that message, as far as is known without asking."""

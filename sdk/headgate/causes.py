@@ -46,6 +46,9 @@ def _by_hand(facts: Facts) -> Iterator[Reason]:
 
 
 def _rules(facts: Facts) -> Iterator[Reason]:
+    if facts.paid:
+        yield from _rate(facts)
+        return
     enforce = facts.fields.get("enforce", "always")
     if enforce == "off" or (enforce == "with-consumers" and not facts.count("active")):
         why = "enforcement is off" if enforce == "off" else "no consumer is active, so limits are not enforced"
@@ -119,21 +122,24 @@ def _pools(facts: Facts) -> Iterator[Reason]:
         )
 
 
-def _rate(facts: Facts) -> Iterator[Reason]:
+def _rate(facts: Facts) -> list[Reason]:
     """The destination's shared rates: how long until one message, or the bytes needed, are allowed again."""
+    found = []
     for prefix, amount, unit in (("send", 1, "messages"), ("send_byte", facts.need, "bytes")):
         rate = facts.number(f"{prefix}_rate")
         if not rate:
             continue
-        seconds = _until_token(facts, prefix, rate, amount)
-        if seconds > 0:
-            yield Reason(
+        seconds = max(0.0, _until_token(facts, prefix, rate, amount))
+        if seconds > 0 or facts.paid:  # others may be before it at the rate
+            reason = Reason(
                 "send-rate",
                 f"its rate of {rate:g} {unit}/s is used up; the next is allowed in {seconds:.3g} s",
                 rule=facts.rule(f"{prefix}_rate"),
                 remedy=f"wait, or raise {prefix}_rate",
                 seconds=seconds,
             )
+            found.append((seconds, reason))
+    return [reason for _, reason in sorted(found, key=lambda one: -one[0])]
 
 
 def _until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float:

@@ -181,7 +181,8 @@ class Client:
         """Set the pools of a compiled policy, all of them checked before the first is set.
 
         Args:
-            entries: ``{"name": ..., "fields": {"limit_bytes" | "percent", "total_bytes", "reserve_bytes"}}``.
+            entries: ``{"name": ..., "fields": {"limit_bytes" | "percent", "total_bytes", "reserve_bytes"}}``, and
+                ``"origins"`` where it is known: for each field, where it was written.
             version: of the policy; older ones are refused.
             prune: remove pools of earlier policies that are not among them; only when no destination names them any
                 more, for a destination whose pool is gone is served nothing.

@@ -21,6 +21,7 @@ def explain(
     *,
     session: str = "",
     need: int | None = None,
+    paid: bool = False,
 ) -> Explanation:
     """Return why a destination is as it is, from what was read of it at one instant.
 
@@ -30,8 +31,9 @@ def explain(
         sessions: records of sessions that hold credit, read a moment later, to name them.
         session: whose view it is; nobody's when empty.
         need: bytes of the message that waits; as the session, or the first in line, said when None.
+        paid: whether it has its credit: then limits do not hold it up, only the rate does.
     """
-    facts = read(name, snapshot, sessions or {}, session, need)
+    facts = read(name, snapshot, sessions or {}, session, need, paid=paid)
     causes = judge(facts)
     first, fields = causes[0], snapshot.fields
     return Explanation(

@@ -30,6 +30,7 @@ class Facts:
         place: its place in line, 0 when it is not in line.
         consumers: all that were read.
         leasers: sessions that hold credit; empty also when they were not read.
+        paid: whether what waits has its credit, so that only a rate can hold it up.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Facts:
     backlogs: tuple[Backlog, ...]
     slices: Mapping[str, int]
     pace: Pace | None
+    paid: bool = False
 
     def number(self, field: str, default: float = 0) -> float:
         """Return a field as a number."""
@@ -71,7 +73,13 @@ def rule_of(fields: Mapping[str, str], field: str) -> str | None:
 
 
 def read(
-    name: str, snapshot: Snapshot, sessions: Mapping[str, Mapping[str, str]], session: str, need: int | None
+    name: str,
+    snapshot: Snapshot,
+    sessions: Mapping[str, Mapping[str, str]],
+    session: str,
+    need: int | None,
+    *,
+    paid: bool = False,
 ) -> Facts:
     """Return the facts that a snapshot and the records of sessions tell."""
     fields, now_ms = snapshot.fields, snapshot.now_ms
@@ -102,6 +110,7 @@ def read(
             pool: int(one.get("granted", 0)) - int(one.get("returned", 0)) for pool, one in snapshot.slices.items()
         },
         pace=pace,
+        paid=paid,
     )
 
 

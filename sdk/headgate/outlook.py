@@ -77,11 +77,11 @@ class Outlook:
         if time.monotonic() - self._seen_at >= EXPLAIN_EVERY:
             self._seen = None
 
-    def why(self, size: int) -> Explanation | None:
-        """Return why a message of ``size`` bytes has to wait, as last seen; None when that is not known."""
+    def why(self, size: int, *, paid: bool = False) -> Explanation | None:
+        """Return why ``size`` bytes, which may have their credit, wait, as last seen; None when that is not known."""
         if self._seen is None:
             return None
-        return explain(self._address.name, self._seen, self._lessees, session=self._session, need=size)
+        return explain(self._address.name, self._seen, self._lessees, session=self._session, need=size, paid=paid)
 
     def drop(self, size: int) -> None:
         """Count a message that is dropped."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.core.policy import Policy
+from headgate.core.policy import Policy, origin_text
 from headgate.errors import AccessDenied, HeadgateError, InvalidValue, PolicyError
+from headgate.policies import origins
 from headgate.pools import ASK_AT_ONCE, Pools
 from headgate.redis.keys import Address, PoolAddress, decode_name, parse_pool_key
 from headgate.redis.pool_store import UNLIMITED, PoolStore, limit_of
@@ -35,6 +36,7 @@ class PoolState:
         waiting: destinations in line for more.
         percent: where the limit comes from, as ``70 % of 1000 bytes`` or ``70 % of maxmemory``; empty when absolute.
         learning: its state was lost; nothing is granted until all destinations have said what they hold.
+        origins: for each field that a policy set, ``<file>:<line>``; empty when it was set by hand.
     """
 
     name: str
@@ -46,6 +48,7 @@ class PoolState:
     waiting: int
     percent: str
     learning: bool
+    origins: Mapping[str, str]
 
 
 def pool_fields(
@@ -139,7 +142,8 @@ async def set_pool(
 ) -> None:
     """Create or change a pool; see :meth:`headgate.Client.set_pool`."""
     pool = PoolAddress.of(pools.namespace, name)
-    await _set(pools, pool, await resolve(pools.store.server, name, pool_fields(limit, percent, total, reserve)))
+    fields = await resolve(pools.store.server, name, pool_fields(limit, percent, total, reserve))
+    await _set(pools, pool, {**fields, "policy": ""})
 
 
 async def _set(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> None:
@@ -157,7 +161,10 @@ async def apply_pools(pools: Pools, entries: Sequence[Mapping[str, Any]], *, ver
     resolved = [
         (
             PoolAddress.of(pools.namespace, entry["name"]),
-            await resolve(pools.store.server, entry["name"], entry["fields"]),
+            {
+                **await resolve(pools.store.server, entry["name"], entry["fields"]),
+                "policy": origin_text(entry.get("origins", {})),
+            },
         )
         for entry in entries
     ]
@@ -179,7 +186,7 @@ class PolicyPools:
 
     @staticmethod
     def _entries(policy: Policy) -> list[dict[str, Any]]:
-        return [{"name": pool.name, "fields": pool.fields} for pool in policy.pools]
+        return [{"name": pool.name, "fields": pool.fields, "origins": pool.origins} for pool in policy.pools]
 
     async def check(self, policy: Policy) -> None:
         """Raise PolicyError if a pool cannot be set, e.g. a percent of a maxmemory that Redis does not have."""
@@ -240,6 +247,7 @@ async def _state(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> 
         waiting=int(await pools.store.server.command(pool.keys[0], "ZCARD", pool.keys[2])),
         percent=f"{fields['percent']} % of {of}" if "percent" in fields else "",
         learning=int(fields["learning"]) > 0,
+        origins=origins(fields.get("policy", "")),
     )
 
 

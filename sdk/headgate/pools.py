@@ -20,9 +20,11 @@ from headgate.tasks import stop
 ASK_AT_ONCE: Final = 16
 """Members that are asked to give back before those who wait look again."""
 PATIENCE: Final = 1.0
-"""Seconds for which one refill goes on; the account that is blocked starts the next."""
+"""Seconds for which one refill goes on, unless the account that is blocked asks again meanwhile."""
 IDLE: Final = 2.0
 """Seconds after which what was drawn and is not used goes back."""
+_ALL: Final = ""
+"""Among the members that were asked: all of them were, once."""
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
 _CLOSE_WITHIN: Final = 0.5
@@ -44,31 +46,37 @@ class Pools:
         self.store = store
         self.namespace = namespace
         self._ttl_ms = ttl_ms
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._until: dict[str, float] = {}  # of the destinations that are being refilled
         self._drawn: dict[str, tuple[Address, str]] = {}
+        self._in_line: set[tuple[str, str]] = set()
         self._known: dict[str, dict[str, str]] = {}
         self._trickle: asyncio.Task[None] | None = None
 
     def refill(self, address: Address, names: str, tell: Tell) -> None:
-        """Begin to fetch what the first in line of a destination lacks, unless that is being done already.
+        """Fetch what the first in line of a destination lacks; when that is nothing, leave the lines of its pools.
 
         Args:
             address: the destination.
             names: its pools, encoded, separated by blanks; none is fine.
             tell: called with each pool that fell short.
         """
-        if not names or address.key in self._tasks:
+        if not names:
+            return
+        running = address.key in self._until
+        self._until[address.key] = asyncio.get_running_loop().time() + PATIENCE
+        if running:
             return
         task = asyncio.create_task(self._refill(address, names, tell), name=f"headgate pools of {address.name}")
-        self._tasks[address.key] = task
-        task.add_done_callback(lambda _: self._tasks.pop(address.key, None))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         self._drawn[address.key] = (address, names)
         if self._trickle is None:
             self._trickle = asyncio.create_task(self._give_back_idle(), name="headgate pools, idle")
 
     async def close(self) -> None:
         """Give back what this client drew and nobody uses; never longer than half a second."""
-        for task in (*self._tasks.values(), self._trickle):
+        for task in (*self._tasks, self._trickle):
             await stop(task)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(_CLOSE_WITHIN):
@@ -76,17 +84,20 @@ class Pools:
 
     async def _refill(self, address: Address, names: str, tell: Tell) -> None:
         loop = asyncio.get_running_loop()
-        until, pause, asked = loop.time() + PATIENCE, _FIRST_PAUSE, set[str]()
-        with contextlib.suppress(HeadgateError):  # whoever is still blocked starts the next refill
-            while loop.time() < until:
-                # In the order of names, each only when those before it suffice: nobody waits in a circle.
-                for name in sorted(names.split()):
-                    if not await self.step(address, name, tell, asked):
-                        break
-                else:
-                    return
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+        pause, asked = _FIRST_PAUSE, set[str]()
+        try:
+            with contextlib.suppress(HeadgateError):  # whoever is still blocked starts the next refill
+                while loop.time() < self._until[address.key]:
+                    # In the order of names, each only when those before it suffice: nobody waits in a circle.
+                    for name in sorted(names.split()):
+                        if not await self.step(address, name, tell, asked):
+                            break
+                    else:
+                        return
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            del self._until[address.key]
 
     async def step(self, address: Address, encoded: str, tell: Tell, asked: set[str]) -> bool:
         """Take every step that may bring a destination what it lacks of one pool; returns whether it lacks nothing."""
@@ -94,11 +105,14 @@ class Pools:
         member = encode_name(address.name)
         held = await self.store.slice(address, encoded)
         if held.code == "UNKNOWN" or held.lacks <= 0:
+            if (member, encoded) in self._in_line and held.code == "OK":
+                await self.draw(pool, member, held)  # nobody waits here any more, so nobody needs to wait behind it
             return True
         drawn = await self.draw(pool, member, held)
         if drawn.code != "OK":
             return False
-        held = await self._deliver(pool, Share(member, held.epoch, drawn.granted, drawn.returned), drawn.pool_epoch)
+        own = Share(member, held.epoch, drawn.granted, drawn.returned)
+        held = await self._deliver(pool, own, drawn.pool_epoch, first=drawn.place == 1)
         if held.lacks <= 0:
             return True
         tell(pool.name, drawn.limit)
@@ -122,6 +136,10 @@ class Pools:
             await self.rebuild(pool, drawn.pool_epoch)
         elif drawn.code == "OK" and pool.key not in self._known:
             await self.remember(pool)
+        if drawn.place:
+            self._in_line.add((member, encode_name(pool.name)))
+        else:
+            self._in_line.discard((member, encode_name(pool.name)))
         await self.deliver(pool, drawn.served, drawn.pool_epoch)
         return drawn
 
@@ -141,9 +159,11 @@ class Pools:
         for share in served:
             await self._deliver(pool, share, pool_epoch)
 
-    async def _deliver(self, pool: PoolAddress, share: Share, pool_epoch: int) -> Slice:
+    async def _deliver(self, pool: PoolAddress, share: Share, pool_epoch: int, *, first: bool = False) -> Slice:
         address = Address.of(self.namespace, decode_name(share.member))
-        return await self.store.slice(address, encode_name(pool.name), share=share, pool_epoch=pool_epoch)
+        return await self.store.slice(
+            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, debt="void" if first else "keep"
+        )
 
     async def _take_back(self, pool: PoolAddress, member: str, lacks: int, pool_epoch: int, asked: set[str]) -> None:
         """Ask the largest members for what they do not use; where that is too little, for what they use, once free."""
@@ -156,8 +176,10 @@ class Pools:
             if got >= lacks:
                 asked.discard(share.member)
                 return
-        if len(fresh) <= ASK_AT_ONCE:  # all were asked
+        if len(fresh) <= ASK_AT_ONCE:
             asked.clear()
+            asked.add(_ALL)
+        if _ALL in asked:  # from now on every time, or the debt lapses
             for share in members:
                 await self.ask_back(pool, share, pool_epoch, lacks - got, owe=True)
                 got += share.held
@@ -169,8 +191,9 @@ class Pools:
         address = Address.of(self.namespace, decode_name(share.member))
         target = share.returned + min(lacks, share.held)
         held = await self.store.slice(
-            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, target=target, owe=owe
-        )
+            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, target=target,
+            debt="owe" if owe else "keep",
+        )  # fmt: skip
         if held.code == "UNKNOWN":
             _, served = await self.store.forget(pool, share.member, share.epoch)
             await self.deliver(pool, served, pool_epoch)
@@ -194,7 +217,8 @@ class Pools:
             if held.code != "OK" or held.lacks > 0:
                 continue
             unused = unused and held.used == 0
-            if held.used == 0 or (held.used < held.held and not idle):  # the pool may have granted what never came
+            waited = (member, encoded) in self._in_line
+            if held.used == 0 or waited or (held.used < held.held and not idle):  # perhaps what was granted never came
                 drawn = await self.draw(pool, member, held)
                 if drawn.code == "OK":
                     share = Share(member, held.epoch, drawn.granted, drawn.returned)

@@ -1,33 +1,53 @@
-"""Writes `docs/conformance.md` from the rows and the tests that are named after them.
+"""Writes `docs/conformance.md` and `docs/problems.md` from their rows and the tests that belong to them.
 
-python -m tests.conformance.table          writes it
+python -m tests.conformance.table          writes both
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from tests.conformance.problems import PROBLEMS, TESTS, Problem
 from tests.conformance.rows import ROWS, SYSTEMS, WAITS_FOR, Row
 
 HERE: Final = Path(__file__).parent
-PAGE: Final = HERE.parents[1] / "docs" / "conformance.md"
-INTRODUCTION: Final = """# Conformance
+TESTS_ROOT: Final = HERE.parent
+DOCS: Final = HERE.parents[1] / "docs"
+CONFORMANCE: Final = """# Conformance
 
 What the documents of other brokers say of flow control, statement by statement, and the test that shows it here on a
 real Redis: `make test ARGS=tests/conformance`. `python -m tests.conformance.table` makes this page, a test keeps it so.
 """
+SUFFERED: Final = """# Problems
+
+What users of other systems report or ask for, when it counts as solved here, and the tests that show it. The last
+column says what of that no test shows. `python -m tests.conformance.table` makes this page, a test keeps it so.
+"""
+
+
+def names(file: str, begin: str = "test_") -> list[str]:
+    """Return the names of the tests of a file below `tests/` that begin so; none where there is no such file."""
+    path = TESTS_ROOT / file
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return re.findall(rf"^(?: {{4}})?(?:async )?def ({begin}\w*)\(", text, re.MULTILINE)
 
 
 def shown_by(row: Row) -> list[str]:
     """Return the names of a row's tests, ``test_<id>_...`` in the file of its system."""
-    file = HERE / f"test_{row.system}.py"
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    return re.findall(rf"^(?:async )?def (test_{row.id.lower()}_\w+)\(", text, re.MULTILINE)
+    return names(f"conformance/test_{row.system}.py", f"test_{row.id.lower()}_")
 
 
-def page() -> str:
-    """Return the whole page."""
-    parts = [INTRODUCTION]
+def shows(problem: Problem) -> list[str]:
+    """Return the tests of a problem as ``<file>::<name>``, those that were written for it first."""
+    file = "conformance/test_problems.py"
+    own = [f"{file}::{name}" for name in names(file, f"test_p{problem.number:02}_")]
+    return own + [test for number, test in map(str.split, TESTS.split("\n")[1:-1]) if int(number) == problem.number]
+
+
+def conformance() -> str:
+    """Return the whole page of statements."""
+    parts = [CONFORMANCE]
     shown = [row for row in ROWS if shown_by(row)]
     waiting = [row for row in ROWS if row.waits_for and not shown_by(row)]
     parts.append(f"{len(ROWS)} statements: {len(shown)} shown, {len(waiting)} open.\n")
@@ -39,13 +59,32 @@ def page() -> str:
 
 
 def _line(row: Row) -> str:
-    names = shown_by(row)
-    shown = "<br>".join(f"[`{name}`](../tests/conformance/test_{row.system}.py)" for name in names)
+    shown = _links(f"conformance/test_{row.system}.py::{name}" for name in shown_by(row))
     state = shown or (f"open: comes with {WAITS_FOR[row.waits_for]}" if row.waits_for else "**missing**")
-    if names and row.waits_for:
+    if shown and row.waits_for:
         state += f"; the rest comes with {WAITS_FOR[row.waits_for]}"
     return f"| {row.id} | {row.says} | {row.ours} | {state} |"
 
 
+def problems() -> str:
+    """Return the whole page of problems."""
+    shown = [problem for problem in PROBLEMS if shows(problem)]
+    partly = sum("comes with" in problem.rest for problem in shown)
+    counts = f"{len(shown)} shown, {partly} of them in part until other pieces come, {len(PROBLEMS) - len(shown)} open"
+    parts = [SUFFERED, f"{len(PROBLEMS)} problems: {counts}.\n"]
+    parts.append("| | seen in | problem | solved here when | test | not shown |\n|---|---|---|---|---|---|")
+    for one in PROBLEMS:
+        state = _links(shows(one)) or "open"
+        parts.append(f"| {one.number} | {one.seen_in} | {one.problem} | {one.criterion} | {state} | {one.rest} |")
+    return "\n".join(parts) + "\n"
+
+
+def _links(tests: Iterable[str]) -> str:
+    return "<br>".join(f"[`{name}`](../tests/{file})" for file, name in (test.split("::") for test in tests))
+
+
+PAGES: Final = {DOCS / "conformance.md": conformance, DOCS / "problems.md": problems}
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for path, page in PAGES.items():
+        path.write_text(page(), encoding="utf-8")

@@ -1,11 +1,12 @@
-"""A destination under the test's own clock, on every server."""
+"""A destination, or a pool and its destinations, under the test's own clock, on every server."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from headgate.redis.keys import Address
 from tests.lua.place import Place
+from tests.lua.pool_world import PoolWorld, Runner
 from tests.support.rewriting import RewritingServer, virtual_clock
 
 
@@ -16,4 +17,21 @@ async def place(redis_url: str, namespace: str) -> AsyncIterator[Place]:
     place = Place(server, Address.of(namespace, "orders"))
     yield place
     await server.forget(place.address, *place.sessions)
+    await server.close()
+
+
+@pytest.fixture
+def runner(redis_url: str, namespace: str) -> Iterator[Runner]:
+    runner = Runner(redis_url, namespace)
+    yield runner
+    runner.close()
+
+
+@pytest.fixture
+async def world(redis_url: str, namespace: str) -> AsyncIterator[PoolWorld]:
+    server = RewritingServer(redis_url, virtual_clock)
+    await server.open()
+    world = PoolWorld(server, namespace)
+    yield world
+    await world.close()
     await server.close()

@@ -40,7 +40,7 @@ _P6, _P8, _RECOVERY = "test_p6_hand_over", "test_p8_rates", "test_recovery"
 _INDEX = "test_index"
 _POLICY = "test_policy"
 _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_delivery", "test_oom", "test_cluster", "test_bounds"
-_POOLS = "test_pools"
+_POOLS, _SLICES = "test_pools", "test_slices"
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
 _ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
 
@@ -409,16 +409,28 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_a_late_answer_from_before_a_loss_is_refused"),
         ("P1", "slice", "(pool_epoch > 0 and pool_epoch < slice.pool)", "false",
          f"{_POOLS}::test_a_grant_of_before_the_pool_was_lost_comes_too_late"),
-        ("P1", "slice", "math.min(math.max(target, slice.owed), most - used())", "math.max(target, slice.owed)",
+        ("P1", "slice", "math.min(math.max(target, slice.owed), free)", "math.max(target, slice.owed)",
          f"{_POOLS}::test_no_order_of_steps_makes_the_slices_exceed_the_limit"),
         ("P6", "slice", "hand_over()\n", "",
          f"{_POOLS}::test_first_come_first_served_and_at_once"),
         ("P7", "slice", "if name < pool and slice_left(d, read_slice(name)) < used() + size then", "if false then",
-         f"{_POOLS}::test_a_pool_drawn_out_of_order_is_not_kept"),
-        ("P7", "slice", "slice.granted - held_for_first()", "slice.granted",
-         f"{_POOLS}::test_what_was_drawn_for_the_first_in_line_stays_for_a_second"),
+         f"{_SLICES}::test_a_pool_drawn_out_of_order_is_not_kept"),
+        ("P7", "slice", "slice.granted - used() - held", "slice.granted - used()",
+         f"{_SLICES}::test_what_was_drawn_for_the_first_in_line_stays_for_a_second"),
+        ("P7", "slice", "if granted > slice.granted or debt == 'void' then", "if granted > slice.granted then",
+         f"{_SLICES}::test_who_is_first_owes_nothing"),
+        ("P7", "slice", "if granted > slice.granted or debt == 'void' then", "if debt == 'void' then",
+         f"{_SLICES}::test_who_was_granted_something_owes_nothing"),
+        ("P7", "slice", "if slice.epoch == d.epoch then", "if epoch > 0 then",
+         f"{_SLICES}::test_a_debt_is_paid_by_whoever_looks"),
+        ("P7", "slice", "slice.returned + used() or", "math.max(slice.returned, slice.owed) + used() or",
+         f"{_SLICES}::test_a_slice_answers_as_the_model_does"),
+        ("P7", "slice", " or slice_left(d, slice) < used() + size then", " then",
+         f"{_SLICES}::test_a_slice_answers_as_the_model_does"),
+        ("P7", "lib/slice", "if math.abs(now_ms - asked) >= OWED_MS then", "if false then",
+         f"{_SLICES}::test_a_debt_that_nobody_asks_for_any_more_is_none"),
         ("P7", "lib/slice", "math.max(s.returned, s.owed)", "s.returned",
-         f"{_POOLS}::test_who_owes_serves_nobody_until_it_has_paid"),
+         f"{_SLICES}::test_who_owes_serves_nobody_until_it_has_paid"),
         ("P1", "lib/slice", "  if s.epoch ~= read.epoch then", "  if false then",
          f"{_POOLS}::test_after_a_restart_nothing_is_taken_of_a_slice_before_the_pool_confirms_it"),
         ("P1", "lib/rules", "math.min(read.slice_bytes, slice_left(read, read_slice(name)))", "math.huge",

@@ -81,7 +81,7 @@ class PoolWorld:
         if share := shares.get(name):
             held = await self.store.slice(
                 self.places[name].address, encode_name(self.pool.name), share=share,
-                target=share.returned + size, owe=owe,
+                target=share.returned + size, debt="owe" if owe else "keep",
             )  # fmt: skip
             self.mail.append(("draw", (name, held), 0))
 
@@ -94,6 +94,12 @@ class PoolWorld:
         return await self.store.slice(
             self.places[name].address, encode_name(self.pool.name), share=share, pool_epoch=drawn.pool_epoch
         )
+
+    async def slice_of(self, name: str) -> dict[str, int]:
+        """Return the record that a destination has of its slice."""
+        key = self.places[name].address.key
+        text = await self.server.command(key.encode(), "HGET", f"{key}:slices", encode_name(self.pool.name))
+        return {field: int(value) for field, value in record(text).items()}
 
     async def slices(self) -> dict[str, int]:
         """Return what each destination holds; checks that none uses more."""
@@ -141,3 +147,16 @@ class Runner:
     def close(self) -> None:
         self.runner.run(self.server.close())
         self.runner.close()
+
+
+async def held(world: PoolWorld, **sizes: int) -> None:
+    """Let destinations hold and use so much of a pool of 100."""
+    for name, size in sizes.items():
+        await world.producers[name].ask(need=size)
+        assert (await world.run(name)).lacks <= 0
+        await world.pools.give_back(world.places[name].address, world.pool.name)
+        await world.clock(0)
+
+
+async def granted(world: PoolWorld) -> int:
+    return int((await world.store.fields(world.pool))["granted_bytes"])

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from headgate.redis.scripts import lua_root
 from tests.lua.place import TTL_MS, Place
 
 SECOND_US = 1_000_000
@@ -97,3 +98,14 @@ async def test_a_clock_that_was_set_back_leaves_the_bucket_as_it_was(place: Plac
     assert await take(place, "ann", 2, (1, 0)) == ["late:100000"]
     await place.wait(100)
     assert await take(place, "ann", 3, (1, 0)) == ["0"]
+
+
+@pytest.mark.parametrize("microseconds", [0, 45, 5123, 999_999])
+async def test_microseconds_are_a_number_and_not_digits(place: Place, microseconds: int) -> None:
+    """Redis tells seconds and microseconds as two texts; glued together, 45 would mean 450,000."""
+    clock = (lua_root() / "lib" / "clock.lua").read_text(encoding="utf-8")
+    told = f"local redis = {{ call = function() return {{ '1700000000', '{microseconds}' }} end }}\n"
+    both = "return { string.format('%d', now_us), string.format('%d', now_ms) }"
+    answer = await place.server.command(b"", "EVAL", told + clock + both, 0)
+    us = 1_700_000_000_000_000 + microseconds
+    assert [int(number) for number in answer] == [us, us // 1000]

@@ -1,100 +1,19 @@
 """Pools: whatever step is not made, made twice, late or out of order, the limit holds, and everything comes back."""
 
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.redis.pool_store import Slice
 from tests.lua.place import TTL_MS
-from tests.lua.pool_world import NAMES, PoolWorld, Runner
+from tests.lua.pool_actions import ACTIONS, LOSSES, QUIET, act, names
+from tests.lua.pool_world import NAMES, PoolWorld, Runner, granted, held
 from tests.model.pool import ModelPool
-from tests.support.rewriting import RewritingServer, virtual_clock
 
 pytestmark = pytest.mark.one_server
-
-names = st.sampled_from(NAMES)
-sizes = st.integers(1, 90)
-ACTIONS = st.one_of(
-    st.tuples(st.just("ask"), names, sizes),
-    st.tuples(st.just("free"), names),
-    st.tuples(st.just("look"), names),
-    st.tuples(st.just("step"), st.integers(0, 9), st.booleans()),
-    st.tuples(st.just("step"), st.integers(0, 9), st.booleans()),
-    st.tuples(st.just("refill"), names),
-    st.tuples(st.just("ask back"), names, sizes, st.booleans()),
-    st.tuples(st.just("wait"), st.sampled_from([1, 500, 1100, 4000])),
-    st.tuples(st.just("forget"), names),
-)
-LOSSES = st.one_of(
-    ACTIONS,
-    ACTIONS,
-    st.tuples(st.just("lose"), names),
-    st.tuples(st.just("lose pool")),
-    st.tuples(st.just("restart"), st.integers(0, 1000)),
-    st.tuples(st.just("rebuild")),
-)
-QUIET = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@pytest.fixture
-def runner(redis_url: str, namespace: str) -> Iterator[Runner]:
-    runner = Runner(redis_url, namespace)
-    yield runner
-    runner.close()
-
-
-@pytest.fixture
-async def world(redis_url: str, namespace: str) -> AsyncIterator[PoolWorld]:
-    server = RewritingServer(redis_url, virtual_clock)
-    await server.open()
-    world = PoolWorld(server, namespace)
-    yield world
-    await world.close()
-    await server.close()
-
-
-async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912 - one case an action
-    what, *rest = action
-    name = str(rest[0]) if rest and rest[0] in NAMES else "a"
-    producer, place = world.producers[name], world.places[name]
-    match what:
-        case "ask":
-            await producer.ask(need=producer.held + rest[1])
-        case "free":
-            answer = await producer.give_back(producer.held)
-            if answer.code != "OK":
-                producer.start_anew()
-        case "look":
-            world.mail.append(("draw", (name, await world.look(name)), 0))
-        case "step":
-            await world.step(rest[0], again=rest[1])
-        case "refill":
-            await world.run(name)
-        case "ask back":
-            await world.ask_back(name, rest[1], owe=rest[2])
-        case "wait":
-            await world.clock(rest[0])
-        case "forget":
-            epoch = (await world.look(name)).epoch
-            await world.store.forget(world.pool, name, epoch - 1)  # what lived before this one is gone
-        case "lose":
-            await world.clock(1)
-            await world.server.forget(place.address, "s")
-            await place.create(limit="unlimited", pools=world.pool.name)
-            producer.start_anew()
-            producer.epoch = 0
-        case "lose pool":
-            await world.clock(1)
-            await world.server.command(world.pool.keys[0], "DEL", *world.pool.keys)
-            await world.store.set(world.pool, {"limit_bytes": "100"}, mode="recover", ttl_ms=1000)
-        case "restart":
-            world.server.run = f"run {rest[0]}".encode()
-        case "rebuild":
-            await world.rebuild()
 
 
 async def live(world: PoolWorld, actions: list[tuple[Any, ...]]) -> None:
@@ -172,19 +91,6 @@ def test_a_pool_answers_as_the_model_does(
         await world.close()
 
     runner.runner.run(compare())
-
-
-async def held(world: PoolWorld, **sizes: int) -> None:
-    """Let destinations hold and use so much of a pool of 100."""
-    for name, size in sizes.items():
-        await world.producers[name].ask(need=size)
-        assert (await world.run(name)).lacks <= 0
-        await world.pools.give_back(world.places[name].address, world.pool.name)
-        await world.clock(0)
-
-
-async def granted(world: PoolWorld) -> int:
-    return int((await world.store.fields(world.pool))["granted_bytes"])
 
 
 async def test_what_is_drawn_serves_who_waits(world: PoolWorld) -> None:
@@ -270,51 +176,6 @@ async def test_the_reserve_is_for_the_reserved_who_go_first(world: PoolWorld) ->
     await world.places["c"].change(reserved="yes")
     await world.producers["c"].ask(need=20)
     assert (await world.run("c")).lacks <= 0
-
-
-async def test_who_owes_serves_nobody_until_it_has_paid(world: PoolWorld) -> None:
-    """Mutant: what is owed may be used."""
-    await world.open()
-    await held(world, a=100)
-    share = (await world.store.members(world.pool))[0]
-    await world.pools.ask_back(world.pool, share, 0, 30, owe=True)
-    assert (await world.slices())["a"] == 100
-    await world.producers["a"].give_back(20)
-    await world.producers["a"].ask(need=world.producers["a"].held + 20)
-    await world.clock(1000)
-    assert (await world.look("a")).used == 80, "what comes free is not handed out again"
-    share = (await world.store.members(world.pool))[0]
-    await world.pools.ask_back(world.pool, share, 0, 30, owe=True)
-    assert (await world.slices())["a"] == 80
-    assert await granted(world) == 80
-
-
-async def test_what_was_drawn_for_the_first_in_line_stays_for_a_second(world: PoolWorld) -> None:
-    """Two pools: with the first in the alphabet in hand it cannot be robbed while it draws the second."""
-    await world.open()
-    await world.places["a"].change(pools="memory store")
-    await world.producers["a"].ask(need=60)
-    await world.run("a")
-    share = (await world.store.members(world.pool))[0]
-    before = await world.slices()
-    assert before["a"] >= 60
-    assert await world.pools.ask_back(world.pool, share, 0, share.held) == share.held - 60
-    await world.producers["b"].ask(need=90)
-    assert (await world.run("b")).lacks > 0
-    await world.clock(1000)
-    share = (await world.store.members(world.pool))[0]
-    assert await world.pools.ask_back(world.pool, share, 0, 60) == 60
-    assert await world.slices() == {"a": 0, "b": 90, "c": 0}
-
-
-async def test_a_pool_drawn_out_of_order_is_not_kept(world: PoolWorld) -> None:
-    """Mutant: whoever waits for one pool keeps the others: a circle."""
-    await world.open()
-    await world.places["a"].change(pools="disk memory")
-    await world.producers["a"].ask(need=60)
-    await world.run("a")
-    share = (await world.store.members(world.pool))[0]
-    assert await world.pools.ask_back(world.pool, share, 0, share.held) == share.held, "it has nothing of disk"
 
 
 async def test_a_late_answer_from_before_a_loss_is_refused(world: PoolWorld) -> None:

@@ -1,4 +1,4 @@
-"""A pool in plain Python: what lua/pool.lua must answer while no state is lost."""
+"""A pool and a slice of it in plain Python: what lua/pool.lua and lua/slice.lua must answer while no state is lost."""
 
 from dataclasses import dataclass, field
 
@@ -69,3 +69,64 @@ class ModelPool:
                     return
                 head.granted += max(0, head.need - head.granted)
             self.line.pop(0)
+
+
+@dataclass
+class ModelSlice:
+    """What a destination holds of its only pool, with one session that may hold credit and wait for one message.
+
+    Milliseconds pass as the caller says; a debt that nobody asks for, and what was drawn for the first in line, end so.
+    """
+
+    granted: int = 0
+    returned: int = 0
+    debt: int = 0
+    used: int = 0
+    waits: int = 0
+    now: int = 0
+    asked: int = -3000
+    drawn: int = -1000
+
+    @property
+    def owed(self) -> int:
+        return max(self.returned, self.debt if self.now - self.asked < 3000 else 0)
+
+    @property
+    def need(self) -> int:
+        return max(self.granted, self.returned + self.used + self.waits) if self.waits else self.granted
+
+    def ask(self, size: int) -> None:
+        """Ask for that much more than is held."""
+        self.waits = size
+        self.serve()
+
+    def free(self, size: int) -> None:
+        """Stop waiting, and give so much back."""
+        self.used, self.waits = self.used - size, 0
+
+    def serve(self) -> None:
+        if self.used + self.waits <= self.granted - self.owed:
+            self.used, self.waits = self.used + self.waits, 0
+
+    def hear(self, granted: int, returned: int, target: int = 0, debt: str = "keep") -> None:
+        """Take in the pool's totals, give back what is asked for, pay what is owed, serve who waits."""
+        before = self.owed
+        if granted > self.granted:
+            self.drawn = self.now
+        self.debt = 0 if granted > self.granted or debt == "void" else before
+        self.granted, self.returned = max(self.granted, granted), max(self.returned, returned)
+        self._pay(target, debt)
+        self.serve()
+
+    def look(self) -> None:
+        """Pay what is owed."""
+        self._pay(0, "keep")
+        self.serve()
+
+    def _pay(self, target: int, debt: str) -> None:
+        first = self.now - self.drawn < 1000 and self.used + self.waits <= self.granted - self.owed
+        free = self.granted - self.used - (self.waits if first else 0)
+        if debt == "owe":
+            owes = min(target, free if first and self.waits else self.granted)
+            self.debt, self.asked = max(self.owed, owes), self.now
+        self.returned = max(self.returned, min(max(target, self.owed), free))

@@ -1,6 +1,8 @@
 """P8: in any window T at most rate * T + burst tokens, over all hosts; first come, first served."""
 
 import asyncio
+import random
+import time
 
 import pytest
 
@@ -152,3 +154,21 @@ async def test_what_cannot_be_taken_is_refused(client: headgate.Client) -> None:
     await session.close()
     with pytest.raises(Closed):
         await bucket.take()
+
+
+async def test_wrong_clocks_of_hosts_admit_nobody_more(
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wall clocks that jump half a minute back and forth: the bucket fills by Redis' clock alone."""
+    jumps, real = random.Random(22), time.time
+    await client.apply("emails", kind="bucket", rate="1/h", burst=20)
+
+    async def admitted() -> int:
+        async with client.session("a") as a, other.session("b") as b:
+            buckets = [await a.bucket("emails"), await b.bucket("emails")]
+            takes = [bucket.take(timeout=0.1) for bucket in buckets * 20]
+            return sum(one is None for one in await asyncio.gather(*takes, return_exceptions=True))
+
+    monkeypatch.setattr("time.time", lambda: real() + jumps.choice((-30, 30)))
+    assert await admitted() == 20
+    assert await admitted() == 0

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 import headgate
-from headgate import CreditTimeout, MessageTooLarge
+from headgate import Blocked, CreditTimeout, MessageTooLarge, Unblocked
 from headgate.redis.keys import Address
 from tests.lua.test_p8_rates import most_beyond
-from tests.sdk.observing import GUARD, field, waiting
+from tests.sdk.observing import GUARD, counts, field, outcomes, waiting
 from tests.support.waiting import wait_until
 
 
@@ -39,6 +39,33 @@ async def test_a_send_gives_up_when_the_rate_comes_too_late(client: headgate.Cli
             async with asyncio.timeout(GUARD):
                 await producer.send(b"y", timeout=0.2)
         assert await field(client, "slow", "pending_messages") == 1
+
+
+async def test_who_waits_for_the_rate_is_told_why(client: headgate.Client) -> None:
+    """A message that has its credit waits too; its limit, of which nothing is free, is not what holds it up."""
+    await client.apply("slow", limit=1000, send_rate="1/min", send_burst=1, send_byte_rate="100kB/s")
+    events: list[Blocked | Unblocked] = []
+    async with client.session("a") as session:
+        session.on_blocked(events.append)
+        producer = await session.producer("slow", window=1000)
+        await producer.send(b"x")
+        receipt = await producer.post(b"y", timeout=0.5)
+        errors = await outcomes([receipt, *(producer.send(b"z", timeout=0.5) for _ in range(3))])
+        for error in errors:
+            assert isinstance(error, CreditTimeout), error
+            assert error.waited >= 0.4
+            assert error.explanation is not None
+            assert error.explanation.cause == "send-rate"
+            assert "its rate of 0.0166667 messages/s is used up; the next is allowed in" in str(error)
+        await wait_until(lambda: len(events) == 2)
+        blocked, unblocked = events
+        assert isinstance(blocked, Blocked)
+        assert blocked.explanation is not None
+        assert blocked.explanation.cause == "send-rate"
+        assert isinstance(unblocked, Unblocked)
+        await client.apply("slow", send_rate="default")
+        await producer.send(b"y", timeout=GUARD)
+        assert await counts(client, "slow") == (2 * (await field(client, "slow", "largest_bytes")), producer.in_hand)
 
 
 async def test_stopped_by_hand_sends_wait_and_go_on_when_it_is_opened(client: headgate.Client) -> None:

@@ -27,6 +27,7 @@ class Outgoing:
         done: told the receipt or the error.
         credited: told once the credit is there, for callers that wait for no more.
         timed: whether its deadline is being watched.
+        paid: whether it has its credit: then only a rate, or Redis, can hold it up.
         ttl_ms: how long it is kept once it is stored; None as long as its destination says.
         when_full: what its producer says for itself; None leaves it to the destination.
     """
@@ -38,6 +39,7 @@ class Outgoing:
     credited: Any = None
     since: float = 0.0
     timed: bool = False
+    paid: bool = False
     ttl_ms: int | None = None
     when_full: WhenFull | None = None
 
@@ -73,6 +75,7 @@ class Outbox:
     def add(self, item: Outgoing) -> bool:
         """Put a message in line; returns whether it has its credit already. Nobody overtakes those who wait."""
         if not self.waiting and self.credit.take(item.size):
+            item.paid = True
             self.ready.append(item)
             return True
         self.waiting.append(item)
@@ -92,6 +95,7 @@ class Outbox:
             if not self.credit.take(head.size):
                 break
             self.waiting.popleft()
+            head.paid = True
             self.ready.append(head)
             paid.append(head)
         return paid
@@ -101,6 +105,13 @@ class Outbox:
         while self.waiting and (self.waiting[0].abandoned() or self.waiting[0].done.done()):
             self.waiting.popleft()
         return self.waiting[0] if self.waiting else None
+
+    def held_back(self) -> Outgoing | None:
+        """Return the first that is paid and not known to be stored; those who gave up put their credit back."""
+        while self.ready and self.ready[0].done.done():
+            self.credit.put_back(self.ready.popleft().size)
+        line = self.flight.items if self.flight else self.ready
+        return line[0] if line else None
 
     def waiting_bytes(self, most: int) -> int:
         """Return how many bytes wait, up to about ``most``."""
@@ -155,6 +166,7 @@ class Outbox:
         self.flight = None
         self.ready.clear()
         for item in reversed(items):
+            item.paid = False
             if not item.done.done():
                 self.waiting.appendleft(item)
                 self._watch(item)

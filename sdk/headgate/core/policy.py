@@ -83,12 +83,17 @@ class Resolved:
     @property
     def origin_text(self) -> str:
         """The origins as the field ``policy`` of a destination keeps them; ends in ``...`` where some had no room."""
-        entries = [f"{name}={origin.replace(';', '%3B')}" for name, origin in self.origins.items()]
-        text = ";".join(entries)
-        while entries and len(text.encode()) > ORIGIN_BYTES:
-            entries.pop()
-            text = ";".join([*entries, "..."])
-        return text
+        return origin_text(self.origins)
+
+
+def origin_text(origins: Mapping[str, str]) -> str:
+    """Return origins of fields as the state keeps them; ends in ``...`` where some had no room."""
+    entries = [f"{name}={origin.replace(';', '%3B')}" for name, origin in origins.items()]
+    text = ";".join(entries)
+    while entries and len(text.encode()) > ORIGIN_BYTES:
+        entries.pop()
+        text = ";".join([*entries, "..."])
+    return text
 
 
 class Policy:

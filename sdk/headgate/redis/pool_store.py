@@ -91,7 +91,7 @@ class PoolStore:
 
     async def slice(
         self, address: Address, pool: str, *, share: Share | None = None, pool_epoch: int = 0, target: int = 0,
-        owe: bool = False,
+        debt: Literal["keep", "owe", "void"] = "keep",
     ) -> Slice:  # fmt: skip
         """Tell a destination what the pool has on record for it, ask it to give back; without ``share`` only look.
 
@@ -101,7 +101,7 @@ class PoolStore:
             share: the pool's record.
             pool_epoch: the pool's, 0 when not known; answers of an earlier one are refused from then on.
             target: the total of bytes to give back, as far as they are not in use.
-            owe: give back the rest too, as soon as it is not in use.
+            debt: ``owe`` to give back the rest too, as soon as it is not in use; ``void`` to owe nothing any more.
         """
         reply = await self._call(
             "slice",
@@ -113,7 +113,7 @@ class PoolStore:
                 "granted": share.granted if share else 0,
                 "returned": share.returned if share else 0,
                 "target": target,
-                "owe": "owe" if owe else "slack",
+                "debt": debt,
             },
         )
         if len(reply) == 1:
