@@ -15,7 +15,7 @@ from headgate.reconnect import until_answered
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
 from headgate.redis.wake import Listener, WakeUps
-from headgate.settings import FIELD_OF, KINDS, Settings
+from headgate.settings import FIELD_OF, KINDS, Settings, check_levels
 from headgate.tasks import stop
 
 REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy")
@@ -154,7 +154,7 @@ class Registry:
         """Create or change a destination by hand. It stays so until another policy, with a rule for it, is applied.
 
         Raises:
-            PolicyError: a kind cannot change.
+            PolicyError: a kind cannot change, or what was set before contradicts it.
         """
         policy = await self.policies.current()
         said = settings.fields()
@@ -170,6 +170,10 @@ class Registry:
                 fields["policy"] = without(fields.get("policy", ""), said)
             if said.get("kind") == "bucket" and not (fields.get("rate") or stored.get("rate")):
                 raise PolicyError(f"{address.name!r}: a bucket needs a rate")
+            try:
+                check_levels({**stored, **fields}, said)
+            except PolicyError as error:
+                raise PolicyError(f"{address.name!r}: {error}") from None
             code, kind = await self._store.apply(address, fields, mode="change", ttl_ms=self._ttl_ms)
             if code == "KIND":
                 raise PolicyError(f"{address.name!r} is a {kind}, and a kind does not change; remove it first")

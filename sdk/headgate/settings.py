@@ -1,6 +1,6 @@
 """What can be set for one destination, checked and spelled as the state keeps it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
@@ -139,14 +139,7 @@ class Settings:
                 out[field] = str(int(int(out[of]) * float(percent[:-1]) / 100))
 
     def _contradictions(self, out: dict[str, str]) -> None:
-        for low, high, text in (
-            ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}"),
-            ("resume_bytes", "limit_bytes", "resume_at {0} is above limit {1}"),
-            ("resume_messages", "limit_messages", "resume_at_messages {0} is above limit_messages {1}"),
-        ):
-            a, b = out.get(low, ""), out.get(high, "")
-            if b.isdigit() and (int(a) > int(b) if a.isdigit() else a == "unlimited"):
-                raise PolicyError(text.format(a, b))
+        check_levels(out, out)
         if self.kind in ("gate", "bucket"):
             for name in _MESSAGES_ONLY:
                 if out.get(_SPELLING[name][0]):
@@ -304,3 +297,23 @@ FIELD_OF: Final[dict[str, str]] = {name: field for name, (field, _) in _SPELLING
 }  # fmt: skip
 """The state's field of each setting."""
 assert set(FIELD_OF) == {field.name for field in fields(Settings)}  # noqa: S101 - a setting without a spelling
+
+
+_LEVELS: Final = (
+    ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}"),
+    ("resume_bytes", "limit_bytes", "resume_at {0} is above limit {1}"),
+    ("resume_messages", "limit_messages", "resume_at_messages {0} is above limit_messages {1}"),
+)
+"""Fields of which the second may not be less than the first."""
+
+
+def check_levels(fields: Mapping[str, str], said: Mapping[str, str]) -> None:
+    """See that a destination's levels are in order, as far as ``said`` is about them.
+
+    Raises:
+        PolicyError: the hard limit is below the limit, or a destination that was full would resume above it.
+    """
+    for low, high, text in _LEVELS:
+        a, b = fields.get(low, ""), fields.get(high, "")
+        if {low, high} & set(said) and b.isdigit() and (int(a) > int(b) if a.isdigit() else a == "unlimited"):
+            raise PolicyError(text.format(a, b))

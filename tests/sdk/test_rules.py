@@ -1,11 +1,12 @@
 """What a destination's rules mean to those who send: rates, stopped by hand, hysteresis, one large message."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import headgate
-from headgate import Blocked, CreditTimeout, MessageTooLarge, Unblocked
+from headgate import Blocked, CreditTimeout, MessageTooLarge, PolicyError, Unblocked
 from headgate.redis.keys import Address
 from tests.lua.test_p8_rates import most_beyond
 from tests.sdk.observing import GUARD, counts, field, outcomes, waiting
@@ -113,6 +114,28 @@ async def test_enforcement_is_switched_off_and_on_while_somebody_waits(client: h
         await client.apply("orders", enforce="off")
         await blocked
         assert await field(client, "orders", "pending_messages") == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "words"),
+    [
+        ({"limit": 100}, {"hard_limit": 50}, "hard_limit 50 is below limit 100"),
+        ({"limit": 100}, {"resume_at": 500}, "resume_at 500 is above limit 100"),
+        ({"limit": 100, "resume_at": "80%"}, {"limit": 50}, "resume_at 80 is above limit 50"),
+        ({"limit": 100, "hard_limit": 120}, {"limit": "unlimited"}, "hard_limit 120 is below limit unlimited"),
+        ({"limit_messages": 5}, {"resume_at_messages": 6}, "resume_at_messages 6 is above limit_messages 5"),
+    ],
+)
+async def test_what_contradicts_what_was_set_before_is_refused(
+    client: headgate.Client, before: dict[str, Any], then: dict[str, Any], words: str
+) -> None:
+    await client.apply("orders", **before)
+    was = await field(client, "orders", "ledger_seq")
+    with pytest.raises(PolicyError, match=f"'orders': .*{words}"):
+        await client.apply("orders", **then)
+    assert await field(client, "orders", "ledger_seq") == was
+    if "limit" in then:
+        await client.apply("orders", **then, resume_at="default", hard_limit="default")
 
 
 async def enter(gate: headgate.Gate, size: int) -> None:
