@@ -19,7 +19,7 @@ from headgate.units import parse_size
 from headgate_coordinator import policy as documents
 from headgate_coordinator.cli import FAILED, USAGE
 from headgate_coordinator.cli_options import Json, Namespace, Redis, connect, print_json, run
-from headgate_coordinator.policy.compile import key_of
+from headgate_coordinator.policy.compile import key_of, shown
 from headgate_coordinator.policy.document import schema as document_schema
 from headgate_coordinator.policy.lint import Known
 from headgate_coordinator.policy.lint import lint as find_traps
@@ -192,7 +192,9 @@ def render_rules(policy: Policy) -> Table:
         table.add_column(column, overflow="fold")
     for rule in policy.rules:
         for field, value in rule.fields.items():
-            table.add_row(rule.match, rule.kind or "any", key_of(field), value or "-", rule.origins.get(field, ""))
+            table.add_row(
+                rule.match, rule.kind or "any", key_of(field), shown(field, value) or "-", rule.origins.get(field, "")
+            )
     for pool in policy.pools:
         for field, value in pool.fields.items():
             table.add_row(pool.name, "pool", field, value, pool.origins.get(field, ""))
@@ -221,8 +223,8 @@ def render(destination: str, resolved: Resolved, *, everything: bool) -> Table:
     table = Table(title=f"{destination} ({resolved.kind or 'no kind'})", title_justify="left", box=None)
     for column in ("setting", "value", "rule", "from"):
         table.add_column(column, overflow="fold")
-    for _, key, value, rule, place in _rows(resolved, everything=everything):
-        table.add_row(key, value or "-", rule or "", place or "default")
+    for field, key, value, rule, place in _rows(resolved, everything=everything):
+        table.add_row(key, shown(field, value) or "-", rule or "", place or "default")
     return table
 
 

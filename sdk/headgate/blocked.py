@@ -39,6 +39,9 @@ class Blocked:
     reason: str
     explanation: Explanation | None
 
+    def __str__(self) -> str:
+        return f"{self.session} waits at {self.destination}: {self.reason or 'why is not known yet'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Unblocked:
@@ -47,6 +50,9 @@ class Unblocked:
     destination: str
     session: str
     waited: float
+
+    def __str__(self) -> str:
+        return f"{self.session} waits at {self.destination} no more, after {self.waited:.1f} s"
 
 
 Event = Blocked | Unblocked

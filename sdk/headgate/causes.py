@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.explanation import Cause, Limit, Reason, count
-from headgate.facts import Facts
+from headgate.facts import Facts, held
 
 NAMED: Final = 3
 """How many sessions or consumers one sentence names."""
@@ -17,7 +17,14 @@ def judge(facts: Facts) -> tuple[Reason, ...]:
     found = [*_by_hand(facts), *_rules(facts)]
     if not found and facts.count("blocked"):
         found.append(Reason("serving", f"{count(facts.count('blocked'), 'session')} about to be served"))
-    return tuple(found) or (Reason("open", "there is room"),)
+    return tuple(found) or (Reason("open", _room(facts)),)
+
+
+def _room(facts: Facts) -> str:
+    for name, size in sorted(facts.slices.items()):
+        if size <= facts.limits[0].pending + facts.limits[0].leased and facts.fields.get("enforce", "always") != "off":
+            return f"all {size} bytes that pool {name} lends here are taken; who sends next asks it for more"
+    return "there is room"
 
 
 def _by_hand(facts: Facts) -> Iterator[Reason]:
@@ -91,6 +98,8 @@ def _hysteresis(facts: Facts) -> Iterator[Reason]:
 
 def _pools(facts: Facts) -> Iterator[Reason]:
     """The slice that leaves least room, if it does not leave enough."""
+    if not (facts.session or facts.count("blocked")):
+        return  # only a send shows whether the pool, which lies in another slot, has more
     names = facts.fields.get("pools", "").split()
     slices = sorted((facts.slices.get(name, 0), name) for name in names)
     if not slices:
@@ -102,7 +111,9 @@ def _pools(facts: Facts) -> Iterator[Reason]:
         short = facts.need - size + taken
         yield Reason(
             "pool",
-            f"pool {name} is exhausted: {taken} of the {size} bytes that it lends here are taken",
+            f"pool {name} is exhausted: {taken} of the {size} bytes that it lends here are taken"
+            if size
+            else f"pool {name} lends it nothing: it is exhausted, or does not exist",
             Limit("bytes", size, in_bytes.pending, in_bytes.leased),
             facts.rule("pools"),
             f"settle {short} bytes here or elsewhere in pool {name}, or enlarge the pool",
@@ -139,7 +150,7 @@ def _until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float
 
 def _limits(facts: Facts) -> Iterator[Reason]:
     for limit in facts.limits:
-        need = facts.need if limit.unit == "bytes" else 1
+        need = facts.need if limit.unit == "bytes" else 0 if _in_hand(facts, limit) else 1
         if limit.limit is not None and limit.free is not None and limit.free < need:
             yield _reached(facts, limit, need)
     head = facts.waiters[0] if facts.waiters else None
@@ -195,17 +206,33 @@ def _soon(facts: Facts, limit: Limit, short: int) -> float | None:
 def _why(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     if limit.limit is not None and need > limit.limit:
         return "oversize", f"a message of {need} bytes is larger than that, and goes alone once nothing else is pending"
-    if limit.pending + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
-        return _leased(facts)
+    if limit.pending + _in_hand(facts, limit) + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
+        return _leased(facts, limit)
     if not facts.count("consumers"):
         return "no-consumer", "no consumer is attached"
     return _consumers(facts, limit, need)
 
 
-def _leased(facts: Facts) -> tuple[Cause, str]:
+def _subject(facts: Facts) -> str:
+    """Whose wait it is about: the session whose view it is, or the first in line."""
+    return facts.session or (facts.waiters[0].session if facts.waiters else "")
+
+
+def _in_hand(facts: Facts, limit: Limit) -> int:
+    """How much credit of that unit who waits has already: it lacks the rest, and need not wait for its own."""
+    which = 0 if limit.unit == "bytes" else 1
+    if facts.own:
+        return held(facts.own)[which]
+    subject = _subject(facts)
+    return sum((one.bytes, one.messages)[which] for one in facts.leasers if subject and one.session == subject)
+
+
+def _leased(facts: Facts, limit: Limit) -> tuple[Cause, str]:
     gate = facts.fields["kind"] == "gate"
-    others = [one for one in facts.leasers if one.session != facts.session] or list(facts.leasers)
-    what = "is admitted or kept ready" if gate else "is leased to other sessions and not used yet"
+    subject = _subject(facts)
+    others = [one for one in facts.leasers if one.session != subject] or list(facts.leasers)
+    whom = " to other sessions" if subject and any(one.session != subject for one in facts.leasers) else ""
+    what = "is admitted or kept ready" if gate else f"is leased{whom} and not used yet"
     if not others:
         return "leased", f"what is missing {what}"
     doubt = facts.number("ttl_ms") * 0.6 / 1000
@@ -215,8 +242,8 @@ def _leased(facts: Facts) -> tuple[Cause, str]:
             "holder-lost",
             f"{top.session} holds credit for {top.bytes} bytes and was not heard of for {top.silent:.1f} s",
         )
-    names = ", ".join(f"{one.session} {one.bytes} bytes" for one in others[:NAMED])
-    return "leased", f"what is missing {what}: {names}"
+    amounts = [(one.session, one.bytes if limit.unit == "bytes" else one.messages) for one in others[:NAMED]]
+    return "leased", f"what is missing {what}: {', '.join(f'{who} {amount} {limit.unit}' for who, amount in amounts)}"
 
 
 def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
@@ -228,7 +255,7 @@ def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     active = [one for one in consumers if one.window != "paused"]
     if complete and not active:
         return "all-paused", "all consumers are paused"
-    subject = facts.session or (facts.waiters[0].session if facts.waiters else "")
+    subject = _subject(facts)
     if complete and subject and all(one.session == subject and not one.rate for one in active):
         return "same-session", "only the session that waits to send consumes it, so it may be waiting for itself"
     unsettled = max(sum(one.messages for one in consumers), sum(one.unsettled for one in facts.backlogs[:1]))

@@ -217,6 +217,16 @@ class Client:
         self._check_connected()
         return await self._registry.apply_policy(policy, expected)
 
+    async def check_policy(self, policy: Policy) -> None:
+        """See whether a policy could be applied here; nothing is changed.
+
+        Raises:
+            PolicyError: a pool cannot be set, such as a percent of a ``maxmemory`` that Redis does not have.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_connected()
+        await self._registry.check(policy)
+
     async def policy(self) -> Policy:
         """Return the policy in force; version 0, without rules, where there is none.
 

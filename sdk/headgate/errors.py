@@ -54,10 +54,8 @@ class CreditTimeout(HeadgateError, TimeoutError):
         self.explanation = explanation
         line = f", place {place} in line" if place else ""
         why = f": {reason}" if reason else ""
-        super().__init__(
-            f"no credit for {size} bytes on {destination!r} within {waited:.3g} s{line}{why}; "
-            f"consume, raise its limit, or wait longer"
-        )
+        remedy = getattr(explanation, "remedy", "") or "wait longer"
+        super().__init__(f"no credit for {size} bytes on {destination!r} within {waited:.3g} s{line}{why}; {remedy}")
 
 
 class DestinationFull(HeadgateError):

@@ -120,7 +120,7 @@ class Registry:
             PolicyConflict: another version is in force than was expected.
             CoordinatorUnavailable: Redis does not answer.
         """
-        await self._pools.check(policy)
+        await self.check(policy)
         above = 0 if (await self.policies.look()).version else await self._newest_version()
         version = await self.policies.switch(policy, expected, above=above)
         with self.policies.following(version):
@@ -128,6 +128,10 @@ class Registry:
             await self._each(await self._destinations(), self.conform)
             await self._pools.set(self.policies.policy, prune=True)
         return version
+
+    async def check(self, policy: Policy) -> None:
+        """Raise PolicyError if a pool of the policy cannot be set here."""
+        await self._pools.check(policy)
 
     async def _newest_version(self) -> int:
         """Return the highest policy version that any destination has: more than none, if Redis lost the policy."""

@@ -111,6 +111,33 @@ async def test_a_dry_run_shows_what_goes_back_to_its_default(client: headgate.Cl
     assert done.stdout.splitlines()[-1] == "it would replace version 1"
 
 
+async def test_a_dry_run_shows_pools_and_refuses_what_could_not_be_applied(
+    client: headgate.Client, file: Path, one_url: str
+) -> None:
+    write(file, SMALL + '[[pool]]\nname = "memory"\nlimit = "64KB"\n')
+    dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
+    assert "pool memory: limit_bytes: none -> 64000 (shop.toml:8)" in dry.stdout.splitlines()
+    await headgate_policy(client, "apply", file, url=one_url)
+    write(file, SMALL)
+    dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
+    assert "pool memory: limit_bytes: 64000 -> none (it is named no more)" in dry.stdout.splitlines()
+    assert (await told(client, "apply", file, "--dry-run", url=one_url))["pools"][0]["pool"] == "memory"
+    write(file, SMALL + '[[pool]]\nname = "memory"\npercent = 50\n')
+    dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
+    assert dry.returncode == 2
+    assert_one_line(dry.stderr, "shop.toml:8: pool 'memory': a percent of Redis' maxmemory, and there is none")
+
+
+async def test_what_was_stopped_by_hand_is_shown(client: headgate.Client, file: Path, one_url: str) -> None:
+    await headgate_policy(client, "apply", file, url=one_url)
+    await client.block("orders.eu", "disk is being replaced")
+    for options in ((), ("--effective",)):
+        done = await headgate_policy(client, "show", "orders.eu", *options, url=one_url)
+        (line,) = (line for line in done.stdout.splitlines() if line.lstrip().startswith("stopped"))
+        assert "disk is being replaced" in line
+        assert "by hand" in line
+
+
 async def test_only_over_the_version_that_is_expected(client: headgate.Client, file: Path, one_url: str) -> None:
     assert (await told(client, "apply", file, "--expect", "0", url=one_url))["version"] == 1
     write(file, LARGE)

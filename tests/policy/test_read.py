@@ -128,6 +128,7 @@ RULE = '[[destination]]\nmatch = "orders.#"\n'
 BAD: list[tuple[str, int, str, str]] = [
     ("limit = [", 3, "", "this is not TOML"),
     ("limt = 5", 3, "destination[1].limt", "unknown key; did you mean 'limit'?"),
+    ("window = 5", 3, "destination[1].window", "did you mean 'producer.window' or 'consumer.window'?"),
     ("zzz = 5", 3, "destination[1].zzz", "unknown key; there are match, kind, limit"),
     ("\n\nlimit = { byte = 5 }", 5, "destination[1].limit.byte", "did you mean 'bytes'?"),
     ('limit = "10MX"', 3, "destination[1].limit", "'10MX' is not a size; write bytes (512) or text such as '64KiB'"),
@@ -171,7 +172,7 @@ BAD: list[tuple[str, int, str, str]] = [
     ("producer = 5", 3, "destination[1].producer", "is no table; it takes window, rate"),
     ('producer = { window = "64 stones" }', 3, "destination[1].producer.window", "is not a size"),
     ("producer.weight = 0", 3, "destination[1].producer.weight", "write a whole number from 1"),
-    ("consumer.window = 0", 3, "destination[1].consumer.window", "use a number from 1, 'unlimited', Window.pull"),
+    ("consumer.window = 0", 3, "destination[1].consumer.window", "a number from 1, or 'unlimited', 'pull', 'paused'"),
     ('consumer.window = "1MiB"', 3, "destination[1].consumer.window", "'pull', 'paused' or 'unlimited'"),
     ("consumer.window = {}", 3, "destination[1].consumer.window", "give messages, bytes or both"),
     ("consumer.top_up = 0.5", 3, "destination[1].consumer.window", "top_up without window"),
@@ -272,6 +273,8 @@ def test_json_says_the_same(tmp_path: Path) -> None:
     ("text", "line", "words"),
     [
         ('{"destination": [\n{"match": "a",}]}', 2, "this is not JSON"),
+        ('[[destination]]\nmatch = "a"', 1, "this is not JSON, as a name that ends in .json promises"),
+        ("{}", 1, "says nothing; to end what policies set, write destination = []"),
         ("[]", 1, "a policy is an object"),
         ('{"preset": "artemis",\n"preset": "activemq"}', 1, "stands here twice"),
         ('{"destination":\n[{"match": "a", "limit": null, "hard_limit": null}]}', 2, "None is not a size"),
@@ -285,6 +288,23 @@ def test_bad_json_is_told_with_its_line(text: str, line: int, words: str) -> Non
         loads(text, "x.json", "json")
     assert caught.value.problems[0].place == f"x.json:{line}"
     assert words in caught.value.problems[0].text
+
+
+def test_a_document_that_says_nothing_is_refused_and_one_without_rules_is_not() -> None:
+    for text in ("", "# all of it was cut off\n"):
+        with pytest.raises(BadDocument, match=r"x\.toml:1: says nothing; to end what policies set, write destination"):
+            loads(text, "x.toml")
+    assert loads("destination = []", "x.toml").rules == ()
+    with pytest.raises(BadDocument, match=r"this is not TOML, JSON is in files named \.json"):
+        loads('{"destination": []}', "x.toml")
+
+
+def test_unlimited_without_a_unit_is_for_bytes_and_for_messages() -> None:
+    policy = loads('[[destination]]\nmatch = "#"\nlimit = { messages = 5 }\n' + RULE + 'limit = "unlimited"', "x.toml")
+    told = policy.resolve("orders.eu", "queue")
+    assert (told.fields["limit_bytes"], told.fields["limit_messages"]) == ("unlimited", "unlimited")
+    assert told.origins["limit_messages"] == "orders.#@x.toml:6"
+    assert policy.resolve("other", "queue").fields["limit_messages"] == "5"
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -44,6 +44,50 @@ async def test_what_it_says_would_free_it_frees_it_and_less_does_not(scene: Scen
         assert (await scene.client.explain("orders")).blocked == blocked
 
 
+async def test_a_session_that_has_credit_for_messages_is_not_told_to_wait_for_it(scene: Scene) -> None:
+    await scene.make(limit_bytes="1000", limit_messages="12")
+    async with scene.client.session("shop") as session:
+        producer = await session.producer("orders")
+        await producer.send(b"x" * 900)
+        waits = asyncio.ensure_future(producer.send(b"x" * 900, timeout=GUARD))
+        await wait_until(lambda: waiting(scene.client, "orders"))
+        for options in ({}, {"producer": session.id}):
+            told = await scene.client.explain("orders", **options)
+            assert told.limits[1].leased > 0, "it holds credit for all the messages that are left"
+            assert {reason.limit.unit for reason in told.causes if reason.limit} == {"bytes"}
+        await scene.client.purge("orders")
+        await waits
+
+
+async def test_nobody_is_told_to_wait_for_credit_that_it_has_itself(client: headgate.Client) -> None:
+    await client.apply("news", kind="topic", limit=500)
+    async with client.session("reader") as reader, client.session("shop") as session:
+        await (await reader.consumer("news", subscription="audit", durable=True)).close()
+        now = await reader.consumer("news")
+        producer = await session.producer("news")
+        await producer.send(b"x" * 300)
+        message = await now.receive(timeout=GUARD)
+        assert message is not None
+        await message.accept(confirm=True)
+        waits = asyncio.ensure_future(producer.send(b"x" * 300, timeout=GUARD))
+        await wait_until(lambda: waiting(client, "news"))
+        for told in (await client.explain("news"), await client.explain("news", producer=session.id)):
+            assert told.limits[0].leased > 0, "it holds what is free"
+            assert told.cause == "slow-subscription", told
+        await client.unsubscribe("news", "audit")
+        await waits
+
+
+async def test_a_timeout_tells_what_would_have_helped(scene: Scene) -> None:
+    await scene.make(limit_bytes="1000")
+    async with scene.client.session("shop") as session:
+        producer = await session.producer("orders")
+        await producer.send(b"x" * 900)
+        await scene.client.block("orders", "audit")
+        with pytest.raises(CreditTimeout, match=r"stopped by hand: audit; lift it: headgate unblock orders$"):
+            await producer.send(b"x" * 900, timeout=0.5)
+
+
 async def test_holders_are_the_five_that_hold_most(scene: Scene) -> None:
     await scene.make(limit_bytes="100000")
     for number in range(1, 8):

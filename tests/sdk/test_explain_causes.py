@@ -269,11 +269,19 @@ async def the_smaller_of_two_pools_binds(s: Scene) -> None:
     await s.fields(pools="memory store", blocked=1)
 
 
-@case("pool", "pool memory is exhausted: 800 of the 0 bytes")
+@case("pool", "pool memory lends it nothing: it is exhausted, or does not exist")
 async def a_pool_lent_nothing_yet(s: Scene) -> None:
     await s.make(limit_bytes="1000")
     await s.send("filler", *[100] * 8)
     await s.fields(pools="memory", blocked=1)
+
+
+@case("open", "all 800 bytes that pool memory lends here are taken; who sends next asks it for more")
+async def a_slice_is_used_up_and_nobody_waits(s: Scene) -> None:
+    await s.make(limit_bytes="1000")
+    await s.send("filler", *[100] * 8)
+    await s.part("slices", memory="granted=800 returned=0")
+    await s.fields(pools="memory")
 
 
 @case("no-consumer", "the limit of 800 bytes is reached: no consumer is attached")

@@ -49,12 +49,14 @@ async def test_a_wait_is_told_with_its_reason_and_its_end(client: headgate.Clien
     assert blocked.reason == "the limit of 1000 bytes is reached: no consumer is attached"
     assert blocked.explanation is not None
     assert blocked.explanation.cause == "no-consumer"
+    assert str(blocked) == f"{full.id} waits at full: {blocked.reason}"
     assert 0.19 <= time.time() - blocked.since < GUARD
     await client.purge("full")
     await waits
     await wait_until(lambda: len(events) == 2)
     assert isinstance(events[1], Unblocked)
     assert events[1].waited >= 0.2
+    assert str(events[1]).startswith(f"{full.id} waits at full no more, after ")
 
 
 async def test_an_end_is_told_also_when_everybody_gave_up(full: headgate.Session) -> None:

@@ -65,8 +65,14 @@ Values = dict[str, tuple[Any, Path]]
 
 
 def key_of(field: str) -> str:
-    """Return the key that a document says a field of the state with."""
-    return ".".join(map(str, KEYS[_SETTING_OF[field]])) if field in _SETTING_OF else field
+    """Return the key that a document says a field of the state with; the setting's name, if none does."""
+    setting = _SETTING_OF.get(field, field)
+    return ".".join(map(str, KEYS.get(setting, (setting,))))
+
+
+def shown(field: str, value: str) -> str:
+    """Return the value of a field of the state as people read it: durations with their unit."""
+    return f"{value} ms" if value and field.endswith("_ms") else value
 
 
 def compile_document(document: Document, source: Source, *, origin: Origin | None = None) -> Policy:
@@ -155,6 +161,8 @@ def _find(told: Destination, setting: str, steps: Path) -> tuple[Any, Path]:
         return {name: _window(w.window, w.top_up) for name, w in told_windows.items()} or None, steps
     if setting in ("limit", "resume_at", "rate") and not isinstance(getattr(told, str(steps[0])), Table | None):
         return getattr(told, str(steps[0])), steps[:1]
+    if setting == "limit_messages" and told.limit in ("unlimited", DEFAULT):
+        return told.limit, steps[:1]  # a word without a unit is for both
     if setting == "resume_at_messages" and str(told.resume_at).strip().endswith("%"):
         return told.resume_at, steps[:1]
     if setting == "pools":

@@ -9,7 +9,7 @@ from headgate import Client
 from headgate.core.policy import Policy
 from headgate.policies import due, numbered, origins, says_the_same
 from headgate.redis.keys import Address
-from headgate_coordinator.policy.compile import key_of
+from headgate_coordinator.policy.compile import key_of, shown
 
 LOOKS: Final = 16
 """Destinations looked at at a time."""
@@ -34,7 +34,8 @@ class Difference:
 
     def __str__(self) -> str:
         why = f"{self.rule} at {self.place}" if self.rule else "no rule says anything"
-        return f"{key_of(self.field)}: {self.old or 'default'} -> {self.new or 'default'} ({why})"
+        old, new = (shown(self.field, value) or "default" for value in (self.old, self.new))
+        return f"{key_of(self.field)}: {old} -> {new} ({why})"
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -88,17 +89,22 @@ class Plan:
         same: whether that says the same already.
         destinations: how many there are.
         changes: those of them that would change, by name.
+        pools: what would change of the pools that policies set, by pool.
     """
 
     version: int
     same: bool
     destinations: int
     changes: tuple[Change, ...]
+    pools: tuple[tuple[str, Difference], ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
         for change in self.changes:
             yield from change.lines()
+        for name, difference in self.pools:
+            old, new = difference.old or "none", difference.new or "none"
+            yield f"pool {name}: {difference.field}: {old} -> {new} ({difference.place or 'it is named no more'})"
         over = sum(bool(change.over) for change in self.changes)
         yield f"{len(self.changes)} of {self.destinations} destination(s) would change, {over} would block"
         if self.same:
@@ -108,18 +114,23 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
-        changes = [change.as_dict() for change in self.changes]
         return {
-            "version": self.version, "same": self.same, "destinations": self.destinations, "changes": changes
-        }  # fmt: skip
+            "version": self.version,
+            "same": self.same,
+            "destinations": self.destinations,
+            "changes": [change.as_dict() for change in self.changes],
+            "pools": [{"pool": name, **difference.as_dict()} for name, difference in self.pools],
+        }
 
 
 async def plan(client: Client, policy: Policy) -> Plan:
     """Return what would change if the policy were applied now.
 
     Raises:
+        PolicyError: it could not be applied.
         CoordinatorUnavailable: Redis does not answer.
     """
+    await client.check_policy(policy)
     current = await client.policy()
     same = says_the_same(current, policy)
     after = numbered(policy, current.version if same else current.version + 1)
@@ -133,7 +144,19 @@ async def plan(client: Client, policy: Policy) -> Plan:
                 changes.append(change)
 
     await asyncio.gather(*(look() for _ in range(LOOKS)))
-    return Plan(current.version, same, len(names), tuple(sorted(changes, key=lambda change: change.destination)))
+    changes.sort(key=lambda change: change.destination)
+    return Plan(current.version, same, len(names), tuple(changes), tuple(_pools(current, policy)))
+
+
+def _pools(before: Policy, after: Policy) -> Iterator[tuple[str, Difference]]:
+    old = {pool.name: pool.fields for pool in before.pools}
+    new = {pool.name: pool for pool in after.pools}
+    for name in sorted({*old, *new}):
+        fields, origins = (new[name].fields, new[name].origins) if name in new else ({}, {})
+        for field in dict.fromkeys([*old.get(name, {}), *fields]):
+            was, becomes = old.get(name, {}).get(field, ""), fields.get(field, "")
+            if was != becomes:
+                yield name, Difference(field, was, becomes, name if field in origins else "", origins.get(field, ""))
 
 
 def _change(policy: Policy, name: str, fields: Mapping[str, str]) -> Change | None:

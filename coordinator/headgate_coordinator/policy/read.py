@@ -75,6 +75,8 @@ def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source
     """
     text = text.removeprefix("\ufeff")
     data, source, problems = (_json if form == "json" else _toml)(text, name)
+    if not data:  # a file that was cut short must not take all limits away
+        raise BadDocument([Problem(f"{name}:1", "", "says nothing; to end what policies set, write destination = []")])
     document = None
     try:
         document = Document.model_validate(data)
@@ -94,7 +96,8 @@ def _toml(text: str, name: str) -> tuple[dict[str, Any], Source, list[Problem]]:
         what, _, where = str(error).partition(" (at ")
         found = re.match(r"line (\d+)", where)
         line = int(found[1]) if found else text.rstrip().count("\n") + 1
-        raise BadDocument([Problem(f"{name}:{line}", "", f"{what}; this is not TOML, see https://toml.io")]) from None
+        hint = "JSON is in files named .json" if text.lstrip().startswith("{") else "see https://toml.io"
+        raise BadDocument([Problem(f"{name}:{line}", "", f"{what}; this is not TOML, {hint}")]) from None
     return data, Source(name, toml_lines(text)), []
 
 
@@ -102,7 +105,8 @@ def _json(text: str, name: str) -> tuple[dict[str, Any], Source, list[Problem]]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadDocument([Problem(f"{name}:{error.lineno}", "", f"{error.msg}; this is not JSON")]) from None
+        hint = "this is not JSON, as a name that ends in .json promises"
+        raise BadDocument([Problem(f"{name}:{error.lineno}", "", f"{error.msg}; {hint}")]) from None
     if not isinstance(data, dict):
         raise BadDocument([Problem(f"{name}:1", "", 'a policy is an object: {"destination": [...]}')])
     lines, twice = json_lines(text)
@@ -126,7 +130,7 @@ def _path(steps: tuple[str | int, ...], data: Any) -> Path:
 def _say(told: Any, path: Path) -> str:
     kind, value = told["type"], told.get("input")
     if kind == "extra_forbidden":
-        return _unknown(str(path[-1]), keys_at(path[:-1]))
+        return _unknown(str(path[-1]), path[:-1])
     if kind == "missing":
         return "is missing; give it"
     if kind == "value_error":
@@ -144,7 +148,10 @@ def _say(told: Any, path: Path) -> str:
     return f"{value!r}: {told['msg'].lower()}"
 
 
-def _unknown(key: str, known: list[str]) -> str:
+def _unknown(key: str, table: Path) -> str:
+    known = keys_at(table)
+    if within := [name for name in known if key in keys_at((*table, name))]:
+        return f"unknown key; did you mean {' or '.join(repr(f'{name}.{key}') for name in within)}?"
     close = get_close_matches(key.lower().replace("-", "_"), known, n=1, cutoff=0.6)
     return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; there are {', '.join(known)}"
 

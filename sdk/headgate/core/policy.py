@@ -138,6 +138,10 @@ class Policy:
             else:
                 self._by_word.setdefault(pattern.words[0] if pattern.words else "*", []).append(rule)
 
+    def __repr__(self) -> str:
+        counts = f"rules={len(self.rules)}, pools={len(self.pools)}"
+        return f"Policy(version={self.version}, source={self.source!r}, {counts})"
+
     def matching(self, name: str) -> list[Rule]:
         """Return the rules whose pattern matches a name, of whatever kind, the most specific last."""
         words = name.split(".")

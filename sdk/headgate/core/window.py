@@ -56,12 +56,12 @@ class Window:
             not isinstance(self.messages, int) or isinstance(self.messages, bool) or self.messages < 1
         ):
             raise InvalidValue(
-                f"window messages: {self.messages!r}; use a number from 1, 'unlimited', Window.pull or Window.paused"
+                f"window messages: {self.messages!r}; use a number from 1, or 'unlimited', 'pull', 'paused'"
             )
         if self.bytes != "unlimited":
             size = parse_size(self.bytes, "window bytes")
             if size == 0:
-                raise InvalidValue("window bytes: 0; use at least 1, 'unlimited', Window.pull or Window.paused")
+                raise InvalidValue("window bytes: 0; use at least 1, or 'unlimited', 'pull', 'paused'")
             object.__setattr__(self, "bytes", size)
         if not 0 < self.top_up <= 1:
             raise InvalidValue(f"window top_up: {self.top_up!r}; use a share above 0 and up to 1")

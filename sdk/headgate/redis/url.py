@@ -69,8 +69,9 @@ def parse_url(url: str) -> RedisUrl:
     Raises:
         InvalidValue: the form is unknown; what is wrong is said without repeating a password.
     """
-    if not isinstance(url, str) or "://" not in url:
-        raise InvalidValue(f"a Redis URL is one of {FORMS}; got {type(url).__name__ if url else 'nothing'}")
+    if not isinstance(url, str) or "://" not in url:  # it may hold a password, so it is not repeated
+        got = type(url).__name__ if not isinstance(url, str) else "text without ://" if url else "nothing"
+        raise InvalidValue(f"a Redis URL is one of {FORMS}; got {got}")
     scheme, _, rest = url.partition("://")
     if scheme not in _SCHEMES:
         raise InvalidValue(f"URL scheme {scheme!r} is unknown; use {FORMS}")

@@ -221,6 +221,10 @@ class Client:
         """Put a policy in force for the namespace; arguments and errors as :meth:`headgate.Client.apply_policy`."""
         return self._run(lambda: self._inner.apply_policy(policy, expected=expected))
 
+    def check_policy(self, policy: Policy) -> None:
+        """See whether a policy could be applied here; errors as :meth:`headgate.Client.check_policy`."""
+        self._run(lambda: self._inner.check_policy(policy))
+
     def policy(self) -> Policy:
         """Return the policy in force; errors as :meth:`headgate.Client.policy`."""
         return self._run(self._inner.policy)
