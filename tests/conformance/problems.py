@@ -102,7 +102,7 @@ PROBLEMS: Final = (
         "NATS 8488",
         "stale state stalls consumers after a failover",
         "nobody idles beside a backlog after Redis failed",
-        "there is no leader but Redis; consumers over a change of broker nodes (issue 4) come with those",
+        "there is no leader but Redis; a change of leader comes with broker nodes (issue 4)",
     ),
     Problem(
         16,
