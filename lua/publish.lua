@@ -31,10 +31,9 @@ local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3])
   tonumber(ARGV[6])
 local expires_ms = tonumber(ARGV[12])
 local at = 12 -- the last of ARGV before the bodies
-local count, bytes, sizes = #ARGV - at, 0, {}
+local count, bytes = #ARGV - at, 0
 for i = 1, count do
-  sizes[i] = #ARGV[at + i]
-  bytes = bytes + sizes[i]
+  bytes = bytes + #ARGV[at + i]
 end
 
 if not load_destination(run_id, ttl_ms) then
@@ -65,6 +64,10 @@ if d.stopped then
 end
 local rate_again
 if d.send_rate or d.send_byte_rate then
+  local sizes = {}
+  for i = 1, count do
+    sizes[i] = #ARGV[at + i]
+  end
   local allowed, again = within_send_rate(sizes)
   if allowed < count then
     rate_again, count, bytes = again, allowed, 0

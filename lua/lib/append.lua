@@ -7,11 +7,12 @@ local function append(at, count, expires_ms)
     expires_ms = d.message_ttl_ms
   end
   local stored = d.kind ~= 'topic' or d.subscriptions > 0
+  local seq, largest = d.message_seq, d.largest_bytes
   for i = 1, count do
     local body = ARGV[at + i]
-    d.message_seq = d.message_seq + 1
+    seq = seq + 1
     if stored then
-      local id = int(d.message_seq) .. '-' .. int(#body)
+      local id = string.format('%d-%d', seq, #body)
       if expires_ms > 0 then
         redis.call('XADD', K_MESSAGES, id, 'm', body, 'x', int(now_ms + expires_ms))
         redis.call('ZADD', K_EXPIRY, int(now_ms + expires_ms), id)
@@ -19,10 +20,13 @@ local function append(at, count, expires_ms)
         redis.call('XADD', K_MESSAGES, id, 'm', body)
       end
       if d.subscriptions > 1 then
-        redis.call('HSET', K_REFS, int(d.message_seq), int(d.subscriptions))
+        redis.call('HSET', K_REFS, int(seq), int(d.subscriptions))
       end
     end
-    d.largest_bytes = math.max(d.largest_bytes, #body)
+    if #body > largest then
+      largest = #body
+    end
   end
+  d.message_seq, d.largest_bytes = seq, largest
   return stored
 end

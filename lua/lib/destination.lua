@@ -4,6 +4,7 @@
 --- @include "lib/rules"
 -- The destination's own hash, read once, changed in memory, and what changed written once by save_destination().
 local d, raw
+--- @enclose
 local FIELDS = { 'kind', 'run_id', 'previous_run_id', 'ledger', 'ledger_keep', 'rules', 'limit_bytes',
   'limit_messages', 'epoch', 'epoch_ms', 'learning_until', 'ttl_ms', 'pending_bytes', 'pending_messages', 'leased_bytes',
   'leased_messages', 'peak_bytes', 'blocked', 'weight', 'turns', 'tickets', 'message_seq', 'largest_bytes', 'returned',

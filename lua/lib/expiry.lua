@@ -25,7 +25,7 @@ end
 
 -- Of deliveries that come back: those that are not over. The others are settled.
 local function unexpired(sub, ids)
-  if #ids == 0 or redis.call('EXISTS', K_EXPIRY) == 0 then
+  if #ids == 0 or none_expires() then
     return ids
   end
   local living, over = {}, {}
@@ -40,6 +40,9 @@ end
 -- Of entries that were just read for the first time: those that are not over. One that the sweep saw does not wait for
 -- this subscription any more, so it is only taken out of its hands.
 local function unexpired_entries(sub, entries)
+  if none_expires() then
+    return entries
+  end
   local living, over = {}, {}
   for _, entry in ipairs(entries) do
     local gone, seen = false, false
@@ -76,6 +79,9 @@ end
 
 -- A bounded piece of what is due; returns whether there was any.
 local function expire_due()
+  if none_expires() then
+    return false
+  end
   local due = redis.call('ZRANGEBYSCORE', K_EXPIRY, '-inf', int(now_ms), 'LIMIT', 0, MAX_MOVED)
   if #due == 0 then
     return false

@@ -1,9 +1,5 @@
 --- @include "lib/slice"
 -- Rules beyond a plain limit. Most destinations have none; then the field `rules` is empty and nothing here is read.
-local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'send_rate',
-  'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate' }
-local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'send_us', 'delivery_burst',
-  'delivery_tat' }
 
 -- Which limits bind now: none while enforcement is off, and never more than the slices held of the pools.
 local function judge_rules(read)
@@ -20,6 +16,8 @@ local function judge_rules(read)
 end
 
 local function load_rules(read)
+  local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'send_us', 'delivery_burst',
+    'delivery_tat' }
   local names = {}
   for name in string.gmatch(read.rules, '%S+') do
     names[#names + 1] = name
@@ -43,6 +41,8 @@ end
 
 -- The names of the rules among the fields of a destination, as the field `rules` keeps them.
 local function name_rules()
+  local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'send_rate',
+    'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate' }
   local names = {}
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(RULES))) do
     if value and value ~= 'always' and value ~= 'refuse' then

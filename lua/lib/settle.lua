@@ -16,11 +16,21 @@ local function last_reference(id)
   return true
 end
 
+-- Whether no message here expires; Redis is asked once a call, for at most destinations none does.
+local function none_expires()
+  if d.lasting == nil then
+    d.lasting = redis.call('EXISTS', K_EXPIRY) == 0
+  end
+  return d.lasting
+end
+
 -- Take messages out that nobody waits for any more.
 local function free_messages(gone, bytes)
   if #gone > 0 then
     redis.call('XDEL', K_MESSAGES, unpack(gone))
-    redis.call('ZREM', K_EXPIRY, unpack(gone))
+    if not none_expires() then
+      redis.call('ZREM', K_EXPIRY, unpack(gone))
+    end
   end
   d.pending_bytes, d.pending_messages = d.pending_bytes - bytes, d.pending_messages - #gone
   if d.pending_messages == 0 then

@@ -333,14 +333,15 @@ class Consumer(Receivers):
             message = Message(self, self._generation, id_, stored, attempts)
             self._held[id_] = message
             self._holding.deliver(message.size)
-            if self._dead_letters.is_dead(attempts):
+            if attempts and self._dead_letters.is_dead(attempts):
                 message.settled = True
                 self._die(message, f"{attempts} attempts failed", attempts, None)
             else:
                 self._buffer.append(message)
         if self._buffer:
             self._arrived.set()
-        self._holding.fill(max((len(stored) for _, stored, _ in answer.messages), default=0))
+        if self.window.bytes != "unlimited":
+            self._holding.fill(max((len(stored) for _, stored, _ in answer.messages), default=0))
         if asked and len(answer.messages) < asked:
             self._look_at = self._loop.time() + (answer.again_ms / 1000 if answer.again_ms else POLL)
         self._after = b"0"

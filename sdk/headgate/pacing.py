@@ -14,22 +14,22 @@ class Pacing:
     Args:
         rate: a second; None for no bound.
         ahead: seconds' worth of it that may go at once; one piece always may.
+
+    Attributes:
+        rate: a second; None for no bound. Change it with :meth:`set`.
     """
 
     def __init__(self, rate: float | None = None, *, ahead: float = 0.0) -> None:
         self._ahead = ahead
+        self.rate = rate
         self._rate = self._of(rate)
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def rate(self) -> float | None:
-        """A second; None for no bound."""
-        return self._rate.rate if self._rate else None
-
     def set(self, rate: float | None) -> None:
         """Change the rate."""
         if rate != self.rate:
+            self.rate = rate
             self._rate = self._of(rate)
             self._changed.set()
             self._changed = asyncio.Event()

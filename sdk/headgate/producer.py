@@ -89,7 +89,10 @@ class Producer:
             InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
             Closed: the producer is closed.
         """
-        item, _ = await self._submit(body, headers, timeout, ttl)
+        item = self._item(body, headers, timeout, ttl)
+        if self._pacing.rate is not None or self._byte_pacing.rate is not None:
+            await self._pace(item)
+        self._account.submit(item)
         receipt: Receipt = await item.done
         return receipt
 
@@ -105,9 +108,7 @@ class Producer:
 
         At most the producer's window of bytes is on its way at a time. Arguments and errors are those of :meth:`send`.
         """
-        item, paid = await self._submit(body, headers, timeout, ttl, credited=True)
-        if not paid:
-            await item.credited
+        item = await self._paid(body, headers, timeout, ttl)
         done: Awaitable[Receipt] = item.done
         return done
 
@@ -117,33 +118,40 @@ class Producer:
             self._closed = True
             await self._account.part()
 
-    async def _submit(
-        self,
-        body: bytes | str,
-        headers: Headers | None,
-        timeout: float | str | None,
-        ttl: float | str | None,
-        *,
-        credited: bool = False,
-    ) -> tuple[Outgoing, bool]:
+    def _item(
+        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+    ) -> Outgoing:
         if self._closed or self._account.closed:
             raise Closed(f"the producer of {self.destination!r} is closed")
         payload = encode(body, headers)
-        loop = self._loop
         patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
         ttl_ms = None if ttl is None else int(parse_duration(ttl, "ttl") * 1000)
         if ttl_ms == 0:
             raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
-        now = loop.time()
-        for pacing, amount in ((self._pacing, 1), (self._byte_pacing, len(payload))):
-            if pacing.rate is not None and (delay := await pacing.turn(amount, patience=now + patience - loop.time())):
-                told = own_rate(self.destination, self._account.session, delay, pacing.rate)
-                raise CreditTimeout(self.destination, 0.0, len(payload), reason=told.reason, explanation=told)
+        loop = self._loop
         done: Any = loop.create_future()
-        item = Outgoing(payload, len(payload), now + patience, done, ttl_ms=ttl_ms, when_full=self._when_full)
-        if credited:
-            item.credited = loop.create_future()
-        paid = self._account.submit(item)
-        if paid and credited:
+        deadline = loop.time() + patience
+        return Outgoing(payload, len(payload), deadline, done, ttl_ms=ttl_ms, when_full=self._when_full)
+
+    async def _paid(
+        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+    ) -> Outgoing:
+        """Put a message in line and wait for its credit."""
+        item = self._item(body, headers, timeout, ttl)
+        if self._pacing.rate is not None or self._byte_pacing.rate is not None:
+            await self._pace(item)
+        item.credited = self._loop.create_future()
+        if self._account.submit(item):
             item.credited.set_result(None)
-        return item, paid
+        else:
+            await item.credited
+        return item
+
+    async def _pace(self, item: Outgoing) -> None:
+        """Wait for the turn of a message under the producer's own rates."""
+        for pacing, amount in ((self._pacing, 1), (self._byte_pacing, item.size)):
+            if pacing.rate is not None:
+                patience = item.deadline - self._loop.time()
+                if delay := await pacing.turn(amount, patience=patience):
+                    told = own_rate(self.destination, self._account.session, delay, pacing.rate)
+                    raise CreditTimeout(self.destination, 0.0, item.size, reason=told.reason, explanation=told)

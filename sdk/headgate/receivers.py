@@ -139,16 +139,15 @@ class Receivers:
         """Queue a settlement; the future, if asked for, is done when Redis has it. See :meth:`Message.accept`."""
         if message.settled:
             raise InvalidValue(f"{message!r} cannot be settled twice")
-        if not message.is_current:
+        if message._generation != self._generation:  # noqa: SLF001
             raise SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
         if self._closed:
             raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
         message.settled = True
         future = self._loop.create_future() if confirm else None
-        attempts = message.delivery_count + (outcome == "failed")
         if outcome == "rejected":
-            self._die(message, f"rejected: {reason or 'no reason given'}", attempts, future)
-        elif outcome == "failed" and self._dead_letters.is_dead(attempts):
+            self._die(message, f"rejected: {reason or 'no reason given'}", message.delivery_count, future)
+        elif outcome == "failed" and self._dead_letters.is_dead(attempts := message.delivery_count + 1):
             self._die(message, f"{attempts} attempts failed", attempts, future)
         else:
             self._queue(outcome, message, future)

@@ -68,7 +68,7 @@ def fields_in_use() -> set[str]:
     """Return the fields of a destination's own hash that the scripts read or write by name."""
     found = set(re.findall(r"'(\w+)'", re.findall(r"^local FIELDS = \{(.*?)\}", ALL, re.DOTALL | re.MULTILINE)[0]))
     for listed in ("RULES", "NUMBERS"):
-        names_listed = re.search(rf"^local {listed} = \{{(.*?)\}}", SOURCES["lib/rules.lua"], re.DOTALL | re.MULTILINE)
+        names_listed = re.search(rf"(?ms)^ +local {listed} = \{{(.*?)\}}", SOURCES["lib/rules.lua"])
         assert names_listed, f"lib/rules.lua has no {listed}"
         found |= set(re.findall(r"'(\w+)'", names_listed[1]))
     found |= {*FIELD_OF.values(), "policy_version", "policy"}

@@ -281,6 +281,8 @@ MUTANTS: Final = tuple(
          f"{_EXPIRY}::test_what_awaits_redelivery_expires"),
         ("P2", "lib/settle", "    redis.call('ZREM', K_EXPIRY, unpack(gone))\n", "",
          f"{_EXPIRY}::test_what_is_settled_in_time_leaves_nothing_behind"),
+        ("P2", "lib/settle", "redis.call('EXISTS', K_EXPIRY) == 0", "true",
+         f"{_EXPIRY}::test_what_is_settled_in_time_leaves_nothing_behind"),
         ("P2", "remove", "  redis.call('ZREM', K_EXPIRY, unpack(ids))\n", "",
          f"{_EXPIRY}::test_what_is_settled_in_time_leaves_nothing_behind"),
         ("P2", "lib/append", "(expires_ms == 0 or d.message_ttl_ms < expires_ms)", "expires_ms == 0",

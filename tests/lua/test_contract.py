@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from headgate.redis.keys import INDEX, PARTS, Address, PoolAddress, index_keys
-from headgate.redis.scripts import ScriptError, expand, parse, script, script_names
+from headgate.redis.scripts import ScriptError, expand, hasten, parse, script, script_names
 
 LUA: Final = Path(__file__).resolve().parents[2] / "lua"
 SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
@@ -81,7 +81,7 @@ def test_a_header_declares_the_codes_that_the_body_returns(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_names_its_keys_through_lib_keys(name: str) -> None:
-    assert KEYS.get(name, KEYS["*"])[1] in script(name).source
+    assert KEYS.get(name, KEYS["*"])[1] in expand(LUA, name)
     assert "KEYS[" not in body(name)
 
 
@@ -185,6 +185,24 @@ class TestLoader:
             (tmp_path / f"{name}.lua").write_text("".join(f'--- @include "{i}"\n' for i in text) + f"{name}\n")
         (tmp_path / "d.lua").write_text("d\n")
         assert expand(tmp_path, "a").split() == ["d", "b", "c", "a"]
+
+    def test_a_constant_is_put_where_it_is_used_and_nowhere_else(self) -> None:
+        source = """--[[ MOST of all, 'EMPTY ]]
+local K_LINE = KEYS[3]
+local MOST = 16 -- a MOST of something
+local EMPTY = 'MOST'
+local LONG = 'a'
+  .. 'b'
+return { 'EMPTY', EMPTY, MOST, K_LINE, LONG, MOST_OF_ALL } -- EMPTY
+"""
+        hastened = hasten(source).splitlines()
+        assert hastened[6] == "return { 'EMPTY', 'MOST', 16, KEYS[3], LONG, MOST_OF_ALL } -- EMPTY"
+        assert hastened[4:6] == ["local LONG = 'a'", "  .. 'b'"]
+        assert hastened[0] == source.splitlines()[0]
+        assert len(hastened) == len(source.splitlines()), "an error names the line as it is in the files together"
+
+    def test_what_follows_a_mark_is_a_function_of_its_own(self) -> None:
+        assert hasten("local d\n--- @enclose\nreturn d\n") == "local d\nreturn (function()\nreturn d\nend)()\n"
 
     def test_arguments_are_numbered_without_a_gap(self) -> None:
         with pytest.raises(ScriptError, match=r"x\.lua.*ARGV\[3\]"):

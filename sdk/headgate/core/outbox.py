@@ -125,13 +125,14 @@ class Outbox:
     def batch(self) -> Batch | None:
         """Return the batch to publish: the one whose fate is unknown, else the next."""
         if self.flight is None:
+            ready = self.ready
             items: list[Outgoing] = []
             size = 0
-            while self.ready and len(items) < MAX_BATCH:
-                item = self.ready[0]
+            while ready and len(items) < MAX_BATCH:
+                item = ready[0]
                 if items and (size + item.size > MAX_BATCH_BYTES or item.ttl_ms != items[0].ttl_ms):
                     break
-                self.ready.popleft()
+                ready.popleft()
                 if item.done.done():  # cancelled or timed out before it left: its credit is for others
                     self.credit.put_back(item.size)
                     continue

@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 _INCLUDE: Final = re.compile(r'^--- @include "([\w/]+)"\n', re.MULTILINE)
+_ENCLOSE: Final = re.compile(r"^--- @enclose$", re.MULTILINE)
+_CONSTANT: Final = re.compile(r"^local ([A-Z_]+) = (KEYS\[\d+\]|\d+|'[^'\n]*')(?= --|\n)(?!\n +\.\.)", re.MULTILINE)
+_WORD: Final = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'[^'\n]*'|\b[A-Z_]+\b", re.DOTALL)
+"""Comments and strings, so that nothing is found in them, and what may be the name of a constant."""
 _ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}|$)", re.MULTILINE)
 _CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
 
@@ -93,6 +97,19 @@ def expand(root: Traversable, path: str, *, done: set[str] | None = None, stack:
     return _INCLUDE.sub(include, text)
 
 
+def hasten(source: str) -> str:
+    """Return a script that begins sooner and does the same: line for line, with its constants put where they are used.
+
+    Redis runs the whole text at each call, and so makes each function anew, with the outer variables that it uses. Lua
+    looks for those one after the other among all that are open, but has those of an enclosing function at hand: what
+    follows ``--- @enclose`` becomes a function of its own.
+    """
+    constants = dict(_CONSTANT.findall(source))
+    source = _WORD.sub(lambda word: constants.get(word[0], word[0]), _CONSTANT.sub("", source))
+    source, enclosed = _ENCLOSE.subn("return (function()", source)
+    return source + "end)()\n" * enclosed
+
+
 def parse(name: str, source: str) -> Script:
     """Return the script with the contract that its header declares.
 
@@ -116,7 +133,7 @@ def parse(name: str, source: str) -> Script:
 @cache
 def script(name: str) -> Script:
     """Return one script by name."""
-    return parse(name, expand(lua_root(), name))
+    return parse(name, hasten(expand(lua_root(), name)))
 
 
 @cache

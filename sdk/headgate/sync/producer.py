@@ -100,7 +100,5 @@ class Producer:
     async def _post(
         self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
     ) -> PendingReceipt:
-        item, paid = await self._inner._submit(body, headers, timeout, ttl, credited=True)  # noqa: SLF001
-        if not paid:
-            await item.credited
+        item = await self._inner._paid(body, headers, timeout, ttl)  # noqa: SLF001
         return PendingReceipt(self.destination, self._thread.future(item.done))
