@@ -1,4 +1,4 @@
-"""How long a policy takes to reach 10,000 destinations, and what a producer in another process notices of it."""
+"""How long a policy takes to reach 10,000 destinations, what a producer in another process notices, and resolutions."""
 
 import asyncio
 import multiprocessing
@@ -7,16 +7,20 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 import headgate
-from bench.harness import Figure, Stopwatch, at_most, median, percentile, private_client
+from bench.harness import Figure, Stopwatch, at_least, at_most, median, percentile, private_client
 from headgate.core.policy import Policy, Rule
+from headgate.settings import DEFAULTS
 
 DESTINATIONS = 10_000
 QUIET_SECONDS = 3.0
+RULES = 200
+RESOLUTIONS = 200_000
 
 
 async def measure(*, quick: bool) -> list[Figure]:
-    """Return seconds for a change that concerns every destination and for one that concerns one; p99 of sends."""
+    """Return resolutions/s, seconds for a change that concerns every destination or one, and how long sends took."""
     count = DESTINATIONS // 10 if quick else DESTINATIONS
+    first, cached = zip(*(_resolve(count) for _ in range(3)), strict=True)
     async with private_client() as (client, server):
         await _make(client, count)
         changes = ((1, _policy("1MiB")), (2, _policy("2MiB")), (3, _policy("3MiB")))
@@ -37,12 +41,33 @@ async def measure(*, quick: bool) -> list[Figure]:
         assert reached == {str(3 << 20)}
     ratio = percentile(meanwhile, 0.99) / percentile(before, 0.99)
     return [
+        at_least(f"resolutions of {RULES} rules, cached", list(cached), "1/s", 200_000),
+        at_least("  the first of each name", list(first), "1/s"),
         at_most(f"a change for all of {count} destinations", all_of_them, "s", 5),
         at_most(f"a change for one of {count}", one_of_them, "s", 5),
         Figure("sends meanwhile, p99", percentile(meanwhile, 0.99), "ms"),
+        Figure("sends meanwhile, the longest", max(meanwhile), "ms"),
         Figure("sends before, p99", percentile(before, 0.99), "ms"),
         Figure("p99 meanwhile / before", ratio, "x", rounds=[median(meanwhile) / median(before)]),
     ]
+
+
+def _resolve(count: int) -> tuple[float, float]:
+    """Return resolutions a second of names that were not resolved before, and of those that were."""
+    said = [f"d.{'*.' * (number % 3)}{number}{'.#' * (number % 2)}" for number in range(RULES)]
+    rules = [Rule("d.#", None, {"limit_bytes": "1000"}, {}), *(Rule(m, None, {"max_attempts": "5"}, {}) for m in said)]
+    policy = Policy(1, rules, defaults=DEFAULTS)
+    names = [f"d.{number % 97}.{number}" for number in range(count)]
+    with Stopwatch() as watch:
+        for name in names:
+            policy.resolve(name, "queue")
+    first = count / watch.seconds
+    rounds = RESOLUTIONS // count
+    with Stopwatch() as watch:
+        for _ in range(rounds):
+            for name in names:
+                policy.resolve(name, "queue")
+    return first, rounds * count / watch.seconds
 
 
 def _policy(limit: str, of_one: str | None = None) -> Policy:

@@ -131,7 +131,7 @@ class Producer:
         loop = self._loop
         done: Any = loop.create_future()
         deadline = loop.time() + patience
-        return Outgoing(payload, len(payload), deadline, done, ttl_ms=ttl_ms, when_full=self._when_full)
+        return Outgoing(payload, len(payload), deadline, done, ttl_ms, self._when_full)
 
     async def _paid(
         self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None

@@ -25,23 +25,24 @@ class Outgoing:
         payload: as it will be stored; its length is its size.
         deadline: when the caller stops waiting, on the caller's clock.
         done: told the receipt or the error.
-        credited: told once the credit is there, for callers that wait for no more.
-        timed: whether its deadline is being watched.
-        paid: whether it has its credit: then only a rate, or Redis, can hold it up.
         ttl_ms: how long it is kept once it is stored; None as long as its destination says.
         when_full: what its producer says for itself; None leaves it to the destination.
+        credited: told once the credit is there, for callers that wait for no more.
+        since: when it began to wait for credit; 0 while that is not known.
+        timed: whether its deadline is being watched.
+        paid: whether it has its credit: then only a rate, or Redis, can hold it up.
     """
 
     payload: bytes
     size: int
     deadline: float
     done: Any
+    ttl_ms: int | None = None
+    when_full: WhenFull | None = None
     credited: Any = None
     since: float = 0.0
     timed: bool = False
     paid: bool = False
-    ttl_ms: int | None = None
-    when_full: WhenFull | None = None
 
     def abandoned(self) -> bool:
         """Whether nobody wants it sent any more."""
