@@ -425,8 +425,6 @@ MUTANTS: Final = tuple(
          f"{_SLICES}::test_who_was_granted_something_owes_nothing"),
         ("P7", "slice", "if slice.epoch == d.epoch then", "if epoch > 0 then",
          f"{_SLICES}::test_a_debt_is_paid_by_whoever_looks"),
-        ("P7", "slice", "slice.returned + used() or", "math.max(slice.returned, slice.owed) + used() or",
-         f"{_SLICES}::test_a_slice_answers_as_the_model_does"),
         ("P7", "slice", " or slice_left(d, slice) < used() + size then", " then",
          f"{_SLICES}::test_a_slice_answers_as_the_model_does"),
         ("P7", "lib/slice", "if math.abs(now_ms - asked) >= OWED_MS then", "if false then",
