@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -171,11 +171,15 @@ async def apply_pools(pools: Pools, entries: Sequence[Mapping[str, Any]], *, ver
     for pool, fields in resolved:
         await _set(pools, pool, {**fields, "policy_version": str(version)})
     if prune:
-        kept = {pool.name for pool, _ in resolved}
-        for name in await pool_names(pools):
-            fields = await pools.store.fields(PoolAddress.of(pools.namespace, name))
-            if name not in kept and "policy_version" in fields:
-                await remove_pool(pools, name)
+        await prune_pools(pools, {pool.name for pool, _ in resolved}, version)
+
+
+async def prune_pools(pools: Pools, kept: Collection[str], version: int) -> None:
+    """Remove the pools of policies older than ``version`` that are not among those kept."""
+    for name in await pool_names(pools):
+        fields = await pools.store.fields(PoolAddress.of(pools.namespace, name))
+        if name not in kept and "policy_version" in fields and int(fields["policy_version"]) < version:
+            await remove_pool(pools, name)
 
 
 class PolicyPools:
@@ -183,10 +187,6 @@ class PolicyPools:
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
-
-    @staticmethod
-    def _entries(policy: Policy) -> list[dict[str, Any]]:
-        return [{"name": pool.name, "fields": pool.fields, "origins": pool.origins} for pool in policy.pools]
 
     async def check(self, policy: Policy) -> None:
         """Raise PolicyError if a pool cannot be set, e.g. a percent of a maxmemory that Redis does not have."""
@@ -197,11 +197,16 @@ class PolicyPools:
                 where = pool.origins.get("percent") or next(iter(pool.origins.values()), policy.source)
                 raise PolicyError(f"{where}: {error}") from None
 
-    async def set(self, policy: Policy, *, prune: bool = False) -> None:
-        """Set them, unless a newer policy has; with ``prune`` remove those that no policy names any more."""
-        if policy.pools or prune:
+    async def set(self, policy: Policy) -> None:
+        """Set them, unless a newer policy has."""
+        if policy.pools:
+            entries = [{"name": pool.name, "fields": pool.fields, "origins": pool.origins} for pool in policy.pools]
             with contextlib.suppress(NewerPolicyError):
-                await apply_pools(self._pools, self._entries(policy), version=policy.version, prune=prune)
+                await apply_pools(self._pools, entries, version=policy.version)
+
+    async def prune(self, policy: Policy) -> None:
+        """Remove those of earlier policies that it has not; what a newer policy has set stays."""
+        await prune_pools(self._pools, {pool.name for pool in policy.pools}, policy.version)
 
 
 async def remove_pool(pools: Pools, name: str) -> None:

@@ -126,7 +126,7 @@ class Registry:
         with self.policies.following(version):
             await self._pools.set(self.policies.policy)
             await self._each(await self._destinations(), self.conform)
-            await self._pools.set(self.policies.policy, prune=True)
+            await self._pools.prune(self.policies.policy)
         return version
 
     async def check(self, policy: Policy) -> None:

@@ -66,3 +66,13 @@ async def test_a_pool_that_cannot_be_set_leaves_the_policy_as_it_was(client: hea
         await client.apply_policy(loads(document))
     assert (await client.policy()).version == 1
     assert await client.pools() == []
+
+
+async def test_a_policy_that_ends_late_leaves_the_pools_of_the_newer_one(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """Whoever applied the older one may still be walking destinations. Mutant: versions are not compared."""
+    older = await client.apply_policy(loads(EACH))
+    await other.apply_policy(loads(SHARED))
+    await client.apply_pools([], version=older, prune=True)
+    assert len(await client.pools()) == 1
