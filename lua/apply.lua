@@ -21,6 +21,24 @@ for i = 4, #ARGV, 2 do
   settings[ARGV[i]] = ARGV[i + 1]
 end
 
+-- Before a rate changes: the tokens that are left (or owed) stay, at most the new burst of them. `us_field` says when it
+-- was last used; where there is none, whoever uses it heals a clock that was set back.
+local function carry_over(settings, rate_field, burst_field, tat_field, us_field)
+  local rate, burst = tonumber(settings[rate_field]), tonumber(settings[burst_field])
+  local old = redis.call('HMGET', K_DESTINATION, rate_field, burst_field, tat_field)
+  local old_rate, old_burst, tat = tonumber(old[1]), tonumber(old[2]), tonumber(old[3])
+  if not rate or not burst or not old_rate or not tat or (rate == old_rate and burst == old_burst) then
+    return
+  end
+  if us_field then
+    tat = tat - math.max(0, tonumber(redis.call('HGET', K_DESTINATION, us_field) or 0) - now_us)
+    redis.call('HSET', K_DESTINATION, us_field, int(now_us))
+  end
+  local tokens = math.min(tokens_left(old_rate, old_burst, tat), burst)
+  redis.call('HSET', K_DESTINATION, tat_field, int(owe(now_us, burst - tokens, rate)))
+end
+
+
 local code = 'OK'
 if load_destination(run_id, ttl_ms) then
   if settings.kind and settings.kind ~= d.kind then
@@ -50,7 +68,7 @@ if d then
   carry_over(settings, 'rate', 'burst', 'tat', 'took_us')
   carry_over(settings, 'send_rate', 'send_burst', 'send_tat', 'send_us')
   carry_over(settings, 'send_byte_rate', 'send_byte_burst', 'send_byte_tat', 'send_us')
-  carry_over(settings, 'delivery_rate', 'delivery_burst', 'delivery_tat', 'delivery_us')
+  carry_over(settings, 'delivery_rate', 'delivery_burst', 'delivery_tat')
 end
 local names, changes = {}, code == 'CREATED'
 for field in pairs(settings) do

@@ -25,7 +25,7 @@
            credit back and wait in line)
 ]]
 --- @include "lib/reap"
---- @include "lib/rate"
+--- @include "lib/sendrate"
 --- @include "lib/append"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])

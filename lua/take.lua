@@ -12,6 +12,7 @@
   Codes    OK, UNKNOWN, KIND (the kind follows)
 ]]
 --- @include "lib/ledger"
+--- @include "lib/rate"
 local run_id, sid, seq = ARGV[1], ARGV[2], ARGV[3]
 
 if not load_destination(run_id, 0) then
@@ -38,7 +39,7 @@ local tolerance = unlimited and 0 or math.floor(burst * 1000000 / rate)
 local reply, receipt, taken, refused = { 'OK' }, { seq }, 0, 0
 for i = 4, #ARGV, 2 do
   local tokens, patience = tonumber(ARGV[i]), tonumber(ARGV[i + 1]) * 1000
-  local after = unlimited and now_us or math.max(tat, now_us) + math.ceil(tokens * 1000000 / rate)
+  local after = unlimited and now_us or owe(tat, tokens, rate)
   local wait = unlimited and 0 or math.max(0, after - tolerance - now_us)
   if not unlimited and tokens > burst then
     reply[#reply + 1], receipt[#receipt + 1] = 'never:' .. settings[2], 'never:' .. settings[2]

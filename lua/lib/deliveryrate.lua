@@ -1,11 +1,10 @@
---- @include "lib/destination"
--- The rate at which all consumers of all hosts together are given messages: GCRA on Redis' clock. `delivery_tat` is the
--- moment at which the burst will be whole again.
+--- @include "lib/rate"
+-- The rate at which all consumers of all hosts together are given messages.
 local EPSILON = 1e-6 -- of a message: what rounding to microseconds may take
 
-local function keep_tat(owed)
-  d.delivery_tat = now_us + math.ceil(owed)
-  redis.call('HSET', K_DESTINATION, 'delivery_tat', int(d.delivery_tat))
+local function keep_tat(tat)
+  d.delivery_tat = tat
+  redis.call('HSET', K_DESTINATION, 'delivery_tat', int(tat))
 end
 
 -- Microseconds for which the burst is owed.
@@ -19,14 +18,14 @@ local function deliverable(wanted)
   end
   local whole = d.delivery_burst * 1000000 / d.delivery_rate
   if owed_us() > whole + 1 then
-    keep_tat(whole) -- a clock set back, or a rate that was raised, must not lock it
+    keep_tat(now_us + math.ceil(whole)) -- a clock set back, or a rate that was raised, must not lock it
   end
-  return math.min(wanted, math.max(0, math.floor(d.delivery_burst - owed_us() * d.delivery_rate / 1000000 + EPSILON)))
+  return math.min(wanted, math.max(0, math.floor(tokens_left(d.delivery_rate, d.delivery_burst, d.delivery_tat) + EPSILON)))
 end
 
 local function count_delivered(messages)
   if d.delivery_rate and messages > 0 then
-    keep_tat(owed_us() + messages * 1000000 / d.delivery_rate)
+    keep_tat(owe(d.delivery_tat, messages, d.delivery_rate))
   end
 end
 

@@ -234,7 +234,7 @@ MUTANTS: Final = tuple(
          f"{_P8}::test_a_clock_that_was_set_back_leaves_the_bucket_as_it_was"),
         ("P8", "take", "local unlimited = not rate", "local unlimited = false",
          f"{_P8}::test_a_bucket_without_a_rate_admits_everything"),
-        ("P12", "lib/rate", "if not rate or not burst or not old_rate or not tat or", "if true or",
+        ("P12", "apply", "if not rate or not burst or not old_rate or not tat or", "if true or",
          f"{_P8}::test_tokens_left_or_owed_survive_a_change_of_rate"),
         ("P8", "take", "elseif d.kind ~= 'bucket' then", "elseif false then",
          f"{_P8}::test_only_buckets_are_taken_from"),
@@ -256,7 +256,7 @@ MUTANTS: Final = tuple(
         # Rates of delivery.
         ("P8", "lib/deliveryrate", "if not d.delivery_rate then", "if true then",
          f"{_RATES}::test_no_window_delivers_more_than_its_rate_and_burst"),
-        ("P8", "lib/deliveryrate", "keep_tat(owed_us() + messages", "keep_tat(messages",
+        ("P8", "lib/deliveryrate", "keep_tat(owe(d.delivery_tat, messages,", "keep_tat(owe(0, messages,",
          f"{_RATES}::test_no_window_delivers_more_than_its_rate_and_burst"),
         ("P8", "lib/deliveryrate", "if owed_us() > whole + 1 then", "if false then",
          f"{_RATES}::test_a_clock_that_was_set_back_does_not_stop_delivery"),
