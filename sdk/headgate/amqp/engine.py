@@ -1,0 +1,405 @@
+"""One connection's AMQP 1.0, without socket and without clock: bytes in, calls to a handler, bytes out.
+
+What the C library leaves to its user is done here: a peer that sends without credit or too much at once loses its link,
+and a session that has more links than it may is refused the next.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from headgate.amqp.link import (
+    DECODE_ERROR,
+    RESOURCE_LIMIT,
+    TOO_LARGE,
+    TRANSFER_LIMIT,
+    Link,
+    Outcome,
+    Terminus,
+    outcome_of,
+)
+from headgate.amqp.proton import (
+    SCRATCH,
+    ffi,
+    lib,
+    put_symbols,
+    put_text_map,
+    read_condition,
+    scratch,
+    set_condition,
+    text,
+)
+
+Incoming = tuple[bytes, Any]
+"""A message as it came, and its delivery to be settled; None where its sender settled it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one connection may take.
+
+    Attributes:
+        frame: bytes of the largest frame.
+        sessions: sessions at a time.
+        links: links at a time, over all sessions.
+        window: bytes that a session may have under way towards us.
+        message: bytes of a message, where a link does not say otherwise.
+        slack: transfers that a link may make after its credit was taken back.
+        idle: seconds after which a silent peer is given up.
+    """
+
+    frame: int = 65_536
+    sessions: int = 64
+    links: int = 1024
+    window: int = 16 << 20
+    message: int = 16 << 20
+    slack: int = 1000
+    idle: float = 60.0
+
+
+class Handler(Protocol):
+    """What is told of a connection. None of this may call :meth:`Engine.receive`."""
+
+    def opened(self) -> None:
+        """Note that the peer opened the connection; it is answered by :meth:`Engine.open`, unless that was first."""
+
+    def attached(self, link: Link) -> None:
+        """Note a link that the peer began: :meth:`Link.accept` or :meth:`Link.refuse` it."""
+
+    def answered(self, link: Link) -> None:
+        """Note that the peer answered a link that we began. One that it refuses is detached right after."""
+
+    def received(self, link: Link, messages: list[Incoming]) -> None:
+        """Take messages that came in."""
+
+    def flowed(self, link: Link) -> None:
+        """Note that a link has other credit than before."""
+
+    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
+        """Note what became of a message that went out; call :meth:`Link.forget` when that is dealt with."""
+
+    def detached(self, link: Link) -> None:
+        """Note that a link is over, by the peer or by a fault of its; nothing of it may be used any more."""
+
+    def closed(self, condition: str, description: str) -> None:
+        """Note that the peer closed the connection, or that it broke the protocol."""
+
+
+class Engine:
+    """The protocol of one connection.
+
+    Args:
+        handler: what is told.
+        server: whether the peer is a client.
+        container: our name.
+        limits: what the peer may take.
+        hostname: of the server, as the client calls it.
+        offered: capabilities that we have.
+        properties: what else we say about ourselves.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        server: bool,
+        container: str,
+        limits: Limits,
+        hostname: str | None = None,
+        offered: tuple[str, ...] = (),
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        self.limits: Final = limits
+        self.links: Final[dict[Any, Link]] = {}
+        self.alive = True
+        self._handler = handler
+        self._scratch = scratch()
+        self._transport = transport = lib.pn_transport()
+        if server:
+            lib.pn_transport_set_server(transport)
+        self._connection = connection = lib.pn_connection()
+        self._collector = lib.pn_collector()
+        lib.pn_connection_collect(connection, self._collector)
+        lib.pn_connection_set_container(connection, container.encode())
+        if hostname:
+            lib.pn_connection_set_hostname(connection, hostname.encode())
+        put_symbols(lib.pn_connection_offered_capabilities(connection), offered)
+        put_text_map(lib.pn_connection_properties(connection), properties or {})
+        lib.pn_transport_set_max_frame(transport, limits.frame)
+        lib.pn_transport_set_channel_max(transport, limits.sessions - 1)
+        lib.pn_transport_set_idle_timeout(transport, int(limits.idle * 1000))
+        lib.pn_transport_bind(transport, connection)
+        self._opened = False
+
+    @property
+    def peer(self) -> str:
+        """The peer's container id; empty when it is not known."""
+        raw = lib.pn_connection_remote_container(self._connection)
+        return ffi.string(raw).decode(errors="replace") if raw else ""
+
+    @property
+    def peer_hostname(self) -> str:
+        """The name by which the peer calls us; empty when it does not say."""
+        raw = lib.pn_connection_remote_hostname(self._connection)
+        return ffi.string(raw).decode(errors="replace") if raw else ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether both sides opened the connection."""
+        both = lib.PN_LOCAL_ACTIVE | lib.PN_REMOTE_ACTIVE
+        return bool(lib.pn_connection_state(self._connection) & both == both)
+
+    def open(self) -> None:
+        """Open the connection, or answer that the peer did."""
+        if not self._opened:
+            self._opened = True
+            lib.pn_connection_open(self._connection)
+
+    def close(self, condition: str = "", description: str = "") -> None:
+        """Close the connection; the bytes that say so are still to be taken from :meth:`outgoing`."""
+        if self.alive:
+            self.open()  # an error is told in a close, which comes after an open
+            set_condition(lib.pn_connection_condition(self._connection), condition, description)
+            lib.pn_connection_close(self._connection)
+
+    def session(self) -> Any:
+        """Begin a session; what it returns is for :meth:`attach`."""
+        session = lib.pn_session(self._connection)
+        lib.pn_session_set_incoming_capacity(session, self.limits.window)
+        lib.pn_session_open(session)
+        return session
+
+    def attach(self, session: Any, name: str, *, receives: bool, presettled: bool = False) -> Link:
+        """Begin a link; :meth:`Link.accept` says what its ends are."""
+        make = lib.pn_receiver if receives else lib.pn_sender
+        raw = make(session, name.encode())
+        link = Link(self, raw, name, receives, Terminus(), Terminus(), presettled, max_message=self.limits.message)
+        self.links[raw] = link
+        return link
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the peer and tell the handler what they mean."""
+        if not self.alive:
+            return
+        buffer, at, size = ffi.from_buffer(data), 0, len(data)
+        while at < size:
+            taken = lib.pn_transport_push(self._transport, buffer + at, size - at)
+            if taken <= 0:  # it has heard the end, or an error that it tells by an event
+                break
+            at += taken
+            self._process()
+        self._process()
+
+    def hung_up(self) -> None:
+        """Note that nothing more will come."""
+        if self.alive:
+            lib.pn_transport_close_tail(self._transport)
+            self._process()
+
+    def tick(self, now: float) -> float | None:
+        """Keep the heartbeat, at ``now`` in seconds of any clock that never goes back; returns when to call again."""
+        if not self.alive:
+            return None
+        again = lib.pn_transport_tick(self._transport, int(now * 1000))
+        self._process()
+        return again / 1000 if again else None
+
+    def outgoing(self) -> list[bytes]:
+        """Return the bytes to send, and forget them."""
+        pieces: list[bytes] = []
+        if not self.alive:
+            return pieces
+        transport, buffer = self._transport, self._scratch
+        while (size := lib.pn_transport_pending(transport)) > 0:
+            size = min(size, SCRATCH)
+            lib.pn_transport_peek(transport, buffer, size)
+            pieces.append(ffi.unpack(buffer, size))
+            lib.pn_transport_pop(transport, size)
+        return pieces
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to be sent, ever."""
+        return not self.alive or lib.pn_transport_pending(self._transport) < 0
+
+    def free(self) -> None:
+        """Let go of the memory; links and deliveries are gone after this."""
+        if not self.alive:
+            return
+        self.alive = False
+        for link in self.links.values():
+            link.alive = False
+        self.links.clear()
+        lib.pn_transport_unbind(self._transport)
+        lib.pn_collector_release(self._collector)
+        lib.pn_connection_release(self._connection)
+        lib.pn_decref(self._connection)
+        lib.pn_collector_free(self._collector)
+        lib.pn_decref(self._transport)
+
+    def _process(self) -> None:
+        collector = self._collector
+        while self.alive and (event := lib.pn_collector_peek(collector)):
+            kind = lib.pn_event_type(event)
+            if kind == lib.PN_DELIVERY:
+                self._delivery(lib.pn_event_delivery(event))
+            elif kind == lib.PN_LINK_FLOW:
+                if (link := self.links.get(lib.pn_event_link(event))) and not link.receives:
+                    self._handler.flowed(link)
+            elif step := self._STEPS.get(kind):
+                step(self, event)
+            if self.alive:
+                lib.pn_collector_pop(collector)
+
+    def _delivery(self, delivery: Any) -> None:
+        link = self.links.get(lib.pn_delivery_link(delivery))
+        if link is None or not link.alive:
+            return
+        if not link.receives:
+            if lib.pn_delivery_remote_state(delivery) or lib.pn_delivery_settled(delivery):
+                self._handler.settled(link, delivery, *outcome_of(delivery))
+            return
+        messages: list[Incoming] = []
+        while (current := lib.pn_link_current(link.raw)) and self._take(link, current, messages):
+            pass
+        if messages and link.alive:
+            self._handler.received(link, messages)
+        if not link.alive:
+            return
+        credit = link.credit
+        if credit < 0:  # what was taken back while it was under way is forgiven, once
+            link.slack += credit
+            if link.slack < 0:
+                self._fault(link, TRANSFER_LIMIT, f"{-link.slack} more than the credit of link {link.name!r}")
+            else:
+                lib.pn_link_flow(link.raw, -credit)
+
+    def _take(self, link: Link, delivery: Any, messages: list[Incoming]) -> bool:
+        """Read what there is of a delivery; returns whether it was all of it."""
+        if lib.pn_delivery_aborted(delivery):
+            link.partial.clear()
+            lib.pn_delivery_settle(delivery)
+            return True
+        size = lib.pn_delivery_pending(delivery)
+        if size <= SCRATCH:
+            piece = ffi.unpack(self._scratch, max(0, lib.pn_link_recv(link.raw, self._scratch, size)))
+        else:
+            large = ffi.new("char[]", size)
+            piece = ffi.unpack(large, max(0, lib.pn_link_recv(link.raw, large, size)))
+        if link.partial or lib.pn_delivery_partial(delivery):
+            link.partial += piece
+            size = len(link.partial)
+        if size > link.max_message:
+            self._fault(
+                link, TOO_LARGE, f"a message of at least {size} bytes; link {link.name!r} takes {link.max_message}"
+            )
+            return False
+        if lib.pn_delivery_partial(delivery):
+            return False
+        if link.partial:
+            piece = bytes(link.partial)
+            link.partial.clear()
+        lib.pn_link_advance(link.raw)
+        if lib.pn_delivery_settled(delivery):
+            lib.pn_delivery_settle(delivery)
+            messages.append((piece, None))
+        else:
+            messages.append((piece, delivery))
+        return True
+
+    def _fault(self, link: Link, condition: str, description: str) -> None:
+        link.close(condition, description)
+        self._forget(link)
+
+    def _forget(self, link: Link) -> None:
+        self.links.pop(link.raw, None)
+        link.alive = False
+        self._handler.detached(link)
+
+    def _connection_opened(self, _: Any) -> None:
+        self._handler.opened()
+
+    def _connection_closed(self, _: Any) -> None:
+        condition = read_condition(lib.pn_connection_remote_condition(self._connection))
+        self._handler.closed(*condition)
+        self.close()
+
+    def _broken(self, _: Any) -> None:
+        self._handler.closed(*read_condition(lib.pn_transport_condition(self._transport)))
+
+    def _session_opened(self, event: Any) -> None:
+        session = lib.pn_event_session(event)
+        if not lib.pn_session_state(session) & lib.PN_LOCAL_ACTIVE:
+            lib.pn_session_set_incoming_capacity(session, self.limits.window)
+            lib.pn_session_open(session)
+
+    def _session_closed(self, event: Any) -> None:
+        session = lib.pn_event_session(event)
+        for link in [link for link in self.links.values() if lib.pn_link_session(link.raw) == session]:
+            self._forget(link)
+        lib.pn_session_close(session)
+        lib.pn_session_free(session)
+
+    def _link_opened(self, event: Any) -> None:
+        raw = lib.pn_event_link(event)
+        known = self.links.get(raw)
+        try:
+            source = Terminus.read(lib.pn_link_remote_source(raw))
+            target = Terminus.read(lib.pn_link_remote_target(raw))
+            name = text(lib.pn_link_name(raw)) or ""
+        except UnicodeDecodeError as error:
+            self._refuse(raw, DECODE_ERROR, f"an address or a name is not UTF-8: {error}")
+            return
+        if known:
+            known.source, known.target = source, target
+            known.peer_max_message = int(lib.pn_link_remote_max_message_size(raw))
+            self._handler.answered(known)
+            return
+        if len(self.links) >= self.limits.links:
+            self._refuse(raw, RESOURCE_LIMIT, f"{self.limits.links} links are open on this connection; close some")
+            return
+        link = Link(
+            self,
+            raw,
+            name,
+            bool(lib.pn_link_is_receiver(raw)),
+            source,
+            target,
+            lib.pn_link_remote_snd_settle_mode(raw) == lib.PN_SND_SETTLED,
+            max_message=self.limits.message,
+            peer_max_message=int(lib.pn_link_remote_max_message_size(raw)),
+        )
+        self.links[raw] = link
+        self._handler.attached(link)
+
+    def _refuse(self, raw: Any, condition: str, description: str) -> None:
+        lib.pn_link_open(raw)
+        set_condition(lib.pn_link_condition(raw), condition, description)
+        lib.pn_link_close(raw)
+
+    def _link_closed(self, event: Any) -> None:
+        raw = lib.pn_event_link(event)
+        link = self.links.get(raw)
+        if link is not None:
+            self._forget(link)
+        lib.pn_link_close(raw)
+        lib.pn_link_free(raw)
+
+    def _link_detached(self, event: Any) -> None:
+        raw = lib.pn_event_link(event)
+        link = self.links.get(raw)
+        if link is not None:
+            link.detached = True
+            self._forget(link)
+        lib.pn_link_detach(raw)
+        lib.pn_link_free(raw)
+
+    _STEPS: Final = {
+        lib.PN_CONNECTION_REMOTE_OPEN: _connection_opened,
+        lib.PN_CONNECTION_REMOTE_CLOSE: _connection_closed,
+        lib.PN_TRANSPORT_ERROR: _broken,
+        lib.PN_SESSION_REMOTE_OPEN: _session_opened,
+        lib.PN_SESSION_REMOTE_CLOSE: _session_closed,
+        lib.PN_LINK_REMOTE_OPEN: _link_opened,
+        lib.PN_LINK_REMOTE_CLOSE: _link_closed,
+        lib.PN_LINK_REMOTE_DETACH: _link_detached,
+    }

@@ -1,0 +1,247 @@
+"""One AMQP link of one connection, as its user sees it. What happens to it is told by :class:`headgate.amqp.engine`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from headgate.amqp.proton import (
+    ffi,
+    lib,
+    map_names,
+    put_symbols,
+    put_text_map,
+    read_condition,
+    set_condition,
+    symbols,
+    text,
+)
+
+if TYPE_CHECKING:
+    from headgate.amqp.engine import Engine
+
+Outcome = Literal["accepted", "rejected", "released", "failed", "undeliverable"]
+NOT_FOUND: Final = "amqp:not-found"
+NOT_ALLOWED: Final = "amqp:not-allowed"
+NOT_IMPLEMENTED: Final = "amqp:not-implemented"
+UNAUTHORIZED: Final = "amqp:unauthorized-access"
+INVALID_FIELD: Final = "amqp:invalid-field"
+DECODE_ERROR: Final = "amqp:decode-error"
+INTERNAL_ERROR: Final = "amqp:internal-error"
+RESOURCE_LIMIT: Final = "amqp:resource-limit-exceeded"
+RESOURCE_DELETED: Final = "amqp:resource-deleted"
+TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
+TOO_LARGE: Final = "amqp:link:message-size-exceeded"
+LINK_REDIRECT: Final = "amqp:link:redirect"
+CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
+CONNECTION_FORCED: Final = "amqp:connection:forced"
+
+
+@dataclass(frozen=True, slots=True)
+class Terminus:
+    """One end of a link, as one side described it.
+
+    Attributes:
+        address: the destination's name; None where there is none, as at an anonymous relay.
+        dynamic: whether the other side is asked to make the destination.
+        durable: whether what is there outlives the link.
+        capabilities: words such as ``queue`` and ``topic``.
+        filters: names of the filters asked for.
+        browse: whether messages are only looked at.
+        coordinator: whether it wants transactions.
+    """
+
+    address: str | None = None
+    dynamic: bool = False
+    durable: bool = False
+    capabilities: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+    browse: bool = False
+    coordinator: bool = False
+
+    @classmethod
+    def read(cls, terminus: Any) -> "Terminus":
+        """Return what the peer said.
+
+        Raises:
+            UnicodeDecodeError: the address is not UTF-8.
+        """
+        return cls(
+            text(lib.pn_terminus_get_address(terminus)),
+            bool(lib.pn_terminus_is_dynamic(terminus)),
+            lib.pn_terminus_get_durability(terminus) != lib.PN_NONDURABLE
+            or lib.pn_terminus_get_expiry_policy(terminus) == lib.PN_EXPIRE_NEVER,
+            symbols(lib.pn_terminus_capabilities(terminus)),
+            map_names(lib.pn_terminus_filter(terminus)),
+            lib.pn_terminus_get_distribution_mode(terminus) == lib.PN_DIST_MODE_COPY,
+            lib.pn_terminus_get_type(terminus) == lib.PN_COORDINATOR,
+        )
+
+    def write(self, terminus: Any, kind: Any) -> None:
+        """Say it to the peer; filters are left out, which refuses them."""
+        if self.address is None and not self.dynamic and not self.capabilities:
+            return
+        lib.pn_terminus_set_type(terminus, kind)
+        if self.address is not None:
+            lib.pn_terminus_set_address(terminus, self.address.encode())
+        lib.pn_terminus_set_dynamic(terminus, self.dynamic)
+        if self.durable:
+            lib.pn_terminus_set_durability(terminus, lib.PN_DELIVERIES)
+            lib.pn_terminus_set_expiry_policy(terminus, lib.PN_EXPIRE_NEVER)
+        if self.browse:
+            lib.pn_terminus_set_distribution_mode(terminus, lib.PN_DIST_MODE_COPY)
+        put_symbols(lib.pn_terminus_capabilities(terminus), self.capabilities)
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """A link; at a receiver messages come in, at a sender they go out.
+
+    Attributes:
+        engine: the connection's.
+        raw: what the library calls it; not to be used once :attr:`alive` is False.
+        name: chosen by whoever opened it.
+        receives: whether messages come in over it.
+        source: where they come from, as the peer says.
+        target: where they go to, as the peer says.
+        presettled: whether its sender wants to settle everything as it sends it.
+        alive: whether it can still be used.
+        detached: whether the peer went without closing it: what is durable stays.
+        user: whatever its user keeps with it.
+        slack: transfers that may come although their credit was taken back: they may have been under way.
+        max_message: bytes that a message may have that comes in.
+        peer_max_message: bytes that a message may have that goes out; 0 where the peer says nothing.
+    """
+
+    engine: "Engine"
+    raw: Any
+    name: str
+    receives: bool
+    source: Terminus
+    target: Terminus
+    presettled: bool = False
+    alive: bool = True
+    detached: bool = False
+    user: Any = None
+    slack: int = 0
+    max_message: int = 0
+    peer_max_message: int = 0
+    tag: int = 0
+    partial: bytearray = field(default_factory=bytearray)
+
+    @property
+    def credit(self) -> int:
+        """Transfers that may still be made, by the peer at a receiver, by us at a sender."""
+        return int(lib.pn_link_credit(self.raw))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether we opened it, and did not close it."""
+        return self.alive and bool(lib.pn_link_state(self.raw) & lib.PN_LOCAL_ACTIVE)
+
+    @property
+    def drains(self) -> bool:
+        """Whether the peer wants its credit used up now."""
+        return bool(lib.pn_link_get_drain(self.raw))
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries whose outcome is open."""
+        return int(lib.pn_link_unsettled(self.raw))
+
+    @property
+    def condition(self) -> tuple[str, str]:
+        """Why the peer detached: an error's name and description, both empty where it gave none."""
+        return read_condition(lib.pn_link_remote_condition(self.raw))
+
+    def accept(
+        self, source: Terminus, target: Terminus, *, max_message: int = 0, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Answer the peer's attach, or send ours: this is what both ends are."""
+        raw = self.raw
+        source.write(lib.pn_link_source(raw), lib.PN_SOURCE)
+        target.write(lib.pn_link_target(raw), lib.PN_TARGET)
+        if self.presettled:
+            lib.pn_link_set_snd_settle_mode(raw, lib.PN_SND_SETTLED)
+        if max_message:
+            self.max_message = max_message
+            lib.pn_link_set_max_message_size(raw, max_message)
+        put_text_map(lib.pn_link_properties(raw), dict(properties or {}))
+        lib.pn_link_open(raw)
+
+    def refuse(self, condition: str, description: str) -> None:
+        """Answer the peer's attach with an end of it, and why."""
+        lib.pn_link_open(self.raw)
+        self.close(condition, description)
+
+    def close(self, condition: str = "", description: str = "") -> None:
+        """End the link, durable subscriptions included."""
+        if self.alive:
+            self.alive = False
+            self.engine.links.pop(self.raw, None)
+            set_condition(lib.pn_link_condition(self.raw), condition, description)
+            lib.pn_link_close(self.raw)
+
+    def set_credit(self, credit: int) -> None:
+        """Let the peer make so many transfers from now on; fewer than before takes credit back at once."""
+        more = credit - self.credit
+        if more < 0:
+            self.slack = min(self.slack - more, self.engine.limits.slack)
+        if more:
+            lib.pn_link_flow(self.raw, more)
+
+    def send(self, message: bytes, *, settled: bool = False) -> Any:
+        """Send one message; returns the delivery, to be told apart by, or None when it is settled at once."""
+        raw = self.raw
+        self.tag += 1
+        delivery = lib.pn_delivery(raw, (8, ffi.from_buffer(self.tag.to_bytes(8, "big"))))
+        lib.pn_link_send(raw, message, len(message))
+        if settled:
+            lib.pn_delivery_settle(delivery)
+            return None
+        lib.pn_link_advance(raw)
+        return delivery
+
+    def drained(self) -> None:
+        """Say that there is nothing to use the credit for."""
+        lib.pn_link_drained(self.raw)
+
+    @staticmethod
+    def settle(delivery: Any, outcome: Outcome = "accepted", condition: str = "", description: str = "") -> None:
+        """Say what became of a message that came in."""
+        if outcome == "accepted":
+            lib.pn_delivery_update(delivery, lib.PN_ACCEPTED)
+        elif outcome == "rejected":
+            set_condition(lib.pn_disposition_condition(lib.pn_delivery_local(delivery)), condition, description)
+            lib.pn_delivery_update(delivery, lib.PN_REJECTED)
+        elif outcome == "released":
+            lib.pn_delivery_update(delivery, lib.PN_RELEASED)
+        else:
+            local = lib.pn_delivery_local(delivery)
+            lib.pn_disposition_set_failed(local, outcome == "failed")
+            lib.pn_disposition_set_undeliverable(local, outcome == "undeliverable")
+            lib.pn_delivery_update(delivery, lib.PN_MODIFIED)
+        lib.pn_delivery_settle(delivery)
+
+    @staticmethod
+    def forget(delivery: Any) -> None:
+        """Let go of a delivery that went out and whose outcome is known."""
+        lib.pn_delivery_settle(delivery)
+
+
+def outcome_of(delivery: Any) -> tuple[Outcome, str]:
+    """Return what the peer says became of a message, and why if it was rejected.
+
+    A peer that settles without an outcome has done nothing with it: it counts as released.
+    """
+    state = lib.pn_delivery_remote_state(delivery)
+    if state == lib.PN_ACCEPTED:
+        return "accepted", ""
+    remote = lib.pn_delivery_remote(delivery)
+    if state == lib.PN_REJECTED:
+        name, description = read_condition(lib.pn_disposition_condition(remote))
+        return "rejected", description or name
+    if state == lib.PN_MODIFIED:
+        if lib.pn_disposition_is_undeliverable(remote):
+            return "undeliverable", ""
+        return ("failed" if lib.pn_disposition_is_failed(remote) else "released"), ""
+    return "released", ""

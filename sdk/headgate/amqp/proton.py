@@ -1,0 +1,128 @@
+"""The C library that speaks AMQP 1.0, without its Python classes, which would take ten times as long for a message.
+
+Nothing else in Headgate imports it. The names are those of Proton's C API, ``pn_...``, which documents what they do.
+"""
+
+import threading
+from typing import Any, Final
+
+from headgate.errors import HeadgateError
+
+SCRATCH: Final = 65_536
+
+
+class EngineMissing(HeadgateError):
+    """The extra ``amqp`` is not installed, or was compiled for another Python."""
+
+
+try:
+    from cproton_ffi import ffi as _ffi  # the module inside python-qpid-proton, which has no types
+    from cproton_ffi import lib as _lib
+except ImportError as _error:
+    raise EngineMissing(
+        "AMQP needs the package python-qpid-proton: install headgate[amqp]. pip compiles it, which takes a C compiler "
+        f"and Python's headers (on Debian: apt-get install gcc python3-dev). Import says: {_error}"
+    ) from _error
+
+ffi: Any = _ffi
+lib: Any = _lib
+
+
+class Scratch(threading.local):
+    """Memory that bytes pass through on their way in and out of the library; one for each thread."""
+
+    def __init__(self) -> None:
+        self.buffer: Any = ffi.new("char[]", SCRATCH)
+
+
+_scratch: Final = Scratch()
+
+
+def scratch() -> Any:
+    """Return this thread's memory, of :data:`SCRATCH` bytes."""
+    return _scratch.buffer
+
+
+def text(pointer: Any) -> str | None:
+    """Return a C string as text; None for NULL.
+
+    Raises:
+        UnicodeDecodeError: it is not UTF-8; it came from a peer.
+    """
+    return ffi.string(pointer).decode() if pointer else None
+
+
+def set_condition(condition: Any, name: str, description: str) -> None:
+    """Fill in the error that a close, a detach or a rejection carries."""
+    if name:
+        lib.pn_condition_set_name(condition, name.encode())
+        lib.pn_condition_set_description(condition, description.encode())
+
+
+def read_condition(condition: Any) -> tuple[str, str]:
+    """Return name and description of an error, both empty where there is none."""
+    if not lib.pn_condition_is_set(condition):
+        return "", ""
+    name, description = lib.pn_condition_get_name(condition), lib.pn_condition_get_description(condition)
+    return tuple(ffi.string(p).decode(errors="replace") if p else "" for p in (name, description))  # type: ignore[return-value]
+
+
+def put_symbols(data: Any, symbols: tuple[str, ...]) -> None:
+    """Write an array of symbols."""
+    if not symbols:
+        return
+    lib.pn_data_put_array(data, False, lib.PN_SYMBOL)
+    lib.pn_data_enter(data)
+    for symbol in symbols:
+        raw = symbol.encode()
+        lib.pn_data_put_symbol(data, (len(raw), ffi.from_buffer(raw)))
+    lib.pn_data_exit(data)
+
+
+def put_text_map(data: Any, entries: dict[str, str]) -> None:
+    """Write a map of symbols to text."""
+    if not entries:
+        return
+    lib.pn_data_put_map(data)
+    lib.pn_data_enter(data)
+    for name, value in entries.items():
+        raw, said = name.encode(), value.encode()
+        lib.pn_data_put_symbol(data, (len(raw), ffi.from_buffer(raw)))
+        lib.pn_data_put_string(data, (len(said), ffi.from_buffer(said)))
+    lib.pn_data_exit(data)
+
+
+def _bytes(value: Any) -> str:
+    return bytes(ffi.buffer(value.start, value.size)).decode(errors="replace") if value.size else ""
+
+
+def symbols(data: Any) -> tuple[str, ...]:
+    """Return the symbols of an array or of a single one; empty where there are none."""
+    lib.pn_data_rewind(data)
+    if not lib.pn_data_next(data):
+        return ()
+    if lib.pn_data_type(data) == lib.PN_SYMBOL:
+        return (_bytes(lib.pn_data_get_symbol(data)),)
+    found = []
+    if lib.pn_data_type(data) == lib.PN_ARRAY:
+        lib.pn_data_enter(data)
+        while lib.pn_data_next(data):
+            if lib.pn_data_type(data) == lib.PN_SYMBOL:
+                found.append(_bytes(lib.pn_data_get_symbol(data)))
+        lib.pn_data_exit(data)
+    return tuple(found)
+
+
+def map_names(data: Any) -> tuple[str, ...]:
+    """Return the names of a map, such as the filters of a source."""
+    lib.pn_data_rewind(data)
+    if not lib.pn_data_next(data) or lib.pn_data_type(data) != lib.PN_MAP:
+        return ()
+    names = []
+    lib.pn_data_enter(data)
+    while lib.pn_data_next(data):
+        if lib.pn_data_type(data) == lib.PN_SYMBOL:
+            names.append(_bytes(lib.pn_data_get_symbol(data)))
+        lib.pn_data_next(data)  # its value
+    lib.pn_data_exit(data)
+    return tuple(names)

@@ -1,0 +1,178 @@
+"""An AMQP connection on a socket: bytes between asyncio and the engine, the handshake before, the heartbeat during."""
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, Final
+
+from headgate.amqp.engine import Engine
+from headgate.amqp.sasl import SaslClient, SaslServer
+from headgate.errors import HeadgateError
+
+_log = logging.getLogger("headgate")
+WRITE_AHEAD: Final = 1 << 20
+"""Bytes that may wait in the socket's buffer before nothing more is offered to it."""
+
+
+class Wire(asyncio.Protocol):
+    """One socket. Who inherits it is also the engine's handler.
+
+    What is said to the engine goes out at the end of the loop's turn, once :meth:`flush_soon` was called.
+    """
+
+    def __init__(self, sasl: SaslServer | SaslClient, *, handshake: float) -> None:
+        self.engine: Engine
+        self.sasl = sasl
+        self.congested = False
+        """Whether the peer reads too slowly: nothing more should be sent."""
+        self.lost = False
+        self._handshake = handshake
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing = False
+        self._secured = False
+
+    def make_engine(self) -> Engine:
+        """Return the engine, now that the handshake is over."""
+        raise NotImplementedError
+
+    def identified(self) -> None:
+        """Note that :attr:`sasl` has something to decide on; by default, nothing is to be decided."""
+
+    def went(self, error: Exception | None) -> None:
+        """Note that the socket is closed; links and deliveries are gone after this."""
+
+    def relieved(self) -> None:
+        """Note that the peer reads again."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin the handshake."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_AHEAD)
+        self._timer = self._loop.call_later(self._handshake, self._too_slow)
+        self._send_sasl()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes."""
+        if self._secured:
+            self.engine.receive(data)
+            self.flush()
+            return
+        try:
+            self.sasl.feed(data)
+        except HeadgateError as error:
+            self._send_sasl()
+            self.hang_up(error)
+            return
+        self._send_sasl()
+        if self.sasl.done:
+            self.secure()
+        else:
+            self.identified()
+
+    def secure(self) -> None:
+        """Begin with AMQP: the handshake is over."""
+        if self.lost:
+            return
+        self._send_sasl()
+        self._secured = True
+        self.engine = self.make_engine()
+        if rest := self.sasl.rest():
+            self.engine.receive(rest)
+        self.flush()
+        if not self.lost:
+            self._beat()
+
+    def settled_in(self) -> None:
+        """Stop the clock of the handshake: the connection is open."""
+        if self._timer:
+            self._timer.cancel()
+        self._loop.call_soon(self._beat)
+
+    def _beat(self) -> None:
+        if self.lost or not self._secured:
+            return
+        again = self.engine.tick(self._loop.time())
+        self.flush()
+        if self._opened() and again is not None:
+            if self._timer:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(again, self._beat)
+
+    def _opened(self) -> bool:
+        return bool(self._secured and self.engine.alive and self.engine.is_open)
+
+    def _too_slow(self) -> None:
+        if not self._opened():
+            self.hang_up(TimeoutError(f"no AMQP connection within {self._handshake:g} s"))
+
+    def flush_soon(self) -> None:
+        """Send what the engine has to say, at the end of this turn of the loop."""
+        if not self._flushing and not self.lost:
+            self._flushing = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send what the engine has to say."""
+        self._flushing = False
+        if self.lost or not self._secured:
+            return
+        pieces = self.engine.outgoing()
+        if pieces:
+            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if self.engine.ended:
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        """Note that the peer reads more slowly than we send."""
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        """Note that the peer has read what waited."""
+        self.congested = False
+        if not self.lost:
+            self.relieved()
+
+    def eof_received(self) -> bool:
+        """Note that the peer will say nothing more."""
+        if self._secured and not self.lost:
+            self.engine.hung_up()
+            self.flush()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Let go of everything."""
+        if self.lost:
+            return
+        self.lost = True
+        if self._timer:
+            self._timer.cancel()
+        try:
+            self.went(error)
+        finally:
+            if self._secured:
+                self.engine.free()
+
+    def hang_up(self, error: Exception) -> None:
+        """Close the socket without a word of AMQP; what was said before still goes out."""
+        _log.info("%s: %s", self.peername, error)
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        if self._transport is not None:
+            with contextlib.suppress(OSError):
+                self._transport.abort()
+
+    @property
+    def peername(self) -> str:
+        """Where the peer is: ``host:port``."""
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "nowhere")
+
+    def _send_sasl(self) -> None:
+        if self.sasl.outgoing:
+            self._transport.write(self.sasl.outgoing)
+            self.sasl.outgoing = b""

@@ -1,0 +1,173 @@
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.amqp.engine import Engine, Limits
+from headgate.amqp.link import Terminus
+from headgate.amqp.proton import lib
+from tests.amqp.pair import Notes, Pair
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    pair = Pair()
+    yield pair
+    pair.free()
+
+
+def test_both_sides_know_each_other(pair: Pair):
+    assert pair.client.engine.is_open
+    assert pair.server.engine.peer == "a-client"
+    assert pair.server.engine.peer_hostname == "a-host"
+    assert pair.client.engine.peer == "a-server"
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_000, 65_536, 200_000, 5_000_000])
+def test_a_message_of_any_size_arrives_whole(pair: Pair, size: int):
+    body = bytes(i & 255 for i in range(1024)) * (size // 1024) + b"x" * (size % 1024)
+    pair.sender().send(body)
+    pair.talk()
+    assert pair.server.messages[0][0] == body
+    assert pair.client.outcomes == [("accepted", "")]
+
+
+def test_credit_is_counted_and_can_be_taken_back(pair: Pair):
+    pair.server.credit = 10
+    link = pair.sender()
+    assert link.credit == 10
+    for _ in range(4):
+        link.send(b"m")
+    pair.talk()
+    far = pair.server.links[0]
+    assert (link.credit, far.credit) == (6, 6)
+    far.set_credit(0)
+    pair.talk()
+    assert link.credit == 0
+
+
+def test_what_was_under_way_when_credit_was_taken_back_is_taken(pair: Pair):
+    pair.server.credit = 5
+    link = pair.sender()
+    for _ in range(5):
+        link.send(b"m")
+    pair.server.links[0].set_credit(0)
+    pair.talk()
+    assert len(pair.server.messages) == 5
+    assert pair.server.gone == []
+    pair.server.links[0].set_credit(3)
+    pair.talk()
+    assert link.credit == 3
+
+
+def test_a_peer_that_sends_without_credit_loses_its_link(pair: Pair):
+    """Mutant: `if link.slack < 0` never true."""
+    pair.server.credit = 2
+    link = pair.sender()
+    for _ in range(3):
+        link.send(b"m")
+    pair.talk()  # the library keeps the third back, so it must believe in credit that there is not
+    far = pair.server.links[0]
+    lib.pn_link_flow(far.raw, 5)
+    pair.talk()
+    lib.pn_link_flow(far.raw, -5)  # behind the back of the engine
+    for _ in range(3):
+        link.send(b"m")
+    pair.talk()
+    assert [gone.name for gone in pair.server.gone] == ["s"]
+    assert link.condition[0] == "amqp:link:transfer-limit-exceeded"
+
+
+def test_a_message_above_the_limit_ends_the_link_before_it_is_all_here():
+    pair = Pair(limits=Limits(message=100_000, frame=4096))
+    link = pair.sender()
+    link.send(b"x" * 1_000_000)
+    pair.talk()
+    assert pair.server.messages == []
+    assert link.condition[0] == "amqp:link:message-size-exceeded"
+    assert len(pair.server.gone) == 1
+    pair.free()
+
+
+def test_settled_by_its_sender_a_message_has_no_outcome(pair: Pair):
+    link = pair.sender(presettled=True)
+    assert pair.server.links[0].presettled
+    link.send(b"m", settled=True)
+    pair.talk()
+    assert pair.server.messages == [(b"m", None)]
+    assert pair.client.outcomes == []
+
+
+@pytest.mark.parametrize("outcome", ["accepted", "rejected", "released", "failed", "undeliverable"])
+def test_every_outcome_is_told(pair: Pair, outcome):
+    pair.server.accepts = False
+    link = pair.sender()
+    link.send(b"m")
+    pair.talk()
+    far = pair.server.links[0]
+    far.settle(pair.server.messages[0][1], outcome, "amqp:decode-error" if outcome == "rejected" else "", "why")
+    pair.talk()
+    assert pair.client.outcomes == [(outcome, "why" if outcome == "rejected" else "")]
+    assert link.unsettled == far.unsettled == 0
+
+
+def test_a_receiver_drains(pair: Pair):
+    link = pair.receiver()
+    link.set_credit(5)
+    pair.talk()
+    far = pair.server.links[0]
+    assert far.credit == 5
+    far.send(b"m")
+    lib.pn_link_set_drain(link.raw, True)
+    pair.talk()
+    assert far.drains
+    far.drained()
+    pair.talk()
+    assert far.credit == 0
+    assert link.credit == 0
+    assert len(pair.client.messages) == 1
+
+
+def test_ends_say_what_they_are(pair: Pair):
+    wanted = Terminus("prices", durable=True, capabilities=("topic", "shared"), browse=True)
+    pair.receiver(source=wanted)
+    assert pair.server.links[0].source == wanted
+    assert pair.client.links[0].source == wanted
+
+
+def test_more_links_than_allowed_are_refused():
+    pair = Pair(limits=Limits(links=2))
+    links = [pair.sender(f"s{i}") for i in range(3)]
+    assert [link.condition[0] for link in links] == ["", "", "amqp:resource-limit-exceeded"]
+    pair.free()
+
+
+def test_a_closed_link_is_told_once_and_may_come_again(pair: Pair):
+    for _ in range(3):
+        link = pair.sender("again")
+        link.send(b"m")
+        pair.talk()
+        link.close()
+        pair.talk()
+    assert len(pair.server.messages) == len(pair.server.gone) == 3
+    assert not pair.server.engine.links
+
+
+def test_a_close_says_why(pair: Pair):
+    pair.server.engine.close("amqp:connection:forced", "the node stops")
+    pair.talk()
+    assert pair.client.over == [("amqp:connection:forced", "the node stops")]
+    assert pair.client.engine.ended
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x01\x01\x00\x0a", b"\x00" * 64, b"AMQP\x00\x01\x00\x00" + bytes(8)],
+)
+def test_garbage_ends_the_connection(garbage: bytes):
+    notes = Notes()
+    notes.engine = Engine(notes, server=True, container="s", limits=Limits())
+    notes.engine.receive(garbage)
+    notes.engine.hung_up()
+    notes.engine.outgoing()
+    assert notes.over
+    notes.engine.free()

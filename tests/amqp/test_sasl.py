@@ -1,0 +1,121 @@
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.amqp.sasl import BARE, HEADER, MAX_AHEAD, OK, REFUSED, HandshakeFailed, SaslClient, SaslServer
+from headgate.errors import AccessDenied, HeadgateError
+
+text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=400)
+
+
+def talk(client: SaslClient, server: SaslServer, code: int = OK) -> None:
+    for _ in range(6):
+        there, client.outgoing = client.outgoing, b""
+        server.feed(there)
+        if server.credentials and not server.done and code is not None:
+            server.decide(code)
+        back, server.outgoing = server.outgoing, b""
+        client.feed(back)
+        if client.done:
+            return
+
+
+@given(name=text, password=text)
+def test_a_name_and_a_password_arrive_as_they_are(name: str, password: str):
+    server = SaslServer(["PLAIN"])
+    client = SaslClient(name, password, "host")
+    talk(client, server)
+    assert server.credentials is not None
+    assert (server.credentials.name, server.credentials.password) == (name, password)
+    assert client.done
+    assert server.done
+
+
+def test_nobody_in_particular_comes_as_anonymous():
+    server, client = SaslServer(["ANONYMOUS", "PLAIN"]), SaslClient(None, None, "host")
+    talk(client, server)
+    assert server.credentials is not None
+    assert server.credentials.mechanism == "ANONYMOUS"
+    assert client.done
+
+
+def test_a_password_is_in_no_text_form():
+    server, client = SaslServer(["PLAIN"]), SaslClient("ann", "s3cret", "host")
+    talk(client, server)
+    assert "s3cret" not in repr(server.credentials)
+
+
+def test_a_wrong_password_is_denied():
+    with pytest.raises(AccessDenied, match="'ann'"):
+        talk(SaslClient("ann", "wrong", "host"), SaslServer(["PLAIN"]), REFUSED)
+
+
+@pytest.mark.parametrize(("name", "offered", "says"), [("ann", "ANONYMOUS", "TLS"), (None, "PLAIN", "name a user")])
+def test_a_way_that_is_not_offered_is_explained(name: str | None, offered: str, says: str):
+    with pytest.raises(AccessDenied, match=says):
+        talk(SaslClient(name, "x", "host"), SaslServer([offered]))
+
+
+def test_a_client_without_a_user_may_skip_the_handshake_where_anonymous_is_offered():
+    server = SaslServer(["ANONYMOUS"])
+    server.feed(BARE + b"and more")
+    assert server.credentials is not None
+    server.decide(OK)
+    assert server.outgoing == b""
+    assert server.rest() == BARE + b"and more"
+    with pytest.raises(HandshakeFailed):
+        SaslServer(["PLAIN"]).feed(BARE)
+
+
+def test_what_follows_the_handshake_is_for_the_engine():
+    server, client = SaslServer(["PLAIN"]), SaslClient("ann", "x", "host")
+    server.feed(client.outgoing)
+    client.outgoing = b""
+    client.feed(server.outgoing)
+    server.feed(client.outgoing + BARE)
+    server.decide(OK)
+    assert server.rest() == BARE
+
+
+def frame(body: bytes, *, size: int | None = None, kind: int = 1) -> bytes:
+    return struct.pack(">IBBH", len(body) + 8 if size is None else size, 2, kind, 0) + body
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"HTTP/1.1 400",
+        b"AMQP\x00\x00\x09\x01",
+        HEADER + frame(b"", size=4),
+        HEADER + frame(b"", size=1 << 30),
+        HEADER + frame(b"\x00\x53\x41\x45" + b"\0" * 8),
+        HEADER + frame(b"\x00\x53\x41\xc0\x05\x02\xa3\x07PLAIN"),
+        HEADER + frame(b"\x00\x53\x41\xc0\x0a\x02\xa3\x05PLAIN\xa0\x01x"),
+        HEADER + frame(b"\x00\x53\x41\xc0\x0a\x02\xa3\x05MAGIC\xa0\x01x"),
+        HEADER + frame(b"\x00\x53\x41\xd0\xff\xff\xff\xff\xff\xff\xff\xff"),
+        HEADER + b"\0" * (MAX_AHEAD + 1),
+    ],
+)
+def test_what_is_no_handshake_is_refused(sent: bytes):
+    with pytest.raises(HandshakeFailed):
+        SaslServer(["PLAIN"]).feed(sent)
+
+
+@given(noise=st.binary(max_size=200), at=st.integers(0, 60), server_side=st.booleans())
+def test_nothing_but_our_own_errors_comes_of_mutated_bytes(noise: bytes, at: int, *, server_side: bool):
+    if server_side:
+        client, good = SaslClient("ann", "secret", "host"), SaslServer(["PLAIN"])
+        good.feed(client.outgoing)
+        client.outgoing = b""
+        client.feed(good.outgoing)
+        sent = HEADER + client.outgoing
+        subject: SaslServer | SaslClient = SaslServer(["PLAIN"])
+    else:
+        good = SaslServer(["PLAIN"])
+        good.feed(HEADER)
+        sent, subject = good.outgoing, SaslClient("ann", "secret", "host")
+    with contextlib.suppress(HeadgateError):
+        subject.feed(sent[:at] + noise + sent[at + len(noise) :])
