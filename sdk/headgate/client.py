@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate.browse import Browsed, browse
-from headgate.core.defaults import Defaults
 from headgate.core.policy import Policy, Resolved
+from headgate.core.url_options import UrlOptions
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.explain import as_consumer, explain, leased
 from headgate.explanation import Explanation
@@ -116,7 +116,7 @@ class Client:
             self._pools,
             self.namespace,
             name or socket.gethostname(),
-            SessionOptions.of(ttl, on_loss, self._parsed.defaults if self._parsed else Defaults()),
+            SessionOptions.of(ttl, on_loss, self._parsed.said if self._parsed else UrlOptions()),
             self._sessions.discard,
         )
         self._sessions.add(session)

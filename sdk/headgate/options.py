@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from headgate.core.defaults import Defaults
+from headgate.core.url_options import UrlOptions
 from headgate.errors import InvalidValue
 from headgate.units import parse_duration
 
@@ -30,10 +30,10 @@ class SessionOptions:
     ttl: float = 10.0
     on_loss: OnLoss = "last-lease"
     idle: float = 2.0
-    connection: Defaults = field(default_factory=Defaults)
+    connection: UrlOptions = field(default_factory=UrlOptions)
 
     @classmethod
-    def of(cls, ttl: float | str, on_loss: str, connection: Defaults) -> "SessionOptions":
+    def of(cls, ttl: float | str, on_loss: str, connection: UrlOptions) -> "SessionOptions":
         """Return checked options.
 
         Raises:

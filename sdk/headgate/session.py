@@ -12,8 +12,8 @@ from headgate.blocked import NOTIFY_AFTER, Callback, Listeners
 from headgate.bucket import Bucket
 from headgate.consumer import Consumer
 from headgate.core.credit import CreditLine
-from headgate.core.defaults import split_address
 from headgate.core.full import WhenFull
+from headgate.core.url_options import split_address
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, PolicyError
 from headgate.following import Following
