@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
 from headgate.account import CLOSE_WITHIN, CreditAccount, Ensure
 from headgate.blocked import NOTIFY_AFTER, Callback, Listeners
 from headgate.bucket import Bucket
+from headgate.callbacks import Callbacks
 from headgate.consumer import Consumer
 from headgate.core.credit import CreditLine
 from headgate.core.full import WhenFull
@@ -31,6 +32,8 @@ from headgate.redis.wake import WakeUps
 from headgate.registry import Registry
 from headgate.units import parse_duration, parse_rate, parse_size
 from headgate.wildcard import Part, WildcardConsumer
+
+SlowCallback = Callable[[Consumer], Awaitable[None] | None]
 
 
 class Session:
@@ -63,7 +66,8 @@ class Session:
         self._buckets: dict[str, Bucket] = {}
         self._wildcards: set[Consumer] = set()
         self._lock = asyncio.Lock()
-        self._slow_listeners: list[Callable[[Consumer], None]] = []
+        self._slow_listeners: list[SlowCallback] = []
+        self._guarded = Callbacks("on_slow")
         self._closed = False
 
     def __repr__(self) -> str:
@@ -224,13 +228,16 @@ class Session:
                 self._buckets[address.key] = Bucket(self._store, address, self.id, ensure)
         return self._buckets[address.key]
 
-    def on_slow(self, callback: Callable[[Consumer], None]) -> None:
-        """Call ``callback`` with each consumer of this session that becomes slow, on the event loop."""
+    def on_slow(self, callback: SlowCallback) -> None:
+        """Call ``callback`` with each consumer of this session that becomes slow, on the event loop.
+
+        It may be async. What it raises is logged.
+        """
         self._slow_listeners.append(callback)
 
     def _tell_slow(self, consumer: Consumer) -> None:
         for callback in self._slow_listeners:
-            callback(consumer)
+            self._guarded.call(callback, consumer)
 
     def on_blocked(self, callback: Callback, *, notify_after: float | str = NOTIFY_AFTER) -> Callable[[], None]:
         """Be told when sends or admissions of this session wait, and when they do no more.
@@ -258,6 +265,7 @@ class Session:
         await asyncio.gather(*(consumer.close() for consumer in tuple(self._wildcards)))
         await asyncio.gather(*(presence.close() for presence in self._presences.values()))
         await self._listeners.close()
+        await self._guarded.close()
         self._on_close(self)
 
     def _check_open(self) -> None:
