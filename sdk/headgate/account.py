@@ -75,7 +75,7 @@ class CreditAccount(Callers):
         self._ensure = ensure
         self._forget = forget
         self._refill = refill
-        self._changed = ""
+        self._removed = False
         self._task: asyncio.Task[None] | None = None
         self._asked_for: Outgoing | None = None
         self._used_at = 0.0
@@ -135,7 +135,7 @@ class CreditAccount(Callers):
             self._share = (int(words[1]) * self.weight, int(words[2]) * self.weight)
         elif words[0] in ("settings", "removed"):
             self._ask_at = 0.0
-            self._changed = words[0]
+            self._removed = self._removed or words[0] == "removed"
         else:
             return
         self._wake.set()
@@ -217,12 +217,11 @@ class CreditAccount(Callers):
 
     async def _heed(self) -> bool:
         """Do what a hint asked for."""
-        if self._changed:
-            changed, self._changed = self._changed, ""
-            if changed == "removed":  # on purpose: what it was is not to be brought back, nor is the credit
-                self._forget()
-                self._start_anew()
-                self.credit.epoch = 0
+        if self._removed:  # on purpose: what it was is not to be brought back, nor is the credit
+            self._removed = False
+            self._forget()
+            self._start_anew()
+            self.credit.epoch = 0
             return True
         recalled, self._give_back = self._give_back, False
         wanted, self._wanted = self._wanted, False
