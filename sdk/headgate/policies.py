@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
-from headgate.core.policy import Policy
+from headgate.core.policy import Policy, origins
 from headgate.errors import HeadgateError, PolicyConflict, PolicyError
 from headgate.reconnect import AWAY
 from headgate.redis.keys import namespace_channel
@@ -179,11 +179,6 @@ def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] 
     if resolved.origins:
         settings |= resolved.fields
     return {**settings, "policy_version": str(policy.version), "policy": resolved.origin_text}
-
-
-def origins(text: str) -> dict[str, str]:
-    """Return field -> rule and place from the field ``policy`` of a destination."""
-    return {field: origin for field, _, origin in (entry.partition("=") for entry in text.split(";")) if field}
 
 
 def without(text: str, fields: Mapping[str, str]) -> str:

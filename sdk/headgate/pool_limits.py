@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.core.policy import Policy, origin_text
+from headgate.core.policy import Policy, origin_text, origins
 from headgate.errors import AccessDenied, HeadgateError, InvalidValue, PolicyError
-from headgate.policies import origins
 from headgate.pools import ASK_AT_ONCE, Pools
 from headgate.redis.keys import Address, PoolAddress, decode_name, parse_pool_key
 from headgate.redis.pool_store import UNLIMITED, PoolStore, limit_of
