@@ -18,11 +18,11 @@ from headgate.message import Receipt
 from headgate.options import SessionOptions
 from headgate.outlook import Outlook
 from headgate.reconnect import AWAY, until_answered
+from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account as Totals
 from headgate.redis.replies import Credit
 from headgate.redis.store import Store
-from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 
 CLOSE_WITHIN: Final = 0.5

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from headgate.backends import Place, place_of
 from headgate.browse import Browsed, browse
 from headgate.core.policy import Policy, Resolved
 from headgate.core.url_options import UrlOptions
@@ -16,14 +17,12 @@ from headgate.index import is_pattern
 from headgate.options import SessionOptions
 from headgate.pool_limits import PolicyPools, PoolState, apply_pools, pool_states, remove_pool, set_pool
 from headgate.pools import Pools
+from headgate.redis.backend import Backend
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address, check_namespace, parse_key
 from headgate.redis.pool_store import PoolStore
 from headgate.redis.replies import Recount
-from headgate.redis.server import Server
 from headgate.redis.store import Store
-from headgate.redis.url import parse_url
-from headgate.redis.wake import WakeUps
 from headgate.registry import Registry
 from headgate.session import Session
 from headgate.settings import DEFAULT, Settings
@@ -38,43 +37,43 @@ class Client:
 
     def __init__(self, url: str | None, *, namespace: str = "default") -> None:
         self.namespace = check_namespace(namespace)
-        self._parsed = parse_url(url) if url is not None else None
+        self._place: Place | None = place_of(url) if url is not None else None
         self._embedded: EmbeddedRedis | None = None
-        self._server: Server | None = None
+        self._backend: Backend | None = None
         self._sessions: set[Session] = set()
         self._closed = False
 
     def __repr__(self) -> str:
-        where = str(self._parsed) if self._parsed else "embedded"
+        where = self._place.text if self._place else "embedded"
         return f"Client({where!r}, namespace={self.namespace!r}{', closed' if self._closed else ''})"
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        if self._server is not None:
+        if self._backend is not None:
             return self
-        server = await self._find_server()
+        backend = (await self._find()).backend()
         try:
-            await server.open()
+            await backend.open()
         except BaseException:
-            await server.close()
+            await backend.close()
             if self._embedded:
                 self._embedded.stop()
             raise
-        self._server = server
-        self._store = Store(server)
-        self._wake_ups = WakeUps(server)
+        self._backend = backend
+        self._store = Store(backend)
+        self._wake_ups = backend.wake_ups()
         ttl_ms = int(SessionOptions().ttl * 1000)
-        self._pools = Pools(PoolStore(server), self.namespace, ttl_ms)
+        self._pools = Pools(PoolStore(backend), self.namespace, ttl_ms)
         self._registry = Registry(self._store, self._wake_ups, PolicyPools(self._pools), self.namespace, ttl_ms=ttl_ms)
         return self
 
-    async def _find_server(self) -> Server:
-        if self._parsed is None:
+    async def _find(self) -> Place:
+        if self._place is None:
             self._embedded = await asyncio.to_thread(EmbeddedRedis.start)
-            self._parsed = parse_url(self._embedded.url)
-        return Server(self._parsed)
+            self._place = place_of(self._embedded.url)
+        return self._place
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -88,13 +87,13 @@ class Client:
         return self._store
 
     def _check_connected(self) -> None:
-        if self._server is None or self._closed:
+        if self._backend is None or self._closed:
             raise Closed("the client is not connected; use 'async with headgate.connect(...)' or await it")
 
     @property
     def redis_url(self) -> str:
         """Where it is connected, without secrets."""
-        return str(self._parsed) if self._parsed else "embedded, not started"
+        return self._place.text if self._place else "embedded, not started"
 
     def session(self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease") -> Session:
         """Open a session.
@@ -116,7 +115,7 @@ class Client:
             self._pools,
             self.namespace,
             name or socket.gethostname(),
-            SessionOptions.of(ttl, on_loss, self._parsed.said if self._parsed else UrlOptions()),
+            SessionOptions.of(ttl, on_loss, self._place.options if self._place else UrlOptions()),
             self._sessions.discard,
         )
         self._sessions.add(session)
@@ -362,11 +361,11 @@ class Client:
             return
         self._closed = True
         await asyncio.gather(*(session.close() for session in tuple(self._sessions)))
-        if self._server is not None:
+        if self._backend is not None:
             await self._registry.close()
             await self._pools.close()
             await self._wake_ups.close()
-            await self._server.close()
+            await self._backend.close()
         if self._embedded:
             await asyncio.to_thread(self._embedded.stop)
 

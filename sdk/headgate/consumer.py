@@ -15,10 +15,10 @@ from headgate.message import Message
 from headgate.options import SessionOptions
 from headgate.receivers import Receivers
 from headgate.reconnect import AWAY, until_answered
+from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, encode_name
 from headgate.redis.replies import Deliveries
 from headgate.redis.store import Store
-from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 
 _log = logging.getLogger("headgate")

@@ -9,10 +9,9 @@ from typing import Final
 from headgate.core.policy import Policy, origins
 from headgate.errors import HeadgateError, PolicyConflict, PolicyError
 from headgate.reconnect import AWAY
+from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.keys import namespace_channel
 from headgate.redis.policy import PolicyStore
-from headgate.redis.server import Server
-from headgate.redis.wake import WakeUps
 from headgate.settings import DEFAULTS, FIELD_OF
 from headgate.tasks import stop
 
@@ -37,7 +36,7 @@ class Policies:
     """
 
     def __init__(
-        self, server: Server, wake_ups: WakeUps, namespace: str, follow: Callable[[], Awaitable[None]]
+        self, server: Backend, wake_ups: WakeUps, namespace: str, follow: Callable[[], Awaitable[None]]
     ) -> None:
         self.policy = Policy(0, (), defaults=GOVERNED)
         self._store = PolicyStore(server, namespace)

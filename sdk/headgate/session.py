@@ -25,10 +25,10 @@ from headgate.outlook import Outlook
 from headgate.pools import Pools
 from headgate.presence import Presence
 from headgate.producer import Producer
+from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, encode_name, session_id
 from headgate.redis.replies import Account as Totals
 from headgate.redis.store import Store
-from headgate.redis.wake import WakeUps
 from headgate.registry import Registry
 from headgate.units import parse_duration, parse_rate, parse_size
 from headgate.wildcard import Part, WildcardConsumer

@@ -22,7 +22,7 @@ from headgate.core.url_options import UrlOptions, take_options
 from headgate.errors import InvalidValue
 
 Kind = Literal["single", "unix", "sentinel", "cluster"]
-_SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
+SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
     "redis": ("single", False),
     "rediss": ("single", True),
     "unix": ("unix", False),
@@ -54,7 +54,7 @@ class RedisUrl:
     said: UrlOptions = field(default_factory=UrlOptions)
 
     def __str__(self) -> str:
-        scheme = next(s for s, form in _SCHEMES.items() if form == (self.kind, self.tls))
+        scheme = next(s for s, form in SCHEMES.items() if form == (self.kind, self.tls))
         user = f"{self.username or ''}:***@" if self.password else f"{self.username}@" if self.username else ""
         if self.kind == "unix":
             return f"unix://{self.path}?db={self.db}"
@@ -73,9 +73,9 @@ def parse_url(url: str) -> RedisUrl:
         got = type(url).__name__ if not isinstance(url, str) else "text without ://" if url else "nothing"
         raise InvalidValue(f"a Redis URL is one of {FORMS}; got {got}")
     scheme, _, rest = url.partition("://")
-    if scheme not in _SCHEMES:
+    if scheme not in SCHEMES:
         raise InvalidValue(f"URL scheme {scheme!r} is unknown; use {FORMS}")
-    kind, tls = _SCHEMES[scheme]
+    kind, tls = SCHEMES[scheme]
     parts = urlsplit(f"x://{rest}")
     userinfo, _, location = parts.netloc.rpartition("@")
     username, colon, password = userinfo.partition(":")
