@@ -6,7 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from headgate.account import CLOSE_WITHIN, Ensure
+from headgate.account import CLOSE_WITHIN
+from headgate.account_calls import Ensure
 from headgate.core.lease import Lease
 from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters

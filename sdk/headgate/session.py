@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from headgate.account import CLOSE_WITHIN, CreditAccount, Ensure
+from headgate.account import CLOSE_WITHIN, CreditAccount
+from headgate.account_calls import Ensure
 from headgate.blocked import NOTIFY_AFTER, Callback, Listeners
 from headgate.bucket import Bucket
 from headgate.callbacks import Callbacks
