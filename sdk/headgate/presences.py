@@ -9,7 +9,7 @@ from headgate.account_calls import Ensure
 from headgate.blocked import Listeners
 from headgate.core.credit import CreditLine
 from headgate.errors import HeadgateError
-from headgate.following import Following
+from headgate.following import Following, Wish
 from headgate.options import SessionOptions
 from headgate.outlook import Outlook
 from headgate.pools import Pools
@@ -89,8 +89,8 @@ class Presences:
         weight: int | None,
         kinds: tuple[str, ...],
         credit_line: Callable[[], CreditLine],
-    ) -> CreditAccount:
-        """Return the account at a destination, opened if there is none, with one user more.
+    ) -> tuple[CreditAccount, Wish]:
+        """Return the account at a destination, opened if there is none, with one user more, and what that user says.
 
         Args:
             presence: the destination.
@@ -127,13 +127,13 @@ class Presences:
                 if before:
                     account.outbox.next_seq = before.outbox.next_seq
                 account.consumers = len(presence.consumers)
-                presence.following.use(account, window, weight)
+                wish = presence.following.use(account, window, weight)
                 await account.start()
                 presence.account = account
             else:
-                presence.following.use(account, window, weight)
+                wish = presence.following.use(account, window, weight)
             account.users += 1
-        return account
+        return account, wish
 
     async def end_lease(self, presence: Presence) -> None:
         """End the session's lease at a destination where it has nothing any more."""

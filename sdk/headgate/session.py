@@ -13,9 +13,10 @@ from headgate.core.credit import CreditLine
 from headgate.core.full import WhenFull
 from headgate.core.url_options import split_address
 from headgate.core.window import Window
-from headgate.errors import Closed, InvalidValue, PolicyError
+from headgate.errors import Closed, PolicyError
+from headgate.following import Wish
 from headgate.gate import Gate
-from headgate.options import SessionOptions
+from headgate.options import SessionOptions, read_weight, read_window
 from headgate.pools import Pools
 from headgate.presences import Presences
 from headgate.producer import Producer
@@ -23,7 +24,7 @@ from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, session_id
 from headgate.redis.store import Store
 from headgate.registry import Registry
-from headgate.units import parse_duration, parse_rate, parse_size
+from headgate.units import parse_duration, parse_rate
 
 
 class Session:
@@ -94,8 +95,8 @@ class Session:
         own = parse_rate(rate, "rate") if rate is not None else said.producer_rate
         patience = parse_duration(timeout, "timeout") if timeout is not None else None
         window = said.producer_window if window is None else window
-        account = await self._account(destination, window, weight, ("queue", "topic"))
-        producer = Producer(account, timeout=patience, rate=own, when_full=how)
+        account, wish = await self._account(destination, window, weight, ("queue", "topic"))
+        producer = Producer(account, wish, timeout=patience, rate=own, when_full=how)
         self._presences.at(destination).following.send(producer)
         return producer
 
@@ -116,7 +117,7 @@ class Session:
         if how is not None and how.drops:
             raise PolicyError("when_full: a gate has no message to drop; use block, fail or 'fail-after 3s'")
         patience = parse_duration(timeout, "timeout") if timeout is not None else None
-        account = await self._account(destination, window, weight, ("gate",))
+        account, _ = await self._account(destination, window, weight, ("gate",))
         gate = Gate(account, timeout=patience, when_full=how)
         self._presences.at(destination).following.send(gate)
         return gate
@@ -212,11 +213,7 @@ class Session:
 
     async def _account(
         self, destination: str, window: int | str | None, weight: int | None, kinds: tuple[str, ...]
-    ) -> CreditAccount:
+    ) -> tuple[CreditAccount, Wish]:
         self._check_open()
-        size = parse_size(window, "window") if window is not None else None
-        if size is not None and size < 1:
-            raise InvalidValue("window: 0 sends nothing; use at least 1 byte")
-        if weight is not None and (not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 1000):
-            raise InvalidValue(f"weight: {weight!r}; use a whole number from 1 to 1000")
-        return await self._presences.account(self._presences.at(destination), size, weight, kinds, self.credit_line)
+        size, share = read_window(window), read_weight(weight)
+        return await self._presences.account(self._presences.at(destination), size, share, kinds, self.credit_line)
