@@ -1,16 +1,14 @@
 """Events and log lines about waits: a producer that is held up says so by itself."""
 
-import asyncio
-import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from headgate.callbacks import Callbacks
 from headgate.core.wait import Wait
 from headgate.explanation import Explanation
-from headgate.tasks import stop
 
 NOTIFY_AFTER: Final = 0.2
 """Seconds of waiting after which a session's listeners are told."""
@@ -64,7 +62,7 @@ class Listeners:
 
     def __init__(self) -> None:
         self.callbacks: dict[Callback, float] = {}
-        self._running: set[asyncio.Future[None]] = set()
+        self._guarded = Callbacks("on_blocked")
 
     def add(self, callback: Callback, notify_after: float) -> Callable[[], None]:
         """Tell ``callback`` of waits that last so many seconds; returns what ends that."""
@@ -77,27 +75,11 @@ class Listeners:
 
     def tell(self, callback: Callback, event: Event) -> None:
         """Call it, now or in a task of its own; what it raises is logged and goes no further."""
-        try:
-            answer = callback(event)
-        except Exception:
-            log.exception("a callback of on_blocked failed")
-            return
-        if inspect.isawaitable(answer):
-            task = asyncio.ensure_future(answer)
-            self._running.add(task)
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Future[Any]") -> None:
-        self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("a callback of on_blocked failed", exc_info=error)
+        self._guarded.call(callback, event)
 
     async def close(self) -> None:
         """Give callbacks that still run a moment, and end them."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=0.1)
-        for task in tuple(self._running):
-            await stop(task)  # type: ignore[arg-type]  # a coroutine was made a task
+        await self._guarded.close()
 
 
 class Notices:

@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.account import Ensure
+from headgate.account_calls import Ensure
 from headgate.errors import (
     Closed,
     CoordinatorUnavailable,

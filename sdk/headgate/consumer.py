@@ -6,7 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from headgate.account import CLOSE_WITHIN, Ensure
+from headgate.account import CLOSE_WITHIN
+from headgate.account_calls import Ensure
 from headgate.core.lease import Lease
 from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters
@@ -15,10 +16,10 @@ from headgate.message import Message
 from headgate.options import SessionOptions
 from headgate.receivers import Receivers
 from headgate.reconnect import AWAY, until_answered
+from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, encode_name
 from headgate.redis.replies import Deliveries
 from headgate.redis.store import Store
-from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 
 _log = logging.getLogger("headgate")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.core.policy import origins
 from headgate.explanation import Backlog, Holder, Leaser, Limit, Unit, Waiter
 from headgate.redis.replies import Snapshot
 
@@ -63,13 +64,12 @@ class Facts:
 
 
 def rule_of(fields: Mapping[str, str], field: str) -> str | None:
-    """Return which policy rule set a field, from ``<field>=<rule>@<file>:<line>;...``; None when none did."""
-    for entry in fields.get("policy", "").split(";"):
-        name, _, rest = entry.strip().partition("=")
-        if name == field:
-            pattern, _, origin = rest.rpartition("@")
-            return f"{pattern} ({origin})" if pattern else rest
-    return None
+    """Return which policy rule set a field, as ``<pattern> (<file>:<line>)``; None when none did."""
+    rule = origins(fields.get("policy", "")).get(field)
+    if rule is None:
+        return None
+    pattern, _, place = rule.rpartition("@")
+    return f"{pattern} ({place})" if pattern else rule
 
 
 def read(

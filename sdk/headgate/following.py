@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -20,6 +20,23 @@ if TYPE_CHECKING:
     from headgate.producer import Producer
 
 
+class Wish:
+    """What one user of an account says of its window and weight; None leaves it to the destination's settings."""
+
+    __slots__ = ("_heed", "weight", "window")
+
+    def __init__(self, window: int | None, weight: int | None, heed: Callable[[], None]) -> None:
+        self.window = window
+        self.weight = weight
+        self._heed = heed
+
+    def change(self, window: int | None, weight: int | None) -> None:
+        """Say something else from now on; None leaves what was said."""
+        self.window = self.window if window is None else window
+        self.weight = self.weight if weight is None else weight
+        self._heed()
+
+
 class Following:
     """What one session has at one destination, told when the settings change.
 
@@ -33,8 +50,7 @@ class Following:
         self._address = address
         self._begun = False
         self._account: CreditAccount | None = None
-        self._windows: list[int | None] = []
-        self._weights: list[int | None] = []
+        self._wishes: list[Wish] = []
         self._senders: WeakSet[Producer | Gate] = WeakSet()
         self._windowed: WeakKeyDictionary[Consumer, Window] = WeakKeyDictionary()
         self._paced: WeakSet[Consumer] = WeakSet()
@@ -55,13 +71,15 @@ class Following:
         for task in tuple(self._configuring):
             await stop(task)
 
-    def use(self, account: CreditAccount, window: int | None, weight: int | None) -> None:
+    def use(self, account: CreditAccount, window: int | None, weight: int | None) -> Wish:
         """Note what one more user of an account said; the largest of all users holds."""
         if account is not self._account:
-            self._account, self._windows, self._weights = account, [], []
-        self._windows.append(window)
-        self._weights.append(weight)
+            self._account, self._wishes = account, []
+        wish = Wish(window, weight, self._size)
+        self._wishes.append(wish)
         self._size()
+        self._heed_settings()
+        return wish
 
     def send(self, sender: "Producer | Gate") -> None:
         """Tell a producer or a gate what holds, now and whenever it changes."""
@@ -79,6 +97,7 @@ class Following:
         self.defaults = defaults = Defaults.of(fields)
         if self._account is not None and not self._account.closed:
             self._size()
+            self._heed_settings()
         for sender in tuple(self._senders):
             sender.adopt(defaults)
         for consumer in tuple(self._paced):
@@ -100,7 +119,10 @@ class Following:
 
     def _size(self) -> None:
         if self._account is not None:
-            window = max(self.defaults.window if said is None else said for said in self._windows)
-            weight = max(self.defaults.weight if said is None else said for said in self._weights)
+            window = max(self.defaults.window if wish.window is None else wish.window for wish in self._wishes)
+            weight = max(self.defaults.weight if wish.weight is None else wish.weight for wish in self._wishes)
             self._account.resize(window, weight)
+
+    def _heed_settings(self) -> None:
+        if self._account is not None:
             self._account.heed(self.defaults.fields)

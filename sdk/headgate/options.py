@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from headgate.core.defaults import Defaults
+from headgate.core.url_options import UrlOptions
 from headgate.errors import InvalidValue
-from headgate.units import parse_duration
+from headgate.units import parse_duration, parse_size
 
 OnLoss = Literal["last-lease", "closed"]
 DEFAULT_WINDOW: Final = 512 << 10
@@ -14,6 +14,7 @@ DEFAULT_TIMEOUT: Final = 30.0
 """Seconds that a send or an admission waits when nothing else is said: nothing hangs."""
 MIN_TTL: Final = 1.0
 MAX_TTL: Final = 3600.0
+MAX_WEIGHT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,10 @@ class SessionOptions:
     ttl: float = 10.0
     on_loss: OnLoss = "last-lease"
     idle: float = 2.0
-    connection: Defaults = field(default_factory=Defaults)
+    connection: UrlOptions = field(default_factory=UrlOptions)
 
     @classmethod
-    def of(cls, ttl: float | str, on_loss: str, connection: Defaults) -> "SessionOptions":
+    def of(cls, ttl: float | str, on_loss: str, connection: UrlOptions) -> "SessionOptions":
         """Return checked options.
 
         Raises:
@@ -45,3 +46,27 @@ class SessionOptions:
         if on_loss not in ("last-lease", "closed"):
             raise InvalidValue(f"on_loss: {on_loss!r}; use 'last-lease' or 'closed'")
         return cls(ttl=seconds, on_loss="closed" if on_loss == "closed" else "last-lease", connection=connection)
+
+
+def read_window(window: int | str | None) -> int | None:
+    """Return the bytes of a producer's or gate's window; None where nothing is said.
+
+    Raises:
+        InvalidValue: not a size, or 0.
+    """
+    size = parse_size(window, "window") if window is not None else None
+    if size is not None and size < 1:
+        raise InvalidValue("window: 0 sends nothing; use at least 1 byte")
+    return size
+
+
+def read_weight(weight: int | None) -> int | None:
+    """Return a weight; None where nothing is said.
+
+    Raises:
+        InvalidValue: not a whole number from 1 to 1000.
+    """
+    whole = isinstance(weight, int) and not isinstance(weight, bool)
+    if weight is not None and not (whole and 1 <= weight <= MAX_WEIGHT):
+        raise InvalidValue(f"weight: {weight!r}; use a whole number from 1 to {MAX_WEIGHT}")
+    return weight

@@ -1,4 +1,4 @@
-"""What an account knows of its destination beside its credit: the rules there, why it waits, what it dropped."""
+"""What an account knows of its destination beside its credit: what to do without room, why it waits, what it drops."""
 
 import asyncio
 import time
@@ -31,7 +31,6 @@ class Outlook:
     """One session's view of one destination.
 
     Attributes:
-        rules: the destination's fields, as they were when the account began or the settings last changed.
         when_full: what they say of a send that finds no room.
         dropped: messages dropped for want of room since the account was opened.
         dropped_bytes: the same in bytes.
@@ -41,7 +40,6 @@ class Outlook:
 
     def __init__(self, store: Store, address: Address, session: str, listeners: Listeners) -> None:
         self.notices = Notices(address.name, session, listeners)
-        self.rules: Mapping[str, str] = {}
         self.when_full = BLOCK
         self.dropped = self.dropped_bytes = 0
         self.report_at = 0.0
@@ -55,7 +53,6 @@ class Outlook:
 
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Take in the settings that are in force."""
-        self.rules = fields
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
 
     async def look(self, *, unless_seconds: float = 0.0) -> None:

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
-from headgate.core.policy import Policy
+from headgate.core.policy import Policy, origins
 from headgate.errors import HeadgateError, PolicyConflict, PolicyError
 from headgate.reconnect import AWAY
+from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.keys import namespace_channel
 from headgate.redis.policy import PolicyStore
-from headgate.redis.server import Server
-from headgate.redis.wake import WakeUps
 from headgate.settings import DEFAULTS, FIELD_OF
 from headgate.tasks import stop
 
@@ -37,7 +36,7 @@ class Policies:
     """
 
     def __init__(
-        self, server: Server, wake_ups: WakeUps, namespace: str, follow: Callable[[], Awaitable[None]]
+        self, server: Backend, wake_ups: WakeUps, namespace: str, follow: Callable[[], Awaitable[None]]
     ) -> None:
         self.policy = Policy(0, (), defaults=GOVERNED)
         self._store = PolicyStore(server, namespace)
@@ -179,11 +178,6 @@ def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] 
     if resolved.origins:
         settings |= resolved.fields
     return {**settings, "policy_version": str(policy.version), "policy": resolved.origin_text}
-
-
-def origins(text: str) -> dict[str, str]:
-    """Return field -> rule and place from the field ``policy`` of a destination."""
-    return {field: origin for field, _, origin in (entry.partition("=") for entry in text.split(";")) if field}
 
 
 def without(text: str, fields: Mapping[str, str]) -> str:

@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.core.policy import Policy, origin_text
+from headgate.core.policy import Policy, origin_text, origins
 from headgate.errors import AccessDenied, HeadgateError, InvalidValue, PolicyError
-from headgate.policies import origins
 from headgate.pools import ASK_AT_ONCE, Pools
+from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress, decode_name, parse_pool_key
 from headgate.redis.pool_store import UNLIMITED, PoolStore, limit_of
-from headgate.redis.server import Server
 from headgate.units import parse_limit, parse_size
 
 FIELDS: Final = ("limit_bytes", "percent", "total_bytes", "reserve_bytes")
@@ -85,7 +84,7 @@ def _percent(value: float | str) -> float:
     return number
 
 
-async def resolve(server: Server, name: str, fields: Mapping[str, str]) -> dict[str, str]:
+async def resolve(server: Backend, name: str, fields: Mapping[str, str]) -> dict[str, str]:
     """Return a pool's fields with its limit in bytes, and the unused ones empty so that they are taken away.
 
     Raises:
@@ -108,7 +107,7 @@ async def resolve(server: Server, name: str, fields: Mapping[str, str]) -> dict[
     return resolved
 
 
-async def max_memory(server: Server, name: str) -> int:
+async def max_memory(server: Backend, name: str) -> int:
     """Return the bytes that Redis may use, over all masters: a pool's destinations are spread over them.
 
     Raises:

@@ -21,7 +21,6 @@ class Presence:
         self.following = following
         self.outlook = outlook
         self.account: CreditAccount | None = None
-        self.users = 0
         self.consumers: set[Consumer] = set()
         self._number = 0
 

@@ -10,7 +10,9 @@ from headgate.core.outbox import Outgoing
 from headgate.defaults import Defaults
 from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.explain import own_rate
-from headgate.message import Headers, Receipt, encode
+from headgate.following import Wish
+from headgate.message import MAX_MESSAGE, Headers, Receipt, encode
+from headgate.options import read_weight, read_window
 from headgate.pacing import Pacing
 from headgate.units import parse_duration
 
@@ -27,12 +29,14 @@ class Producer:
     def __init__(
         self,
         account: CreditAccount,
+        wish: Wish,
         *,
         timeout: float | None,
         rate: float | None,
         when_full: WhenFull | None = None,
     ) -> None:
         self._account = account
+        self._wish = wish
         self._when_full = when_full
         self._said_timeout, self._said_rate = timeout, rate
         self._pacing, self._byte_pacing = Pacing(), Pacing(ahead=BYTES_AHEAD)
@@ -112,6 +116,49 @@ class Producer:
         done: Awaitable[Receipt] = item.done
         return done
 
+    def put(self, payload: bytes, *, timeout: float, ttl_ms: int | None = None) -> Outgoing:
+        """Put a message in line that is encoded already, and wait for nothing; for brokers in front of Redis.
+
+        The ``done`` of what is returned is the future of its :class:`Receipt`; it fails as :meth:`send` does, and
+        cancelling it gives the message up if it has not gone out. ``paid`` says whether it has its credit. The
+        producer's own rates do not hold it up.
+
+        Args:
+            payload: as :func:`headgate.message.encode` returns it.
+            timeout: seconds until ``done`` fails for want of room; ``math.inf`` for never.
+            ttl_ms: milliseconds after it is stored at which it expires; as the destination says when None.
+
+        Raises:
+            InvalidValue: the payload is too long, or an argument cannot be used.
+            Closed: the producer is closed.
+        """
+        self._check_open()
+        if len(payload) > MAX_MESSAGE:
+            raise InvalidValue(f"a message of {len(payload)} bytes; at most {MAX_MESSAGE} can be stored")
+        if not timeout >= 0:
+            raise InvalidValue(f"timeout: {timeout!r}; use 0 s or more")
+        if ttl_ms is not None and ttl_ms < 1:
+            raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
+        item = self._outgoing(payload, timeout, ttl_ms)
+        self._account.submit(item)
+        return item
+
+    def configure(self, *, window: int | str | None = None, weight: int | None = None) -> None:
+        """Change the window, the weight or both, effective at once: what is in hand above the window goes back.
+
+        Producers of one session at one destination share their credit; the largest window and weight of them hold.
+
+        Args:
+            window: bytes of credit to keep in hand; as it is when None.
+            weight: its share, 1 to 1000; as it is when None.
+
+        Raises:
+            InvalidValue: not a window or a weight; nothing was changed.
+            Closed: the producer is closed.
+        """
+        self._check_open()
+        self._wish.change(read_window(window), read_weight(weight))
+
     async def close(self) -> None:
         """Send what has its credit, give the rest of the credit back; never flow-controlled, never longer than 1 s."""
         if not self._closed:
@@ -121,17 +168,23 @@ class Producer:
     def _item(
         self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
     ) -> Outgoing:
-        if self._closed or self._account.closed:
-            raise Closed(f"the producer of {self.destination!r} is closed")
+        self._check_open()
         payload = encode(body, headers)
         patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
         ttl_ms = None if ttl is None else int(parse_duration(ttl, "ttl") * 1000)
         if ttl_ms == 0:
             raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
+        return self._outgoing(payload, patience, ttl_ms)
+
+    def _outgoing(self, payload: bytes, patience: float, ttl_ms: int | None) -> Outgoing:
         loop = self._loop
         done: Any = loop.create_future()
         deadline = loop.time() + patience
         return Outgoing(payload, len(payload), deadline, done, ttl_ms, self._when_full)
+
+    def _check_open(self) -> None:
+        if self._closed or self._account.closed:
+            raise Closed(f"the producer of {self.destination!r} is closed")
 
     async def _paid(
         self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None

@@ -12,9 +12,9 @@ from headgate.index import Index
 from headgate.policies import GOVERNED, Policies, due, kind_of, without
 from headgate.pool_limits import PolicyPools
 from headgate.reconnect import until_answered
+from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
-from headgate.redis.wake import Listener, WakeUps
 from headgate.settings import FIELD_OF, KINDS, Settings, check_levels
 from headgate.tasks import stop
 

@@ -16,6 +16,8 @@ LEDGER_LEVELS = ("all", "off")
 ENFORCE: Final = ("always", "with-consumers", "off")
 OVERSIZE: Final = ("refuse", "allow-one")
 SLOW_ACTIONS: Final = ("notify", "detach")
+MOST_POOLS: Final = 4
+"""Pools that one destination may be in."""
 DEFAULT: Final = "default"
 """As a value: the setting goes back to its default."""
 
@@ -222,8 +224,8 @@ def _text(value: Any, what: str) -> str:
 
 def _pools(value: Any, what: str) -> str:
     names = [encode_name(name, what) for name in str(value).split()]
-    if not names or len(names) > 4 or len(set(names)) != len(names):
-        raise InvalidValue(f"{what}: {value!r}; use 1 to 4 different names, separated by blanks")
+    if not names or len(names) > MOST_POOLS or len(set(names)) != len(names):
+        raise InvalidValue(f"{what}: {value!r}; use 1 to {MOST_POOLS} different names, separated by blanks")
     return " ".join(names)
 
 

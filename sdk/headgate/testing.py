@@ -30,7 +30,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from headgate.backends import Place
 from headgate.client import Client
+from headgate.core.url_options import UrlOptions
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.scripts import Script
 from headgate.redis.server import Server
@@ -40,6 +42,7 @@ __all__ = ["FakeRedis", "client"]
 
 VERSION: Final = (7, 0)
 """Of Redis, as which fakeredis behaves."""
+URL: Final = "redis://fakeredis:6379/0"
 RUN_ID: Final = b"f" * 40
 
 
@@ -80,7 +83,7 @@ class FakeServer(Server):
     """A server whose calls go to a :class:`FakeRedis`."""
 
     def __init__(self, redis: FakeRedis) -> None:
-        super().__init__(parse_url("redis://fakeredis"))
+        super().__init__(parse_url(URL))
         self._redis = redis
 
     async def open(self) -> None:
@@ -123,11 +126,9 @@ class FakeClient(Client):
     """A client of a :class:`FakeRedis`."""
 
     def __init__(self, redis: FakeRedis, *, namespace: str) -> None:
-        super().__init__("redis://fakeredis", namespace=namespace)
+        super().__init__(URL, namespace=namespace)
         self._redis = redis
-
-    async def _find_server(self) -> Server:
-        return FakeServer(self._redis)
+        self._place = Place(URL, UrlOptions(), lambda: FakeServer(redis))
 
 
 def client(*, namespace: str = "default", redis: FakeRedis | None = None) -> Client:

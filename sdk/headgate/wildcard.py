@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
-from headgate.account import CLOSE_WITHIN, Ensure
+from headgate.account import CLOSE_WITHIN
+from headgate.account_calls import Ensure
 from headgate.consumer import MAX_SETTLED, Consumer
 from headgate.core.sharing import Rotation, Share, SharedWindow
 from headgate.core.window import Window

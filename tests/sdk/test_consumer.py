@@ -9,7 +9,7 @@ import pytest
 import headgate
 from headgate import Closed, InvalidValue, PolicyError, SessionExpired, Window
 from headgate.redis.keys import Address
-from headgate.redis.wake import WakeUps
+from headgate.redis.wake import PubSubWakeUps
 from tests.sdk.observing import GUARD, counts, drain, field, look
 from tests.support.waiting import wait_until
 
@@ -243,16 +243,16 @@ def found_nothing(consumer: headgate.Consumer) -> bool:
 async def test_a_consumer_that_was_just_opened_misses_no_hint(
     redis_url: str, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = WakeUps._connect
+    connect = PubSubWakeUps._connect
 
-    async def connect_slowly(self: WakeUps) -> Any:
+    async def connect_slowly(self: PubSubWakeUps) -> Any:
         await asyncio.sleep(0.05)
         return await connect(self)
 
     monkeypatch.setattr("headgate.consumer.POLL", 3600)
     async with other.session("out") as out:
         producer = await out.producer("orders")
-        monkeypatch.setattr(WakeUps, "_connect", connect_slowly)
+        monkeypatch.setattr(PubSubWakeUps, "_connect", connect_slowly)
         for number in range(5):
             async with (
                 headgate.connect(redis_url, namespace=other.namespace) as fresh,

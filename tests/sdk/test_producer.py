@@ -1,12 +1,15 @@
 """Producers: receipts, order, batches, credit that costs no call, rates, and what cannot be sent."""
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
 
 import headgate
 from headgate import Closed, CreditTimeout, InvalidValue, Receipt
+from headgate.message import encode
+from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD, counts, drain, outcomes, stored_bodies
 from tests.support.waiting import wait_until
 
@@ -78,6 +81,84 @@ async def test_posts_that_nobody_awaits_are_sent_all_the_same(client: headgate.C
             await producer.post(f"{number}")
         await producer.close()
     assert (await client.explain("orders")).fields["pending_messages"] == "100"
+
+
+async def test_put_sends_what_is_encoded_already_and_waits_for_nothing(client: headgate.Client) -> None:
+    await client.apply("orders", limit=1000)
+    async with client.session("s") as session:
+        producer = await session.producer("orders", window=1000)
+        first, second, third = (producer.put(encode(body * 600, None), timeout=math.inf) for body in "abc")
+        assert (first.paid, second.paid, third.paid) == (True, False, False)
+        last = asyncio.ensure_future(producer.send("last", timeout=GUARD))
+        assert (await first.done).seq == 1
+        await wait_until(lambda: producer.is_blocked)
+        third.done.cancel()
+        messages = await drain(await session.consumer("orders"), 3)
+        assert [str(message.body)[:4] for message in messages] == ["aaaa", "bbbb", "last"]
+        assert ((await second.done).seq, (await last).seq) == (2, 3)
+
+
+async def test_what_is_put_expires_and_gives_up_as_what_is_sent(client: headgate.Client) -> None:
+    await client.apply("orders", limit=100)
+    async with client.session("s") as session:
+        producer = await session.producer("orders", window=100)
+        receipt = await producer.put(encode("x" * 90, None), timeout=GUARD, ttl_ms=3_600_000).done
+        assert receipt.size == 93
+        assert [found.expires_ms is not None async for found in client.browse("orders")] == [True]
+        with pytest.raises(CreditTimeout):
+            await producer.put(encode("y" * 90, None), timeout=0.05).done
+
+
+async def test_put_refuses_what_cannot_be_put(client: headgate.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.producer.MAX_MESSAGE", 10)
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        with pytest.raises(InvalidValue, match="11 bytes; at most 10"):
+            producer.put(b"x" * 11, timeout=1)
+        for timeout in (-1.0, math.nan):
+            with pytest.raises(InvalidValue, match="timeout"):
+                producer.put(b"x", timeout=timeout)
+        with pytest.raises(InvalidValue, match="ttl_ms"):
+            producer.put(b"x", timeout=1, ttl_ms=0)
+        await producer.close()
+        with pytest.raises(Closed):
+            producer.put(b"x", timeout=1)
+
+
+async def test_window_and_weight_change_while_a_producer_is_open(client: headgate.Client) -> None:
+    await client.apply("orders", limit=100_000)
+    async with client.session("s") as session:
+        producer = await session.producer("orders", window=10_000)
+        address = Address.of(client.namespace, "orders")
+        assert producer.in_hand == 10_000
+        producer.configure(window="1KiB", weight=7)
+        assert producer.in_hand == 1024
+
+        async def weighs(weight: int) -> bool:
+            return (await client.store.sessions(address))[session.id]["weight"] == str(weight)
+
+        await wait_until(lambda: weighs(7))
+        assert await counts(client, "orders") == (0, 1024)
+        producer.configure(window=5000)
+        await wait_until(lambda: producer.in_hand == 5000)
+        assert await weighs(7), "it was not asked to change"
+        other = await session.producer("orders", window=2000, weight=9)
+        await wait_until(lambda: weighs(9))
+        assert producer.in_hand == 5000, "the largest of all counts"
+        producer.configure(window=1000)
+        assert producer.in_hand == 2000
+        for window, weight, says in (
+            (0, None, "window"),
+            ("much", None, "window"),
+            (7, 0, "weight"),
+            (7, True, "weight"),
+        ):
+            with pytest.raises(InvalidValue, match=says):
+                other.configure(window=window, weight=weight)
+        assert producer.in_hand == 2000
+        await other.close()
+        with pytest.raises(Closed):
+            other.configure(window=1)
 
 
 async def test_one_producers_messages_keep_their_order(client: headgate.Client, redis_url: str) -> None:

@@ -39,6 +39,33 @@ async def test_a_slow_consumer_is_told_and_its_session_too(
     assert caplog.text.count("is not slow any more") == 1
 
 
+async def test_a_callback_of_on_slow_that_fails_is_logged_and_breaks_nothing(
+    client: headgate.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.apply("orders", kind="queue", slow_rate=1000, slow_period="50ms")
+    heard: list[headgate.Consumer] = []
+
+    def fail(_: object) -> None:
+        raise RuntimeError("at once")
+
+    async def fail_later(_: object) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("later")
+
+    async with client.session("s", ttl=1) as session:
+        for callback in (fail, fail_later, heard.append):
+            session.on_slow(callback)
+        await fill(session, 10)
+        consumer = await session.consumer("orders", window=3)
+        await wait_until(lambda: consumer.is_slow)
+        await wait_until(lambda: caplog.text.count("a callback of on_slow failed") == 2)
+        assert heard == [consumer]
+        await drain(consumer, 10)
+        await wait_until(lambda: not consumer.is_slow, description="hints are still heard")
+    assert "at once" in caplog.text
+    assert "later" in caplog.text
+
+
 async def test_a_slow_consumer_is_detached_and_others_get_what_it_held(client: headgate.Client) -> None:
     await client.apply("orders", kind="queue", slow_rate=1000, slow_period="50ms", slow_action="detach")
     async with client.session("s", ttl=1) as session:

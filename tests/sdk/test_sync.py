@@ -69,6 +69,8 @@ def test_messages_go_through_without_await(threads: headgate.sync.Client) -> Non
         assert consumer.receive(timeout=0.05) is None
         assert (consumer.held_messages, consumer.held_bytes) == (0, 0)
         consumer.configure(window=Window.paused)
+        producer.configure(window=1000, weight=2)
+        assert producer.in_hand == 1000
         assert consumer.window == Window.paused
     assert threads.recount("orders").equal
     assert threads.explain("orders").state == "open"

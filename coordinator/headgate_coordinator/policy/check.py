@@ -3,14 +3,12 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from headgate.core.pattern import Pattern
 from headgate.core.policy import Policy, Resolved, Rule
+from headgate.settings import MOST_POOLS
 from headgate_coordinator.policy.compile import key_of
 from headgate_coordinator.policy.problems import Problem
-
-MOST_POOLS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate import Client
-from headgate.core.policy import Policy
-from headgate.policies import due, numbered, origins, says_the_same
+from headgate.core.policy import Policy, origins
+from headgate.policies import due, numbered, says_the_same
 from headgate.redis.keys import Address
 from headgate_coordinator.policy.compile import key_of, shown
 

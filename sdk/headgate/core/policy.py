@@ -96,6 +96,12 @@ def origin_text(origins: Mapping[str, str]) -> str:
     return text
 
 
+def origins(text: str) -> dict[str, str]:
+    """Return field -> rule and place from what :func:`origin_text` wrote; ``...`` is among them where it ends so."""
+    entries = (entry.strip().partition("=") for entry in text.split(";"))
+    return {field: origin for field, _, origin in entries if field}
+
+
 class Policy:
     """Rules and pools of a namespace.
 

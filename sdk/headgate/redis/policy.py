@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.redis.backend import Backend
 from headgate.redis.keys import policy_key
 from headgate.redis.scripts import script
-from headgate.redis.server import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class StoredPolicy:
 class PolicyStore:
     """The policy of one namespace, switched whole or not at all."""
 
-    def __init__(self, server: Server, namespace: str) -> None:
+    def __init__(self, server: Backend, namespace: str) -> None:
         self._server = server
         self._key = policy_key(namespace).encode()
 

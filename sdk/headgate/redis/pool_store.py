@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.replies import record
 from headgate.redis.scripts import script
-from headgate.redis.server import Server
 
 UNLIMITED: Final = 1 << 53
 """Stands for a limit that there is not, where numbers are compared: above all that can be counted."""
@@ -80,7 +80,7 @@ def limit_of(text: bytes | str) -> int:
 class PoolStore:
     """Pools and the slices that destinations hold of them; every method is one script call, atomic in one slot."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Backend) -> None:
         self.server = server
 
     async def _call(

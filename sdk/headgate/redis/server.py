@@ -21,6 +21,7 @@ from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
 from headgate.redis.lane import CALL_TIMEOUT, Dial, Lane
 from headgate.redis.scripts import Script
 from headgate.redis.url import RedisUrl
+from headgate.redis.wake import PubSubWakeUps
 
 CONNECT_TIMEOUT: Final = 1.0
 _FAILED: Final = (rx.RedisError, rx.RedisClusterException, OSError)
@@ -65,7 +66,6 @@ class Server:
         self._lanes: dict[str, Lane] = {}
         self._cluster: RedisCluster | None = None
         self._sentinel: Sentinel | None = None
-        self._pubsubs: list[Redis] = []
 
     async def open(self) -> None:
         """Connect once, to find out what is there.
@@ -197,6 +197,10 @@ class Server:
         else:
             host, port = self.url.hosts[0]
         return Redis(host=host, port=port, ssl=self.url.tls, **options)
+
+    def wake_ups(self) -> PubSubWakeUps:
+        """Return a way to hear hints; the caller closes it."""
+        return PubSubWakeUps(self.subscriber)
 
     async def close(self) -> None:
         """Close all connections without waiting for anybody."""

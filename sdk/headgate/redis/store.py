@@ -5,10 +5,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account, Credit, Deliveries, Recount, Snapshot, credit, held, pairs, record
 from headgate.redis.scripts import script
-from headgate.redis.server import Server
 
 Beyond = Literal["refuse", "hard"]
 LESSEES: Final = 10
@@ -20,7 +20,7 @@ Id = bytes | str
 class Store:
     """One namespace-free view of a server's destinations; every method is one script call, atomic in one slot."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Backend) -> None:
         self.server = server
 
     async def _call(

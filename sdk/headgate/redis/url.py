@@ -10,19 +10,19 @@ Accepted forms::
 
 ``+tls`` before ``+sentinel`` or ``+cluster`` is spelled ``rediss+sentinel`` and ``rediss+cluster``. A password can be
 kept out of the URL: ``?password_file=/run/secrets/redis``. Windows and rates of the connection's producers and
-consumers can be said too: ``?consumer_window=pull``, see :mod:`headgate.core.defaults`.
+consumers can be said too: ``?consumer_window=pull``, see :mod:`headgate.core.url_options`.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
-from headgate.core.defaults import OPTIONS, Defaults, read_options
+from headgate.core.url_options import UrlOptions, take_options
 from headgate.errors import InvalidValue
 
 Kind = Literal["single", "unix", "sentinel", "cluster"]
-_SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
+SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
     "redis": ("single", False),
     "rediss": ("single", True),
     "unix": ("unix", False),
@@ -51,10 +51,10 @@ class RedisUrl:
     username: str | None
     password: str | None = field(repr=False)
     options: tuple[tuple[str, str], ...] = ()
-    defaults: Defaults = field(default_factory=Defaults)
+    said: UrlOptions = field(default_factory=UrlOptions)
 
     def __str__(self) -> str:
-        scheme = next(s for s, form in _SCHEMES.items() if form == (self.kind, self.tls))
+        scheme = next(s for s, form in SCHEMES.items() if form == (self.kind, self.tls))
         user = f"{self.username or ''}:***@" if self.password else f"{self.username}@" if self.username else ""
         if self.kind == "unix":
             return f"unix://{self.path}?db={self.db}"
@@ -73,14 +73,13 @@ def parse_url(url: str) -> RedisUrl:
         got = type(url).__name__ if not isinstance(url, str) else "text without ://" if url else "nothing"
         raise InvalidValue(f"a Redis URL is one of {FORMS}; got {got}")
     scheme, _, rest = url.partition("://")
-    if scheme not in _SCHEMES:
+    if scheme not in SCHEMES:
         raise InvalidValue(f"URL scheme {scheme!r} is unknown; use {FORMS}")
-    kind, tls = _SCHEMES[scheme]
+    kind, tls = SCHEMES[scheme]
     parts = urlsplit(f"x://{rest}")
     userinfo, _, location = parts.netloc.rpartition("@")
     username, colon, password = userinfo.partition(":")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    said = {name: options.pop(name) for name in OPTIONS & set(options)}
+    said, options = take_options(parts.query)
     if unknown := set(options) - _OPTIONS:
         raise InvalidValue(f"URL option {sorted(unknown)[0]!r} is unknown; there are {', '.join(sorted(_OPTIONS))}")
     path = [unquote(piece) for piece in parts.path.split("/") if piece]
@@ -109,7 +108,7 @@ def parse_url(url: str) -> RedisUrl:
         username=unquote(username) or None,
         password=secret,
         options=tuple(sorted(options.items())),
-        defaults=read_options(said),
+        said=said,
     )
 
 

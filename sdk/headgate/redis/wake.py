@@ -5,15 +5,14 @@ Nothing depends on them but speed: whoever waits also looks again by itself, at 
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import redis.exceptions as rx
 
-from headgate.redis.server import Server
+from headgate.redis.backend import Listener
 from headgate.tasks import stop
 
-Listener = Callable[[list[str]], None]
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 _CONNECT_WITHIN: Final = 3.0
@@ -23,11 +22,15 @@ _BROKEN: Final = (rx.RedisError, OSError, AttributeError)
 """AttributeError: redis-py trips over its own None where one task writes and another finds the connection broken."""
 
 
-class WakeUps:
-    """Subscriptions to channels, restored whenever the connection is."""
+class PubSubWakeUps:
+    """Subscriptions to channels, restored whenever the connection is.
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    Args:
+        dial: returns a client for one pub/sub connection, each time it is called.
+    """
+
+    def __init__(self, dial: Callable[[], Awaitable[Any]]) -> None:
+        self._dial = dial
         self._listeners: dict[str, list[Listener]] = {}
         self._wanted = asyncio.Event()
         self._unconfirmed: dict[str, asyncio.Future[None]] = {}
@@ -95,7 +98,7 @@ class WakeUps:
 
     async def _connect(self) -> Any:
         async with asyncio.timeout(_CONNECT_WITHIN):  # a server that hangs takes the connection and does not greet
-            self._client = await self._server.subscriber()
+            self._client = await self._dial()
             self._making = self._client.pubsub()
             known = tuple(self._listeners) or ("hg",)  # all have gone meanwhile, and none is no command
             await self._making.subscribe(*known)

@@ -93,9 +93,16 @@ class Producer:
         """Send a message and wait for its credit only; ``.result()`` of what is returned waits until it is stored."""
         return self._thread.run(self._post(body, headers, timeout, ttl))
 
+    def configure(self, *, window: int | str | None = None, weight: int | None = None) -> None:
+        """Change the window, the weight or both; arguments and errors as :meth:`headgate.Producer.configure`."""
+        self._thread.run(self._configure(window, weight))
+
     def close(self) -> None:
         """Send what has its credit, give the rest of the credit back; never longer than 1 s."""
         self._thread.run(self._inner.close())
+
+    async def _configure(self, window: int | str | None, weight: int | None) -> None:
+        self._inner.configure(window=window, weight=weight)
 
     async def _post(
         self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None

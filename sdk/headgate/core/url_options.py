@@ -19,7 +19,7 @@ from headgate.units import parse_rate, parse_size
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
+class UrlOptions:
     """What was said; None where nothing was.
 
     Attributes:
@@ -47,7 +47,7 @@ class Defaults:
         own = self.queue_window if kind == "queue" else self.durable_window if durable else self.topic_window
         return own or self.consumer_window
 
-    def over(self, other: "Defaults") -> "Defaults":
+    def over(self, other: "UrlOptions") -> "UrlOptions":
         """Return these, and the other's where these say nothing."""
         said = {field.name: getattr(self, field.name) for field in fields(self)}
         if said["consumer_window"]:  # whoever says it for all of them means all of them
@@ -55,7 +55,7 @@ class Defaults:
         return replace(other, **{name: value for name, value in said.items() if value is not None})
 
 
-_NOTHING: Final = Defaults()
+_NOTHING: Final = UrlOptions()
 
 
 def _window(text: str, what: str) -> Window:
@@ -131,7 +131,7 @@ OPTIONS: Final = frozenset(_OPTIONS)
 """Names that a connection or an address may use."""
 
 
-def read_options(options: Mapping[str, str]) -> Defaults:
+def read_options(options: Mapping[str, str]) -> UrlOptions:
     """Return what options say.
 
     Raises:
@@ -146,10 +146,24 @@ def read_options(options: Mapping[str, str]) -> Defaults:
             said[field] = read(text, name)
         except InvalidValue as error:
             raise error if name in str(error) else InvalidValue(f"{name}: {error}") from None
-    return Defaults(**said)
+    return UrlOptions(**said)
 
 
-def split_address(text: str, connection: Defaults = _NOTHING) -> tuple[str, Defaults]:
+def take_options(query: str) -> tuple[UrlOptions, dict[str, str]]:
+    """Return what the query of a connection's URL says here, and the rest of it, which is the URL parser's.
+
+    Args:
+        query: without its ``?``.
+
+    Raises:
+        InvalidValue: the value of an option cannot be read.
+    """
+    rest = dict(parse_qsl(query, keep_blank_values=True))
+    said = {name: rest.pop(name) for name in OPTIONS & set(rest)}
+    return read_options(said), rest
+
+
+def split_address(text: str, connection: UrlOptions = _NOTHING) -> tuple[str, UrlOptions]:
     """Return the name in an address such as ``TEST.QUEUE?consumer.prefetchSize=10``, and what holds for it.
 
     Args:

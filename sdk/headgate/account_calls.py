@@ -1,0 +1,178 @@
+"""The calls of one account: acquire, publish, leave. When one is due, its loop says: :mod:`headgate.account`."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from headgate.callers import Callers
+from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
+from headgate.core.lease import Lease
+from headgate.core.outbox import Outgoing
+from headgate.errors import MessageTooLarge
+from headgate.message import Receipt
+from headgate.outlook import Outlook
+from headgate.redis.keys import Address
+from headgate.redis.replies import Account as Totals
+from headgate.redis.replies import Credit
+from headgate.redis.store import Store
+
+Ensure = Callable[[bool], Any]
+Refill = Callable[[Callable[[str, int], None]], None]
+
+
+class AccountCalls(Callers):
+    """The calls for the callers of one account: their totals go out, and the answers are acted upon.
+
+    Args:
+        store: the scripts.
+        address: the destination.
+        session: the session's id.
+        lease: until when credit may be used.
+        credit: the line of credit.
+        outlook: what is known of the destination.
+        ensure: makes the destination exist; its argument says whether it was known before and is gone.
+        refill: begins to fetch what is missing from the destination's pools, if it has any.
+        holds_messages: False for a gate, whose credit in use is a permit and not a message.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        address: Address,
+        session: str,
+        lease: Lease,
+        credit: CreditLine,
+        outlook: Outlook,
+        ensure: Ensure,
+        refill: Refill,
+        *,
+        holds_messages: bool,
+    ) -> None:
+        super().__init__(address, session, lease, credit, outlook, holds_messages=holds_messages)
+        self.consumers = 0
+        """Consumers that the session has here: while there are any, idling must not end its lease."""
+        self._messages_per_byte = MESSAGES_PER_WINDOW_BYTE if holds_messages else PERMITS_PER_WINDOW_BYTE
+        self._store = store
+        self._ensure = ensure
+        self._refill = refill
+        self._task: asyncio.Task[None] | None = None
+        """What makes the calls that are due; None until the first answer is there."""
+        self._asked_for: Outgoing | None = None
+        self._used_at = 0.0
+        self._used_before = 0
+
+    def _start_anew(self) -> None:
+        self.outbox.unpaid()
+        self.credit.start_anew()
+        self._open = False
+        self._used_before = 0
+        self._ask_at = 0.0
+        self.outlook.start_anew()
+
+    def _totals(self, weight: int, *, paid: int = 0, paid_m: int = 0) -> Totals:
+        line = self.credit
+        head = self._asked_for = self.outbox.head()
+        need, need_m = line.need_for(head.size) if head else (line.granted, line.granted_m)
+        if weight == 0 or ((self.last.blocked or self.recalled) and not head):
+            want, want_m = line.granted, line.granted_m
+        elif self.last.blocked:  # others wait too: ask for what is here, not for a window ahead of it
+            want = line.spent + self.outbox.waiting_bytes(self.window)
+            want_m = line.spent_m + len(self.outbox.waiting)
+        else:
+            want, want_m = line.window_totals(self.window, self._messages_per_byte)
+            want, want_m = want + paid, want_m + paid_m
+        return Totals(
+            self.session, line.inc, line.epoch, line.granted, line.granted_m, line.used, line.used_m,
+            line.returned, line.returned_m, need, need_m, want, want_m, weight, head.size if head else 0,
+        )  # fmt: skip
+
+    async def _acquire(self, weight: int | None = None) -> None:
+        asked_at = self._loop.time()
+        if not self._open:
+            self._used_at = asked_at
+        self._call_since = asked_at
+        try:
+            totals = self._totals(self.weight if weight is None else weight)
+            call = self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms)
+            hasty = any(not self._how(item).drops for item in self._impatient())
+            answer = await (self.outlook.look_during(call) if hasty else call)
+        finally:
+            self._call_since = 0.0
+        await self._apply(answer, asked_at)
+        if self._open and not self.credit.frozen and self.outbox.head() is self._asked_for:
+            self._refuse(asked_at)
+
+    async def _publish(self) -> None:
+        batch = self.outbox.flight
+        if batch is None:
+            return
+        asked_at = self._call_since = self._loop.time()
+        totals = self._totals(self.weight, paid=batch.size, paid_m=len(batch.items))
+        try:
+            bodies = [item.payload for item in batch.items]
+            expires_ms = batch.items[0].ttl_ms or 0
+            answer = await self._store.publish(
+                self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms, expires_ms=expires_ms
+            )
+        finally:
+            self._call_since = 0.0
+        if answer.code in ("OK", "DUPLICATE"):
+            stored = self.outbox.published(answer.stored)
+            self._hold_back(answer.again_ms if len(stored) < len(batch.items) else 0)
+            self._used_at = asked_at
+            seq = answer.first
+            for item in stored:
+                if not item.done.done():
+                    item.done.set_result(Receipt(seq, item.size))
+                seq += 1
+        elif answer.code == "PASSED":
+            raise AssertionError(f"{self.session}: batch {batch.seq} was overtaken")
+        elif answer.code == "STOPPED":
+            self.outbox.unspend()
+            self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
+            self._ask_at = 0.0
+            return
+        await self._apply(answer, asked_at)
+        if any(self._impatient()):
+            self._ask_at = 0.0  # they do not wait for the next look
+
+    async def _leave(self) -> None:
+        line = self.credit
+        line.give_back(line.in_hand, line.in_hand_m)  # nothing may be taken of it while the call is under way
+        if self.outlook.unreported:
+            await self.outlook.report()
+        if self.consumers:
+            await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms)
+        else:
+            await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms, leave=True)
+            self._start_anew()
+
+    async def _apply(self, answer: Credit, asked_at: float) -> None:
+        """Take an answer in; codes of lost state are healed here, at the price of one more call."""
+        if answer.code in ("OK", "DUPLICATE"):
+            if answer.code == "DUPLICATE" and not answer.granted:
+                return  # stored once, and the account is gone: the next call says so
+            self.credit.epoch = answer.epoch
+            self._open = True
+            before, self.last = self.last, answer
+            self.recalled = self.recalled and answer.blocked > 0
+            self.lease.renewed(asked_at)
+            self.credit.raise_to(answer.granted, answer.granted_m)
+            served = self._admit()
+            asked = self.outbox.head() is self._asked_for  # not for one that came while the call was under way
+            self._ask_at = 0.0 if served or not asked else self._loop.time() + answer.again_ms / 1000
+            if 1 in (before.place, answer.place):  # who was first and gives up leaves the pools' lines too
+                self._refill(self.beyond_pool)
+        elif answer.code == "TOO_LARGE":
+            head = self.outbox.head()
+            if head:
+                self._tell(head, MessageTooLarge(self.address.name, head.size, answer.granted))
+        elif answer.code == "UNKNOWN":
+            await self._ensure(self.credit.epoch > 0)
+            await self._acquire()  # what is held is claimed first
+        elif answer.code == "EPOCH":
+            await self._acquire()
+        else:  # EXPIRED, FENCED, OVERUSE: Redis has another account, or none; the next one starts empty
+            self._start_anew()
+            if self._task is None:
+                await self._acquire()

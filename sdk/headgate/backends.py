@@ -1,0 +1,46 @@
+"""Which way to the state a URL names. To add a way, name its schemes in ``_WAYS``."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.core.url_options import UrlOptions
+from headgate.redis.backend import Backend
+from headgate.redis.server import Server
+from headgate.redis.url import SCHEMES, parse_url
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A URL taken apart, before anything is connected.
+
+    Attributes:
+        text: the URL without its secrets.
+        options: what it says for producers and consumers.
+        backend: makes what reaches it, not open yet.
+    """
+
+    text: str
+    options: UrlOptions
+    backend: Callable[[], Backend]
+
+
+def _redis(url: str) -> Place:
+    parsed = parse_url(url)
+    return Place(str(parsed), parsed.said, lambda: Server(parsed))
+
+
+_WAYS: Final[Mapping[str, Callable[[str], Place]]] = {
+    **dict.fromkeys(SCHEMES, _redis),
+}
+"""Scheme -> what reads such a URL."""
+
+
+def place_of(url: str) -> Place:
+    """Return where a URL leads.
+
+    Raises:
+        InvalidValue: its form is unknown; what is wrong is said without repeating a password.
+    """
+    scheme = url.partition("://")[0] if isinstance(url, str) else ""
+    return _WAYS.get(scheme, _redis)(url)  # which says what is wrong with a scheme that nobody knows

@@ -1,0 +1,148 @@
+"""The destinations that one session uses, and the accounts that it opens at them."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from headgate.account import CLOSE_WITHIN, CreditAccount
+from headgate.account_calls import Ensure
+from headgate.blocked import Listeners
+from headgate.core.credit import CreditLine
+from headgate.errors import HeadgateError
+from headgate.following import Following, Wish
+from headgate.options import SessionOptions
+from headgate.outlook import Outlook
+from headgate.pools import Pools
+from headgate.presence import Presence
+from headgate.redis.backend import WakeUps
+from headgate.redis.keys import Address
+from headgate.redis.replies import Account as Totals
+from headgate.redis.store import Store
+from headgate.registry import Registry
+
+
+class Presences:
+    """Where a session is; what it opens there is opened one at a time, under ``lock``.
+
+    Args:
+        store: the scripts.
+        wake_ups: hints for all that is opened.
+        registry: what makes destinations exist and tells of their settings.
+        pools: the pools of the namespace.
+        namespace: the session's.
+        session: its id.
+        options: how it lives.
+        listeners: whom it tells of its waits.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        wake_ups: WakeUps,
+        registry: Registry,
+        pools: Pools,
+        namespace: str,
+        session: str,
+        options: SessionOptions,
+        listeners: Listeners,
+    ) -> None:
+        self.store = store
+        self.wake_ups = wake_ups
+        self.registry = registry
+        self.namespace = namespace
+        self.session = session
+        self.options = options
+        self.lock = asyncio.Lock()
+        self._pools = pools
+        self._listeners = listeners
+        self._all: dict[str, Presence] = {}
+
+    def at(self, destination: str) -> Presence:
+        """Return what the session has at a destination.
+
+        Raises:
+            InvalidName: the name cannot be used.
+        """
+        address = Address.of(self.namespace, destination)
+        if address.key not in self._all:
+            following = Following(self.registry, address)
+            outlook = Outlook(self.store, address, self.session, self._listeners)
+            self._all[address.key] = Presence(address, following, outlook)
+        return self._all[address.key]
+
+    def ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
+        """Return what makes a destination exist, as the first of these kinds that will do."""
+
+        async def ensure(recover: bool) -> str:  # noqa: FBT001
+            return await self.registry.ensure(address, kinds, recover=recover)
+
+        return ensure
+
+    def ensure_messages(self, address: Address) -> Ensure:
+        """Return what makes a destination exist that messages can be sent to."""
+        return self.ensure(address, ("queue", "topic"))
+
+    async def account(
+        self,
+        presence: Presence,
+        window: int | None,
+        weight: int | None,
+        kinds: tuple[str, ...],
+        credit_line: Callable[[], CreditLine],
+    ) -> tuple[CreditAccount, Wish]:
+        """Return the account at a destination, opened if there is none, with one user more, and what that user says.
+
+        Args:
+            presence: the destination.
+            window: bytes to keep in hand, as that user says; None as the settings say.
+            weight: its share, likewise.
+            kinds: that the destination may have.
+            credit_line: makes the line of a gate.
+
+        Raises:
+            PolicyError: the destination is of another kind.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        async with self.lock:
+            ensure = self.ensure(presence.address, kinds)
+            await ensure(False)
+            await presence.following.begin()
+            account = presence.account
+            if account is None or account.closed:
+                before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
+                line = credit_line() if kinds == ("gate",) else None
+                account = CreditAccount(
+                    self.store,
+                    self.wake_ups,
+                    presence.outlook,
+                    presence.address,
+                    self.session,
+                    self.options,
+                    ensure,
+                    lambda: self.registry.forget(presence.address),
+                    lambda tell: self._pools.refill(presence.address, self.registry.pools(presence.address), tell),
+                    holds_messages=kinds != ("gate",),
+                    credit=before.credit if before else line,
+                )
+                if before:
+                    account.outbox.next_seq = before.outbox.next_seq
+                account.consumers = len(presence.consumers)
+                wish = presence.following.use(account, window, weight)
+                await account.start()
+                presence.account = account
+            else:
+                wish = presence.following.use(account, window, weight)
+            account.users += 1
+        return account, wish
+
+    async def end_lease(self, presence: Presence) -> None:
+        """End the session's lease at a destination where it has nothing any more."""
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                totals = Totals(self.session, inc=1 << 30, epoch=0)
+                await self.store.acquire(presence.address, totals, ttl_ms=1000, leave=True)
+        presence.outlook.start_anew()
+
+    async def close(self) -> None:
+        """Close all there is."""
+        await asyncio.gather(*(presence.close() for presence in self._all.values()))

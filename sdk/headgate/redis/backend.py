@@ -1,0 +1,88 @@
+"""What reaches the state: calls of scripts, reads of keys, and hints. Redis itself is one way, :mod:`.server`.
+
+Everything above is written against these two protocols, so that the same calls can go another way.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from headgate.redis.scripts import Script
+
+Listener = Callable[[list[str]], None]
+"""Told the words of a hint."""
+
+
+class WakeUps(Protocol):
+    """Hints, heard by a whole client. Nothing depends on them but speed: whoever waits also looks again by itself."""
+
+    async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
+        """Call ``listener`` with the words of every message on these channels; on loss of Redis, from its return on."""
+
+    async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
+        """Stop calling ``listener``."""
+
+    async def close(self) -> None:
+        """Stop listening."""
+
+
+class Backend(Protocol):
+    """One deployment of the state.
+
+    Attributes:
+        version: of Redis; empty until it is open.
+        calls: script calls made so far; what a message costs is read off it.
+    """
+
+    version: tuple[int, ...]
+    calls: int
+
+    async def open(self) -> None:
+        """Connect once, to find out what is there.
+
+        Raises:
+            CoordinatorUnavailable: nothing answers, or it is too old.
+            AccessDenied: it refuses the credentials.
+        """
+
+    async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
+        """Call a script and return its reply; ``argv[0]`` None stands for the server's run id.
+
+        Every script may be applied more than once with the effect of once, so a call may be repeated on the way.
+
+        Raises:
+            CoordinatorUnavailable: no answer; the call may have been applied, and may be repeated.
+            AccessDenied: a command that the script needs is not allowed.
+        """
+
+    async def command(self, key: bytes, *args: Any) -> Any:
+        """Send one read-only command to the server that holds a key.
+
+        Raises:
+            CoordinatorUnavailable: no answer.
+        """
+
+    async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
+        """Send (key, command) pairs, those to one server in one write; returns the replies, an error as one of them.
+
+        A command reads, or is the ``EVALSHA`` of a script: where its error says so, that is for :meth:`call`.
+
+        Raises:
+            CoordinatorUnavailable: no answer from one of the servers; the others may have done their part.
+        """
+
+    async def scan(self, pattern: str) -> list[str]:
+        """Return the keys that match, over all masters."""
+
+    async def everywhere(self, *args: Any) -> list[Any]:
+        """Send one read-only command to each master; returns their answers.
+
+        Raises:
+            CoordinatorUnavailable: one does not answer.
+            AccessDenied: the command is not allowed.
+        """
+
+    def wake_ups(self) -> WakeUps:
+        """Return a way to hear hints; the caller closes it."""
+
+    async def close(self) -> None:
+        """Close all connections without waiting for anybody."""
