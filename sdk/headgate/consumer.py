@@ -266,18 +266,22 @@ class Consumer(Receivers):
             holding.messages -= going
             holding.bytes -= size
             try:
-                return holding.room(self._receivers)
+                return self._free()
             finally:
                 holding.messages += going
                 holding.bytes += size
-        return holding.room(self._receivers)
+        return self._free()
+
+    def _free(self) -> tuple[int, int]:
+        """Return how many messages and bytes may be fetched, by what is held."""
+        return self._holding.room(self._receivers)
 
     async def _rest(self) -> None:
         now = self._loop.time()
         until = self._lease.renew_at
         if self._outcomes:
             until = min(until, self._flushed_at + LINGER)
-        if not self._closed and not self._resting() and self._holding.room(self._receivers)[0]:
+        if not self._closed and not self._resting() and self._free()[0]:
             until = min(until, self._look_at)
         if until > now and not self._wake.is_set():
             timer = self._loop.call_at(until, self._wake.set)

@@ -20,6 +20,8 @@ class Presence:
         self.address = address
         self.following = following
         self.outlook = outlook
+        self.kind = ""
+        """What the destination is, as last seen."""
         self.account: CreditAccount | None = None
         self.consumers: set[Consumer] = set()
         self._number = 0

@@ -8,7 +8,7 @@ from headgate.account import CLOSE_WITHIN, CreditAccount
 from headgate.account_calls import Ensure
 from headgate.blocked import Listeners
 from headgate.core.credit import CreditLine
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidValue
 from headgate.following import Following, Wish
 from headgate.options import SessionOptions
 from headgate.outlook import Outlook
@@ -19,6 +19,17 @@ from headgate.redis.keys import Address
 from headgate.redis.replies import Account as Totals
 from headgate.redis.store import Store
 from headgate.registry import Registry
+
+
+def kinds_from(first: str) -> tuple[str, str]:
+    """Return the kinds that hold messages, the one first that an unknown destination is made as.
+
+    Raises:
+        InvalidValue: it is none of them.
+    """
+    if first not in ("queue", "topic"):
+        raise InvalidValue(f"kind: {first!r}; use 'queue' or 'topic'")
+    return ("queue", "topic") if first == "queue" else ("topic", "queue")
 
 
 class Presences:
@@ -105,7 +116,7 @@ class Presences:
         """
         async with self.lock:
             ensure = self.ensure(presence.address, kinds)
-            await ensure(False)
+            presence.kind = await ensure(False)
             await presence.following.begin()
             account = presence.account
             if account is None or account.closed:

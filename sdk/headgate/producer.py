@@ -34,9 +34,12 @@ class Producer:
         timeout: float | None,
         rate: float | None,
         when_full: WhenFull | None = None,
+        kind: str = "queue",
     ) -> None:
         self._account = account
         self._wish = wish
+        self.kind = kind
+        """Whether the destination is a queue or a topic."""
         self._when_full = when_full
         self._said_timeout, self._said_rate = timeout, rate
         self._pacing, self._byte_pacing = Pacing(), Pacing(ahead=BYTES_AHEAD)
@@ -67,6 +70,21 @@ class Producer:
     def is_blocked(self) -> bool:
         """Whether sends wait for credit right now."""
         return self._account.wants
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything sent is not known to be stored."""
+        return len(self._account.outbox) > 0
+
+    @property
+    def reason(self) -> str:
+        """Why sends wait, as far as that is known without asking; empty when it is not."""
+        return self._account.reason(self._account.outbox.head())
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closed or self._account.closed
 
     async def send(
         self,
@@ -116,7 +134,7 @@ class Producer:
         done: Awaitable[Receipt] = item.done
         return done
 
-    def put(self, payload: bytes, *, timeout: float, ttl_ms: int | None = None) -> Outgoing:
+    def put(self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None) -> Outgoing:
         """Put a message in line that is encoded already, and wait for nothing; for brokers in front of Redis.
 
         The ``done`` of what is returned is the future of its :class:`Receipt`; it fails as :meth:`send` does, and
@@ -127,6 +145,8 @@ class Producer:
             payload: as :func:`headgate.message.encode` returns it.
             timeout: seconds until ``done`` fails for want of room; ``math.inf`` for never.
             ttl_ms: milliseconds after it is stored at which it expires; as the destination says when None.
+            done: told in place of a future, at once and not a turn of the loop later; it has a future's ``done``,
+                ``cancelled``, ``cancel``, ``set_result``, ``set_exception`` and ``exception``.
 
         Raises:
             InvalidValue: the payload is too long, or an argument cannot be used.
@@ -139,7 +159,7 @@ class Producer:
             raise InvalidValue(f"timeout: {timeout!r}; use 0 s or more")
         if ttl_ms is not None and ttl_ms < 1:
             raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
-        item = self._outgoing(payload, timeout, ttl_ms)
+        item = self._outgoing(payload, timeout, ttl_ms, done)
         self._account.submit(item)
         return item
 
@@ -176,14 +196,12 @@ class Producer:
             raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
         return self._outgoing(payload, patience, ttl_ms)
 
-    def _outgoing(self, payload: bytes, patience: float, ttl_ms: int | None) -> Outgoing:
-        loop = self._loop
-        done: Any = loop.create_future()
-        deadline = loop.time() + patience
-        return Outgoing(payload, len(payload), deadline, done, ttl_ms, self._when_full)
+    def _outgoing(self, payload: bytes, patience: float, ttl_ms: int | None, done: Any = None) -> Outgoing:
+        told: Any = self._loop.create_future() if done is None else done
+        return Outgoing(payload, len(payload), self._loop.time() + patience, told, ttl_ms, self._when_full)
 
     def _check_open(self) -> None:
-        if self._closed or self._account.closed:
+        if self.is_closed:
             raise Closed(f"the producer of {self.destination!r} is closed")
 
     async def _paid(

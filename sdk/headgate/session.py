@@ -18,7 +18,7 @@ from headgate.following import Wish
 from headgate.gate import Gate
 from headgate.options import SessionOptions, read_weight, read_window
 from headgate.pools import Pools
-from headgate.presences import Presences
+from headgate.presences import Presences, kinds_from
 from headgate.producer import Producer
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, session_id
@@ -73,17 +73,20 @@ class Session:
         weight: int | None = None,
         timeout: float | str | None = None,
         when_full: str | None = None,
+        kind: str = "queue",
     ) -> Producer:
         """Open a producer. What it does not say follows the destination's settings, and changes with them.
 
         Args:
-            destination: a queue or a topic; an unknown name becomes what the policy says, else a queue without limits.
+            destination: a queue or a topic; an unknown name becomes what the policy says, else as ``kind`` says,
+                without limits.
             window: bytes of credit to keep in hand, and the most that is on its way at a time; else 512 KiB.
             rate: messages a second that this producer may send; else no bound.
             weight: its share among the producers of the destination; else 1.
             timeout: seconds that a send waits when it does not say; else 30.
             when_full: what a send does that finds no room: ``block``, ``fail``, ``fail-after 3s`` or ``drop``;
                 else block.
+            kind: ``queue`` or ``topic``.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
@@ -95,9 +98,10 @@ class Session:
         own = parse_rate(rate, "rate") if rate is not None else said.producer_rate
         patience = parse_duration(timeout, "timeout") if timeout is not None else None
         window = said.producer_window if window is None else window
-        account, wish = await self._account(destination, window, weight, ("queue", "topic"))
-        producer = Producer(account, wish, timeout=patience, rate=own, when_full=how)
-        self._presences.at(destination).following.send(producer)
+        account, wish = await self._account(destination, window, weight, kinds_from(kind))
+        presence = self._presences.at(destination)
+        producer = Producer(account, wish, timeout=patience, rate=own, when_full=how, kind=presence.kind)
+        presence.following.send(producer)
         return producer
 
     async def gate(
@@ -130,6 +134,7 @@ class Session:
         subscription: str | None = None,
         durable: bool = False,
         rate: float | str | None = None,
+        kind: str | None = None,
     ) -> Consumer:
         """Open a consumer.
 
@@ -142,6 +147,7 @@ class Session:
             subscription: of a topic; consumers of one subscription share its messages. A new one of its own when None.
             durable: keep the subscription when its last consumer goes.
             rate: messages a second that this consumer takes; when None as the settings say, else no bound.
+            kind: what an unknown name becomes, ``queue`` or ``topic``, where the policy does not say.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
@@ -150,8 +156,14 @@ class Session:
         """
         self._check_open()
         return await self._consumers.open(
-            destination, window=window, subscription=subscription, durable=durable, rate=rate
+            destination, window=window, subscription=subscription, durable=durable, rate=rate, kind=kind
         )
+
+    @property
+    def consumers(self) -> Consumers:
+        """What opens its consumers; for brokers in front of Redis, which make their own kind of them."""
+        self._check_open()
+        return self._consumers
 
     async def bucket(self, destination: str) -> Bucket:
         """Open a bucket, as :meth:`Client.apply` set it; one that nobody set has no limit.

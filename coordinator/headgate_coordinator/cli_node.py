@@ -1,0 +1,95 @@
+"""`headgate node`: its options."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import headgate
+from headgate_coordinator.cli import FAILED
+from headgate_coordinator.cli_options import Json, Namespace, Redis, connect, run
+
+CREDIT = 100
+LOW_CREDIT = 30
+
+
+def node(
+    host: Annotated[
+        str, typer.Option(envvar="HEADGATE_HOST", help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(envvar="HEADGATE_PORT", min=0, max=65535, help="Of AMQP; 0 takes a free one.")
+    ] = 5672,
+    name: Annotated[str, typer.Option(envvar="HEADGATE_NODE", help="What operators call it.", show_default=False)] = "",
+    public: Annotated[
+        str,
+        typer.Option(envvar="HEADGATE_PUBLIC", metavar="HOST:PORT", help="Where clients reach it.", show_default=False),
+    ] = "",
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-cert", envvar="HEADGATE_TLS_CERT", exists=True, dir_okay=False, help="Chain of certificates."
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--tls-key", envvar="HEADGATE_TLS_KEY", exists=True, dir_okay=False, help="Its private key."),
+    ] = None,
+    plain_without_tls: Annotated[
+        bool, typer.Option("--plain-without-tls", help="Take passwords over connections that anybody can read.")
+    ] = False,
+    credit: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Messages that a sending client may have under way.")
+    ] = CREDIT,
+    low_credit: Annotated[int, typer.Option(min=0, help="How few are left when it gets more.")] = LOW_CREDIT,
+    connections: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 10_000,
+    drain: Annotated[float, typer.Option(min=0, help="Seconds for what is under way when it is told to stop.")] = 10.0,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Serve AMQP 1.0 clients, under the limits that all nodes and SDKs of the namespace share.
+
+    It holds no state: run as many as you like. SIGTERM lets it finish what is under way, a second one ends it.
+    """
+    from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
+    from headgate_coordinator.node.options import NodeOptions
+    from headgate_coordinator.node.run import run as serve
+    from headgate_coordinator.security import Users
+
+    if low_credit >= credit:
+        raise headgate.InvalidValue(f"--low-credit {low_credit} is not below --credit {credit}")
+    if key is not None and certificate is None:
+        raise headgate.InvalidValue("--tls-key needs --tls-cert")
+    options = NodeOptions(
+        host=host,
+        port=port,
+        name=name,
+        public=public,
+        certificate=certificate,
+        key=key,
+        plain_without_tls=plain_without_tls,
+        credit=credit,
+        low_credit=low_credit,
+        connections=connections,
+        drain=drain,
+    )
+
+    def tell(node: Node) -> None:
+        scheme = "amqps" if certificate else "amqp"
+        if as_json:
+            typer.echo(json.dumps({"name": node.name, "amqp": f"{scheme}://{node.address}"}))
+        else:
+            typer.echo(f"node {node.name} serves {scheme}://{node.address}, namespace {namespace}")
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    client = connect(redis, namespace)
+    try:
+        run(serve(client, options, Users(), tell))
+    except headgate.HeadgateError:
+        raise
+    except OSError as error:
+        typer.echo(f"headgate: cannot listen at {host}:{port}: {error.strerror}", err=True)
+        raise typer.Exit(FAILED) from None

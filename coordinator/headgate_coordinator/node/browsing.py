@@ -1,0 +1,62 @@
+"""A client's link that only looks: stored messages, oldest first, settled as they are sent and left where they are."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from headgate.amqp.engine import Incoming
+from headgate.amqp.link import Link, Terminus
+from headgate.message import to_amqp
+from headgate_coordinator.node.end import LinkEnd
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.connection import Connection
+
+PAGE = 100
+
+
+class Browsing(LinkEnd):
+    """Shows what a destination holds, to a source whose distribution mode is ``copy``; takes no credit of anybody."""
+
+    def __init__(self, connection: "Connection", link: Link, destination: str) -> None:
+        super().__init__(connection, link, destination)
+        self._more = asyncio.Event()
+
+    async def open(self) -> None:
+        """Answer the client's attach, and show what there is whenever it has credit."""
+        self.link.presettled = True
+        self.link.accept(Terminus(self.destination, browse=True), self.link.target)
+        self.connection.flush_soon()
+        browsed = self.connection.node.client.browse(self.destination)
+        async for seen in browsed:
+            while self.link.alive and (self.link.credit <= 0 or self.connection.congested):
+                self._more.clear()
+                await self._more.wait()
+            if not self.link.alive:
+                return
+            self.link.send(to_amqp(seen.stored), settled=True)
+            self.messages += 1
+            self.bytes += len(seen.stored)
+            self.connection.flush_soon()
+        while self.link.alive:  # it has seen all there was: its credit is of no use
+            if self.link.credit > 0 and self.link.drains:
+                self.link.drained()
+                self.connection.flush_soon()
+            self._more.clear()
+            await self._more.wait()
+
+    def received(self, messages: list[Incoming]) -> None:
+        """Nothing comes in over a link that goes out."""
+
+    def flowed(self) -> None:
+        """Note that there is credit."""
+        self._more.set()
+
+    def relieved(self) -> None:
+        """Note that the client reads again."""
+        self._more.set()
+
+    def gone(self, *, lost: bool) -> None:
+        """Stop."""
+        del lost
+        if self._task:
+            self._task.cancel()

@@ -1,0 +1,32 @@
+"""How our errors are called in AMQP."""
+
+from headgate.amqp import link as amqp
+from headgate.errors import (
+    AccessDenied,
+    CoordinatorUnavailable,
+    DestinationFull,
+    HeadgateError,
+    InvalidName,
+    InvalidValue,
+    MessageTooLarge,
+    PolicyError,
+)
+
+
+def condition_of(error: BaseException) -> tuple[str, str]:
+    """Return the AMQP error that says the same, and its text."""
+    if isinstance(error, AccessDenied):
+        return amqp.UNAUTHORIZED, str(error)
+    if isinstance(error, MessageTooLarge):
+        return amqp.TOO_LARGE, str(error)
+    if isinstance(error, DestinationFull):
+        return amqp.RESOURCE_LIMIT, str(error)
+    if isinstance(error, PolicyError):
+        return amqp.NOT_ALLOWED, str(error)
+    if isinstance(error, InvalidName | InvalidValue):
+        return amqp.INVALID_FIELD, str(error)
+    if isinstance(error, CoordinatorUnavailable):
+        return amqp.INTERNAL_ERROR, f"the node cannot reach its Redis: {error}"
+    if isinstance(error, HeadgateError):
+        return amqp.INTERNAL_ERROR, str(error)
+    return amqp.INTERNAL_ERROR, f"the node failed: {type(error).__name__}"

@@ -1,0 +1,284 @@
+"""One client's connection to a node: who it is, and which of the node's ends its links lead to."""
+
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate import __version__
+from headgate.amqp import link as amqp
+from headgate.amqp.engine import Engine, Incoming
+from headgate.amqp.link import Link, Outcome
+from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
+from headgate.amqp.wire import Wire
+from headgate.session import Session
+from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.inlet import Inlet
+from headgate_coordinator.node.outlet import Outlet
+from headgate_coordinator.security import Action, Identity
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.node import Node
+
+_log = logging.getLogger("headgate.node")
+GATEWAY: Final = "$headgate"
+"""Where the SDK sends its calls to."""
+REPLY: Final = "reply."
+"""How the names of queues begin that are made for one link."""
+
+
+class Connection(Wire):
+    """What the node knows of one client.
+
+    Attributes:
+        node: the node.
+        identity: who it is, once it said so.
+        held: bytes of its messages that wait to be stored.
+    """
+
+    def __init__(self, node: "Node", *, encrypted: bool) -> None:
+        plain = encrypted or node.options.plain_without_tls
+        anonymous = node.users.anonymous() is not None
+        super().__init__(
+            SaslServer([word for word, offered in (("ANONYMOUS", anonymous), ("PLAIN", plain)) if offered]),
+            handshake=node.options.handshake,
+        )
+        self.node = node
+        self.identity: Identity | None = None
+        self.held = 0
+        self.ends: dict[Link, LinkEnd] = {}
+        self._session: Session | None = None
+        self._asked = False
+        self._stuck: Any = None
+
+    @property
+    def client(self) -> str:
+        """What operators call it: its container id, and where it is."""
+        return f"{self.engine.peer or 'unnamed'} at {self.peername}" if self._secured else self.peername
+
+    def session(self) -> Session:
+        """Return the session of its consumers, opened with the first."""
+        if self._session is None:
+            self._session = self.node.client.session(self.engine.peer or self.peername, ttl=self.node.options.ttl)
+        return self._session
+
+    def connection_made(self, transport: Any) -> None:
+        """Take it on, unless there are too many."""
+        super().connection_made(transport)
+        self.node.connections.add(self)
+
+    def identified(self) -> None:
+        """Have its name and password checked."""
+        credentials = self.sasl.credentials if isinstance(self.sasl, SaslServer) else None
+        if credentials is not None and not self._asked:
+            self._asked = True
+            self.node.spawn(self._identify(credentials.name, credentials.password, credentials.mechanism))
+
+    async def _identify(self, name: str, password: str, mechanism: str) -> None:
+        sasl = self.sasl
+        assert isinstance(sasl, SaslServer)  # noqa: S101 -- a node is never a client here
+        code = UNAVAILABLE
+        try:
+            users = self.node.users
+            self.identity = users.anonymous() if mechanism == "ANONYMOUS" else await users.authenticate(name, password)
+            code = OK if self.identity is not None else REFUSED
+        except Exception:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
+            _log.exception("%s: its password could not be checked", self.peername)
+        if self.lost:
+            return
+        sasl.decide(code)
+        if code == OK:
+            self.secure()
+        else:
+            self._send_sasl()
+            self.node.counters.refused("password" if code == REFUSED else "users")
+            _log.warning("%s: user %r is refused", self.peername, name[:80])
+            self._transport.close()
+
+    def make_engine(self) -> Engine:
+        """Return the engine of a client's connection."""
+        return Engine(
+            self,
+            server=True,
+            container=self.node.name,
+            limits=self.node.options.limits,
+            offered=("ANONYMOUS-RELAY",),
+            properties={"product": "Headgate", "version": __version__},
+        )
+
+    def opened(self) -> None:
+        """Answer the client's open; a node that is full or about to stop says so in a close."""
+        self.engine.open()
+        if reason := self.node.refusal():
+            self.engine.close(*reason)
+        self.settled_in()
+
+    def attached(self, link: Link) -> None:
+        """Lead a new link to where it belongs."""
+        if link.receives:
+            self._incoming(link)
+        else:
+            self._outgoing(link)
+
+    def _incoming(self, link: Link) -> None:
+        target = link.target
+        if target.coordinator:
+            link.refuse(amqp.NOT_IMPLEMENTED, "there are no transactions; settle each message by itself")
+        elif target.dynamic:
+            link.refuse(amqp.NOT_IMPLEMENTED, "a queue for one link is made by a receiver with a dynamic source")
+        elif target.address is None:
+            self._begin(link, self.node.relay(self, link))
+        elif target.address == GATEWAY:
+            self._begin(link, self.node.gateway(self, link))
+        elif self._may(link, Action.PRODUCE, target.address):
+            inlet = Inlet(self, link, target.address, _kind(target.capabilities))
+            self._begin(link, inlet)
+
+    def _outgoing(self, link: Link) -> None:
+        source = link.source
+        if source.filters:
+            link.refuse(
+                amqp.NOT_IMPLEMENTED,
+                f"filters are not honoured here, so {source.filters[0]!r} is refused; receive all, and select there",
+            )
+        elif source.dynamic:
+            name = f"{REPLY}{self.node.name}.{secrets.token_hex(8)}"
+            self._receive(link, name, browse=False)
+        elif source.address is None:
+            link.refuse(amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
+        elif source.address.startswith(GATEWAY):
+            self._begin(link, self.node.gateway(self, link))
+        elif self._may(link, Action.BROWSE if source.browse else Action.CONSUME, source.address):
+            self._receive(link, source.address, browse=source.browse)
+
+    def _receive(self, link: Link, address: str, *, browse: bool) -> None:
+        if browse:
+            self._begin(link, self.node.browsing(self, link, address))
+            return
+        source = link.source
+        outlet = Outlet(self, link, address)
+        shared = "shared" in source.capabilities
+        durable = source.durable
+        subscription = None
+        if durable or shared:
+            name = link.name.partition("|")[0] if shared else link.name
+            owner = "" if "global" in source.capabilities else f"{self.engine.peer}."
+            subscription = f"{owner}{name}"
+        kind = "topic" if subscription else _kind(source.capabilities)
+        self._begin(link, outlet, outlet.open(kind, subscription=subscription, durable=durable))
+        outlet.ends_subscription = durable
+
+    def _begin(self, link: Link, end: LinkEnd, opening: Any = None) -> None:
+        link.user = end
+        self.ends[link] = end
+        end.begin(opening if opening is not None else end.open())  # type: ignore[attr-defined]
+
+    def _may(self, link: Link, action: Action, address: str) -> bool:
+        name = address.partition("?")[0]
+        if self.may(action, name):
+            return True
+        who = self.identity.name if self.identity else "nobody"
+        link.refuse(
+            amqp.UNAUTHORIZED, f"user {who!r} may not {action.value} at {name!r}; a grant of an operator is needed"
+        )
+        self.node.counters.refused("permission")
+        return False
+
+    def may(self, action: Action, name: str) -> bool:
+        """Whether the client may do that."""
+        if name.startswith(REPLY) and action is Action.PRODUCE:
+            return self.identity is not None  # whoever was told the name may answer
+        return self.identity is not None and self.identity.may(action, name)
+
+    def received(self, link: Link, messages: list[Incoming]) -> None:
+        """Pass on what came in."""
+        if link.user is not None:
+            link.user.received(messages)
+
+    def flowed(self, link: Link) -> None:
+        """Pass on that the client gave credit."""
+        if link.user is not None:
+            link.user.flowed()
+
+    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
+        """Pass on what the client says of a message."""
+        if link.user is not None:
+            link.user.settled(delivery, outcome, reason)
+
+    def answered(self, link: Link) -> None:
+        """A node begins no links."""
+
+    def detached(self, link: Link) -> None:
+        """Pass on that a link is over."""
+        if end := self.ends.pop(link, None):
+            end.gone(lost=False)
+            self.node.spawn(end.finish())
+
+    def part(self, end: LinkEnd) -> None:
+        """Forget an end whose link the node itself has closed."""
+        if self.ends.pop(end.link, None):
+            end.gone(lost=False)
+
+    def closed(self, condition: str, description: str) -> None:
+        """Note why it ends."""
+        if condition:
+            _log.info("%s: %s: %s", self.client, condition, description)
+
+    def pause_writing(self) -> None:
+        """Wait for a client that does not read, for some time."""
+        super().pause_writing()
+        self._stuck = self._loop.call_later(self.node.options.slow_reader, self._too_slow_a_reader)
+
+    def _too_slow_a_reader(self) -> None:
+        if self.congested:
+            self.node.counters.refused("slow-reader")
+            _log.warning("%s: has not read for %g s", self.client, self.node.options.slow_reader)
+            self.abort()
+
+    def relieved(self) -> None:
+        """Go on with what waited for the client to read."""
+        if self._stuck:
+            self._stuck.cancel()
+        for end in tuple(self.ends.values()):
+            end.relieved()
+
+    def stop_credit(self) -> None:
+        """Let the client send no more."""
+        if self._secured and not self.lost:
+            for link in tuple(self.engine.links.values()):
+                if link.receives and link.is_open:
+                    link.set_credit(0)
+            self.flush_soon()
+
+    def send_away(self, reason: str) -> None:
+        """Close the connection, so that the client comes back elsewhere."""
+        if self._secured and not self.lost:
+            for end in tuple(self.ends.values()):
+                end.fail(amqp.CONNECTION_FORCED, reason)
+            self.engine.close(amqp.CONNECTION_FORCED, reason)
+            self.flush()
+        else:
+            self.abort()
+
+    def went(self, error: Exception | None) -> None:
+        """Let go of everything that it had."""
+        del error
+        if self._stuck:
+            self._stuck.cancel()
+        self.node.connections.discard(self)
+        if not self.node.connections:
+            self.node.emptied.set()
+        ends, self.ends = self.ends, {}
+        for link, end in ends.items():
+            link.alive = False
+            end.gone(lost=True)
+        self.node.spawn(self._finish(list(ends.values())))
+
+    async def _finish(self, ends: list[LinkEnd]) -> None:
+        for end in ends:
+            await end.finish()
+        if self._session is not None:
+            await self._session.close()
+
+
+def _kind(capabilities: tuple[str, ...]) -> str:
+    return "topic" if "topic" in capabilities else "queue"

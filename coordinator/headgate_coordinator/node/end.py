@@ -1,0 +1,86 @@
+"""What the node has at its end of a client's link."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from headgate.amqp.engine import Incoming
+from headgate.amqp.link import Link, Outcome
+from headgate_coordinator.node.conditions import condition_of
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.connection import Connection
+
+_log = logging.getLogger("headgate.node")
+
+
+class LinkEnd:
+    """One link of one connection; what happens to it is told here, and nothing of it after :meth:`gone`.
+
+    Attributes:
+        connection: whose it is.
+        link: the link itself.
+        destination: the name of what it leads to.
+        messages: how many went over it.
+        bytes: and how many bytes.
+    """
+
+    def __init__(self, connection: "Connection", link: Link, destination: str) -> None:
+        self.connection = connection
+        self.link = link
+        self.destination = destination
+        self.messages = self.bytes = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, opening: Coroutine[Any, Any, None]) -> None:
+        """Open it without keeping the others waiting; what goes wrong refuses the link."""
+        self._task = asyncio.create_task(self._guard(opening), name=f"headgate link {self.link.name}")
+
+    async def _guard(self, opening: Coroutine[Any, Any, None]) -> None:
+        try:
+            await opening
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
+            condition, description = condition_of(error)
+            self.fail(condition, description)
+            _log.info("%s: link %r is refused: %s", self.connection.client, self.link.name, description)
+
+    def fail(self, condition: str, description: str) -> None:
+        """End the link, and say why."""
+        if self.link.alive:
+            if not self.link.is_open:
+                self.link.refuse(condition, description)
+            else:
+                self.link.close(condition, description)
+            self.connection.part(self)
+            self.connection.flush_soon()
+
+    def received(self, messages: list[Incoming]) -> None:
+        """Take messages."""
+        raise NotImplementedError
+
+    def flowed(self) -> None:
+        """Note other credit than before."""
+
+    def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
+        """Note what became of a message."""
+
+    def relieved(self) -> None:
+        """Note that the client reads again."""
+
+    def gone(self, *, lost: bool) -> None:
+        """Note that the link is over; ``lost``: because the connection broke."""
+        del lost
+
+    async def finish(self) -> None:
+        """Let what was begun come to its end."""
+        if self._task and not self._task.done():
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    @property
+    def waiting(self) -> tuple[float, str] | None:
+        """For how many seconds it has waited, and why; None when it does not."""
+        return None

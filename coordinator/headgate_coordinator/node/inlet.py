@@ -1,0 +1,178 @@
+"""A client's link that sends to one destination."""
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from headgate.amqp.engine import Incoming
+from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
+from headgate.core.amqp_sections import header_of
+from headgate.errors import Closed, HeadgateError
+from headgate.message import Receipt
+from headgate_coordinator.node.conditions import condition_of
+from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.line import Line
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.connection import Connection
+
+
+class Arrival:
+    """A message that is on its way to Redis: told what became of it, as a future would be, it tells the client."""
+
+    __slots__ = ("delivery", "inlet", "over", "since", "size")
+
+    def __init__(self, inlet: "Inlet", delivery: Any, size: int) -> None:
+        self.inlet = inlet
+        self.delivery = delivery
+        self.size = size
+        self.over = False
+
+    def done(self) -> bool:
+        """Whether its fate is known, or nobody wants to know it any more."""
+        return self.over
+
+    def cancelled(self) -> bool:
+        """Whether nobody wants it sent any more."""
+        return self.over
+
+    def cancel(self) -> None:
+        """Forget it."""
+        self.over = True
+
+    def set_result(self, receipt: Receipt) -> None:
+        """Tell the client that it is stored."""
+        self.over = True
+        self.inlet.stored(self, receipt)
+
+    def set_exception(self, error: HeadgateError) -> None:
+        """Tell the client that it is not."""
+        self.over = True
+        self.inlet.refused(self, error)
+
+    def exception(self) -> None:
+        """Nothing is left to be looked at."""
+
+
+class Inlet(LinkEnd):
+    """Takes messages for one destination: each is accepted once Redis has it."""
+
+    def __init__(self, connection: "Connection", link: Link, destination: str, kind: str) -> None:
+        super().__init__(connection, link, destination)
+        self._kind = kind
+        self._line: Line | None = None
+        self._held: dict[Arrival, None] = {}
+        self._held_since = 0.0
+
+    async def open(self) -> None:
+        """Answer the client's attach, and give it credit.
+
+        Raises:
+            HeadgateError: it cannot send there.
+        """
+        node = self.connection.node
+        line = await node.lines.get(self.destination, self._kind)
+        if not self.link.alive:
+            return
+        self._line = line
+        target = Terminus(self.destination, capabilities=(line.producer.kind,))
+        self.link.accept(self.link.source, target, max_message=node.options.limits.message)
+        line.join(self)
+        self.connection.flush_soon()
+
+    def received(self, messages: list[Incoming]) -> None:
+        """Put messages in line; those above what a connection may hold are given back at once."""
+        line, connection = self._line, self.connection
+        if line is None:
+            return
+        total = 0
+        for raw, delivery in messages:
+            size = len(raw)
+            total += size
+            if connection.held + size > connection.node.options.held and connection.held:
+                self._overflow(delivery)
+                continue
+            self.take(line, raw, delivery, size)
+        self.messages += len(messages)
+        self.bytes += total
+        line.saw(len(messages), total)
+        connection.node.counters.came(len(messages), total)
+        if line.producer.is_blocked:
+            line.look_soon()
+        self._give(line)
+
+    def take(self, line: Line, raw: bytes, delivery: Any, size: int) -> None:
+        """Send one message on its way."""
+        arrival = Arrival(self, delivery, size)
+        if not self._held:
+            self._held_since = time.monotonic()
+        self._held[arrival] = None
+        self.connection.held += size
+        try:
+            line.producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival)
+        except HeadgateError as error:
+            arrival.set_exception(error)
+
+    def _give(self, line: Line) -> None:
+        if self.link.alive:
+            line.give(self)
+
+    def _overflow(self, delivery: Any) -> None:
+        reason = f"the connection holds {self.connection.held} bytes that wait to be stored; send again later"
+        self.connection.node.counters.refused("held")
+        if delivery is None:  # settled by its sender: it cannot be given back
+            self.fail(RESOURCE_LIMIT, reason)
+        elif self.link.alive:
+            self.link.settle(delivery, "released")
+
+    def _let_go(self, arrival: Arrival) -> bool:
+        """Forget a message whose fate is known; returns whether its client can still be told."""
+        self._held.pop(arrival, None)
+        self._held_since = time.monotonic()
+        self.connection.held -= arrival.size
+        if self._line:
+            self._line.look_soon()
+        return self.link.alive
+
+    def stored(self, arrival: Arrival, receipt: Receipt) -> None:
+        """Accept a message: Redis has it, or it was dropped because the destination says so."""
+        if receipt.dropped:
+            self.connection.node.counters.refused("dropped")
+        if self._let_go(arrival):
+            if arrival.delivery is not None:
+                self.link.settle(arrival.delivery)
+            if self._line:
+                self._line.give(self)
+            self.connection.flush_soon()
+
+    def refused(self, arrival: Arrival, error: HeadgateError) -> None:
+        """Give a message back, or say that it can never be stored."""
+        condition, description = condition_of(error)
+        self.connection.node.counters.refused(type(error).__name__)
+        if not self._let_go(arrival):
+            return
+        if arrival.delivery is None:  # nobody waits for an answer, so the link itself must tell
+            self.fail(condition, description)
+        elif isinstance(error, Closed):
+            self.link.settle(arrival.delivery, "released")
+        else:
+            self.link.settle(arrival.delivery, "rejected", condition, description)
+        self.connection.flush_soon()
+
+    def gone(self, *, lost: bool) -> None:
+        """Forget what is not stored yet and whose client will send it again; what it settled itself is sent."""
+        del lost
+        for arrival in tuple(self._held):
+            if arrival.delivery is not None:
+                arrival.cancel()
+                self._let_go(arrival)
+        if self._line:
+            self._line.part(self)
+            self._line.look_soon()
+
+    @property
+    def waiting(self) -> tuple[float, str] | None:
+        """For how long it has waited for room, and why."""
+        if not self._held or self._line is None or not self._line.producer.is_blocked:
+            return None
+        return time.monotonic() - self._held_since, self._line.producer.reason

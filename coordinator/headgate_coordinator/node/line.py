@@ -1,0 +1,86 @@
+"""The credit of one node at one destination, shared by all clients that send there through it.
+
+Their messages of one turn of the loop go to Redis in one script. A link's credit counts messages, ours counts bytes:
+how large the messages here are is learnt as they come, and what was misjudged waits for its credit like any other, not
+accepted, so that no limit is passed.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from headgate.producer import Producer
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.inlet import Inlet
+
+FIRST_SIZE: Final = 1024.0
+LOOK_EVERY: Final = 0.05
+"""Seconds between looks while there is no room."""
+LEARN: Final = 1 / 64
+"""How much one message changes what is known of their sizes."""
+
+
+class Line:
+    """All links through which clients of this node send to one destination."""
+
+    def __init__(self, producer: Producer, credit: int, low_credit: int) -> None:
+        self.producer = producer
+        self.size = FIRST_SIZE
+        """Bytes of a message, as far as they were seen."""
+        self.inlets: set[Inlet] = set()
+        self._most, self._low = credit, low_credit
+        self._full = False
+        self._looking = False
+
+    def join(self, inlet: "Inlet") -> None:
+        """Count a link in, and give it credit."""
+        self.inlets.add(inlet)
+        self._weigh()
+        self.give(inlet)
+
+    def part(self, inlet: "Inlet") -> None:
+        """Count a link out."""
+        self.inlets.discard(inlet)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        if self.inlets:
+            self.producer.configure(weight=min(1000, len(self.inlets)))
+
+    def saw(self, messages: int, size: int) -> None:
+        """Learn of so many messages of so many bytes together."""
+        self.size += (size / messages - self.size) * min(1.0, messages * LEARN)
+
+    def give(self, inlet: "Inlet") -> None:
+        """Give a link the credit that is due to it, or take it back when there is no more room."""
+        if self.producer.is_blocked:
+            credit = 0
+        else:
+            share = self.producer.in_hand / self.size / max(1, len(self.inlets))
+            credit = min(self._most, max(1, int(share)))
+        has = inlet.link.credit
+        if credit < has if self.producer.is_blocked else (has <= self._low and credit > has):
+            inlet.link.set_credit(credit)
+            inlet.connection.flush_soon()
+
+    def look_soon(self) -> None:
+        """See, at the end of this turn, whether there is room, or none any more, for everybody here."""
+        if not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        full = self.producer.is_blocked
+        if full:  # who waited may have gone: nobody tells
+            asyncio.get_running_loop().call_later(LOOK_EVERY, self.look_soon)
+        if full != self._full:
+            self._full = full
+            for inlet in tuple(self.inlets):
+                if inlet.link.alive:
+                    self.give(inlet)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody sends here any more, and nothing is under way."""
+        return not self.inlets and not self.producer.is_busy

@@ -1,0 +1,53 @@
+"""The lines of one node, each opened when the first client sends there, and closed some time after the last."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from headgate.errors import HeadgateError
+from headgate.session import Session
+from headgate_coordinator.node.line import Line
+from headgate_coordinator.node.options import NodeOptions
+
+SWEEP: Final = 5.0
+"""Seconds between looks for lines that nobody uses."""
+
+
+class Lines:
+    """What the node's own session has at each destination that clients send to."""
+
+    def __init__(self, session: Session, options: NodeOptions) -> None:
+        self._session = session
+        self._options = options
+        self._lines: dict[str, Line] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def get(self, destination: str, kind: str = "queue") -> Line:
+        """Return the line to a destination; an unknown one is made, of that kind.
+
+        Raises:
+            HeadgateError: nothing can be sent there.
+        """
+        lock = self._locks.setdefault(destination, asyncio.Lock())
+        async with lock:
+            line = self._lines.get(destination)
+            if line is None or line.producer.is_closed:
+                producer = await self._session.producer(destination, window=self._options.window, kind=kind)
+                line = self._lines[destination] = Line(producer, self._options.credit, self._options.low_credit)
+            return line
+
+    async def sweep(self) -> None:
+        """Close the lines that nobody uses, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            for destination, line in tuple(self._lines.items()):
+                async with self._locks[destination]:
+                    if line.idle and self._lines.get(destination) is line:
+                        del self._lines[destination]
+                        with contextlib.suppress(HeadgateError):
+                            await line.producer.close()
+
+    async def flush(self) -> None:
+        """Wait until nothing is on its way to Redis any more."""
+        while any(line.producer.is_busy for line in self._lines.values()):
+            await asyncio.sleep(0.01)  # noqa: ASYNC110 -- nothing tells when the last is stored

@@ -1,0 +1,149 @@
+"""One broker node: a socket that AMQP clients come to, before one client of Redis. It can be killed at any time."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, Link
+from headgate.client import Client
+from headgate.errors import HeadgateError
+from headgate.tasks import stop
+from headgate_coordinator.node.browsing import Browsing
+from headgate_coordinator.node.connection import Connection
+from headgate_coordinator.node.counters import Counters
+from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.lines import Lines
+from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.node.relay import Relay
+from headgate_coordinator.security import Users
+
+_log = logging.getLogger("headgate.node")
+BACKLOG: Final = 1024
+
+
+class Node:
+    """Serves AMQP clients from one client of Redis.
+
+    Args:
+        client: connected; it stays the caller's.
+        options: how.
+        users: who may come.
+    """
+
+    def __init__(self, client: Client, options: NodeOptions, users: Users) -> None:
+        self.client = client
+        self.options = options
+        self.users = users
+        self.name = options.name or f"{socket.gethostname()}-{secrets.token_hex(2)}"
+        self.counters = Counters()
+        self.connections: set[Connection] = set()
+        self.draining = False
+        self.started = time.time()
+        self.port = 0
+        self.lines: Lines
+        self.emptied = asyncio.Event()
+        """Set when the last connection is gone."""
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweep: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it: ``host:port``."""
+        return self.options.public or f"{self.options.host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the port cannot be had.
+        """
+        self._session = self.client.session(self.name, ttl=self.options.ttl)
+        self.lines = Lines(self._session, self.options)
+        encrypted = self.options.certificate is not None
+        context = None
+        if self.options.certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(self.options.certificate, self.options.key)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self, encrypted=encrypted),
+            self.options.host,
+            self.options.port,
+            ssl=context,
+            backlog=BACKLOG,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
+        _log.info("node %s listens at %s", self.name, self.address)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside; what goes wrong is logged."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("a task failed: %r", error, exc_info=error)
+
+    def refusal(self) -> tuple[str, str] | None:
+        """Return why a new connection cannot be served, as an AMQP error; None if it can."""
+        if self.draining:
+            return CONNECTION_FORCED, f"node {self.name} is about to stop; connect to another one"
+        if len(self.connections) > self.options.connections:
+            self.counters.refused("connections")
+            return RESOURCE_LIMIT, f"node {self.name} serves {self.options.connections} connections already"
+        return None
+
+    def relay(self, connection: Connection, link: Link) -> LinkEnd:
+        """Return the end of a link without an address."""
+        return Relay(connection, link)
+
+    def browsing(self, connection: Connection, link: Link, destination: str) -> LinkEnd:
+        """Return the end of a link that only looks."""
+        return Browsing(connection, link, destination)
+
+    def gateway(self, connection: Connection, link: Link) -> LinkEnd:
+        """Return the end of a link over which an SDK makes its calls."""
+        raise NotImplementedError
+
+    async def drain(self) -> None:
+        """Stop: take nothing new, let what is under way be stored and settled, and send the clients elsewhere."""
+        if self.draining:
+            return
+        self.draining = True
+        if self._server:
+            self._server.close()
+        if not self.connections:
+            self.emptied.set()
+        for connection in tuple(self.connections):
+            connection.stop_credit()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.options.drain):
+                await self.lines.flush()
+        for connection in tuple(self.connections):
+            connection.send_away(f"node {self.name} stops; connect to another one")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self.emptied.wait()
+
+    async def close(self) -> None:
+        """Let go of everything; what clients hold goes back."""
+        if self._server:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)
+        await stop(self._sweep)
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=2.0)
+        with contextlib.suppress(HeadgateError):
+            await self._session.close()

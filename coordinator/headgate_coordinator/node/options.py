@@ -1,0 +1,49 @@
+"""What a node is told when it starts."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.amqp.engine import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """Settings of one node.
+
+    Attributes:
+        host: interface to listen at.
+        port: of AMQP; 0 takes a free one.
+        name: what operators call the node; the host's name and a few letters when empty.
+        public: ``host:port`` at which clients reach it, where that is not where it listens.
+        certificate: file with the certificate chain for TLS; without it, there is none.
+        key: file with its private key, where it is not in the same file.
+        plain_without_tls: whether passwords may come over a connection that anybody can read.
+        credit: messages that a sending client may have under way, at the most.
+        low_credit: how few are left when it is given more.
+        window: bytes of credit that the node keeps in hand for each destination.
+        connections: how many at a time.
+        handshake: seconds for a client to open its connection.
+        slow_reader: seconds after which a client that does not read is hung up on.
+        held: bytes of messages of one connection that may wait to be stored.
+        drain: seconds for what is under way when the node is told to stop.
+        ttl: seconds after which what a dead node held is others'.
+        limits: what one connection may take.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 5672
+    name: str = ""
+    public: str = ""
+    certificate: Path | None = None
+    key: Path | None = None
+    plain_without_tls: bool = False
+    credit: int = 100
+    low_credit: int = 30
+    window: int = 1 << 20
+    connections: int = 10_000
+    handshake: float = 10.0
+    slow_reader: float = 60.0
+    held: int = 64 << 20
+    drain: float = 10.0
+    ttl: float = 10.0
+    limits: Limits = field(default_factory=Limits)

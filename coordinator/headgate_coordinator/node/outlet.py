@@ -1,0 +1,221 @@
+"""A client's link that receives: messages of one consumer, under the link's credit and the consumer's window."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.amqp.engine import Incoming
+from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, Link, Outcome, Terminus
+from headgate.consumer import Consumer
+from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired, SlowConsumer
+from headgate.message import Message, to_amqp
+from headgate.receivers import Outcome as Settlement
+from headgate.redis.replies import Deliveries
+from headgate_coordinator.node.end import LinkEnd
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.connection import Connection
+
+_SAYS: Final[dict[Outcome, Settlement]] = {
+    "accepted": "accepted",
+    "released": "released",
+    "failed": "failed",
+    "rejected": "rejected",
+    "undeliverable": "rejected",
+}
+
+
+class LinkConsumer(Consumer):
+    """A consumer that fetches no more than its link has credit for, and hands on at once what it fetched."""
+
+    outlet: "Outlet"
+
+    def _free(self) -> tuple[int, int]:
+        wanted = self.outlet.credit - len(self._buffer)
+        messages, size = super()._free()
+        return (min(messages, wanted), size) if wanted > 0 and messages else (0, 0)
+
+    def _deliver(self, answer: Deliveries, *, asked: int) -> None:
+        super()._deliver(answer, asked=asked)
+        self.outlet.pump()
+        if asked and len(answer.messages) < asked:
+            self.outlet.exhausted()
+
+    def _ended(self, task: Any) -> None:
+        super()._ended(task)
+        if self._failure is not None:
+            self.outlet.failed(self._failure)
+
+    def _expire(self, going: Any) -> None:
+        super()._expire(going)
+        self.outlet.expired()
+
+    def next_message(self) -> Message | None:
+        """Return a message that is here."""
+        return self._buffer.popleft() if self._buffer else None
+
+    def ask(self, receivers: int) -> None:
+        """Say how many messages the link has credit for."""
+        if receivers > self._receivers:
+            self._rests = False
+            self._wake.set()
+        self._receivers = receivers
+
+    def look(self) -> None:
+        """Fetch now."""
+        self._look_at = 0.0
+        self._wake.set()
+
+    def count_received(self) -> None:
+        """Note that a message went to the client."""
+        self._received += 1
+
+
+class Outlet(LinkEnd):
+    """Hands the messages of one consumer to a client, and settles them as the client says."""
+
+    def __init__(self, connection: "Connection", link: Link, destination: str) -> None:
+        super().__init__(connection, link, destination)
+        self.credit = 0
+        self._consumer: LinkConsumer | None = None
+        self._unsettled: dict[Any, Message] = {}
+
+    async def open(self, kind: str, *, subscription: str | None, durable: bool) -> None:
+        """Answer the client's attach and begin to fetch.
+
+        Raises:
+            HeadgateError: it cannot receive from there.
+        """
+        session = self.connection.session()
+        consumer = await session.consumers.open(
+            self.destination,
+            window=None,
+            subscription=subscription,
+            durable=durable,
+            rate=None,
+            kind=kind,
+            make=self._make,
+        )
+        if not self.link.alive:
+            await consumer.close()
+            return
+        source = self.link.source
+        capabilities = tuple(word for word in source.capabilities if word in ("queue", "topic", "shared", "global"))
+        answer = Terminus(self.destination, dynamic=source.dynamic, durable=durable, capabilities=capabilities)
+        self.link.accept(answer, self.link.target)
+        self.flowed()
+        self.connection.flush_soon()
+
+    def _make(self, *args: Any, **kwargs: Any) -> LinkConsumer:
+        self._consumer = consumer = LinkConsumer(*args, **kwargs)
+        consumer.outlet = self
+        return consumer
+
+    def received(self, messages: list[Incoming]) -> None:
+        """Nothing comes in over a link that goes out."""
+
+    def flowed(self) -> None:
+        """Take note of the client's credit."""
+        consumer = self._consumer
+        if consumer is None or not self.link.is_open:
+            return
+        self.credit = self.link.credit
+        self.pump()
+        if self.credit and self.link.drains:
+            if consumer._free()[0]:  # noqa: SLF001 -- its own subclass's
+                consumer.look()
+            else:
+                self.exhausted()
+
+    def pump(self) -> None:
+        """Send what is here, as far as the link's credit reaches and the client reads."""
+        consumer, link, connection = self._consumer, self.link, self.connection
+        if consumer is None or not link.alive or not link.is_open:
+            return
+        credit = self.credit = link.credit
+        sent = size = 0
+        while credit > 0 and not connection.congested and (message := consumer.next_message()):
+            payload = to_amqp(message.stored, delivery_count=message.delivery_count)
+            if link.peer_max_message and len(payload) > link.peer_max_message:
+                self._settle(message, "rejected", f"{len(payload)} bytes; its receiver takes {link.peer_max_message}")
+                continue
+            delivery = link.send(payload, settled=link.presettled)
+            consumer.count_received()
+            if delivery is None:
+                self._settle(message, "accepted", "")
+            else:
+                self._unsettled[delivery] = message
+            credit -= 1
+            sent += 1
+            size += len(payload)
+        self.credit = credit
+        consumer.ask(credit)
+        if sent:
+            self.messages += sent
+            self.bytes += size
+            connection.node.counters.went(sent, size)
+            connection.flush_soon()
+
+    def exhausted(self) -> None:
+        """Give the credit back to a client that wants it used up, when there is nothing to use it for."""
+        if self.link.alive and self.link.drains and self.credit:
+            self.link.drained()
+            self.credit = 0
+            if self._consumer:
+                self._consumer.ask(0)
+            self.connection.flush_soon()
+
+    def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
+        """Settle a message as the client says."""
+        message = self._unsettled.pop(delivery, None)
+        self.link.forget(delivery)
+        if message is not None:
+            if outcome == "undeliverable":
+                reason = "its receiver says that it cannot be delivered there"
+            self._settle(message, outcome, reason)
+
+    def _settle(self, message: Message, outcome: Outcome, reason: str) -> None:
+        if self._consumer is not None:
+            try:
+                self._consumer.settle(message, _SAYS[outcome], confirm=False, reason=reason)
+            except (SessionExpired, Closed, InvalidValue):  # others have it now
+                self.connection.node.counters.refused("expired")
+
+    def relieved(self) -> None:
+        """Go on: the client reads again."""
+        self.pump()
+
+    def expired(self) -> None:
+        """Forget what others were given meanwhile; the client may still have it, and is not believed any more."""
+        for delivery in self._unsettled:
+            if self.link.alive:
+                self.link.settle(delivery, "released")
+        self._unsettled.clear()
+
+    def failed(self, error: BaseException) -> None:
+        """End the link: the consumer cannot go on."""
+        slow = isinstance(error, SlowConsumer)
+        self.fail(RESOURCE_DELETED if slow else INTERNAL_ERROR, str(error))
+
+    def gone(self, *, lost: bool) -> None:
+        """Give back what the client held: untried when it detached, as a failed attempt when its connection broke."""
+        consumer, unsettled = self._consumer, self._unsettled
+        self._unsettled = {}
+        if consumer is None:
+            return
+        for message in unsettled.values():
+            self._settle(message, "failed" if lost else "released", "")
+        self.connection.node.spawn(self._close(consumer))
+
+    async def _close(self, consumer: Consumer) -> None:
+        try:
+            await consumer.close()
+            if not self.link.detached and self.ends_subscription:
+                await self.connection.node.client.unsubscribe(self.destination, consumer.subscription)
+        except HeadgateError:
+            pass  # the sweep of its session does the rest
+
+    ends_subscription = False
+    """Whether closing the link, unlike detaching it, ends a durable subscription."""
+
+    async def finish(self) -> None:
+        """End what was begun."""
+        await super().finish()

@@ -1,0 +1,100 @@
+"""A client's link without an address of its own: each message says where it goes (``ANONYMOUS-RELAY``)."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from headgate.amqp.engine import Incoming
+from headgate.amqp.link import INVALID_FIELD, UNAUTHORIZED, Link, Terminus
+from headgate.core.amqp_sections import to_of
+from headgate.errors import HeadgateError
+from headgate_coordinator.node.conditions import condition_of
+from headgate_coordinator.node.inlet import Inlet
+from headgate_coordinator.node.line import Line
+from headgate_coordinator.security import Action
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.connection import Connection
+
+
+class Relay(Inlet):
+    """Takes messages for any destination. A line to each is opened when the first message asks for it.
+
+    Messages keep their order for each destination; while one of them is full, what is for others goes on, as far as the
+    link's credit reaches.
+    """
+
+    def __init__(self, connection: "Connection", link: Link) -> None:
+        super().__init__(connection, link, "", "queue")
+        self._lines: dict[str, Line] = {}
+        self._late: dict[str, list[Incoming]] = {}
+
+    async def open(self) -> None:
+        """Answer the client's attach, and give it credit."""
+        self.link.accept(self.link.source, Terminus(), max_message=self.connection.node.options.limits.message)
+        self.link.set_credit(self.connection.node.options.credit)
+        self.connection.flush_soon()
+
+    def received(self, messages: list[Incoming]) -> None:
+        """Send each message where it says."""
+        total = 0
+        for raw, delivery in messages:
+            total += len(raw)
+            try:
+                name = to_of(raw)
+            except HeadgateError as error:
+                self._reject(delivery, *condition_of(error))
+                continue
+            if not name:
+                self._reject(delivery, INVALID_FIELD, "a message over an anonymous relay says in 'to' where it goes")
+            elif not self.connection.may(Action.PRODUCE, name):
+                self._reject(delivery, UNAUTHORIZED, f"messages may not be sent to {name!r}")
+            elif line := self._lines.get(name):
+                self.take(line, raw, delivery, len(raw))
+            elif late := self._late.get(name):
+                late.append((raw, delivery))
+            else:
+                self._late[name] = [(raw, delivery)]
+                self.connection.node.spawn(self._open_line(name))
+        self.messages += len(messages)
+        self.bytes += total
+        self.connection.node.counters.came(len(messages), total)
+        self._renew()
+
+    def _reject(self, delivery: Any, condition: str, description: str) -> None:
+        self.connection.node.counters.refused("relay")
+        if delivery is not None:
+            self.link.settle(delivery, "rejected", condition, description)
+        self.connection.flush_soon()
+
+    async def _open_line(self, name: str) -> None:
+        try:
+            line = await self.connection.node.lines.get(name)
+        except (HeadgateError, asyncio.CancelledError) as error:
+            for _, delivery in self._late.pop(name, ()):
+                if self.link.alive:
+                    self._reject(delivery, *condition_of(error))
+            return
+        for raw, delivery in self._late.pop(name, ()):
+            if self.link.alive or delivery is None:
+                self.take(line, raw, delivery, len(raw))
+        self._lines[name] = line
+        line.inlets.add(self)
+        self._renew()
+
+    def _give(self, line: Line) -> None:
+        del line
+        self._renew()
+
+    def _renew(self) -> None:
+        """Give more credit while little of what came is still held: one full destination must not take all of it."""
+        link, options = self.link, self.connection.node.options
+        free = options.credit - len(self._held) - sum(len(late) for late in self._late.values())
+        if link.alive and link.credit <= options.low_credit and free > link.credit:
+            link.set_credit(free)
+            self.connection.flush_soon()
+
+    def gone(self, *, lost: bool) -> None:
+        """Forget what is not stored yet; leave the lines."""
+        super().gone(lost=lost)
+        for line in self._lines.values():
+            line.part(self)
