@@ -152,7 +152,8 @@ class Producer:
             InvalidValue: the payload is too long, or an argument cannot be used.
             Closed: the producer is closed.
         """
-        self._check_open()
+        if self._closed or self._account.closed:
+            raise self._ended()
         if len(payload) > MAX_MESSAGE:
             raise InvalidValue(f"a message of {len(payload)} bytes; at most {MAX_MESSAGE} can be stored")
         if not timeout >= 0:
@@ -176,7 +177,8 @@ class Producer:
             InvalidValue: not a window or a weight; nothing was changed.
             Closed: the producer is closed.
         """
-        self._check_open()
+        if self._closed or self._account.closed:
+            raise self._ended()
         self._wish.change(read_window(window), read_weight(weight))
 
     async def close(self) -> None:
@@ -188,7 +190,8 @@ class Producer:
     def _item(
         self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
     ) -> Outgoing:
-        self._check_open()
+        if self._closed or self._account.closed:
+            raise self._ended()
         payload = encode(body, headers)
         patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
         ttl_ms = None if ttl is None else int(parse_duration(ttl, "ttl") * 1000)
@@ -200,9 +203,8 @@ class Producer:
         told: Any = self._loop.create_future() if done is None else done
         return Outgoing(payload, len(payload), self._loop.time() + patience, told, ttl_ms, self._when_full)
 
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise Closed(f"the producer of {self.destination!r} is closed")
+    def _ended(self) -> Closed:
+        return Closed(f"the producer of {self.destination!r} is closed")
 
     async def _paid(
         self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None

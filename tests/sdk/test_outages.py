@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 import redis
@@ -130,7 +131,8 @@ async def test_close_survives_a_connection_that_redis_py_has_half_forgotten(serv
 
     client = await headgate.connect(server.url)
     await client.session("s").producer("orders")
-    client._wake_ups._pubsub = Broken()
+    wake_ups: Any = client._wake_ups
+    wake_ups._pubsub = Broken()
     await client.close()
 
 
