@@ -7,6 +7,7 @@ no section can say exactly is in the message annotation :data:`EXACT` too, so th
 
 import datetime as dt
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -150,6 +151,8 @@ def _fits_header(name: str, value: Any) -> bool:
 
 
 def _is_simple(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return _comes_back(value)
     return value is None or isinstance(value, str | bool | int | float | bytes | UUID | dt.datetime)
 
 

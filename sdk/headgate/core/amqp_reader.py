@@ -120,9 +120,9 @@ class Reader:
         descriptor = self.value(depth + 1)
         return Described(descriptor, self.value(depth + 1))
 
-    def skip(self) -> bytes:
-        """Pass over the next value without reading it, and return its bytes. Errors as :meth:`value`."""
-        start, more = self.at, 1
+    def skip(self) -> None:
+        """Pass over the next value without reading it. Errors as :meth:`value`."""
+        more = 1
         while more:
             more -= 1
             code = self.code()
@@ -130,6 +130,11 @@ class Reader:
                 more += 2
                 continue
             self._take(self._size(code))
+
+    def encoded(self) -> bytes:
+        """Pass over the next value, and return its bytes. Errors as :meth:`value`."""
+        start = self.at
+        self.skip()
         return self.raw[start : self.at]
 
     def enter(self, codes: tuple[int, int]) -> int:

@@ -39,6 +39,8 @@ _USUAL: Final = {bytes([0, 0x53, code]): code for code in _NAMES.values()}
 _HEADERS: Final = tuple(b"\0" + encoded for encoded, code in _DESCRIPTORS.items() if code == HEADER)
 _EMPTY_HEADER: Final = b"\0\x53\x70\x45"
 _RANKS: Final = {DATA: DATA, SEQUENCE: DATA, VALUE: DATA}
+MAX_SECTIONS: Final = 1 << 16
+"""Of one message: data may be in many."""
 _CACHED: Final = 64
 """Bytes of a header section that is remembered: most messages have one of a few."""
 
@@ -87,17 +89,19 @@ def sections(raw: bytes) -> Iterator[Section]:
     Raises:
         MessageFormatError: there are none, they are not those of a message, or not in its order.
     """
-    reader, last = Reader(raw), 0
+    reader, last, count = Reader(raw), 0, 0
     if not raw:
         raise MessageFormatError("it is empty", at=0)
     while reader.at < reader.end:
-        start = reader.at
+        start, count = reader.at, count + 1
+        if count > MAX_SECTIONS:
+            raise MessageFormatError(f"more than {MAX_SECTIONS} sections", at=start)
         code = _USUAL.get(raw[start : start + 3])
         if code is not None:
             reader.at += 3
         elif reader.code() != 0:
             raise MessageFormatError("a section of AMQP 1.0 begins with 00", at=start)
-        elif (code := _DESCRIPTORS.get(reader.skip())) is None:
+        elif (code := _DESCRIPTORS.get(reader.encoded())) is None:
             raise MessageFormatError("no such section in a message of AMQP 1.0", at=start)
         repeated = code == last and code in (DATA, SEQUENCE)
         if _RANKS.get(code, code) <= _RANKS.get(last, last) and not repeated:
@@ -145,7 +149,7 @@ def read_header(reader: Reader) -> Header:
 
 def is_number(value: Any, bits: int) -> bool:
     """Return whether it is an unsigned number of so many bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << bits
+    return type(value) is int and 0 <= value < 1 << bits
 
 
 def fields(reader: Reader, most: int) -> list[Any]:
@@ -209,12 +213,13 @@ def with_delivery_count(raw: bytes, count: int) -> bytes:
         section = next(sections(raw))
         read_header(Reader(raw, section.content, section.stop))
         reader, stop = Reader(raw, section.content, section.stop), section.stop
-        given = [reader.skip() for _ in range(reader.enter_list())]
+        given = [reader.encoded() for _ in range(reader.enter_list())]
     elif not count:
         return raw
     given += [writer.NULL] * (4 - len(given))
     first = writer.write(False) if count else given[3]
-    return b"\0\x53\x70" + writer.fields((*given[:3], first, writer.uint(count))) + raw[stop:]
+    header = b"\0\x53\x70" + writer.fields((*given[:3], first, writer.uint(count)))
+    return b"".join((header, memoryview(raw)[stop:]))
 
 
 def with_application_properties(raw: bytes, more: Mapping[str, Any]) -> bytes:
@@ -231,7 +236,7 @@ def with_application_properties(raw: bytes, more: Mapping[str, Any]) -> bytes:
         reader = Reader(raw, there.content, there.stop)
         for _ in range(0, reader.enter_map(), 2):
             start, name = reader.at, reader.value(1)
-            middle, value = reader.at, reader.skip()
+            middle, value = reader.at, reader.encoded()
             if not (isinstance(name, str) and name in more):
                 kept += [raw[start:middle], value]
         _leave(reader)

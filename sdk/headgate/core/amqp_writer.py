@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from struct import pack
 from typing import Any, Final
 from uuid import UUID
@@ -115,6 +116,19 @@ def _char(char: str, _: int) -> bytes:
     return pack(">BI", 0x73, ord(char))
 
 
+def _decimal(number: Decimal, _: int) -> bytes:
+    """Write a decimal of 128 bits in its binary integer encoding."""
+    sign, digits, exponent = number.as_tuple()
+    if exponent == "n":
+        return b"\x94\x7c" + bytes(15)
+    if exponent == "F":
+        return b"\x94" + (b"\xf8" if sign else b"\x78") + bytes(15)
+    if not isinstance(exponent, int) or len(digits) > 34 or not -6176 <= exponent <= 6111:
+        raise MessageFormatError(f"a decimal of {len(digits)} digits and exponent {exponent}: not of 128 bits")
+    significand = int("".join(map(str, digits)))
+    return b"\x94" + (sign << 127 | (exponent + 6176) << 113 | significand).to_bytes(16)
+
+
 def _list(items: Iterable[Any], depth: int) -> bytes:
     return sequence(write(item, depth + 1) for item in items)
 
@@ -138,6 +152,7 @@ _WRITERS: Final[dict[type, Callable[[Any, int], bytes]]] = {
     bytes: lambda value, _: _variable(0xA0, value),
     bytearray: lambda value, _: _variable(0xA0, bytes(value)),
     memoryview: lambda value, _: _variable(0xA0, bytes(value)),
+    Decimal: _decimal,
     UUID: lambda value, _: b"\x98" + value.bytes,
     dt.datetime: lambda value, _: timestamp(value),
     Timestamp: lambda value, _: timestamp(value),
@@ -150,10 +165,12 @@ _COMPOUND: Final = (list, tuple, dict, Described)
 
 
 def write(value: Any, depth: int = 0) -> bytes:
-    """Return a value as AMQP 1.0 has it: an integer as a long (an unsigned one from 2**63 on), a float as a double.
+    """Return a value as AMQP 1.0 has it.
+
+    An integer is a long, or from 2**63 on an unsigned one; a float is a double; a decimal has 128 bits.
 
     Args:
-        value: what :class:`Reader` returns, but no decimals.
+        value: what :class:`Reader` returns.
         depth: how many values it is inside of.
 
     Raises:

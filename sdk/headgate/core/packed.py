@@ -6,7 +6,9 @@ from uuid import UUID
 
 import msgpack
 
+from headgate.core.amqp_reader import Reader
 from headgate.core.amqp_types import Described
+from headgate.core.amqp_writer import write
 from headgate.errors import MessageFormatError
 
 _UUID, _DECIMAL, _DESCRIBED = 71, 72, 73
@@ -22,8 +24,7 @@ def _extend(value: Any) -> msgpack.ExtType:
     if isinstance(value, Decimal):
         return msgpack.ExtType(_DECIMAL, str(value).encode())
     if isinstance(value, Described):
-        content = [value.descriptor, value.value]
-        return msgpack.ExtType(_DESCRIBED, msgpack.packb(content, default=_extend, datetime=True))
+        return msgpack.ExtType(_DESCRIBED, write(value))  # not as msgpack: that would call this without bounds to read
     raise TypeError(f"can not serialize {type(value).__name__!r} object")
 
 
@@ -34,8 +35,11 @@ def _extended(code: int, content: bytes) -> Any:
         if code == _DECIMAL:
             return Decimal(content.decode())
         if code == _DESCRIBED:
-            return Described(*unpack(content))
-    except (ValueError, TypeError, InvalidOperation):
+            reader = Reader(content)
+            found = reader.value()
+            if isinstance(found, Described) and reader.at == len(content):
+                return found
+    except (ValueError, InvalidOperation):
         pass  # somebody else's type of that number
     return msgpack.ExtType(code, content)
 
