@@ -57,7 +57,7 @@ class Wire(asyncio.Protocol):
         """Take bytes."""
         if self._secured:
             self.engine.receive(data)
-            self.flush()
+            self.flush_soon()
             return
         try:
             self.sasl.feed(data)
