@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from headgate.errors import InvalidValue
-from headgate.message import decode
+from headgate.message import Stored
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 
@@ -14,23 +13,27 @@ PAGE: Final = 100
 """Messages that one call reads where the destination does not say (``browser_window``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Browsed:
+class Browsed(Stored):
     """A message that is stored, delivered or not; of a topic, one that some subscription has not settled.
 
     Attributes:
-        id: what it is called at its destination.
-        body: bytes, or text if it was sent as text.
-        headers: as they were sent.
-        size: bytes as stored.
         expires_ms: ms of Redis' clock at which it expires; None when it does not.
     """
 
-    id: str
-    body: bytes | str
-    headers: dict[str, Any]
-    size: int
-    expires_ms: int | None
+    __slots__ = ("_id", "expires_ms")
+
+    def __init__(self, id: str, stored: bytes, expires_ms: int | None) -> None:  # noqa: A002 - as the attribute
+        super().__init__(stored)
+        self._id = id
+        self.expires_ms = expires_ms
+
+    @property
+    def id(self) -> str:
+        """What the message is called at its destination."""
+        return self._id
+
+    def __repr__(self) -> str:
+        return f"Browsed({self.id}, {self.size} bytes)"
 
 
 async def browse(
@@ -49,9 +52,8 @@ async def browse(
         count = page if left is None else min(page, left)
         entries = await store.browse(address, after=last, count=count)
         for id_, stored, expires_ms in entries:
-            body, headers = decode(stored)
             last = id_.decode()
-            yield Browsed(last, body, headers, len(stored), expires_ms)
+            yield Browsed(last, stored, expires_ms)
         if len(entries) < count:
             return
         left = None if left is None else left - count

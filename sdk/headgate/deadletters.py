@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.account_calls import Ensure
-from headgate.errors import HeadgateError, PolicyError
-from headgate.message import Message, encode
+from headgate.errors import HeadgateError, MessageFormatError, PolicyError
+from headgate.message import Message, encode, with_headers
 from headgate.reconnect import until_answered
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
@@ -44,6 +44,21 @@ class Dead:
     reason: str
     attempts: int
     told: asyncio.Future[None] | None
+
+
+def _labelled(dead: Dead, source: str) -> bytes:
+    """Return the message as it is stored at the other destination: in the form it has, with what befell it."""
+    message = dead.message
+    befell: dict[str, Any] = {
+        "headgate-dead-reason": dead.reason,
+        "headgate-dead-from": source,
+        "headgate-dead-attempts": dead.attempts,
+        "headgate-dead-id": message.id,
+    }
+    try:
+        return with_headers(message.stored, befell)
+    except MessageFormatError as error:  # its bytes are the body of one that can be read
+        return encode(message.stored, befell | {"headgate-dead-unreadable": error.problem})
 
 
 class DeadLetters:
@@ -129,16 +144,7 @@ class DeadLetters:
         if target is None:
             return  # the setting was taken away meanwhile
         message = dead.message
-        stored = encode(
-            message.body,
-            message.headers
-            | {
-                "headgate-dead-reason": dead.reason,
-                "headgate-dead-from": self._source.name,
-                "headgate-dead-attempts": dead.attempts,
-                "headgate-dead-id": message.id,
-            },
-        )
+        stored = _labelled(dead, self._source.name)
         told = f"{self._source.key} {self._epoch} {self._subscription} {message.id}"
         account = Account(f"dead~{hashlib.sha256(told.encode()).hexdigest()[:40]}", inc=1, epoch=0, weight=0,
                           need=len(stored), need_m=1, want=len(stored), want_m=1)  # fmt: skip

@@ -11,6 +11,7 @@ HeadgateError
 ├── PolicyConflict          somebody else applied a policy meanwhile
 ├── InvalidName             a namespace or a name that cannot be used (also a ValueError)
 ├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
+│   └── MessageFormatError  a message that cannot be read or written as AMQP 1.0 or as the SDK stores it
 ├── CoordinatorUnavailable  Redis cannot be reached, or is not one we can use (also a ConnectionError)
 ├── AccessDenied            Redis refused the credentials or a command
 └── Closed                  the client, session or handle was closed
@@ -169,6 +170,23 @@ class InvalidName(HeadgateError, ValueError):
 
 class InvalidValue(HeadgateError, ValueError):
     """A size, duration, rate, URL or option that cannot be read."""
+
+
+class MessageFormatError(InvalidValue):
+    """A message is not what it should be: damaged, or neither AMQP 1.0 nor as the SDK stores messages.
+
+    Attributes:
+        problem: what is wrong with it.
+        at: the byte where it was found; None where there is none to tell.
+        id: what the message is called at its destination; empty where that is not known.
+    """
+
+    def __init__(self, problem: str, *, at: int | None = None, id: str = "") -> None:  # noqa: A002 - as of a message
+        self.problem = problem
+        self.at = at
+        self.id = id
+        name = f"message {id}" if id else "this message"
+        super().__init__(f"{name} cannot be read: {problem}{'' if at is None else f' (byte {at})'}")
 
 
 class CoordinatorUnavailable(HeadgateError, ConnectionError):

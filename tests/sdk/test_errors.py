@@ -10,7 +10,12 @@ from headgate import errors
 
 def drawn() -> dict[str, str]:
     text = errors.__doc__ or ""
-    return dict.fromkeys(re.findall(r"^[├└]── (\w+)", text, re.MULTILINE), "HeadgateError")
+    found, parent = {}, ""
+    for line in re.findall(r"^[├└│].*── \w+|^[├└]── \w+", text, re.MULTILINE):
+        name = line.split()[-1]
+        found[name] = parent if line.startswith("│") else "HeadgateError"
+        parent = parent if line.startswith("│") else name
+    return found
 
 
 def test_the_drawn_tree_is_the_real_one() -> None:

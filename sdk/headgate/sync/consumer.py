@@ -18,17 +18,30 @@ from headgate.units import parse_duration
 class Message:
     """One delivery; attributes as of :class:`headgate.Message`. Settle it once, from any thread."""
 
-    __slots__ = ("_consumer", "_inner", "body", "delivery_count", "headers", "id", "settled", "size")
+    __slots__ = ("_consumer", "_inner", "delivery_count", "id", "settled", "size")
 
     def __init__(self, consumer: "Consumer", inner: headgate.message.Message) -> None:
         self._consumer = consumer
         self._inner = inner
         self.id = inner.id
         self.size = inner.size
-        self.body: bytes | str = inner.body
-        self.headers: dict[str, Any] = inner.headers
         self.delivery_count = inner.delivery_count
         self.settled = False
+
+    @property
+    def stored(self) -> bytes:
+        """The message as it is stored."""
+        return self._inner.stored
+
+    @property
+    def body(self) -> bytes | str:
+        """Bytes, or text if it was sent as text. Errors as :attr:`headgate.Message.body`."""
+        return self._inner.body
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """As they were sent; as :attr:`headgate.Message.headers`."""
+        return self._inner.headers
 
     @property
     def is_current(self) -> bool:
@@ -41,7 +54,7 @@ class Message:
         return self._inner.destination
 
     def __repr__(self) -> str:
-        return f"Message({self.id}, {len(self.body)} bytes{', settled' if self.settled else ''})"
+        return f"Message({self.id}, {self.size} bytes{', settled' if self.settled else ''})"
 
     def accept(self, *, confirm: bool = False) -> None:
         """Say that it is done with; ``confirm`` waits until Redis has it. Errors as :meth:`headgate.Message.accept`."""
