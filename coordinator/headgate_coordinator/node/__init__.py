@@ -1,0 +1,1 @@
+"""Broker nodes: what they are seen as from outside, and where they are registered."""
