@@ -6,7 +6,7 @@ forgotten when another node beats.
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 from headgate import Client
 from headgate.redis.nodes import NodeStore
@@ -109,6 +109,6 @@ class NodeRegistry:
         return max(0.0, (carried - before[1]) / (now - before[0]))
 
 
-def _known(told: dict[str, object]) -> dict[str, object]:
+def _known(told: dict[str, Any]) -> dict[str, Any]:
     """Leave out what a newer node says and this one does not know."""
     return {name: value for name, value in told.items() if name in NodeEntry.__dataclass_fields__}
