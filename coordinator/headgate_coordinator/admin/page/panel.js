@@ -80,13 +80,16 @@ export class Panel {
     say($("panel-state"), one.state);
     $("panel-state").dataset.state = one.state;
     say($("panel-explain"), text);
-    const of = (limit, said) => (limit === null ? "unlimited" : said(limit));
+    const limits = [
+      ...(one.limit_bytes === null ? [] : [bytes(one.limit_bytes)]),
+      ...(one.limit_messages === null ? [] : [things(one.limit_messages, "message")]),
+    ];
     this.#facts([
       ["Pending", `${bytes(one.pending_bytes)}, ${things(one.pending_messages, "message")}`],
       ["Leased", `${bytes(one.leased_bytes)}, ${things(one.leased_messages, "message")}`],
       ["Limit", one.kind === "bucket"
         ? (one.rate === null ? "unlimited" : rate(one.rate))
-        : `${of(one.limit_bytes, bytes)}, ${of(one.limit_messages, (count) => things(count, "message"))}`],
+        : limits.join(", ") || "unlimited"],
       ["Peak", bytes(one.peak_bytes)],
       ["Waiting senders", number(one.blocked)],
       ["Consumers", number(one.consumers)],
