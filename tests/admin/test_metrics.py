@@ -104,7 +104,7 @@ def test_names_and_units_are_conventional() -> None:
 
 
 def test_the_page_lists_every_metric_with_its_type_and_labels() -> None:
-    rows = re.findall(r"^\| `(headgate_\w+)` \| (\w+) \| ([^|]*) \| [^|]+ \|$", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(headgate_\w+)` \| (\w+) \|([^|]*)\| [^|]+ \|$", PAGE.read_text(), re.MULTILINE)
     said = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert said == {declared.exposed: (declared.type, declared.labels) for declared in METRICS}
 
@@ -137,6 +137,19 @@ async def test_a_thousand_destinations_cost_few_calls_and_are_not_read_again_at_
 async def _apply(client: headgate.Client, numbers: range) -> None:
     for number in numbers:
         await client.apply(f"d{number:04}", limit=1000)
+
+
+async def test_on_a_cluster_too(cluster_url: str, cleanup_namespace: str, open_http: OpenHttp) -> None:
+    async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client:
+        for number in range(20):
+            await client.apply(f"d{number}", limit=1000 + number)
+        http = await open_http(client)
+        samples = await scrape(http)
+        limits = {
+            dict(labels)["destination"]: n for (name, labels), n in samples.items() if name.endswith("limit_bytes")
+        }
+        assert limits == {f"d{number}": 1000 + number for number in range(20)}
+        assert (await http.get("/ready")).status_code == 200
 
 
 class TestProbes:
