@@ -14,6 +14,7 @@ from headgate.session import Session
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.outlet import Outlet
+from headgate_coordinator.node.sweep import owner_of, reply_queue
 from headgate_coordinator.security import Action, Identity
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.node")
 GATEWAY: Final = "$headgate"
 """Where the SDK sends its calls to."""
-REPLY: Final = "reply."
-"""How the names of queues begin that are made for one link."""
 
 
 class Connection(Wire):
@@ -141,7 +140,7 @@ class Connection(Wire):
                 f"filters are not honoured here, so {source.filters[0]!r} is refused; receive all, and select there",
             )
         elif source.dynamic:
-            name = f"{REPLY}{self.node.name}.{secrets.token_hex(8)}"
+            name = reply_queue(self.node.id, secrets.token_hex(8))
             self._receive(link, name, browse=False)
         elif source.address is None:
             link.refuse(amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
@@ -185,7 +184,7 @@ class Connection(Wire):
 
     def may(self, action: Action, name: str) -> bool:
         """Whether the client may do that."""
-        if name.startswith(REPLY) and action is Action.PRODUCE:
+        if owner_of(name) is not None and action is Action.PRODUCE:
             return self.identity is not None  # whoever was told the name may answer
         return self.identity is not None and self.identity.may(action, name)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import secrets
 import socket
@@ -18,9 +19,12 @@ from headgate_coordinator.node.browsing import Browsing
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.facts import Counters as Totals
+from headgate_coordinator.node.facts import NodeFacts
 from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.relay import Relay
+from headgate_coordinator.node.sweep import owner_of
 from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
@@ -46,12 +50,26 @@ class Node:
         self.draining = False
         self.started = time.time()
         self.port = 0
+        self.admin = ""
+        """Base URL of its admin HTTP; empty when it has none."""
         self.lines: Lines
         self.emptied = asyncio.Event()
         """Set when the last connection is gone."""
+        self.numbers = itertools.count(1)
+        """Of its links, in the order in which they came."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """What it is called in the registry, another word after each start."""
+        return self._session.id
+
+    def reply_queues(self) -> set[str]:
+        """Return the queues that it made for links that are open."""
+        ends = (end.destination for connection in self.connections for end in connection.ends.values())
+        return {name for name in ends if owner_of(name) is not None}
 
     @property
     def address(self) -> str:
@@ -82,6 +100,35 @@ class Node:
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
         _log.info("node %s listens at %s", self.name, self.address)
+
+    def facts(self) -> NodeFacts:
+        """Return what operators see of it."""
+        ends = [end for connection in self.connections for end in connection.ends.values()]
+        counters = self.counters
+        return NodeFacts(
+            id=self.id,
+            address=self.address,
+            admin=self.admin,
+            started=self.started,
+            state="draining" if self.draining else "ready",
+            connections=len(self.connections),
+            links=tuple(end.facts() for end in ends),
+            counters=Totals(
+                {"from client": counters.messages_in, "to client": counters.messages_out},
+                {"from client": counters.bytes_in, "to client": counters.bytes_out},
+                dict(counters.rejected),
+            ),
+        )
+
+    async def readiness(self) -> str | None:
+        """Return why it cannot admit messages; None when it can."""
+        if self.draining:
+            return f"node {self.name} is about to stop"
+        try:
+            await self.client.policy()
+        except HeadgateError as error:
+            return str(error)
+        return None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside; what goes wrong is logged."""

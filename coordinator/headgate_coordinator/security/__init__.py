@@ -23,3 +23,9 @@ class Users:
 
     async def authenticate(self, name, password):
         return Identity(name)
+
+    async def start(self):
+        pass
+
+    async def close(self):
+        pass
