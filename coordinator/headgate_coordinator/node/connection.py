@@ -10,6 +10,7 @@ from headgate.amqp.engine import Engine, Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
 from headgate.amqp.wire import Wire
+from headgate.index import is_pattern
 from headgate.session import Session
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
@@ -154,6 +155,9 @@ class Connection(Wire):
             self._begin(link, self.node.browsing(self, link, address))
             return
         source = link.source
+        if is_pattern(address):
+            link.refuse(amqp.NOT_IMPLEMENTED, f"{address!r} is a pattern; receive from one destination a link")
+            return
         outlet = Outlet(self, link, address)
         shared = "shared" in source.capabilities
         durable = source.durable
@@ -164,7 +168,6 @@ class Connection(Wire):
             subscription = f"{owner}{name}"
         kind = "topic" if subscription else _kind(source.capabilities)
         self._begin(link, outlet, outlet.open(kind, subscription=subscription, durable=durable))
-        outlet.ends_subscription = durable
 
     def _begin(self, link: Link, end: LinkEnd, opening: Any = None) -> None:
         link.user = end
@@ -215,6 +218,7 @@ class Connection(Wire):
     def part(self, end: LinkEnd) -> None:
         """Forget an end whose link the node itself has closed."""
         if self.ends.pop(end.link, None):
+            end.link.alive = False
             end.gone(lost=False)
 
     def closed(self, condition: str, description: str) -> None:
@@ -252,7 +256,7 @@ class Connection(Wire):
         """Close the connection, so that the client comes back elsewhere."""
         if self._secured and not self.lost:
             for end in tuple(self.ends.values()):
-                end.fail(amqp.CONNECTION_FORCED, reason)
+                self.part(end)  # without a word: who reconnects takes up links that no error has ended
             self.engine.close(amqp.CONNECTION_FORCED, reason)
             self.flush()
         else:

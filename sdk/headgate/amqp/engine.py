@@ -239,6 +239,11 @@ class Engine:
         """Whether nothing more is to be sent, ever."""
         return not self.alive or lib.pn_transport_pending(self._transport) < 0
 
+    @property
+    def heard_out(self) -> bool:
+        """Whether nothing more is to come, ever: the peer closed the connection, or broke the protocol."""
+        return not self.alive or lib.pn_transport_capacity(self._transport) < 0
+
     def free(self) -> None:
         """Let go of the memory; links and deliveries are gone after this."""
         if not self.alive:
@@ -410,6 +415,7 @@ class Engine:
         raw = lib.pn_event_link(event)
         link = self.links.get(raw)
         if link is not None:
+            link.closed = True
             self._forget(link)
         lib.pn_link_close(raw)
         lib.pn_link_free(raw)
@@ -418,7 +424,6 @@ class Engine:
         raw = lib.pn_event_link(event)
         link = self.links.get(raw)
         if link is not None:
-            link.detached = True
             self._forget(link)
         lib.pn_link_detach(raw)
         lib.pn_link_free(raw)

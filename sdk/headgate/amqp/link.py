@@ -111,7 +111,7 @@ class Link:
         target: where they go to, as the peer says.
         presettled: whether its sender wants to settle everything as it sends it.
         alive: whether it can still be used.
-        detached: whether the peer went without closing it: what is durable stays.
+        closed: whether the peer closed it, and did not just go: what is durable ends.
         user: whatever its user keeps with it.
         slack: transfers that may come although their credit was taken back: they may have been under way.
         max_message: bytes that a message may have that comes in.
@@ -126,7 +126,7 @@ class Link:
     target: Terminus
     presettled: bool = False
     alive: bool = True
-    detached: bool = False
+    closed: bool = False
     user: Any = None
     slack: int = 0
     max_message: int = 0
