@@ -50,13 +50,13 @@ def node(
     drain: Annotated[float, typer.Option(min=0, help="Seconds for what is under way when it is told to stop.")] = 10.0,
     ttl: Annotated[float, typer.Option(min=1, help="Seconds after which what a dead node held is others'.")] = 10.0,
     admin_host: Annotated[
-        str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Where admin HTTP listens.")
+        str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Of admin HTTP.")
     ] = "127.0.0.1",
     admin_port: Annotated[
         int, typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Of admin HTTP; 0 takes a free one.")
     ] = 8161,
     admin: Annotated[
-        bool, typer.Option("--admin/--no-admin", help="Health, metrics, API and live page, or none.")
+        bool, typer.Option("--admin/--no-admin", help="Health, metrics, live page.")
     ] = True,
     redis: Redis = None,
     namespace: Namespace = "default",

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from headgate.redis.backend import Backend
 from headgate.redis.keys import node_keys
 from headgate.redis.scripts import script
-from headgate.redis.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)
