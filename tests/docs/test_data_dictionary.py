@@ -87,7 +87,7 @@ def test_every_key() -> None:
 
 
 def test_every_key_of_a_namespace() -> None:
-    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in (*INDEX, "policy")]
+    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in (*INDEX, "policy", "users")]
 
 
 def test_every_word_to_a_namespace() -> None:

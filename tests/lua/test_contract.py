@@ -16,6 +16,7 @@ _INDEX: Final = ("the namespace's, as lib/index", "local K_WILDCARDS = KEYS[1]")
 KEYS: Final = {
     "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
     "policy": ("the namespace's policy", "local K_POLICY = KEYS[1]"),
+    "users": ("the namespace's users", "local K_USERS = KEYS[1]"),
     "topic": _INDEX,
     "wildcard": _INDEX,
     "pool": _POOL,
