@@ -103,11 +103,11 @@ class TestFile:
             (f'[[user]]\nname = "anonymous"\npassword_hash = "{HASH}"', ["u.toml:1: user[1]: 'anonymous' is who"]),
             ('[[user]]\nname = "a"\npassword_hash = "hunter2"\nrole = 1',
              ["u.toml:3: user[1].password_hash: not a password hash", "u.toml:4: user[1].role: unknown key"]),
-            ('''[[user]]
+            ("""[[user]]
 name = "anonymous"
 grants = [
 { actions = ["fly"], match = "a" },
-{ actions = [], match = "a..b" }]''',
+{ actions = [], match = "a..b" }]""",
              ["u.toml:4: user[1].grants[1].actions[1]:", "u.toml:5: user[1].grants[2].actions:",
               "u.toml:5: user[1].grants[2].match: pattern 'a..b' has an empty word"]),
             ('[[user]]\nname = "anonymous"\nmax_connections = 0', ["u.toml:3: user[1].max_connections:"]),
@@ -235,6 +235,17 @@ class TestRedis:
         with pytest.raises(PolicyError, match="bob"):
             await late.start()
         await late.close()
+
+    async def test_a_hash_that_was_written_by_hand_stops_nothing(
+        self, users: Users, store: UserStore, client: headgate.Client, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        key = users_key(client.namespace)
+        with caplog.at_level(logging.WARNING, "headgate"):
+            await client.store.server.command(key.encode(), "HSET", key, "!version", "seven")
+            await wait_until(lambda: caplog.records)
+        await client.store.server.command(key.encode(), "DEL", key)
+        await store.change(lambda known: known.update(ann=user()))
+        await wait_until(lambda: users.anonymous() is None)
 
     async def test_changes_at_the_same_time_are_all_made(self, store: UserStore) -> None:
         def adding(name: str) -> Callable[[dict[str, User]], None]:

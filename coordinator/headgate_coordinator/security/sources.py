@@ -118,7 +118,7 @@ class RedisSource:
                 told = ""
             except AWAY:
                 continue  # it looks again soon
-            except HeadgateError as error:
+            except (HeadgateError, ValueError) as error:  # ValueError: somebody wrote into the hash by hand
                 if str(error) != told:
                     told = str(error)
                     _log.warning("the users stay as they were: %s", told)
