@@ -44,6 +44,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]
     binary: ServerBinary = request.param
     file = tmp_path / "users.acl"
     lines = [acl_line(role, "shop", password=PASSWORD) for role in ROLES]
+    lines.append(acl_line("sdk", "shop", user="of-a-cluster", cluster=True))  # at least it loads
     file.write_text("\n".join([f"user root on >{PASSWORD} ~* &* +@all", *lines]) + "\n")
     with RedisServer.start(binary, port=0, persist=False, config={"aclfile": str(file)}) as redis:
         yield Guarded(redis)
