@@ -49,15 +49,18 @@ def node(
     connections: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 10_000,
     drain: Annotated[float, typer.Option(min=0, help="Seconds for what is under way when it is told to stop.")] = 10.0,
     ttl: Annotated[float, typer.Option(min=1, help="Seconds after which what a dead node held is others'.")] = 10.0,
-    admin_host: Annotated[
-        str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Of admin HTTP.")
-    ] = "127.0.0.1",
+    admin_host: Annotated[str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Of admin HTTP.")] = "127.0.0.1",
     admin_port: Annotated[
         int, typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Of admin HTTP; 0 takes a free one.")
     ] = 8161,
-    admin: Annotated[
-        bool, typer.Option("--admin/--no-admin", help="Health, metrics, live page.")
-    ] = True,
+    admin: Annotated[bool, typer.Option("--admin/--no-admin", help="Health, metrics, live page.")] = True,
+    users: Annotated[
+        Path | None,
+        typer.Option(envvar="HEADGATE_USERS", metavar="FILE", help="Who may come; by default those kept in Redis."),
+    ] = None,
+    require_users: Annotated[
+        bool, typer.Option("--require-users", help="Let nobody in while there are no users.")
+    ] = False,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
@@ -93,6 +96,11 @@ def node(
     )
     http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
 
+    def users_of(client: headgate.Client) -> Users:
+        if users is not None:
+            return Users.from_file(users, required=require_users)
+        return Users.from_redis(client, required=require_users)
+
     def tell(node: Node) -> None:
         scheme = "amqps" if certificate else "amqp"
         if as_json:
@@ -105,7 +113,7 @@ def node(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     client = connect(redis, namespace)
     try:
-        run(serve(client, options, Users(), http, tell))
+        run(serve(client, options, users_of, http, tell))
     except headgate.HeadgateError:
         raise
     except OSError as error:

@@ -19,7 +19,18 @@ class NodeProcess:
     def __init__(self, redis_url: str, namespace: str, log: Path, *options: str, within: Sequence[str] = ()) -> None:
         self._log = log
         chosen = () if "--port" in options else ("--port", "0")
-        command = [*within, sys.executable, "-m", "headgate_coordinator", "node", "--json", *chosen, *options]
+        command = [
+            *within,
+            sys.executable,
+            "-m",
+            "headgate_coordinator",
+            "node",
+            "--json",
+            "--admin-port",
+            "0",
+            *chosen,
+            *options,
+        ]
         with log.open("a") as errors:
             self._process = subprocess.Popen(
                 command,

@@ -85,6 +85,8 @@ class Connection(Wire):
             _log.exception("%s: its password could not be checked", self.peername)
         if self.lost:
             return
+        if code == OK and self.node.has_too_many(self):
+            code = UNAVAILABLE
         sasl.decide(code)
         if code == OK:
             self.secure()
@@ -186,7 +188,7 @@ class Connection(Wire):
         return False
 
     def may(self, action: Action, name: str) -> bool:
-        """Whether the client may do that."""
+        """Whether the client may do that, by the users as they are now."""
         if owner_of(name) is not None and action is Action.PRODUCE:
             return self.identity is not None  # whoever was told the name may answer
         return self.identity is not None and self.identity.may(action, name)
@@ -252,12 +254,12 @@ class Connection(Wire):
                     link.set_credit(0)
             self.flush_soon()
 
-    def send_away(self, reason: str) -> None:
-        """Close the connection, so that the client comes back elsewhere."""
+    def send_away(self, condition: str, reason: str) -> None:
+        """Close the connection, and say why."""
         if self._secured and not self.lost:
             for end in tuple(self.ends.values()):
                 self.part(end)  # without a word: who reconnects takes up links that no error has ended
-            self.engine.close(amqp.CONNECTION_FORCED, reason)
+            self.engine.close(condition, reason)
             self.flush()
         else:
             self.abort()

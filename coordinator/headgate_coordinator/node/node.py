@@ -11,7 +11,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, Link
+from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, UNAUTHORIZED, Link
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.tasks import stop
@@ -150,6 +150,20 @@ class Node:
             return RESOURCE_LIMIT, f"node {self.name} serves {self.options.connections} connections already"
         return None
 
+    def has_too_many(self, newcomer: Connection) -> bool:
+        """Whether a user has more connections here than it may."""
+        identity = newcomer.identity
+        if identity is None or identity.max_connections is None:
+            return False
+        of_user = [c for c in self.connections if c.identity is not None and c.identity.name == identity.name]
+        return len(of_user) > identity.max_connections
+
+    def dismiss(self) -> None:
+        """Close the connections of users who are gone, or have another password."""
+        for connection in tuple(self.connections):
+            if connection.identity is not None and not connection.identity.valid:
+                connection.send_away(UNAUTHORIZED, f"user {connection.identity.name!r} is not known any more")
+
     def relay(self, connection: Connection, link: Link) -> LinkEnd:
         """Return the end of a link without an address."""
         return Relay(connection, link)
@@ -177,7 +191,7 @@ class Node:
             async with asyncio.timeout(self.options.drain):
                 await self.lines.flush()
         for connection in tuple(self.connections):
-            connection.send_away(f"node {self.name} stops; connect to another one")
+            connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to another one")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()

@@ -12,14 +12,18 @@ from headgate_coordinator.security import Users
 
 
 async def run(
-    client: Client, options: NodeOptions, users: Users, admin: AdminOptions | None, tell: Callable[[Node], None]
+    client: Client,
+    options: NodeOptions,
+    users: Callable[[Client], Users],
+    admin: AdminOptions | None,
+    tell: Callable[[Node], None],
 ) -> None:
     """Serve until told to stop.
 
     Args:
         client: of the Redis; it is opened and closed here.
         options: of the node.
-        users: who may come.
+        users: makes those who may come from the client.
         admin: of its admin HTTP; None for none.
         tell: called once it listens.
 

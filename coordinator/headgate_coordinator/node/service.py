@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.client import Client
 from headgate.errors import HeadgateError
@@ -15,6 +16,9 @@ from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.registry import NodeRegistry
 from headgate_coordinator.node.sweep import Sweep
 from headgate_coordinator.security import Users
+
+DISMISS_EVERY: Final = 0.5
+"""Seconds between looks for connections whose user is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +38,26 @@ class AdminOptions:
 
 @contextlib.asynccontextmanager
 async def service(
-    client: Client, options: NodeOptions, users: Users, admin: AdminOptions | None
+    client: Client, options: NodeOptions, users: Callable[[Client], Users], admin: AdminOptions | None
 ) -> AsyncIterator[Node]:
     """Run a node for as long as the block takes.
 
     Args:
         client: connected; it stays the caller's.
         options: of the node.
-        users: who may come; started and closed here.
+        users: makes those who may come from the client; started and closed here.
         admin: of its admin HTTP; None for none.
 
     Raises:
+        BadDocument: the file of users cannot be used.
         InvalidValue: admin HTTP cannot listen where it should, or not without a token.
         OSError: the AMQP port cannot be had.
     """
     async with contextlib.AsyncExitStack() as stack:
-        await users.start()
-        stack.push_async_callback(users.close)
-        node = Node(client, options, users)
+        known = users(client)
+        await known.start()
+        stack.push_async_callback(known.close)
+        node = Node(client, options, known)
         await node.start()
         stack.push_async_callback(node.close)
         if admin is not None:
@@ -65,9 +71,16 @@ async def service(
         tasks = [
             asyncio.create_task(registry.keep(node), name="headgate beats"),
             asyncio.create_task(sweep.run(), name="headgate sweep"),
+            asyncio.create_task(_dismiss(node), name="headgate users that went"),
         ]
         stack.push_async_callback(_leave, tasks, registry, node.id)
         yield node
+
+
+async def _dismiss(node: Node) -> None:
+    while True:
+        await asyncio.sleep(DISMISS_EVERY)
+        node.dismiss()
 
 
 async def _leave(tasks: "list[asyncio.Task[None]]", registry: NodeRegistry, node: str) -> None:

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 from headgate import Client, HeadgateError
 from headgate.reconnect import AWAY
 from headgate.redis.keys import namespace_channel
-from headgate.redis.wake import WakeUps
 from headgate.tasks import stop
 from headgate_coordinator.security.document import Users
 from headgate_coordinator.security.file import read_users
@@ -80,7 +79,7 @@ class RedisSource:
     def __init__(self, client: Client) -> None:
         server = client.store.server
         self._store = UserStore(server, client.namespace)
-        self._wake_ups = WakeUps(server)
+        self._wake_ups = server.wake_ups()
         self._channels = (namespace_channel(client.namespace),)
         self._heard = asyncio.Event()
         self._known = StoredUsers()

@@ -7,9 +7,9 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from headgate.errors import PolicyError
+from headgate.redis.backend import Backend
 from headgate.redis.keys import users_key
 from headgate.redis.scripts import script
-from headgate.redis.server import Server
 from headgate_coordinator.security.document import User, Users, check_password, check_user
 
 VERSION: Final = "!version"
@@ -27,7 +27,7 @@ class StoredUsers:
 class UserStore:
     """The users of one namespace."""
 
-    def __init__(self, server: Server, namespace: str) -> None:
+    def __init__(self, server: Backend, namespace: str) -> None:
         self._server = server
         self._key = users_key(namespace).encode()
 
