@@ -72,6 +72,11 @@ class Producer:
         return self._account.wants
 
     @property
+    def rates(self) -> tuple[float | None, float | None]:
+        """Messages and bytes a second that it may send, None for no bound; :meth:`put` is not held up by them."""
+        return self._pacing.rate, self._byte_pacing.rate
+
+    @property
     def is_busy(self) -> bool:
         """Whether anything sent is not known to be stored."""
         return len(self._account.outbox) > 0

@@ -1,5 +1,6 @@
 """A client's link that sends to one destination."""
 
+import asyncio
 import math
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from headgate.producer import Producer
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.line import Line
+from headgate_coordinator.node.pace import LinkPace
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
@@ -63,6 +65,7 @@ class Inlet(LinkEnd):
         self._kind = kind
         self._line: Line | None = None
         self._held: dict[Arrival, None] = {}
+        self.pace = LinkPace()
         self._since = 0.0
         """When it last got something stored, or had nothing to store."""
 
@@ -101,6 +104,7 @@ class Inlet(LinkEnd):
         self.messages += len(messages)
         self.bytes += total
         line.saw(len(messages), total)
+        self.pace.book(asyncio.get_running_loop().time(), len(messages), total)
         connection.node.counters.came(len(messages), total)
         self.look_soon()
 
