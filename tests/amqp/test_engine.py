@@ -2,7 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.amqp.engine import Engine, Limits
+from headgate.amqp.engine import Engine
+from headgate.amqp.handler import Limits
 from headgate.amqp.link import Outcome, Terminus
 from headgate.amqp.proton import lib
 from tests.amqp.pair import Notes, Pair

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from proton import ConnectionException, Message, Timeout
@@ -27,7 +27,10 @@ async def grant(client: Client, name: str, *actions: Action, match: str = "#", m
 
 
 async def dismiss(client: Client, name: str) -> None:
-    await UserStore(client.store.server, client.namespace).change(lambda users: users.pop(name))
+    def without(users: dict[str, User]) -> None:
+        del users[name]
+
+    await UserStore(client.store.server, client.namespace).change(without)
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def call() -> Iterator[Callable[..., object]]:
 
     def connect(node: NodeProcess, user: str | None, password: str | None = None) -> BlockingConnection:
         secret = password if password is not None else (user or "").upper()
-        login = {"user": user, "password": secret, "allow_insecure_mechs": True} if user else {}
+        login: dict[str, Any] = {"user": user, "password": secret, "allow_insecure_mechs": True} if user else {}
         connections.append(BlockingConnection(f"127.0.0.1:{node.port}", timeout=5, reconnect=False, **login))
         return connections[-1]
 

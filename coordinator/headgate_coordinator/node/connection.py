@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
 from headgate.amqp import link as amqp
-from headgate.amqp.engine import Engine, Incoming
+from headgate.amqp.engine import Engine
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
 from headgate.amqp.wire import Wire

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from headgate.amqp.engine import Incoming
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.facts import LinkFacts

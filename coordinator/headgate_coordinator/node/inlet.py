@@ -5,7 +5,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from headgate.amqp.engine import Incoming
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
 from headgate.core.amqp_sections import header_of
 from headgate.errors import Closed, HeadgateError

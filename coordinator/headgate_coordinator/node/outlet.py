@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.amqp.engine import Incoming
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, Link, Outcome, Terminus
 from headgate.consumer import Consumer
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired, SlowConsumer

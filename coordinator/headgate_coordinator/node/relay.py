@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from headgate.amqp.engine import Incoming
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INVALID_FIELD, UNAUTHORIZED, Link, Terminus
 from headgate.core.amqp_sections import to_of
 from headgate.errors import HeadgateError
