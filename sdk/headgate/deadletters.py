@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.account import Ensure
+from headgate.account_calls import Ensure
 from headgate.errors import HeadgateError, MessageFormatError, PolicyError
 from headgate.message import Message, encode, with_headers
 from headgate.reconnect import until_answered

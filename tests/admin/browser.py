@@ -73,7 +73,11 @@ class Browser:
 
     def look_like(self, width: int, height: int, *, dark: bool = False, scale: float = 1) -> None:
         self.cdp(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=width < 600,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.cdp("Emulation.setEmulatedMedia", features=[scheme])
@@ -83,10 +87,10 @@ class Browser:
         return self._do("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def wait(self, script: str, *arguments: Any) -> Any:
-        """Return the first true value that an expression has."""
+        """Return the first true value that an expression has; what is not there yet is waited for too."""
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
-            if value := self.run(f"return {script}", *arguments):
+            if value := self.run(f"try {{ return {script} }} catch (TypeError) {{ return null }}", *arguments):
                 return value
             time.sleep(0.03)
         page = self.run("return document.body.innerText")

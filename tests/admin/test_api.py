@@ -70,7 +70,9 @@ class TestWhatIsThere:
         assert one["pending_bytes"] > 100
         assert 0 < one["used"] <= 1
 
-    @pytest.mark.parametrize("name", ["a/b", "a%2Fb", "50% off", "ünï", "a/explain", "x/block/", " ", "q&a=1;2", "a+b", "a..b"])
+    @pytest.mark.parametrize(
+        "name", ["a/b", "a%2Fb", "50% off", "ünï", "a/explain", "x/block/", " ", "q&a=1;2", "a+b", "a..b"]
+    )
     async def test_every_name_that_a_destination_can_have(self, http: Http, client: headgate.Client, name: str) -> None:
         await client.apply(name, limit=1000)
         assert (await told(http, at(name)))["name"] == name
@@ -120,7 +122,8 @@ class TestWhatIsThere:
 
     @pytest.mark.parametrize(
         ("params", "place"),
-        [({"sort": "colour"}, "sort"), ({"limit": "0"}, "limit"), ({"limit": "x"}, "limit"), ({"colour": "1"}, "colour"),
+        [({"sort": "colour"}, "sort"), ({"limit": "0"}, "limit"), ({"limit": "x"}, "limit"),
+         ({"colour": "1"}, "colour"),
          ({"offset": "-1"}, "offset"), ({"only": "some"}, "only"), ({"search": "x" * 256}, "search")],
     )  # fmt: skip
     async def test_a_parameter_that_cannot_be_used_is_named(
@@ -230,9 +233,7 @@ class TestChanges:
     @pytest.mark.parametrize(
         "body", [b"", b"{", b"[]", b'{"reason": ""}', b'{"reason": 7}', b'{"why": "x"}', b'{"reason": "\\u0007"}']
     )
-    async def test_a_block_without_a_reason_is_refused(
-        self, http: Http, client: headgate.Client, body: bytes
-    ) -> None:
+    async def test_a_block_without_a_reason_is_refused(self, http: Http, client: headgate.Client, body: bytes) -> None:
         await client.apply("orders", limit=1000)
         answer = await http.post(at("orders", "/block"), content=body, headers={"Content-Type": "application/json"})
         refused(answer, 400, "invalid-value")

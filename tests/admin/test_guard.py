@@ -36,10 +36,19 @@ async def test_nothing_is_told_without_the_token(guarded: Http) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["Bearer wrong", "Bearer", "Bearer ", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer ü"],
+    [
+        "Bearer wrong",
+        "Bearer",
+        "Bearer ",
+        f"Basic {TOKEN}",
+        TOKEN,
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        "Bearer ü",
+    ],
 )
 async def test_a_wrong_token_is_none(guarded: Http, given: str) -> None:
-    answer = await guarded.get("/api/v1/overview", headers={"Authorization": given.encode()})
+    answer = await guarded.get("/api/v1/overview", headers={b"Authorization": given.encode()})
     assert answer.status_code == 401
     assert TOKEN not in answer.text
 
@@ -119,7 +128,10 @@ class TestServer:
         for host in ("0.0.0.0", "::"):
             with pytest.raises(InvalidValue, match="has no token; set a token, or bind to 127"):
                 await AdminServer(app, token=None, host=host).start()
-        for server in (AdminServer(app, token=TOKEN, host="0.0.0.0"), AdminServer(app, token=None, host="0.0.0.0", insecure=True)):
+        for server in (
+            AdminServer(app, token=TOKEN, host="0.0.0.0"),
+            AdminServer(app, token=None, host="0.0.0.0", insecure=True),
+        ):
             assert await server.start() > 0
             await server.close()
 

@@ -1,9 +1,10 @@
 """Probes and metrics: with a Redis that answers, that is frozen, and that is gone; and with many destinations."""
 
+import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -104,7 +105,7 @@ def test_names_and_units_are_conventional() -> None:
 
 
 def test_the_page_lists_every_metric_with_its_type_and_labels() -> None:
-    rows = re.findall(r"^\| `(headgate_\w+)` \| (\w+) \| ([^|]*) \| [^|]+ \|$", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(headgate_\w+)` \| (\w+) \|([^|]*)\| [^|]+ \|$", PAGE.read_text(), re.MULTILINE)
     said = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert said == {declared.exposed: (declared.type, declared.labels) for declared in METRICS}
 
@@ -134,9 +135,38 @@ async def test_a_thousand_destinations_cost_few_calls_and_are_not_read_again_at_
         await client.remove(name)
 
 
+async def test_however_many_ask_redis_is_asked_once(
+    http: Http, client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.apply("orders", limit=1000)
+    burst, asked = client.store.server.burst, list[int]()
+
+    async def counted(commands: Any) -> Any:
+        asked.append(len(commands))
+        return await burst(commands)
+
+    monkeypatch.setattr(client.store.server, "burst", counted)
+    answers = await asyncio.gather(*(http.get("/metrics") for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert asked == [2], "the time and one destination, once"
+
+
 async def _apply(client: headgate.Client, numbers: range) -> None:
     for number in numbers:
         await client.apply(f"d{number:04}", limit=1000)
+
+
+async def test_on_a_cluster_too(cluster_url: str, cleanup_namespace: str, open_http: OpenHttp) -> None:
+    async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client:
+        for number in range(20):
+            await client.apply(f"d{number}", limit=1000 + number)
+        http = await open_http(client)
+        samples = await scrape(http)
+        limits = {
+            dict(labels)["destination"]: n for (name, labels), n in samples.items() if name.endswith("limit_bytes")
+        }
+        assert limits == {f"d{number}": 1000 + number for number in range(20)}
+        assert (await http.get("/ready")).status_code == 200
 
 
 class TestProbes:
@@ -171,9 +201,7 @@ async def test_without_redis_all_is_answered_in_time_and_comes_back(
         async def down() -> bool:
             return value(await scrape(http), "headgate_redis_up") == 0
 
-        began = time.monotonic()
         await wait_until(down)
-        assert time.monotonic() - began < 8, "a call that hangs takes 2 s and more each; this is the bound of the bound"
         samples = await scrape(http)
         assert not [name for name, _ in samples if name == "headgate_pending_bytes"], "nothing that may be wrong"
         assert value(samples, "headgate_node_ready") == 1, "of the node all is known"

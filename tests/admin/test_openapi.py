@@ -78,7 +78,7 @@ async def test_each_answer_is_as_declared(http: Http, client: headgate.Client, n
     await client.apply("sms", kind="bucket", rate="5/s")
     bodies: dict[str, Any] = {
         f"{PREFIX}/destinations/orders/block": {"json": {"reason": "x"}},
-        f"{PREFIX}/policy": {"content": b'destination = []\n', "headers": {"Content-Type": "application/toml"}},
+        f"{PREFIX}/policy": {"content": b"destination = []\n", "headers": {"Content-Type": "application/toml"}},
     }
     for operation in api.operations:
         path = (PREFIX + operation.path).replace("{name}", "orders")

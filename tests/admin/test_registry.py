@@ -1,5 +1,6 @@
 """The registry of nodes as nodes use it."""
 
+import asyncio
 from dataclasses import replace
 
 import headgate
@@ -7,6 +8,7 @@ from headgate.redis.nodes import NodeStore
 from headgate_coordinator.node.facts import Counters
 from headgate_coordinator.node.registry import NodeRegistry
 from tests.admin.standin import StandIn, link
+from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
 
@@ -33,6 +35,25 @@ async def test_nodes_are_by_id_and_those_of_another_namespace_are_not_there(
     assert [entry.id for entry in await registry.list()] == ["n1", "n2"]
     async with headgate.connect(url, namespace=f"{namespace}-b") as other:
         assert await NodeRegistry(other).list() == []
+
+
+async def test_it_is_kept_there_through_an_outage_of_redis(namespace: str) -> None:
+    with RedisServer.start() as server:
+        async with headgate.connect(server.url, namespace=namespace) as client:
+            registry = NodeRegistry(client)
+            keeping = asyncio.create_task(registry.keep(StandIn()))
+
+            async def there() -> bool:
+                try:
+                    return [entry.id for entry in await registry.list()] == ["node~1"]
+                except headgate.CoordinatorUnavailable:
+                    return False
+
+            await wait_until(there)
+            server.restart(empty=True)
+            await wait_until(there)
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
 
 
 async def test_one_that_missed_three_beats_is_gone(client: headgate.Client) -> None:

@@ -89,7 +89,8 @@ def test_every_key() -> None:
 
 
 def test_every_key_of_a_namespace() -> None:
-    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in (*INDEX, "policy", *NODES)]
+    parts = (*INDEX, "policy", *NODES, "users")
+    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in parts]
 
 
 def test_every_word_to_a_namespace() -> None:

@@ -40,6 +40,7 @@ _P6, _P8, _RECOVERY = "test_p6_hand_over", "test_p8_rates", "test_recovery"
 _INDEX = "test_index"
 _POLICY = "test_policy"
 _NODES = "test_nodes"
+_USERS = "test_users"
 _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_delivery", "test_oom", "test_cluster", "test_bounds"
 _POOLS, _SLICES = "test_pools", "test_slices"
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
@@ -458,6 +459,19 @@ MUTANTS: Final = tuple(
          f"{_POLICY}::test_repeated_it_is_in_force_once"),
         ("P12", "policy", "string.gsub(K_POLICY, ':policy$', ':wake')", "K_POLICY",
          f"{_POLICY}::test_everybody_of_the_namespace_is_told"),
+        # Users: changed over what was seen, once, and told; put back only where they were lost.
+        ("P12", "users", " or current ~= tonumber(expected) then", " then",
+         f"{_USERS}::test_only_over_the_version_that_was_seen"),
+        ("P12", "users", "expected == 'lost' and current < version", "expected == 'lost'",
+         f"{_USERS}::test_what_was_lost_is_put_back_and_never_over_what_is_newer"),
+        ("P12", "users", "  redis.call('DEL', K_USERS)", "  --",
+         f"{_USERS}::test_what_was_lost_is_put_back_and_never_over_what_is_newer"),
+        ("P5", "users", "return { same and 'OK' or 'CONFLICT',", "return { 'CONFLICT',",
+         f"{_USERS}::test_repeated_it_is_in_force_once"),
+        ("P5", "users", "return { same and 'OK' or 'CONFLICT',", "return { 'OK',",
+         f"{_USERS}::test_only_over_the_version_that_was_seen"),
+        ("P12", "users", "string.gsub(K_USERS, ':users$', ':wake')", "K_USERS",
+         f"{_USERS}::test_everybody_of_the_namespace_is_told"),
         ("P12", "apply", "if not changes then", "if false then",
          f"{_POLICY}::test_settings_that_stay_as_they_are_leave_no_trace"),
         # One slot, and bounds.

@@ -17,6 +17,7 @@ KEYS: Final = {
     "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
     "node": ("the namespace's registry of nodes, as lib/node_keys", "local K_NODES = KEYS[1]"),
     "policy": ("the namespace's policy", "local K_POLICY = KEYS[1]"),
+    "users": ("the namespace's users", "local K_USERS = KEYS[1]"),
     "topic": _INDEX,
     "wildcard": _INDEX,
     "pool": _POOL,

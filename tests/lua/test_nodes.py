@@ -8,6 +8,7 @@ from headgate.redis.keys import node_keys
 from headgate.redis.nodes import NodeStore
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
+from tests.support.rewriting import RewritingServer, watched
 
 STALE_MS = 3_600_000
 
@@ -91,3 +92,22 @@ async def test_one_beat_forgets_a_bounded_number(store: NodeStore, server: Serve
     assert len((await kept(server, namespace))[1]) == 51
     await store.beat("n1", "one")
     assert await kept(server, namespace) == ({b"n1"}, {b"n1"})
+
+
+async def test_it_keeps_to_its_keys_and_begins_with_what_a_full_redis_allows(cluster_url: str, namespace: str) -> None:
+    server = RewritingServer(cluster_url, watched)
+    await server.open()
+    nodes, beats = node_keys(namespace)
+    trace = nodes + b":trace"
+    try:
+        await NodeStore(server, namespace, STALE_MS).beat("n1", "one")
+        assert await server.command(trace, "LRANGE", trace, 0, -1) == [
+            b"TIME",
+            b"ZRANGEBYSCORE",
+            b"ZREM",
+            b"ZADD",
+            b"HSET",
+        ]
+    finally:
+        await server.command(nodes, "UNLINK", nodes, beats, trace)
+        await server.close()

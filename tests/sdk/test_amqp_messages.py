@@ -394,6 +394,7 @@ def test_an_annotation_that_only_looks_like_ours_is_an_annotation() -> None:
 @pytest.mark.parametrize(
     "value",
     [Decimal("1.50"), Decimal("1" * 40), Decimal("sNaN"), msgpack.ExtType(5, b"x"), msgpack.ExtType(71, b"short"),
+     msgpack.Timestamp(10**12),
      Described(Symbol("a:type"), [Decimal(1), uuid.UUID(int=1)])],
 )  # fmt: skip
 def test_rare_values_of_headers_come_back_too(value: Any) -> None:

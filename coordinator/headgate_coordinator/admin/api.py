@@ -14,7 +14,7 @@ from headgate_coordinator.admin import models
 from headgate_coordinator.admin.figures import Figures, from_fields
 from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
 from headgate_coordinator.admin.problems import Refused
-from headgate_coordinator.admin.watch import Once, Picture, Watch
+from headgate_coordinator.admin.watch import Flow, Once, Picture, Watch
 from headgate_coordinator.node.facts import NodeView
 from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.policy.plan import plan
@@ -24,17 +24,17 @@ MOST_LINKS: Final = 200
 """Links that an overview has."""
 MOST_WAITING: Final = 100
 MOST_CONSUMERS: Final = 100
-_SORTS: Final[dict[str, Callable[[models.Destination], Any]]] = {
-    "name": lambda one: one.name,
-    "state": lambda one: (one.state != "open", one.blocked, one.state),
-    "pending": lambda one: one.pending_bytes,
-    "leased": lambda one: one.leased_bytes,
-    "limit": lambda one: float("inf") if one.limit_bytes is None else one.limit_bytes,
-    "used": lambda one: one.used or 0.0,
-    "blocked": lambda one: one.blocked,
-    "consumers": lambda one: one.consumers,
-    "in": lambda one: one.in_per_second or 0.0,
-    "out": lambda one: one.out_per_second or 0.0,
+_SORTS: Final[dict[str, Callable[[Figures, Flow], Any]]] = {
+    "name": lambda one, _: one.name,
+    "state": lambda one, _: (one.state != "open", one.blocked, one.state),
+    "pending": lambda one, _: one.pending_bytes,
+    "leased": lambda one, _: one.leased_bytes,
+    "limit": lambda one, _: float("inf") if one.limit_bytes is None else one.limit_bytes,
+    "used": lambda one, _: one.used or 0.0,
+    "blocked": lambda one, _: one.blocked,
+    "consumers": lambda one, _: one.consumers,
+    "in": lambda _, flow: flow.into or 0.0,
+    "out": lambda _, flow: flow.out_of or 0.0,
 }
 
 
@@ -182,19 +182,21 @@ class Api:
 
 
 def _page(picture: Picture, told: dict[str, Explanation], query: Listing) -> models.Destinations:
-    wanted = query.search.casefold()
+    wanted, flows, sort_by = query.search.casefold(), picture.flows, _SORTS[query.sort]
     found = [
-        models.Destination.of(one, picture.flows.get(one.name), told.get(one.name))
-        for one in picture.destinations.values()
-        if wanted in one.name.casefold() and (query.only == "all" or _held_up(one, told))
-    ]
-    found.sort(key=lambda one: one.name)
-    found.sort(key=_SORTS[query.sort], reverse=query.descending)
+        one
+        for name, one in picture.destinations.items()
+        if wanted in name.casefold() and (query.only == "all" or _held_up(one, told))
+    ]  # by name, as they were read
+    found.sort(key=lambda one: sort_by(one, flows.get(one.name, Flow())), reverse=query.descending)
     return models.Destinations(
         total=picture.total,
         matched=len(found),
         offset=query.offset,
-        destinations=found[query.offset : query.offset + query.limit],
+        destinations=[
+            models.Destination.of(one, flows.get(one.name), told.get(one.name))
+            for one in found[query.offset : query.offset + query.limit]
+        ],
     )
 
 

@@ -78,6 +78,7 @@ class Once(Generic[T]):
         """Return it."""
         if self._task is None or (self._task.done() and time.monotonic() - self._made >= FRESH):
             self._task = asyncio.create_task(self._timed(), name="headgate admin")
+            self._task.add_done_callback(_heard)  # nobody may be left who asked
         return await asyncio.shield(self._task)
 
     def forget(self) -> None:
@@ -211,6 +212,11 @@ class Watch:
         except (TimeoutError, HeadgateError) as error:
             _log.debug("destinations could not be explained: %s", error)
         return told
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def _interesting(picture: Picture) -> list[str]:

@@ -4,14 +4,17 @@ A node beats every :data:`BEAT` seconds. One that missed :data:`MISSED` beats by
 forgotten when another node beats.
 """
 
+import asyncio
 import json
+import logging
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from headgate import Client
+from headgate import Client, HeadgateError
 from headgate.redis.nodes import NodeStore
-from headgate_coordinator.node.facts import NodeFacts, NodeState
+from headgate_coordinator.node.facts import NodeFacts, NodeState, NodeView
 
+_log = logging.getLogger("headgate")
 BEAT: Final = 1.0
 """Seconds between two beats of a node."""
 MISSED: Final = 3
@@ -55,6 +58,7 @@ class NodeRegistry:
 
     def __init__(self, client: Client, *, beat: float = BEAT) -> None:
         self._store = NodeStore(client.store.server, client.namespace, int(MISSED * beat * 1000))
+        self._beat = beat
         self._carried: tuple[float, int] | None = None
 
     async def beat(self, facts: NodeFacts, now: float) -> None:
@@ -81,6 +85,16 @@ class NodeRegistry:
         )
         del told["id"], told["silent"]
         await self._store.beat(facts.id, json.dumps(told, separators=(",", ":")))
+
+    async def keep(self, node: NodeView) -> None:
+        """Beat for a node until cancelled; while Redis does not answer, it tries again at the next beat."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await self.beat(node.facts(), loop.time())
+            except HeadgateError as error:
+                _log.debug("a beat of the node was lost: %s", error)
+            await asyncio.sleep(self._beat)
 
     async def leave(self, node: str) -> None:
         """Take a node out at once; one that is not there does not matter.

@@ -48,13 +48,16 @@ pack: Final = msgpack.Packer(autoreset=True, use_bin_type=True, datetime=True, d
 
 
 def unpack(content: bytes) -> Any:
-    """Return what was packed. A moment is a :class:`datetime.datetime` in UTC.
+    """Return what was packed. A moment is a :class:`datetime.datetime` in UTC, if all of them can be.
 
     Raises:
         MessageFormatError: it is not msgpack.
     """
     try:
-        return msgpack.unpackb(content, strict_map_key=False, timestamp=3, ext_hook=_extended)
+        try:
+            return msgpack.unpackb(content, strict_map_key=False, timestamp=3, ext_hook=_extended)
+        except OverflowError:
+            return msgpack.unpackb(content, strict_map_key=False, ext_hook=_extended)
     except _ERRORS as error:
         raise MessageFormatError(str(error) or type(error).__name__) from None
 

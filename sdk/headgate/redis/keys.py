@@ -161,6 +161,11 @@ def policy_key(namespace: str) -> str:
     return f"hg:{{{check_namespace(namespace)}}}:policy"
 
 
+def users_key(namespace: str) -> str:
+    """Return the key of the namespace's users."""
+    return f"hg:{{{check_namespace(namespace)}}}:users"
+
+
 def namespace_channel(namespace: str) -> str:
     """Return the channel on which a namespace tells what concerns more than one destination."""
     return f"hg:{{{check_namespace(namespace)}}}:wake"

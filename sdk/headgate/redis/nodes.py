@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from headgate.redis.backend import Backend
 from headgate.redis.keys import node_keys
 from headgate.redis.scripts import script
-from headgate.redis.server import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class NodeStore:
         stale_ms: ms after which a node that was not heard of is there no more; the same for all of them.
     """
 
-    def __init__(self, server: Server, namespace: str, stale_ms: int) -> None:
+    def __init__(self, server: Backend, namespace: str, stale_ms: int) -> None:
         self._server = server
         self._keys = node_keys(namespace)
         self._stale_ms = stale_ms

@@ -10,6 +10,10 @@ export class Failed extends Error {
   }
 }
 
+export function hasToken() {
+  return sessionStorage.getItem(KEY) !== null;
+}
+
 export async function ask(path, { method = "GET", body } = {}) {
   const headers = { Accept: "application/json" };
   const token = sessionStorage.getItem(KEY);

@@ -1,6 +1,6 @@
 // The live page: asks the node once a second what it shows, and shows it.
 
-import { Failed, ask, askForToken } from "./ask.js";
+import { Failed, ask, askForToken, hasToken } from "./ask.js";
 import { History, draw } from "./chart.js";
 import { showLists } from "./lists.js";
 import { Panel } from "./panel.js";
@@ -56,7 +56,7 @@ async function poll() {
     }
     if (error instanceof Failed && error.status === 401) {
       status("waiting", "token needed");
-      await askForToken(sessionStorage.getItem("headgate-token") !== null);
+      await askForToken(hasToken());
       next = 0;
     } else {
       trouble(error instanceof Failed ? error.message : "This node does not answer.");
@@ -69,6 +69,7 @@ function show(told) {
   const now = Date.now() / 1000;
   say($("namespace"), told.namespace);
   say($("version"), told.version);
+  $("addresses").hidden = hasToken(); // a link bears none
   if (told.trouble) {
     trouble(told.trouble);
   } else {
@@ -111,6 +112,8 @@ function showRows(page, now) {
     }
     fillRow(rows.get(one.name), one);
   }
+  $("table").hidden = names.length === 0;
+  $("empty").hidden = names.length > 0;
   const wanted = JSON.stringify(names);
   if (wanted !== order || $("rows").childElementCount !== names.length) {
     order = wanted;
@@ -119,8 +122,6 @@ function showRows(page, now) {
   for (const one of page.destinations) {
     draw(rows.get(one.name).querySelector("canvas"), history.of(one.name), now);
   }
-  $("table").hidden = names.length === 0;
-  $("empty").hidden = names.length > 0;
   const all = page.total === 0;
   say($("empty"), all ? "There are no destinations yet." : "No destination fits.");
   const part = names.length < page.matched || page.matched < page.total;
@@ -202,6 +203,11 @@ function fillRow(row, one) {
   say(consumers, number(one.consumers));
   say(into, bucket ? "–" : rate(one.in_per_second));
   say(out, bucket ? "–" : rate(one.out_per_second));
+  for (const [cell, amount] of [
+    [waiting, one.blocked], [consumers, one.consumers], [into, one.in_per_second], [out, one.out_per_second],
+  ]) {
+    cell.classList.toggle("zero", !amount);
+  }
 }
 
 function status(state, text) {

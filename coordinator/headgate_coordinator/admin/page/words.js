@@ -4,7 +4,7 @@ const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 export function bytes(count) {
   let unit = 0;
-  while (count >= 1000 && unit < SIZES.length - 1) {
+  while (count >= (unit === 0 ? 1024 : 1000) && unit < SIZES.length - 1) {
     count /= 1024;
     unit += 1;
   }
