@@ -11,13 +11,10 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from headgate_coordinator.admin.metrics import METRICS
 from headgate_coordinator.cli_commands import app
+from headgate_coordinator.cli_node import TOKEN
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 DEPLOY: Final = REPOSITORY / "deploy"
-
-NOT_WIRED: Final = {"HEADGATE_ADMIN_HOST": "127.0.0.1", "HEADGATE_ADMIN_PORT": "8161", "HEADGATE_ADMIN_TOKEN": "",
-                    "HEADGATE_USERS": ""}  # fmt: skip
-"""Options of the node that are agreed on and not there yet; `test_environment.py` says when to remove this."""
 
 
 def read(name: str) -> str:
@@ -34,15 +31,13 @@ def document(name: str) -> Any:
     return found
 
 
-def command(name: str) -> TyperCommand | None:
-    """Return a command of `headgate`, None where there is none of that name."""
-    return cast(TyperCommand | None, cast(TyperGroup, typer.main.get_command(app)).commands.get(name))
+def command(name: str) -> TyperCommand:
+    """Return a command of `headgate`."""
+    return cast(TyperCommand, cast(TyperGroup, typer.main.get_command(app)).commands[name])
 
 
 def node_options() -> list[TyperOption]:
-    node = command("node")
-    assert node
-    return [option for option in node.params if isinstance(option, TyperOption)]
+    return [option for option in command("node").params if isinstance(option, TyperOption)]
 
 
 def node_environment() -> dict[str, str]:
@@ -52,14 +47,12 @@ def node_environment() -> dict[str, str]:
         for option in node_options()
         if option.envvar
     }
-    return {**NOT_WIRED, **found}
+    return {**found, TOKEN: ""}
 
 
 def assert_runs(arguments: list[str]) -> dict[str, Any]:
     """Return the values of a command line of ours; it fails where the command would refuse it."""
-    found = command(arguments[0])
-    assert found, f"headgate has no command {arguments[0]}"
-    return found.make_context(arguments[0], arguments[1:]).params
+    return command(arguments[0]).make_context(arguments[0], arguments[1:]).params
 
 
 def ports() -> tuple[int, int]:

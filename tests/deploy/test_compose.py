@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.redis.url import parse_url
-from tests.deploy.files import DEPLOY, assert_runs, command, document, node_environment, ports, read
+from tests.deploy.files import DEPLOY, assert_runs, document, node_environment, ports, read
 
 NODES = ("node-1", "node-2")
 
@@ -145,8 +145,6 @@ def test_the_secrets_of_a_folder_are_mounted_by_their_readers_only(services: Any
 
 
 def test_what_the_first_run_calls_can_be_called() -> None:
-    if command("acl") is None:
-        pytest.xfail("headgate acl is not there yet")
     values = assert_runs(["acl", "--role", "node", "--namespace", "shop", "--password-stdin"])
     assert values["namespace"] == "shop"
 
