@@ -189,6 +189,14 @@ def test_a_first_run_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
     assert made["acl/users.acl"].endswith(f"{made['node/redis_password']}\n")
 
 
+def test_the_user_is_made_anew_each_time_for_the_same_password(tmp_path: Path) -> None:
+    made = first_run(tmp_path)
+    users = tmp_path / "acl/users.acl"
+    users.unlink()
+    users.write_text("user shop of an older version\n")
+    assert first_run(tmp_path) == made
+
+
 def test_grafana_finds_what_is_provisioned(services: Any) -> None:
     inside = {target: source for source, target, *_ in mounts(services["grafana"])}
     (provider,) = document("grafana/provisioning/dashboards/headgate.yaml")["providers"]
