@@ -97,7 +97,7 @@ class Inlet(LinkEnd):
         self.bytes += total
         line.saw(len(messages), total)
         connection.node.counters.came(len(messages), total)
-        if line.producer.is_blocked:
+        if line.producer.is_full:
             line.look_soon()
         self._give(line)
 
@@ -109,7 +109,7 @@ class Inlet(LinkEnd):
         self._held[arrival] = None
         self.connection.held += size
         try:
-            line.producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival)
+            line.producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival, beyond=True)
         except HeadgateError as error:
             arrival.set_exception(error)
 
@@ -157,6 +157,8 @@ class Inlet(LinkEnd):
             self.link.settle(arrival.delivery, "released")
         else:
             self.link.settle(arrival.delivery, "rejected", condition, description)
+        if self._line:
+            self._line.give(self)
         self.connection.flush_soon()
 
     def gone(self, *, lost: bool) -> None:

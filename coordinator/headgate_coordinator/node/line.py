@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 FIRST_SIZE: Final = 1024.0
 LOOK_EVERY: Final = 0.05
 """Seconds between looks while there is no room."""
+SEEK_EVERY: Final = 0.2
+"""The same where looking takes a call."""
 LEARN: Final = 1 / 64
 """How much one message changes what is known of their sizes."""
 
@@ -31,12 +33,15 @@ class Line:
         self._most, self._low = credit, low_credit
         self._full = False
         self._looking = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def join(self, inlet: "Inlet") -> None:
         """Count a link in, and give it credit."""
         self.inlets.add(inlet)
         self._weigh()
         self.give(inlet)
+        if self._full:
+            self.look_soon()
 
     def part(self, inlet: "Inlet") -> None:
         """Count a link out."""
@@ -53,13 +58,14 @@ class Line:
 
     def give(self, inlet: "Inlet") -> None:
         """Give a link the credit that is due to it, or take it back when there is no more room."""
-        if self.producer.is_blocked:
+        full = self.producer.is_full
+        if full:
             credit = 0
         else:
             share = self.producer.in_hand / self.size / max(1, len(self.inlets))
             credit = min(self._most, max(1, int(share)))
         has = inlet.link.credit
-        if credit < has if self.producer.is_blocked else (has <= self._low and credit > has):
+        if credit < has if full else (has <= self._low and credit > has):
             inlet.link.set_credit(credit)
             inlet.connection.flush_soon()
 
@@ -71,9 +77,14 @@ class Line:
 
     def _look(self) -> None:
         self._looking = False
-        full = self.producer.is_blocked
-        if full:  # who waited may have gone: nobody tells
-            asyncio.get_running_loop().call_later(LOOK_EVERY, self.look_soon)
+        full = self.producer.is_full
+        if self._timer:
+            self._timer.cancel()
+        if full and self.inlets:  # who waited may have gone: nobody tells
+            blocked, loop = self.producer.is_blocked, asyncio.get_running_loop()
+            if not blocked:  # all went beyond the limit: nobody is told of room either
+                self.producer.seek()
+            self._timer = loop.call_later(LOOK_EVERY if blocked else SEEK_EVERY, self.look_soon)
         if full != self._full:
             self._full = full
             for inlet in tuple(self.inlets):
