@@ -30,7 +30,9 @@ async def test_capabilities_say_what_an_unknown_address_becomes(rhea_there: Rhea
         assert (await client.store.snapshot(_address(client, f"a.{kind}"))).fields["kind"] == kind  # type: ignore[union-attr]
     assert (await rhea.sender("plain", "a.plain"))["capabilities"] == ["queue"]
     for side in (rhea.sender, rhea.receiver):  # what it is already is told
-        assert (await side(side.__name__, {"address": "a.queue", "capabilities": ["topic"]}))["capabilities"] == ["queue"]
+        assert (await side(side.__name__, {"address": "a.queue", "capabilities": ["topic"]}))["capabilities"] == [
+            "queue"
+        ]
 
 
 def _address(client: headgate.Client, name: str) -> Any:

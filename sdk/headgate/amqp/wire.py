@@ -13,8 +13,8 @@ _log = logging.getLogger("headgate")
 WRITE_AHEAD: Final = 1 << 20
 """Bytes that may wait in the socket's buffer before nothing more is offered to it."""
 LINGER: Final = 1.0
-"""Seconds for the peer to close, after we have. Until then its bytes are read: a socket that is closed on bytes that nobody
-read takes back what was said last."""
+"""Seconds for the peer to close, after we have. Until then its bytes are read: a socket that is closed on bytes that
+nobody read takes back what was said last."""
 
 
 class Wire(asyncio.Protocol):
