@@ -215,6 +215,6 @@ class Outlet(LinkEnd):
             if self.link.source.dynamic:
                 await client.remove(self.destination)
             elif self.link.closed and consumer.durable:
-                await client.unsubscribe(self.destination, consumer.subscription)
+                await client.unsubscribe(consumer.address.name, consumer.subscription)
         except HeadgateError:
             pass  # the sweep of its session does the rest
