@@ -1,4 +1,4 @@
-"""The clients of the SDK's tests: two of one namespace, as two hosts would have them. And nodes, with clients of theirs."""
+"""The clients of the SDK's tests: two of one namespace, as two hosts would have them; and nodes, with their clients."""
 
 from tests.amqp.conftest import node, rhea, rhea_there, start_node
 from tests.sdk.conftest import client, other

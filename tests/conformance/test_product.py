@@ -104,9 +104,8 @@ async def test_k02_nodes_and_sdk_clients_on_different_hosts_share_one_limit(tmp_
             for rhea in clients:
                 await rhea.sees("accepted", each)
             for worker in workers:
-                assert (await asyncio.to_thread(worker.ready)) and (await asyncio.to_thread(worker.next_line))[
-                    0
-                ] == "done"
+                await asyncio.to_thread(worker.ready)
+                assert await asyncio.to_thread(worker.next_line) == ["done", str(each)]
             assert await field(client, "orders", "peak_bytes") <= limit
             assert await field(client, "orders", "peak_bytes") > limit - 2100  # a message more would have been too much
 

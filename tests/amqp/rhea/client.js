@@ -107,12 +107,11 @@ const commands = {
   connect({ name, ports, tls, host = "127.0.0.1", ...options }) {
     const container = rhea.create_container({ id: options.container_id || name });
     watch(name, container);
-    const ca = tls && { transport: "tls", ca: [fs.readFileSync(tls)], servername: "localhost" };
-    const where = (attempt) => ({ host, port: ports[attempt % ports.length], ...ca });
+    const trusted = tls && { ca: [fs.readFileSync(tls)], servername: "localhost" };
+    const { connect } = require(tls ? "tls" : "net");
     let attempts = 0;
-    connections[name] = container.connect({
-      reconnect: false, ...options, ...ca, connection_details: () => where(attempts++),
-    });
+    const where = () => ({ host, port: ports[attempts++ % ports.length], connect, options: { ...trusted } });
+    connections[name] = container.connect({ reconnect: false, ...options, connection_details: where });
   },
   session({ connection, name }) {
     sessions[name] = connections[connection].create_session();
