@@ -33,7 +33,7 @@ async def blocking(node: NodeProcess, work: Callable[[BlockingConnection], Any],
 
 async def test_every_part_of_a_message_comes_back(node: NodeProcess) -> None:
     sent = Message(
-        body={"a": [1, "two", b"\x03"]}, id="m-1", subject="s", correlation_id=7, reply_to="r", durable=True, priority=9,
+        body={"a": [1, "two", 3.5]}, id="m-1", subject="s", correlation_id=7, reply_to="r", durable=True, priority=9,
         properties={"n": 1, "text": "ä"}, annotations={"x-opt-a": "b"}, content_type="text/plain", group_id="g",
     )  # fmt: skip
 
@@ -58,8 +58,8 @@ async def test_released_comes_again_and_rejected_does_not(node: NodeProcess, cli
 
     def work(connection: BlockingConnection) -> list[int]:
         connection.create_sender("orders").send(Message(body="x"))
-        receiver = connection.create_receiver("orders", credit=1)
-        counts = []
+        receiver: Any = connection.create_receiver("orders", credit=1)
+        counts: list[int] = []
         for settle in (lambda: receiver.release(delivered=False), receiver.release, receiver.reject):
             counts.append(receiver.receive().delivery_count)
             settle()
@@ -129,7 +129,7 @@ async def test_a_request_is_answered(node: NodeProcess) -> None:
         requests = connection.create_receiver("sums")
         replies = connection.create_sender(None)
         for _ in range(3):
-            request = requests.receive()
+            request: Any = requests.receive()
             requests.accept()
             replies.send(
                 Message(address=request.reply_to, correlation_id=request.correlation_id, body=request.body * 2)
@@ -143,7 +143,7 @@ async def test_a_request_is_answered(node: NodeProcess) -> None:
     assert answers == [0, 2, 4]
 
 
-class Handler(MessagingHandler):  # type: ignore[misc]
+class Handler(MessagingHandler):
     """Sends so many, receives as many, and detaches its durable subscription in between."""
 
     def __init__(self, url: str, count: int) -> None:
@@ -188,7 +188,7 @@ async def test_events_of_a_durable_subscriber(node: NodeProcess, client: headgat
     assert again.got[-1] == "meanwhile"
 
 
-class Transaction(MessagingHandler):  # type: ignore[misc]
+class Transaction(MessagingHandler):
     def __init__(self, url: str) -> None:
         super().__init__()
         self.url = url
@@ -208,7 +208,7 @@ async def test_transactions_are_refused(node: NodeProcess) -> None:
     handler = Transaction(node.url)
     await asyncio.to_thread(Container(handler).run)
     assert handler.told.name == "amqp:not-implemented"
-    assert "transactions" in handler.told.description
+    assert "transactions" in str(handler.told.description)
 
 
 async def test_what_can_never_fit_is_rejected_and_the_link_goes_on(node: NodeProcess, client: headgate.Client) -> None:

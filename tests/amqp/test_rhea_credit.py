@@ -1,5 +1,7 @@
 """What the credit of senders does when a destination fills: it ends, alone for that destination, and comes back."""
 
+from typing import Any
+
 import pytest
 
 import headgate
@@ -33,7 +35,7 @@ async def stalled(rhea: Rhea, *links: str) -> None:
 
 @pytest.mark.parametrize("settings", [{"limit_messages": 50}, {"limit": 50 * SIZE}])
 async def test_a_destination_without_a_consumer_stops_at_exactly_its_limit(
-    rhea_there: Rhea, client: headgate.Client, settings: dict[str, int]
+    rhea_there: Rhea, client: headgate.Client, settings: dict[str, Any]
 ) -> None:
     rhea = rhea_there
     await client.apply("orders", **settings)
@@ -88,9 +90,8 @@ async def test_beyond_the_limit_messages_on_their_way_are_stored_up_to_the_hard_
     await rhea.sees("accepted", 9, link="a")
     for link in links:
         rhea.do("send", link=link, messages=[{"body": {"$data": "78" * 1000}}])
-    for link in links:
-        await wait_until(lambda link=link: len(rhea.told("accepted", link=link) + rhea.told("rejected", link=link)) % 9)  # type: ignore[misc]
     (refused,) = await rhea.sees("rejected")
+    await rhea.sees("accepted", 12)
     assert refused["error"]["condition"] == "amqp:resource-limit-exceeded"
     assert str(12 * SIZE + 500) in refused["error"]["description"]
     assert (await counts(client, "orders"))[0] == 12 * SIZE

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import headgate
+from headgate.redis.keys import Address
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
@@ -35,8 +36,8 @@ async def test_capabilities_say_what_an_unknown_address_becomes(rhea_there: Rhea
         ]
 
 
-def _address(client: headgate.Client, name: str) -> Any:
-    return headgate.redis.keys.Address.of(client.namespace, name)
+def _address(client: headgate.Client, name: str) -> Address:
+    return Address.of(client.namespace, name)
 
 
 async def test_every_subscriber_of_a_topic_gets_every_message(rhea_there: Rhea) -> None:
@@ -195,7 +196,7 @@ async def test_rhea_goes_to_another_node_when_its_own_is_stopped(start_node: Sta
 async def _reconnects(start_node: StartNode, rhea: Rhea, end: Any) -> None:
     nodes = [start_node(), start_node()]
     await rhea.connect("c", *(node.port for node in nodes), reconnect=10, initial_reconnect_delay=10)
-    settling = {"credit_window": 10, "autoaccept": True, "autosettle": True}
+    settling: dict[str, Any] = {"credit_window": 10, "autoaccept": True, "autosettle": True}
     await rhea.receiver("r", "orders", **settling)
     await rhea.sender("s", "orders")
     await sent(rhea, "s", *range(10))
