@@ -125,10 +125,12 @@ class Node:
         if not self.connections:
             self.emptied.set()
         for connection in tuple(self.connections):
-            connection.stop_credit()
+            connection.rest()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
                 await self.lines.flush()
+                while any(end.unsettled for connection in self.connections for end in connection.ends.values()):
+                    await asyncio.sleep(0.01)  # no event tells of the last of all links
         for connection in tuple(self.connections):
             connection.send_away(f"node {self.name} stops; connect to another one")
         with contextlib.suppress(TimeoutError):
