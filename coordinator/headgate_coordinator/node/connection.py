@@ -247,8 +247,10 @@ class Connection(Wire):
         for end in tuple(self.ends.values()):
             end.relieved()
 
-    def stop_credit(self) -> None:
-        """Let the client send no more."""
+    def rest(self) -> None:
+        """Let the client send no more, and give it no more."""
+        for end in self.ends.values():
+            end.rest()
         if self._secured and not self.lost:
             for link in tuple(self.engine.links.values()):
                 if link.receives and link.is_open:

@@ -71,6 +71,14 @@ class LinkEnd:
     def relieved(self) -> None:
         """Note that the client reads again."""
 
+    def rest(self) -> None:
+        """Begin nothing more; what the client holds may still be settled."""
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that the client holds."""
+        return 0
+
     def gone(self, *, lost: bool) -> None:
         """Note that the link is over; ``lost``: because the connection broke."""
         del lost

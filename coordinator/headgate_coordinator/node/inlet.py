@@ -114,7 +114,7 @@ class Inlet(LinkEnd):
         self._held[arrival] = None
         self.connection.held += size
         try:
-            producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival)
+            producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival, beyond=True)
         except HeadgateError as error:
             arrival.set_exception(error)
 
@@ -162,6 +162,8 @@ class Inlet(LinkEnd):
             self.link.settle(arrival.delivery, "released")
         else:
             self.link.settle(arrival.delivery, "rejected", condition, description)
+        if self._line:
+            self._line.give(self)
         self.connection.flush_soon()
 
     def gone(self, *, lost: bool) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 FIRST_SIZE: Final = 1024.0
 LOOK_EVERY: Final = 0.05
 """Seconds between looks while there is no room."""
+SEEK_EVERY: Final = 0.2
+"""The same where looking takes a call."""
 LEARN: Final = 1 / 64
 """How much one message changes what is known of their sizes."""
 
@@ -61,7 +63,7 @@ class Line:
     def give(self, inlet: "Inlet") -> None:
         """Give a link the credit that is due to it, or take it back when there is no more room."""
         has = inlet.link.credit
-        if self.producer.is_blocked:
+        if self.producer.is_full:
             if has > 0:
                 inlet.link.set_credit(0)
             return
@@ -85,9 +87,12 @@ class Line:
 
     def _look(self) -> None:
         self._looking = False
-        full = self.producer.is_blocked
-        if full and self._again is None:  # who waited may have gone: nobody tells
-            self._again = self._loop.call_later(LOOK_EVERY, self._look_again)
+        full = self.producer.is_full
+        if full and self.inlets and self._again is None:  # who waited may have gone: nobody tells
+            blocked = self.producer.is_blocked
+            if not blocked:  # all went beyond the limit: nobody is told of room either
+                self.producer.seek()
+            self._again = self._loop.call_later(LOOK_EVERY if blocked else SEEK_EVERY, self._look_again)
         due, self._due = self._due, {}
         if full != self._full:
             self._full = full

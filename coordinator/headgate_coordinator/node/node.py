@@ -186,15 +186,21 @@ class Node:
         if not self.connections:
             self.emptied.set()
         for connection in tuple(self.connections):
-            connection.stop_credit()
+            connection.rest()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
                 await self.lines.flush()
+                await self._settled()
         for connection in tuple(self.connections):
             connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to another one")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()
+
+    async def _settled(self) -> None:
+        """Wait until clients hold nothing any more that they were given."""
+        while any(end.unsettled for one in self.connections for end in one.ends.values()):  # noqa: ASYNC110 -- no event
+            await asyncio.sleep(0.01)
 
     async def close(self) -> None:
         """Let go of everything; what clients hold goes back."""

@@ -77,6 +77,7 @@ class Outlet(LinkEnd):
         self.credit = 0
         self._consumer: LinkConsumer | None = None
         self._unsettled: dict[Any, Message] = {}
+        self._rests = False
 
     async def open(self, kind: str, *, subscription: str | None, durable: bool) -> None:
         """Answer the client's attach and begin to fetch.
@@ -135,7 +136,7 @@ class Outlet(LinkEnd):
             return
         credit = self.credit = link.credit
         sent = size = 0
-        while credit > 0 and not connection.congested and (message := consumer.next_message()):
+        while credit > 0 and not self._rests and not connection.congested and (message := consumer.next_message()):
             payload = to_amqp(message.stored, delivery_count=message.delivery_count)
             if link.peer_max_message and len(payload) > link.peer_max_message:
                 self._settle(message, "rejected", f"{len(payload)} bytes; its receiver takes {link.peer_max_message}")
@@ -156,6 +157,15 @@ class Outlet(LinkEnd):
             self.bytes += size
             connection.node.counters.went(sent, size)
             connection.flush_soon()
+
+    def rest(self) -> None:
+        """Deliver nothing more; what was fetched ahead goes back when the link ends."""
+        self._rests = True
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that the client holds."""
+        return len(self._unsettled)
 
     def exhausted(self) -> None:
         """Give the credit back to a client that wants it used up, when there is nothing to use it for."""
@@ -215,6 +225,6 @@ class Outlet(LinkEnd):
             if self.link.source.dynamic:
                 await client.remove(self.destination)
             elif self.link.closed and consumer.durable:
-                await client.unsubscribe(self.destination, consumer.subscription)
+                await client.unsubscribe(consumer.address.name, consumer.subscription)
         except HeadgateError:
             pass  # the sweep of its session does the rest
