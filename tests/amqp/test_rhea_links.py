@@ -132,6 +132,10 @@ async def test_a_reply_finds_its_way_over_a_queue_of_the_askers_own(
         return await client.store.snapshot(_address(client, answer["address"])) is None
 
     await wait_until(removed, description="the queue of the replies is removed")
+    await rhea.sender("late", answer["address"])
+    (event,) = await rhea.sees("sender_error", link="late")
+    assert event["error"]["condition"] == "amqp:not-found"
+    assert await removed()
 
 
 async def test_a_relayed_message_without_to_is_rejected(rhea_there: Rhea) -> None:

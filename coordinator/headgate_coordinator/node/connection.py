@@ -14,6 +14,7 @@ from headgate.index import is_pattern
 from headgate.session import Session
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
+from headgate_coordinator.node.lines import REPLY
 from headgate_coordinator.node.outlet import Outlet
 from headgate_coordinator.security import Action, Identity
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.node")
 GATEWAY: Final = "$headgate"
 """Where the SDK sends its calls to."""
-REPLY: Final = "reply."
-"""How the names of queues begin that are made for one link."""
 
 
 class Connection(Wire):

@@ -65,7 +65,7 @@ class Node:
             OSError: the port cannot be had.
         """
         self._session = self.client.session(self.name, ttl=self.options.ttl)
-        self.lines = Lines(self._session, self.options)
+        self.lines = Lines(self.client, self._session, self.options)
         encrypted = self.options.certificate is not None
         context = None
         if self.options.certificate is not None:
@@ -129,13 +129,16 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
                 await self.lines.flush()
-                while any(end.unsettled for connection in self.connections for end in connection.ends.values()):
-                    await asyncio.sleep(0.01)  # no event tells of the last of all links
+                while self._unsettled():  # noqa: ASYNC110 -- no event tells of the last of all links
+                    await asyncio.sleep(0.01)
         for connection in tuple(self.connections):
             connection.send_away(f"node {self.name} stops; connect to another one")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()
+
+    def _unsettled(self) -> bool:
+        return any(end.unsettled for connection in self.connections for end in connection.ends.values())
 
     async def close(self) -> None:
         """Let go of everything; what clients hold goes back."""
