@@ -104,7 +104,8 @@ async def test_shared_subscriptions_share(rhea_there: Rhea, node: NodeProcess) -
     await rhea.sender("s", {"address": "news", "capabilities": ["topic"]})
     shared = {"address": "news", "capabilities": ["topic", "shared", "global"]}
     for name, on in (("work|1", "c"), ("work|2", "d")):
-        await rhea.receiver(name, shared, on=on, credit_window=5)
+        await rhea.receiver(name, shared, on=on, credit_window=0)
+        rhea.do("credit", link=name, more=5)
     await sent(rhea, "s", *range(10))
     for name in ("work|1", "work|2"):
         await rhea.sees("message", 5, link=name)
