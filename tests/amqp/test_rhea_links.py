@@ -104,7 +104,8 @@ async def test_shared_subscriptions_share(rhea_there: Rhea, node: NodeProcess) -
     await rhea.sender("s", {"address": "news", "capabilities": ["topic"]})
     shared = {"address": "news", "capabilities": ["topic", "shared", "global"]}
     for name, on in (("work|1", "c"), ("work|2", "d")):
-        await rhea.receiver(name, shared, on=on, credit_window=5)
+        await rhea.receiver(name, shared, on=on, credit_window=0)
+        rhea.do("credit", link=name, more=5)
     await sent(rhea, "s", *range(10))
     for name in ("work|1", "work|2"):
         await rhea.sees("message", 5, link=name)
@@ -132,6 +133,10 @@ async def test_a_reply_finds_its_way_over_a_queue_of_the_askers_own(
         return await client.store.snapshot(_address(client, answer["address"])) is None
 
     await wait_until(removed, description="the queue of the replies is removed")
+    await rhea.sender("late", answer["address"])
+    (event,) = await rhea.sees("sender_error", link="late")
+    assert event["error"]["condition"] == "amqp:not-found"
+    assert await removed()
 
 
 async def test_a_relayed_message_without_to_is_rejected(rhea_there: Rhea) -> None:

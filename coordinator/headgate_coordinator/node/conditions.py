@@ -13,10 +13,16 @@ from headgate.errors import (
 )
 
 
+class LinkQueueGone(HeadgateError):
+    """A queue that was made for one link, and went with it."""
+
+
 def condition_of(error: BaseException) -> tuple[str, str]:
     """Return the AMQP error that says the same, and its text."""
     if isinstance(error, AccessDenied):
         return amqp.UNAUTHORIZED, str(error)
+    if isinstance(error, LinkQueueGone):
+        return amqp.NOT_FOUND, str(error)
     if isinstance(error, MessageTooLarge):
         return amqp.TOO_LARGE, str(error)
     if isinstance(error, DestinationFull):

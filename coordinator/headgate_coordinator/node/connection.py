@@ -16,7 +16,7 @@ from headgate.session import Session
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.outlet import Outlet
-from headgate_coordinator.node.sweep import owner_of, reply_queue
+from headgate_coordinator.node.reply_queues import owner_of, reply_queue
 from headgate_coordinator.security import Action, Identity
 
 if TYPE_CHECKING:

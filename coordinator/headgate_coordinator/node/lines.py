@@ -4,10 +4,14 @@ import asyncio
 import contextlib
 from typing import Final
 
+from headgate.client import Client
 from headgate.errors import HeadgateError
+from headgate.redis.keys import Address
 from headgate.session import Session
+from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.line import Line
 from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.node.reply_queues import owner_of
 
 SWEEP: Final = 5.0
 """Seconds between looks for lines that nobody uses."""
@@ -16,7 +20,8 @@ SWEEP: Final = 5.0
 class Lines:
     """What the node's own session has at each destination that clients send to."""
 
-    def __init__(self, session: Session, options: NodeOptions) -> None:
+    def __init__(self, client: Client, session: Session, options: NodeOptions) -> None:
+        self._client = client
         self._session = session
         self._options = options
         self._lines: dict[str, Line] = {}
@@ -31,10 +36,18 @@ class Lines:
         lock = self._locks.setdefault(destination, asyncio.Lock())
         async with lock:
             line = self._lines.get(destination)
+            await self._check_link_queue(destination)
             if line is None or line.producer.is_closed:
                 producer = await self._session.producer(destination, window=self._options.window, kind=kind)
                 line = self._lines[destination] = Line(producer, self._options.credit, self._options.low_credit)
             return line
+
+    async def _check_link_queue(self, destination: str) -> None:
+        """Bring no queue back that was made for one link: nobody would ever receive from it."""
+        if owner_of(destination) is not None:
+            address = Address.of(self._client.namespace, destination)
+            if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
+                raise LinkQueueGone(f"{destination!r} was made for one link, and is gone with it")
 
     async def sweep(self) -> None:
         """Close the lines that nobody uses, until cancelled."""

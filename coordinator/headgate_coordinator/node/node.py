@@ -24,7 +24,7 @@ from headgate_coordinator.node.facts import NodeFacts
 from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.relay import Relay
-from headgate_coordinator.node.sweep import owner_of
+from headgate_coordinator.node.reply_queues import owner_of
 from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
@@ -83,7 +83,7 @@ class Node:
             OSError: the port cannot be had.
         """
         self._session = self.client.session(self.name, ttl=self.options.ttl)
-        self.lines = Lines(self._session, self.options)
+        self.lines = Lines(self.client, self._session, self.options)
         encrypted = self.options.certificate is not None
         context = None
         if self.options.certificate is not None:
@@ -190,17 +190,16 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
                 await self.lines.flush()
-                await self._settled()
+                while self._unsettled():  # noqa: ASYNC110 -- no event tells of the last of all links
+                    await asyncio.sleep(0.01)
         for connection in tuple(self.connections):
             connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to another one")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()
 
-    async def _settled(self) -> None:
-        """Wait until clients hold nothing any more that they were given."""
-        while any(end.unsettled for one in self.connections for end in one.ends.values()):  # noqa: ASYNC110 -- no event
-            await asyncio.sleep(0.01)
+    def _unsettled(self) -> bool:
+        return any(end.unsettled for connection in self.connections for end in connection.ends.values())
 
     async def close(self) -> None:
         """Let go of everything; what clients hold goes back."""
