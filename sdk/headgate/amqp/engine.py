@@ -1,19 +1,20 @@
 """One connection's AMQP 1.0, without socket and without clock: bytes in, calls to a handler, bytes out.
 
 What the C library leaves to its user is done here: a peer that sends without credit or too much at once loses its link,
-and a session that has more links than it may is refused the next.
+and one that has more links than it may is refused the next.
 """
 
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from headgate.amqp.handler import Handler, Incoming
+from headgate.amqp.limits import Kept, Limits
 from headgate.amqp.link import (
     DECODE_ERROR,
+    ILLEGAL_STATE,
     RESOURCE_LIMIT,
     TOO_LARGE,
     TRANSFER_LIMIT,
     Link,
-    Outcome,
     Terminus,
     outcome_of,
 )
@@ -29,59 +30,8 @@ from headgate.amqp.proton import (
     text,
 )
 
-Incoming = tuple[bytes, Any]
-"""A message as it came, and its delivery to be settled; None where its sender settled it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one connection may take.
-
-    Attributes:
-        frame: bytes of the largest frame.
-        sessions: sessions at a time.
-        links: links at a time, over all sessions.
-        window: bytes that a session may have under way towards us.
-        message: bytes of a message, where a link does not say otherwise.
-        slack: transfers that a link may make after its credit was taken back.
-        idle: seconds after which a silent peer is given up.
-    """
-
-    frame: int = 65_536
-    sessions: int = 64
-    links: int = 1024
-    window: int = 16 << 20
-    message: int = 16 << 20
-    slack: int = 1000
-    idle: float = 60.0
-
-
-class Handler(Protocol):
-    """What is told of a connection. None of this may call :meth:`Engine.receive`."""
-
-    def opened(self) -> None:
-        """Note that the peer opened the connection; it is answered by :meth:`Engine.open`, unless that was first."""
-
-    def attached(self, link: Link) -> None:
-        """Note a link that the peer began: :meth:`Link.accept` or :meth:`Link.refuse` it."""
-
-    def answered(self, link: Link) -> None:
-        """Note that the peer answered a link that we began. One that it refuses is detached right after."""
-
-    def received(self, link: Link, messages: list[Incoming]) -> None:
-        """Take messages that came in."""
-
-    def flowed(self, link: Link) -> None:
-        """Note that a link has other credit than before."""
-
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Note what became of a message that went out; call :meth:`Link.forget` when that is dealt with."""
-
-    def detached(self, link: Link) -> None:
-        """Note that a link is over, by the peer or by a fault of its; nothing of it may be used any more."""
-
-    def closed(self, condition: str, description: str) -> None:
-        """Note that the peer closed the connection, or that it broke the protocol."""
+__all__ = ["Engine", "Handler", "Incoming", "Limits"]
+RECEIVED: Final = lib.PN_RECEIVED  # how far the peer is with a message; what is above is an outcome
 
 
 class Engine:
@@ -111,6 +61,7 @@ class Engine:
         self.limits: Final = limits
         self.links: Final[dict[Any, Link]] = {}
         self.alive = True
+        self._kept = Kept(limits)
         self._handler = handler
         self._scratch = scratch()
         self._transport = transport = lib.pn_transport()
@@ -128,25 +79,25 @@ class Engine:
         lib.pn_transport_set_channel_max(transport, limits.sessions - 1)
         lib.pn_transport_set_idle_timeout(transport, int(limits.idle * 1000))
         lib.pn_transport_bind(transport, connection)
-        self._opened = False
+        self._opened = self._given_up = False
 
     @property
     def peer(self) -> str:
         """The peer's container id; empty when it is not known."""
-        raw = lib.pn_connection_remote_container(self._connection)
+        raw = self.alive and lib.pn_connection_remote_container(self._connection)
         return ffi.string(raw).decode(errors="replace") if raw else ""
 
     @property
     def peer_hostname(self) -> str:
         """The name by which the peer calls us; empty when it does not say."""
-        raw = lib.pn_connection_remote_hostname(self._connection)
+        raw = self.alive and lib.pn_connection_remote_hostname(self._connection)
         return ffi.string(raw).decode(errors="replace") if raw else ""
 
     @property
     def is_open(self) -> bool:
         """Whether both sides opened the connection."""
         both = lib.PN_LOCAL_ACTIVE | lib.PN_REMOTE_ACTIVE
-        return bool(lib.pn_connection_state(self._connection) & both == both)
+        return self.alive and bool(lib.pn_connection_state(self._connection) & both == both)
 
     def open(self) -> None:
         """Open the connection, or answer that the peer did."""
@@ -174,11 +125,12 @@ class Engine:
         raw = make(session, name.encode())
         link = Link(self, raw, name, receives, Terminus(), Terminus(), presettled, max_message=self.limits.message)
         self.links[raw] = link
+        self._kept.add(raw)
         return link
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer and tell the handler what they mean."""
-        if not self.alive:
+        if not self.alive or self._given_up:
             return
         buffer, at, size = ffi.from_buffer(data), 0, len(data)
         while at < size:
@@ -251,11 +203,15 @@ class Engine:
                 lib.pn_collector_pop(collector)
 
     def _delivery(self, delivery: Any) -> None:
-        link = self.links.get(lib.pn_delivery_link(delivery))
+        raw = lib.pn_delivery_link(delivery)
+        link = self.links.get(raw)
         if link is None or not link.alive:
+            self._ignore(raw)
             return
         if not link.receives:
-            if lib.pn_delivery_remote_state(delivery) or lib.pn_delivery_settled(delivery):
+            if lib.pn_link_current(link.raw):  # ours are never current once they are sent: it is the peer's
+                self._give_up(ILLEGAL_STATE, f"a transfer over link {link.name!r}, whose receiver sent it")
+            elif lib.pn_delivery_remote_state(delivery) > RECEIVED or lib.pn_delivery_settled(delivery):
                 self._handler.settled(link, delivery, *outcome_of(delivery))
             return
         messages: list[Incoming] = []
@@ -273,9 +229,19 @@ class Engine:
             else:
                 lib.pn_link_flow(link.raw, -credit)
 
+    def _ignore(self, raw: Any) -> None:
+        """Drop what comes over a link that we have closed: the library would keep it."""
+        while lib.pn_link_is_receiver(raw) and (delivery := lib.pn_link_current(raw)):
+            while lib.pn_link_recv(raw, self._scratch, SCRATCH) > 0:
+                pass
+            if lib.pn_delivery_partial(delivery) and not lib.pn_delivery_aborted(delivery):
+                return
+            lib.pn_delivery_settle(delivery)
+
     def _take(self, link: Link, delivery: Any, messages: list[Incoming]) -> bool:
         """Read what there is of a delivery; returns whether it was all of it."""
         if lib.pn_delivery_aborted(delivery):
+            self._kept.unfinished -= len(link.partial)
             link.partial.clear()
             lib.pn_delivery_settle(delivery)
             return True
@@ -287,6 +253,7 @@ class Engine:
             piece = ffi.unpack(large, max(0, lib.pn_link_recv(link.raw, large, size)))
         if link.partial or lib.pn_delivery_partial(delivery):
             link.partial += piece
+            self._kept.unfinished += len(piece)
             size = len(link.partial)
         if size > link.max_message:
             self._fault(
@@ -294,9 +261,12 @@ class Engine:
             )
             return False
         if lib.pn_delivery_partial(delivery):
+            if excess := self._kept.excess:
+                self._fault(link, RESOURCE_LIMIT, excess)
             return False
         if link.partial:
             piece = bytes(link.partial)
+            self._kept.unfinished -= len(piece)
             link.partial.clear()
         lib.pn_link_advance(link.raw)
         if lib.pn_delivery_settled(delivery):
@@ -310,9 +280,23 @@ class Engine:
         link.close(condition, description)
         self._forget(link)
 
-    def _forget(self, link: Link) -> None:
+    def _give_up(self, condition: str, description: str) -> None:
+        """Close the connection of a peer that the library cannot bear any longer: nothing more of it is read."""
+        self._given_up = True
+        for link in tuple(self.links.values()):
+            self._forget(link)
+        self._handler.closed(condition, description)
+        self.close(condition, description)
+
+    def let_go(self, link: Link) -> None:
+        """Forget a link that is over."""
         self.links.pop(link.raw, None)
         link.alive = False
+        self._kept.unfinished -= len(link.partial)
+        link.partial.clear()
+
+    def _forget(self, link: Link) -> None:
+        self.let_go(link)
         self._handler.detached(link)
 
     def _connection_opened(self, _: Any) -> None:
@@ -334,13 +318,16 @@ class Engine:
 
     def _session_closed(self, event: Any) -> None:
         session = lib.pn_event_session(event)
-        for link in [link for link in self.links.values() if lib.pn_link_session(link.raw) == session]:
-            self._forget(link)
+        for raw in self._kept.end(session):
+            if link := self.links.get(raw):
+                self._forget(link)
         lib.pn_session_close(session)
         lib.pn_session_free(session)
 
     def _link_opened(self, event: Any) -> None:
         raw = lib.pn_event_link(event)
+        if self._given_up:
+            return
         known = self.links.get(raw)
         try:
             source = Terminus.read(lib.pn_link_remote_source(raw))
@@ -353,6 +340,10 @@ class Engine:
             known.source, known.target = source, target
             known.peer_max_message = int(lib.pn_link_remote_max_message_size(raw))
             self._handler.answered(known)
+            return
+        self._kept.add(raw)
+        if excess := self._kept.excess:
+            self._give_up(RESOURCE_LIMIT, excess)
             return
         if len(self.links) >= self.limits.links:
             self._refuse(raw, RESOURCE_LIMIT, f"{self.limits.links} links are open on this connection; close some")
@@ -381,6 +372,7 @@ class Engine:
         link = self.links.get(raw)
         if link is not None:
             self._forget(link)
+        self._kept.remove(raw)
         lib.pn_link_close(raw)
         lib.pn_link_free(raw)
 
@@ -390,6 +382,7 @@ class Engine:
         if link is not None:
             link.detached = True
             self._forget(link)
+        self._kept.remove(raw)
         lib.pn_link_detach(raw)
         lib.pn_link_free(raw)
 
