@@ -1,5 +1,6 @@
 """One client's connection to a node: who it is, and which of the node's ends its links lead to."""
 
+import contextlib
 import logging
 import secrets
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ from headgate.amqp.engine import Engine, Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
 from headgate.amqp.wire import Wire
+from headgate.errors import HeadgateError
 from headgate.session import Session
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
@@ -277,7 +279,8 @@ class Connection(Wire):
         for end in ends:
             await end.finish()
         if self._session is not None:
-            await self._session.close()
+            with contextlib.suppress(HeadgateError):  # when its TTL is over, the same happens without us
+                await self._session.close()
 
 
 def _kind(capabilities: tuple[str, ...]) -> str:
