@@ -44,6 +44,12 @@ class Socket(asyncio.Transport):
     abort = close
     pause_reading = resume_reading = lambda _: None
 
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
 
 class Stored:
     """A producer whose Redis has everything at once, later, or never."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from headgate_coordinator.node.node import Node
 
 _log = logging.getLogger("headgate.node")
+TOLD: Final = 100
+"""Connections above the limit that are told so; further ones are cut off."""
 GATEWAY: Final = "$headgate"
 """Where the SDK sends its calls to."""
 REPLY: Final = "reply."
@@ -65,8 +67,11 @@ class Connection(Wire):
 
     def connection_made(self, transport: Any) -> None:
         """Take it on, unless there are too many."""
-        super().connection_made(transport)
         self.node.connections.add(self)
+        super().connection_made(transport)
+        if len(self.node.connections) > self.node.options.connections + TOLD:
+            self.node.counters.refused("connections")
+            self.abort()
 
     def identified(self) -> None:
         """Have its name and password checked."""
@@ -94,7 +99,7 @@ class Connection(Wire):
             self._send_sasl()
             self.node.counters.refused("password" if code == REFUSED else "users")
             _log.warning("%s: user %r is refused", self.peername, name[:80])
-            self._transport.close()
+            self.end()
 
     def make_engine(self) -> Engine:
         """Return the engine of a client's connection."""

@@ -84,6 +84,11 @@ class LinkEnd:
                 await self._task
 
     @property
+    def owed(self) -> bool:
+        """Whether the client has messages that it has not settled."""
+        return False
+
+    @property
     def waiting(self) -> tuple[float, str] | None:
         """For how many seconds it has waited, and why; None when it does not."""
         return None

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from typing import Final
+from weakref import WeakValueDictionary
 
 from headgate.errors import HeadgateError
 from headgate.session import Session
@@ -20,7 +21,7 @@ class Lines:
         self._session = session
         self._options = options
         self._lines: dict[str, Line] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, destination: str, kind: str = "queue") -> Line:
         """Return the line to a destination; an unknown one is made, of that kind.
@@ -28,20 +29,22 @@ class Lines:
         Raises:
             HeadgateError: nothing can be sent there.
         """
-        lock = self._locks.setdefault(destination, asyncio.Lock())
-        async with lock:
+        async with self._lock(destination):
             line = self._lines.get(destination)
             if line is None or line.producer.is_closed:
                 producer = await self._session.producer(destination, window=self._options.window, kind=kind)
                 line = self._lines[destination] = Line(producer, self._options.credit, self._options.low_credit)
             return line
 
+    def _lock(self, destination: str) -> asyncio.Lock:
+        return self._locks.setdefault(destination, asyncio.Lock())
+
     async def sweep(self) -> None:
         """Close the lines that nobody uses, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP)
             for destination, line in tuple(self._lines.items()):
-                async with self._locks[destination]:
+                async with self._lock(destination):
                     if line.idle and self._lines.get(destination) is line:
                         del self._lines[destination]
                         with contextlib.suppress(HeadgateError):
@@ -49,5 +52,5 @@ class Lines:
 
     async def flush(self) -> None:
         """Wait until nothing is on its way to Redis any more."""
-        while any(line.producer.is_busy for line in self._lines.values()):
+        while any(line.producer.is_busy for line in self._lines.values()):  # noqa: ASYNC110 -- nothing tells of the last
             await asyncio.sleep(0.01)

@@ -25,6 +25,8 @@ from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
 BACKLOG: Final = 1024
+CLOSING: Final = 5.0
+"""Seconds for what clients held to be given back in Redis."""
 
 
 class Node:
@@ -77,6 +79,7 @@ class Node:
             self.options.host,
             self.options.port,
             ssl=context,
+            ssl_handshake_timeout=self.options.handshake if context else None,
             backlog=BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
@@ -129,11 +132,16 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
                 await self.lines.flush()
+                while self._owed():  # noqa: ASYNC110 -- nothing tells when the last is settled
+                    await asyncio.sleep(0.02)
         for connection in tuple(self.connections):
             connection.send_away(f"node {self.name} stops; connect to another one")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()
+
+    def _owed(self) -> bool:
+        return any(end.owed for connection in self.connections for end in connection.ends.values())
 
     async def close(self) -> None:
         """Let go of everything; what clients hold goes back."""
@@ -143,7 +151,10 @@ class Node:
             connection.abort()
         await asyncio.sleep(0)
         await stop(self._sweep)
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=2.0)
-        with contextlib.suppress(HeadgateError):
-            await self._session.close()
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSING):  # without Redis, what is left goes when its TTL is over
+                while self._tasks:
+                    await asyncio.wait(tuple(self._tasks))
+                await self._session.close()
+        for task in tuple(self._tasks):
+            task.cancel()

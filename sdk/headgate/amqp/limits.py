@@ -16,7 +16,7 @@ class Limits:
         links: links at a time, over all sessions.
         window: bytes that a session may have under way towards us.
         message: bytes of a message, where a link does not say otherwise.
-        unfinished: bytes of messages that have come in part, over all links.
+        unfinished: bytes of messages that have come in part, over all links; at least one message.
         described: bytes of filters and capabilities, over all links; in memory they take seventy times as much.
         slack: transfers that a link may make after its credit was taken back.
         idle: seconds after which a silent peer is given up.
@@ -81,6 +81,7 @@ class Kept:
             return f"{self._links} links, of which {limits.links} may be open; the others wait for their detach"
         if self._described > limits.described:
             return f"filters and capabilities of {self._described} bytes; a connection may have {limits.described}"
-        if self.unfinished > limits.unfinished:
-            return f"messages begun with {self.unfinished} bytes; a connection may have {limits.unfinished}"
+        most = max(limits.unfinished, limits.message)
+        if self.unfinished > most:
+            return f"messages begun with {self.unfinished} bytes; a connection may have {most}"
         return ""
