@@ -12,7 +12,6 @@ from headgate.amqp.link import Link, Outcome, Terminus
 from headgate.amqp.sasl import SaslClient
 from headgate.amqp.wire import Wire
 from headgate.core.amqp_message import AmqpMessage, decode, encode
-from headgate.core.amqp_message import Properties as Properties
 from tests.amqp import raw
 from tests.support.waiting import wait_until
 

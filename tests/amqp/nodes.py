@@ -24,7 +24,7 @@ class NodeProcess:
             *(sys.executable, "-m", "headgate_coordinator", "node", "--json", "--redis", redis_url),
             *("--namespace", namespace, "--name", name, *map(str, options)),
         ]
-        self._log = tempfile.TemporaryFile("w+")
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed by stop
         self.name = name
         self.port = 0
         self.process: subprocess.Popen[str]
