@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.amqp.engine import Engine, Incoming, Limits
-from headgate.amqp.link import Link, Outcome, Terminus
+from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, SaslClient, SaslServer
 from headgate.core import amqp_message, amqp_sections
 from headgate.errors import HeadgateError
@@ -42,7 +42,7 @@ class Whimsical:
         if roll < 0.1:
             link.refuse("amqp:not-found", "no")
             return
-        link.accept(link.source, link.target or Terminus("x"), max_message=2000, properties={"a": "b"})
+        link.accept(link.source, link.target, max_message=2000, properties={"a": "b"})
         if link.receives:
             link.set_credit(self._dice.choice((0, 1, 10, 100)))
         elif roll < 0.4 and link.credit > 0:

@@ -72,10 +72,10 @@ class Sending(Roaming):
             peer = await self.peer()
             try:
                 await self._send(peer, pace)
+                await peer.close()
             except (Gone, TimeoutError):
                 self.doubtful |= self._waiting.keys()
                 self.lost(peer)
-        await peer.close()
 
     async def _send(self, peer: Peer, pace: float) -> None:
         async with asyncio.timeout(SILENCE):

@@ -48,7 +48,9 @@ async def pulse(node: NodeProcess) -> AsyncIterator[Pulse]:
         assert grown < GROWTH, f"{grown >> 20} MiB"
 
 
-async def test_a_client_that_ignores_credit_loses_its_link(node: NodeProcess, pulse: Pulse, client: headgate.Client):
+async def test_a_client_that_ignores_credit_loses_its_link(
+    node: NodeProcess, pulse: Pulse, client: headgate.Client
+) -> None:
     await client.apply("orders", limit=20_000)
     async with rude(node.port) as guest:
         await guest.greet(attach("s", 0))
@@ -64,7 +66,7 @@ async def test_a_client_that_ignores_credit_loses_its_link(node: NodeProcess, pu
 @pytest.mark.parametrize("settled", [True, False])
 async def test_however_many_ignore_credit_the_limit_holds(
     node: NodeProcess, pulse: Pulse, client: headgate.Client, settled: bool
-):
+) -> None:
     await client.apply("orders", limit=20_000)
 
     async def push(guest: Rude) -> None:
@@ -84,7 +86,7 @@ async def test_however_many_ignore_credit_the_limit_holds(
         assert 10_000 < peak <= 20_000
 
 
-async def test_a_message_that_is_too_large_ends_its_link_only(node: NodeProcess, pulse: Pulse):
+async def test_a_message_that_is_too_large_ends_its_link_only(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as guest:
         await guest.greet(attach("s", 0), attach("other", 1))
         await guest.granted()
@@ -95,7 +97,7 @@ async def test_a_message_that_is_too_large_ends_its_link_only(node: NodeProcess,
         await guest.until(b"\x00\x53\x24")
 
 
-async def test_what_is_no_message_is_rejected_and_the_link_goes_on(node: NodeProcess, pulse: Pulse):
+async def test_what_is_no_message_is_rejected_and_the_link_goes_on(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as guest:
         await guest.greet(attach("s", 0))
         await guest.granted()
@@ -120,7 +122,7 @@ async def test_what_is_no_message_is_rejected_and_the_link_goes_on(node: NodePro
 )
 async def test_whoever_speaks_no_amqp_is_told_so_and_hung_up_on(
     node: NodeProcess, pulse: Pulse, said: bytes, told: str
-):
+) -> None:
     async with rude(node.port) as guest:
         await guest.greet()
         await guest.until(b"\x00\x53\x11")
@@ -133,13 +135,13 @@ async def test_whoever_speaks_no_amqp_is_told_so_and_hung_up_on(
     [b"", b"AMQP", HEADER, HEADER + b"\x00\x00\x00\x20", b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x00\x01\x00\x00AMQP"],
     ids=["nothing", "half a header", "no choice", "half a frame", "HTTP", "no open"],
 )
-async def test_a_handshake_that_does_not_end_is_ended(node: NodeProcess, pulse: Pulse, said: bytes):
+async def test_a_handshake_that_does_not_end_is_ended(node: NodeProcess, pulse: Pulse, said: bytes) -> None:
     async with rude(node.port) as guest:
         await guest.say(said)
         await guest.end()
 
 
-async def test_half_a_frame_keeps_nobody_waiting(node: NodeProcess, pulse: Pulse):
+async def test_half_a_frame_keeps_nobody_waiting(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as guest:
         await guest.greet()
         await guest.say(struct.pack(">IBBH", 60_000, 2, 0, 0) + b"x" * 50_000)
@@ -147,7 +149,7 @@ async def test_half_a_frame_keeps_nobody_waiting(node: NodeProcess, pulse: Pulse
         await guest.end()
 
 
-async def test_connections_above_the_limit_are_told_so(node: NodeProcess, pulse: Pulse):
+async def test_connections_above_the_limit_are_told_so(node: NodeProcess, pulse: Pulse) -> None:
     peers = [await Peer.connect(node.port, f"c{number}") for number in range(28)]
     async with rude(node.port) as guest:
         await guest.greet()
@@ -166,7 +168,7 @@ async def test_connections_above_the_limit_are_told_so(node: NodeProcess, pulse:
         await peer.close()
 
 
-async def test_a_crowd_that_never_says_a_word_is_cut_off(node: NodeProcess, pulse: Pulse):
+async def test_a_crowd_that_never_says_a_word_is_cut_off(node: NodeProcess, pulse: Pulse) -> None:
     sockets = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(300)]
     await pulse.beats(50)
     for reader, _ in sockets:
@@ -180,7 +182,7 @@ async def test_a_crowd_that_never_says_a_word_is_cut_off(node: NodeProcess, puls
         writer.transport.abort()
 
 
-async def test_links_above_the_limit_are_refused(node: NodeProcess, pulse: Pulse):
+async def test_links_above_the_limit_are_refused(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as guest:
         await guest.greet(*(attach(f"s{number}", number) for number in range(30)))
         assert b"20 links are open" in await guest.until(b"resource-limit-exceeded")
@@ -188,7 +190,7 @@ async def test_links_above_the_limit_are_refused(node: NodeProcess, pulse: Pulse
         assert await guest.end() == "amqp:resource-limit-exceeded"
 
 
-async def test_a_flood_of_sessions_is_borne(node: NodeProcess, pulse: Pulse):
+async def test_a_flood_of_sessions_is_borne(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as guest:
         await guest.greet()
         reading = asyncio.create_task(guest.end())
@@ -200,7 +202,9 @@ async def test_a_flood_of_sessions_is_borne(node: NodeProcess, pulse: Pulse):
 
 
 @pytest.mark.parametrize("receives", [True, False], ids=["receivers", "senders"])
-async def test_a_flood_of_links_is_borne(node: NodeProcess, pulse: Pulse, client: headgate.Client, receives: bool):
+async def test_a_flood_of_links_is_borne(
+    node: NodeProcess, pulse: Pulse, client: headgate.Client, receives: bool
+) -> None:
     async with rude(node.port) as guest:
         await guest.greet()
         reading = asyncio.create_task(guest.end())
@@ -217,7 +221,7 @@ async def test_a_flood_of_links_is_borne(node: NodeProcess, pulse: Pulse, client
     await wait_until(nobody_is_left, timeout=20)
 
 
-async def test_a_flood_of_flow_frames_is_borne(node: NodeProcess, pulse: Pulse):
+async def test_a_flood_of_flow_frames_is_borne(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as guest:
         await guest.greet(attach("r", 0, receives=True))
         reading = asyncio.create_task(guest.end())
@@ -230,7 +234,7 @@ async def test_a_flood_of_flow_frames_is_borne(node: NodeProcess, pulse: Pulse):
 
 async def test_a_receiver_that_never_reads_is_hung_up_on_and_its_messages_go_to_others(
     node: NodeProcess, pulse: Pulse, client: headgate.Client
-):
+) -> None:
     async with client.session("sdk") as session:
         producer = await session.producer("orders")
         for number in range(60):
@@ -241,7 +245,7 @@ async def test_a_receiver_that_never_reads_is_hung_up_on_and_its_messages_go_to_
             await guest.say(flow(0, 1000))
             await wait_until(lambda: "has not read for" in node.log, timeout=30)
         consumer = await session.consumer("orders")
-        got = set()
+        got: set[str] = set()
         async with asyncio.timeout(20):
             while len(got) < 60:
                 message = await consumer.receive(timeout=20)
@@ -252,7 +256,7 @@ async def test_a_receiver_that_never_reads_is_hung_up_on_and_its_messages_go_to_
 
 async def test_a_receiver_that_never_settles_holds_no_more_than_its_window(
     node: NodeProcess, pulse: Pulse, client: headgate.Client
-):
+) -> None:
     await client.apply("orders", consumer_window=10)
     async with client.session("sdk") as session:
         producer = await session.producer("orders")
@@ -268,7 +272,7 @@ async def test_a_receiver_that_never_settles_holds_no_more_than_its_window(
             guest.writer.transport.abort()
             await reading
         consumer = await session.consumer("orders", window=100)
-        bodies = set()
+        bodies: set[object] = set()
         async with asyncio.timeout(20):
             while len(bodies) < 30:
                 message = await consumer.receive(timeout=20)
@@ -277,7 +281,7 @@ async def test_a_receiver_that_never_settles_holds_no_more_than_its_window(
                 await message.accept()
 
 
-async def test_filters_that_would_fill_the_memory_are_not_borne(node: NodeProcess, pulse: Pulse):
+async def test_filters_that_would_fill_the_memory_are_not_borne(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as guest:
         await guest.greet()
         await guest.until(b"\x00\x53\x11")
@@ -286,7 +290,7 @@ async def test_filters_that_would_fill_the_memory_are_not_borne(node: NodeProces
         assert await guest.end() == "amqp:resource-limit-exceeded"
 
 
-async def test_messages_begun_and_never_finished_are_bounded(node: NodeProcess, pulse: Pulse):
+async def test_messages_begun_and_never_finished_are_bounded(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as one, rude(node.port) as two:
         for guest in (one, two):
             await guest.greet(*(attach(f"s{number}", number) for number in range(20)))
@@ -297,7 +301,7 @@ async def test_messages_begun_and_never_finished_are_bounded(node: NodeProcess, 
         await pulse.beats()
 
 
-async def test_a_transfer_from_a_receiver_does_not_end_the_node(node: NodeProcess, pulse: Pulse):
+async def test_a_transfer_from_a_receiver_does_not_end_the_node(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as guest:
         await guest.greet(attach("r", 0, receives=True))
         await guest.until(b"\x00\x53\x12")

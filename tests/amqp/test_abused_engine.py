@@ -23,7 +23,7 @@ def notes() -> Iterator[Notes]:
     notes.engine.free()
 
 
-def test_a_transfer_from_a_receiver_ends_the_connection_instead_of_the_process(notes: Notes):
+def test_a_transfer_from_a_receiver_ends_the_connection_instead_of_the_process(notes: Notes) -> None:
     """The library takes it for one of ours, and crashes some messages later."""
     notes.engine.receive(attach("r", 0, receives=True))
     link = notes.links[0]
@@ -36,7 +36,7 @@ def test_a_transfer_from_a_receiver_ends_the_connection_instead_of_the_process(n
     assert notes.engine.ended
 
 
-def test_a_receiver_that_made_a_transfer_has_no_credit_even_before_that_is_noticed(notes: Notes):
+def test_a_receiver_that_made_a_transfer_has_no_credit_even_before_that_is_noticed(notes: Notes) -> None:
     notes.engine.receive(attach("r", 0, receives=True))
     link = notes.links[0]
     lib.pn_link_flow(link.raw, 0)
@@ -49,7 +49,7 @@ def test_a_receiver_that_made_a_transfer_has_no_credit_even_before_that_is_notic
     assert seen == [9, 0], "both frames are with the library before the first is told"
 
 
-def test_what_comes_over_a_link_that_we_have_closed_is_not_kept(notes: Notes):
+def test_what_comes_over_a_link_that_we_have_closed_is_not_kept(notes: Notes) -> None:
     notes.engine.receive(attach("s", 0))
     link = notes.links[0]
     session = lib.pn_link_session(link.raw)
@@ -60,7 +60,7 @@ def test_what_comes_over_a_link_that_we_have_closed_is_not_kept(notes: Notes):
     assert lib.pn_session_incoming_bytes(session) == 0
 
 
-def test_links_that_were_refused_and_never_detached_end_the_connection(notes: Notes):
+def test_links_that_were_refused_and_never_detached_end_the_connection(notes: Notes) -> None:
     for number in range(20):
         notes.engine.receive(attach(f"s{number}", number))
     assert len(notes.links) == 10
@@ -69,7 +69,7 @@ def test_links_that_were_refused_and_never_detached_end_the_connection(notes: No
     assert [condition for condition, _ in notes.over] == ["amqp:resource-limit-exceeded"]
 
 
-def test_links_may_come_and_go_for_ever(notes: Notes):
+def test_links_may_come_and_go_for_ever(notes: Notes) -> None:
     for number in range(500):
         notes.engine.receive(attach(f"s{number}", 0) + detach(0))
         notes.engine.outgoing()
@@ -77,14 +77,14 @@ def test_links_may_come_and_go_for_ever(notes: Notes):
     assert len(notes.gone) == 500
 
 
-def test_descriptions_that_would_fill_the_memory_end_the_connection(notes: Notes):
+def test_descriptions_that_would_fill_the_memory_end_the_connection(notes: Notes) -> None:
     for number in range(3):
         notes.engine.receive(attach(f"r{number}", number, receives=True, filters=nothings(9000)))
     assert len(notes.links) == 2
     assert [condition for condition, _ in notes.over] == ["amqp:resource-limit-exceeded"]
 
 
-def test_many_messages_begun_and_none_finished_cost_the_link_that_is_too_much(notes: Notes):
+def test_many_messages_begun_and_none_finished_cost_the_link_that_is_too_much(notes: Notes) -> None:
     for number in range(3):
         notes.engine.receive(attach(f"s{number}", number))
         notes.engine.receive(transfer(number, number, b"x" * 60_000, more=True))
@@ -96,7 +96,7 @@ def test_many_messages_begun_and_none_finished_cost_the_link_that_is_too_much(no
     assert len(notes.gone) == 1, "there is room again"
 
 
-def test_what_is_asked_of_a_freed_engine_is_answered():
+def test_what_is_asked_of_a_freed_engine_is_answered() -> None:
     pair = Pair()
     link = pair.sender()
     far = pair.server.links[0]

@@ -6,6 +6,8 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Self
 
 import pytest
 
@@ -58,7 +60,7 @@ class Load:
     directs: list[Direct] = field(default_factory=list)
     keeper: Direct = field(init=False)
 
-    async def __aenter__(self) -> "Load":
+    async def __aenter__(self) -> Self:
         for address in ("orders", "jobs"):
             await self.client.apply(address, kind="queue", limit=LIMIT)
         for number in range(4):
@@ -89,7 +91,7 @@ class Load:
 
     async def moves(self, more: int = 30) -> None:
         """Wait until each sender has more accepted."""
-        ends = [*self.senders, *self.directs]
+        ends: list[Sending | Direct] = [*self.senders, *self.directs]
         before = [len(end.accepted) for end in ends]
         tasks = [*self._sending, *self._receiving, self._sampling]
 
@@ -113,7 +115,8 @@ class Load:
             await self._look_back()
 
     async def _finish(self) -> None:
-        for end in (*self.senders, *self.directs):
+        ends: list[Sending | Direct] = [*self.senders, *self.directs]
+        for end in ends:
             end.stop.set()
         async with asyncio.timeout(60):
             await asyncio.gather(*self._sending)
@@ -136,9 +139,7 @@ class Load:
         assert doubled(self.keeper.got) <= doubtful
         for address in ("orders", "jobs"):
             assert await look_field(self.client, address, "peak_bytes") <= LIMIT
-            await wait_until(
-                lambda address=address: self._empty(address), timeout=TTL + 15, description="counters at 0"
-            )
+            await wait_until(partial(self._empty, address), timeout=TTL + 15, description="counters at 0")
 
     async def _empty(self, address: str) -> bool:
         await self.client.store.reap(Address.of(self.client.namespace, address))
@@ -186,7 +187,7 @@ HARMS: dict[str, Callable[[Load, NodeProcess], Awaitable[None]]] = {
 @pytest.mark.parametrize("harm", HARMS)
 async def test_with_a_node_harmed_nothing_acknowledged_is_lost(
     client: headgate.Client, two: list[NodeProcess], harm: str, record_property: Callable[[str, object], None]
-):
+) -> None:
     async with Load(client, two) as load:
         await HARMS[harm](load, two[0])
     ways = load.ways_back()
@@ -199,7 +200,9 @@ async def test_with_a_node_harmed_nothing_acknowledged_is_lost(
         assert "amqp:connection:forced" in said
 
 
-async def test_all_of_three_nodes_are_restarted_one_after_the_other(client: headgate.Client, three: list[NodeProcess]):
+async def test_all_of_three_nodes_are_restarted_one_after_the_other(
+    client: headgate.Client, three: list[NodeProcess]
+) -> None:
     async with Load(client, three) as load:
         for node in three:
             await drained(load, node)
@@ -207,7 +210,9 @@ async def test_all_of_three_nodes_are_restarted_one_after_the_other(client: head
     print(f"rolling restart: {len(doubtful)} doubtful, back after at most {load.ways_back()[-1]:.2f} s")
 
 
-async def test_the_credit_of_a_killed_node_is_back_within_its_ttl(client: headgate.Client, two: list[NodeProcess]):
+async def test_the_credit_of_a_killed_node_is_back_within_its_ttl(
+    client: headgate.Client, two: list[NodeProcess]
+) -> None:
     await client.apply("orders", kind="queue", limit=LIMIT)
     peer = await Peer.connect(two[0].port)
     link = await peer.sender("orders")
@@ -225,7 +230,9 @@ async def test_the_credit_of_a_killed_node_is_back_within_its_ttl(client: headga
     peer.abort()
 
 
-async def test_what_the_clients_of_a_killed_node_held_goes_to_others(client: headgate.Client, two: list[NodeProcess]):
+async def test_what_the_clients_of_a_killed_node_held_goes_to_others(
+    client: headgate.Client, two: list[NodeProcess]
+) -> None:
     held: list[bytes] = []
     peer = await Peer.connect(two[0].port)
     sender = await peer.sender("orders")
@@ -249,7 +256,7 @@ async def _nothing(client: headgate.Client) -> bool:
 
 async def test_a_drained_node_ends_within_its_bound_though_a_client_never_settles(
     client: headgate.Client, two: list[NodeProcess]
-):
+) -> None:
     held: list[bytes] = []
     peer = await Peer.connect(two[0].port)
     sender = await peer.sender("orders")
@@ -268,7 +275,7 @@ async def test_a_drained_node_ends_within_its_bound_though_a_client_never_settle
 
 
 @pytest.mark.parametrize("outage", ["frozen", "restarted"])
-async def test_clients_do_not_notice_that_redis_was_away(outage: str):
+async def test_clients_do_not_notice_that_redis_was_away(outage: str) -> None:
     with RedisServer.start() as server, nodes(server.url, "outage", 2, *OPTIONS) as two:
         async with headgate.connect(server.url, namespace="outage") as client, Load(client, two) as load:
             if outage == "frozen":
@@ -281,7 +288,7 @@ async def test_clients_do_not_notice_that_redis_was_away(outage: str):
             await load.moves()
 
 
-async def test_a_node_ends_when_told_though_redis_is_away():
+async def test_a_node_ends_when_told_though_redis_is_away() -> None:
     with RedisServer.start() as server, nodes(server.url, "outage", 1, *OPTIONS) as one:
         peer = await Peer.connect(one[0].port)
         link = await peer.sender("orders")
@@ -295,7 +302,7 @@ async def test_a_node_ends_when_told_though_redis_is_away():
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-async def test_three_nodes_are_harmed_in_turn_for_minutes(client: headgate.Client, three: list[NodeProcess]):
+async def test_three_nodes_are_harmed_in_turn_for_minutes(client: headgate.Client, three: list[NodeProcess]) -> None:
     async with Load(client, three, pace=0.0) as load:
         began, turn = time.monotonic(), 0
         while time.monotonic() < began + 300:

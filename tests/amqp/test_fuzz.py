@@ -32,13 +32,15 @@ def play(layer: str, count: int, seed: int, *, timeout: float) -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_damaged_conversations_crash_nothing(layer: str):
+def test_damaged_conversations_crash_nothing(layer: str) -> None:
     play(layer, 1500, 0, timeout=100)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("layer", LAYERS)
-def test_four_hundred_thousand_damaged_conversations_crash_nothing(layer: str, capsys: pytest.CaptureFixture[str]):
+def test_four_hundred_thousand_damaged_conversations_crash_nothing(
+    layer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for start in range(0, 400_000, 50_000):
         with capsys.disabled():
             print(f"\n{layer}: {start} of 400000 played", flush=True)

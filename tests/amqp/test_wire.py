@@ -54,7 +54,7 @@ async def sides() -> tuple[Side, Slow]:
     return side, socket
 
 
-async def test_nothing_more_is_read_from_a_peer_that_does_not_read(sides: tuple[Side, Slow]):
+async def test_nothing_more_is_read_from_a_peer_that_does_not_read(sides: tuple[Side, Slow]) -> None:
     side, socket = sides
     side.data_received(opening())
     socket.written = wire.MOST_AHEAD + 1
@@ -70,7 +70,7 @@ async def test_nothing_more_is_read_from_a_peer_that_does_not_read(sides: tuple[
 
 async def test_after_the_last_word_the_socket_is_closed_whatever_the_peer_does(
     sides: tuple[Side, Slow], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(wire, "LINGER", 0.01)
     side, socket = sides
     side.data_received(HEADER)

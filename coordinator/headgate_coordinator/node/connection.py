@@ -37,6 +37,7 @@ class Connection(Wire):
         node: the node.
         identity: who it is, once it said so.
         held: bytes of its messages that wait to be stored.
+        leaving: whether it was told to go elsewhere.
     """
 
     def __init__(self, node: "Node", *, encrypted: bool) -> None:
@@ -49,6 +50,7 @@ class Connection(Wire):
         self.node = node
         self.identity: Identity | None = None
         self.held = 0
+        self.leaving = False
         self.ends: dict[Link, LinkEnd] = {}
         self._session: Session | None = None
         self._asked = False
@@ -58,6 +60,11 @@ class Connection(Wire):
     def client(self) -> str:
         """What operators call it: its container id, and where it is."""
         return f"{self.engine.peer or 'unnamed'} at {self.peername}" if self._secured else self.peername
+
+    @property
+    def busy(self) -> bool:
+        """Whether messages are on their way to Redis, or with the client and not settled."""
+        return self.held > 0 or any(end.owed for end in self.ends.values())
 
     def session(self) -> Session:
         """Return the session of its consumers, opened with the first."""
@@ -258,6 +265,7 @@ class Connection(Wire):
 
     def send_away(self, reason: str) -> None:
         """Close the connection, so that the client comes back elsewhere."""
+        self.leaving = True
         if self._secured and not self.lost:
             for end in tuple(self.ends.values()):
                 end.fail(amqp.CONNECTION_FORCED, reason)

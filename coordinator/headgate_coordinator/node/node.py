@@ -25,6 +25,8 @@ from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
 BACKLOG: Final = 1024
+GRACE: Final = 0.1
+"""Seconds for what clients sent before they heard that they may not."""
 CLOSING: Final = 5.0
 """Seconds for what clients held to be given back in Redis."""
 
@@ -131,17 +133,24 @@ class Node:
             connection.stop_credit()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
-                await self.lines.flush()
-                while self._owed():  # noqa: ASYNC110 -- nothing tells when the last is settled
+                await asyncio.sleep(GRACE)
+                while self._part():  # noqa: ASYNC110 -- nothing tells when the last message is settled
                     await asyncio.sleep(0.02)
-        for connection in tuple(self.connections):
-            connection.send_away(f"node {self.name} stops; connect to another one")
+                await self.lines.flush()
+        self._part(busy_too=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()
 
-    def _owed(self) -> bool:
-        return any(end.owed for connection in self.connections for end in connection.ends.values())
+    def _part(self, *, busy_too: bool = False) -> bool:
+        """Send the clients away that have nothing under way; returns whether others have."""
+        staying = False
+        for connection in tuple(self.connections):
+            if connection.busy and not busy_too:
+                staying = True
+            elif not connection.leaving:
+                connection.send_away(f"node {self.name} stops; connect to another one")
+        return staying
 
     async def close(self) -> None:
         """Let go of everything; what clients hold goes back."""
