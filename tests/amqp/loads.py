@@ -12,7 +12,7 @@ import headgate
 from headgate.amqp.link import Link
 from headgate.amqp.sasl import HandshakeFailed
 from tests.amqp.client import Gone, Peer, read
-from tests.amqp.nodes import NodeProcess
+from tests.amqp.node_processes import NodeProcess
 
 SILENCE = 1.0
 """Seconds without an answer after which a client tries another node."""

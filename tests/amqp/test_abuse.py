@@ -10,7 +10,7 @@ import headgate
 from headgate.amqp.sasl import HEADER
 from headgate.redis.keys import Address
 from tests.amqp.client import Peer, Pulse, Rude, rude, written
-from tests.amqp.nodes import NodeProcess, nodes
+from tests.amqp.node_processes import NodeProcess, nodes
 from tests.amqp.raw import attach, begin, detach, end, flow, frame, nothings, transfer
 from tests.sdk.observing import field, look
 from tests.support.waiting import wait_until

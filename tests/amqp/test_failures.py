@@ -15,7 +15,7 @@ import headgate
 from headgate.redis.keys import Address
 from tests.amqp.client import Peer
 from tests.amqp.loads import Direct, Receiving, Roaming, Sending, doubled, in_order
-from tests.amqp.nodes import NodeProcess, nodes
+from tests.amqp.node_processes import NodeProcess, nodes
 from tests.sdk.observing import counts, look
 from tests.sdk.observing import field as look_field
 from tests.support.servers import RedisServer
