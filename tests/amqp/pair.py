@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.amqp.engine import Engine
-from headgate.amqp.handler import Incoming, Limits
+from headgate.amqp.handler import Incoming
+from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Outcome, Terminus
 
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.amqp.engine import Engine
-from headgate.amqp.handler import Limits
+from headgate.amqp.limits import Limits
 from headgate.amqp.link import Outcome, Terminus
 from headgate.amqp.proton import lib
 from tests.amqp.pair import Notes, Pair
@@ -172,3 +172,20 @@ def test_garbage_ends_the_connection(garbage: bytes) -> None:
     notes.engine.outgoing()
     assert notes.over
     notes.engine.free()
+
+
+def test_how_far_a_peer_is_with_a_message_is_no_outcome_of_it(pair: Pair) -> None:
+    """Mutant: `> RECEIVED` becomes `> 0`; the message would go to somebody else."""
+    link = pair.receiver()
+    link.set_credit(1)
+    pair.talk()
+    pair.server.links[0].send(b"m")
+    pair.client.accepts = False
+    pair.talk()
+    delivery = pair.client.messages[0][1]
+    lib.pn_delivery_update(delivery, lib.PN_RECEIVED)
+    pair.talk()
+    assert pair.server.outcomes == []
+    link.settle(delivery)
+    pair.talk()
+    assert pair.server.outcomes == [("accepted", "")]

@@ -8,6 +8,7 @@ from headgate.errors import (
     HeadgateError,
     InvalidName,
     InvalidValue,
+    MessageFormatError,
     MessageTooLarge,
     PolicyError,
 )
@@ -29,6 +30,8 @@ def condition_of(error: BaseException) -> tuple[str, str]:
         return amqp.RESOURCE_LIMIT, str(error)
     if isinstance(error, PolicyError):
         return amqp.NOT_ALLOWED, str(error)
+    if isinstance(error, MessageFormatError):
+        return amqp.DECODE_ERROR, str(error)
     if isinstance(error, InvalidName | InvalidValue):
         return amqp.INVALID_FIELD, str(error)
     if isinstance(error, CoordinatorUnavailable):

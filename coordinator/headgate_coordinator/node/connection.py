@@ -1,5 +1,6 @@
 """One client's connection to a node: who it is, and which of the node's ends its links lead to."""
 
+import contextlib
 import logging
 import secrets
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
 from headgate.amqp.wire import Wire
+from headgate.errors import HeadgateError
 from headgate.index import is_pattern
 from headgate.session import Session
 from headgate_coordinator.node.end import LinkEnd
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from headgate_coordinator.node.node import Node
 
 _log = logging.getLogger("headgate.node")
+TOLD: Final = 100
+"""Connections above the limit that are told so; further ones are cut off."""
 GATEWAY: Final = "$headgate"
 """Where the SDK sends its calls to."""
 
@@ -34,6 +38,7 @@ class Connection(Wire):
         node: the node.
         identity: who it is, once it said so.
         held: bytes of its messages that wait to be stored.
+        leaving: whether it was told to go elsewhere.
     """
 
     def __init__(self, node: "Node", *, encrypted: bool) -> None:
@@ -46,6 +51,7 @@ class Connection(Wire):
         self.node = node
         self.identity: Identity | None = None
         self.held = 0
+        self.leaving = False
         self.ends: dict[Link, LinkEnd] = {}
         self._session: Session | None = None
         self._asked = False
@@ -56,6 +62,11 @@ class Connection(Wire):
         """What operators call it: its container id, and where it is."""
         return f"{self.engine.peer or 'unnamed'} at {self.peername}" if self._secured else self.peername
 
+    @property
+    def busy(self) -> bool:
+        """Whether messages are on their way to Redis, or with the client and not settled."""
+        return self.held > 0 or any(end.unsettled for end in self.ends.values())
+
     def session(self) -> Session:
         """Return the session of its consumers, opened with the first."""
         if self._session is None:
@@ -64,8 +75,11 @@ class Connection(Wire):
 
     def connection_made(self, transport: Any) -> None:
         """Take it on, unless there are too many."""
-        super().connection_made(transport)
         self.node.connections.add(self)
+        super().connection_made(transport)
+        if len(self.node.connections) > self.node.options.connections + TOLD:
+            self.node.counters.refused("connections")
+            self.abort()
 
     def identified(self) -> None:
         """Have its name and password checked."""
@@ -95,7 +109,7 @@ class Connection(Wire):
             self._send_sasl()
             self.node.counters.refused("password" if code == REFUSED else "users")
             _log.warning("%s: user %r is refused", self.peername, name[:80])
-            self._transport.close()
+            self.end()
 
     def make_engine(self) -> Engine:
         """Return the engine of a client's connection."""
@@ -259,6 +273,7 @@ class Connection(Wire):
 
     def send_away(self, condition: str, reason: str) -> None:
         """Close the connection, and say why."""
+        self.leaving = True
         if self._secured and not self.lost:
             for end in tuple(self.ends.values()):
                 self.part(end)  # without a word: who reconnects takes up links that no error has ended
@@ -285,7 +300,8 @@ class Connection(Wire):
         for end in ends:
             await end.finish()
         if self._session is not None:
-            await self._session.close()
+            with contextlib.suppress(HeadgateError):  # when its TTL is over, the same happens without us
+                await self._session.close()
 
 
 def _kind(capabilities: tuple[str, ...]) -> str:

@@ -39,8 +39,11 @@ class LinkEnd:
     def begin(self, opening: Coroutine[Any, Any, None]) -> None:
         """Open it without keeping the others waiting; what goes wrong refuses the link."""
         self._task = asyncio.create_task(self._guard(opening), name=f"headgate link {self.link.name}")
+        self._task.add_done_callback(lambda _: opening.close())  # one that was cancelled at once was never begun
 
     async def _guard(self, opening: Coroutine[Any, Any, None]) -> None:
+        if not self.link.alive:
+            return
         try:
             await opening
         except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on

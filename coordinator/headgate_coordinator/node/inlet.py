@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
 from headgate.core.amqp_sections import header_of
-from headgate.errors import Closed, HeadgateError
-from headgate.message import Receipt
+from headgate.errors import Closed, HeadgateError, MessageFormatError
+from headgate.message import Receipt, is_amqp
 from headgate.producer import Producer
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.end import LinkEnd
@@ -99,6 +99,8 @@ class Inlet(LinkEnd):
             total += size
             if connection.held + size > most and connection.held:
                 self._overflow(delivery)
+                if not self.link.alive:
+                    break
             else:
                 self.take(producer, raw, delivery, size)
         self.messages += len(messages)
@@ -114,6 +116,8 @@ class Inlet(LinkEnd):
         self._held[arrival] = None
         self.connection.held += size
         try:
+            if not is_amqp(raw):  # it would be taken for one of the SDK's own
+                raise MessageFormatError("a section of AMQP 1.0 begins with 00", at=0)
             producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival, beyond=True)
         except HeadgateError as error:
             arrival.set_exception(error)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from typing import Final
+from weakref import WeakValueDictionary
 
 from headgate.client import Client
 from headgate.errors import HeadgateError
@@ -25,7 +26,7 @@ class Lines:
         self._session = session
         self._options = options
         self._lines: dict[str, Line] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, destination: str, kind: str = "queue") -> Line:
         """Return the line to a destination; an unknown one is made, of that kind.
@@ -33,8 +34,7 @@ class Lines:
         Raises:
             HeadgateError: nothing can be sent there.
         """
-        lock = self._locks.setdefault(destination, asyncio.Lock())
-        async with lock:
+        async with self._lock(destination):
             line = self._lines.get(destination)
             await self._check_link_queue(destination)
             if line is None or line.producer.is_closed:
@@ -49,12 +49,15 @@ class Lines:
             if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
                 raise LinkQueueGone(f"{destination!r} was made for one link, and is gone with it")
 
+    def _lock(self, destination: str) -> asyncio.Lock:
+        return self._locks.setdefault(destination, asyncio.Lock())
+
     async def sweep(self) -> None:
         """Close the lines that nobody uses, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP)
             for destination, line in tuple(self._lines.items()):
-                async with self._locks[destination]:
+                async with self._lock(destination):
                     if line.idle and self._lines.get(destination) is line:
                         del self._lines[destination]
                         with contextlib.suppress(HeadgateError):

@@ -29,6 +29,10 @@ from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
 BACKLOG: Final = 1024
+GRACE: Final = 0.1
+"""Seconds for what clients sent before they heard that they may not."""
+CLOSING: Final = 5.0
+"""Seconds for what clients held to be given back in Redis."""
 
 
 class Node:
@@ -95,6 +99,7 @@ class Node:
             self.options.host,
             self.options.port,
             ssl=context,
+            ssl_handshake_timeout=self.options.handshake if context else None,
             backlog=BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
@@ -189,17 +194,24 @@ class Node:
             connection.rest()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
+                await asyncio.sleep(GRACE)
+                while self._part():  # noqa: ASYNC110 -- nothing tells when the last message is settled
+                    await asyncio.sleep(0.02)
                 await self.lines.flush()
-                while self._unsettled():  # noqa: ASYNC110 -- no event tells of the last of all links
-                    await asyncio.sleep(0.01)
-        for connection in tuple(self.connections):
-            connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to another one")
+        self._part(busy_too=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()
 
-    def _unsettled(self) -> bool:
-        return any(end.unsettled for connection in self.connections for end in connection.ends.values())
+    def _part(self, *, busy_too: bool = False) -> bool:
+        """Send the clients away that have nothing under way; returns whether others have."""
+        staying = False
+        for connection in tuple(self.connections):
+            if connection.busy and not busy_too:
+                staying = True
+            elif not connection.leaving:
+                connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to another one")
+        return staying
 
     async def close(self) -> None:
         """Let go of everything; what clients hold goes back."""
@@ -209,7 +221,10 @@ class Node:
             connection.abort()
         await asyncio.sleep(0)
         await stop(self._sweep)
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=2.0)
-        with contextlib.suppress(HeadgateError):
-            await self._session.close()
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSING):  # without Redis, what is left goes when its TTL is over
+                while self._tasks:
+                    await asyncio.wait(tuple(self._tasks))
+                await self._session.close()
+        for task in tuple(self._tasks):
+            task.cancel()

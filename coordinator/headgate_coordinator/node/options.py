@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.amqp.handler import Limits
+from headgate.amqp.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

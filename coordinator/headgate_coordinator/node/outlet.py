@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, Link, Outcome, Terminus
 from headgate.consumer import Consumer
-from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired, SlowConsumer
+from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
 from headgate.message import Message, to_amqp
 from headgate.receivers import Outcome as Settlement
 from headgate.redis.replies import Deliveries
@@ -132,12 +132,16 @@ class Outlet(LinkEnd):
     def pump(self) -> None:
         """Send what is here, as far as the link's credit reaches and the client reads."""
         consumer, link, connection = self._consumer, self.link, self.connection
-        if consumer is None or not link.alive or not link.is_open:
+        if consumer is None or not link.is_open or connection.node.draining:
             return
         credit = self.credit = link.credit
         sent = size = 0
         while credit > 0 and not self._rests and not connection.congested and (message := consumer.next_message()):
-            payload = to_amqp(message.stored, delivery_count=message.delivery_count)
+            try:
+                payload = to_amqp(message.stored, delivery_count=message.delivery_count)
+            except MessageFormatError as error:
+                self._settle(message, "rejected", str(error))
+                continue
             if link.peer_max_message and len(payload) > link.peer_max_message:
                 self._settle(message, "rejected", f"{len(payload)} bytes; its receiver takes {link.peer_max_message}")
                 continue

@@ -25,6 +25,7 @@ NOT_ALLOWED: Final = "amqp:not-allowed"
 NOT_IMPLEMENTED: Final = "amqp:not-implemented"
 UNAUTHORIZED: Final = "amqp:unauthorized-access"
 INVALID_FIELD: Final = "amqp:invalid-field"
+ILLEGAL_STATE: Final = "amqp:illegal-state"
 DECODE_ERROR: Final = "amqp:decode-error"
 INTERNAL_ERROR: Final = "amqp:internal-error"
 RESOURCE_LIMIT: Final = "amqp:resource-limit-exceeded"
@@ -136,7 +137,13 @@ class Link:
 
     @property
     def credit(self) -> int:
-        """Transfers that may still be made, by the peer at a receiver, by us at a sender."""
+        """Transfers that may still be made, by the peer at a receiver, by us at a sender.
+
+        A peer that makes transfers itself over a link at which it receives has none: the library would take them for
+        ours, and crash later.
+        """
+        if not self.alive or (not self.receives and lib.pn_link_current(self.raw)):
+            return 0
         return int(lib.pn_link_credit(self.raw))
 
     @property
@@ -162,7 +169,9 @@ class Link:
     def accept(
         self, source: Terminus, target: Terminus, *, max_message: int = 0, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Answer the peer's attach, or send ours: this is what both ends are."""
+        """Answer the peer's attach, or send ours: this is what both ends are. Nothing happens once it is over."""
+        if not self.alive:
+            return
         raw = self.raw
         source.write(lib.pn_link_source(raw), lib.PN_SOURCE)
         target.write(lib.pn_link_target(raw), lib.PN_TARGET)
@@ -176,19 +185,21 @@ class Link:
 
     def refuse(self, condition: str, description: str) -> None:
         """Answer the peer's attach with an end of it, and why."""
-        lib.pn_link_open(self.raw)
-        self.close(condition, description)
+        if self.alive:
+            lib.pn_link_open(self.raw)
+            self.close(condition, description)
 
     def close(self, condition: str = "", description: str = "") -> None:
         """End the link, durable subscriptions included."""
         if self.alive:
-            self.alive = False
-            self.engine.links.pop(self.raw, None)
+            self.engine.let_go(self)
             set_condition(lib.pn_link_condition(self.raw), condition, description)
             lib.pn_link_close(self.raw)
 
     def set_credit(self, credit: int) -> None:
         """Let the peer make so many transfers from now on; fewer than before takes credit back at once."""
+        if not self.alive:
+            return
         more = credit - self.credit
         if more < 0:
             self.slack = min(self.slack - more, self.engine.limits.slack)
@@ -209,7 +220,8 @@ class Link:
 
     def drained(self) -> None:
         """Say that there is nothing to use the credit for."""
-        lib.pn_link_drained(self.raw)
+        if self.alive:
+            lib.pn_link_drained(self.raw)
 
     @staticmethod
     def accept_delivery(delivery: Any) -> None:
