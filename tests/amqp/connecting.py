@@ -139,6 +139,7 @@ class Playground:
             client, NodeOptions(name="node", credit=10, low_credit=3, held=3000), Users.from_file(Path("none"))
         )
         self._node.lines = Lines(client, self, self._node.options)  # type: ignore[arg-type]
+        self._node._session = SimpleNamespace(id="node~1")  # type: ignore[assignment]
         self._node.gateway = self._node.browsing  # type: ignore[assignment, method-assign]
 
     @property

@@ -1,6 +1,7 @@
 """Destinations that clients name by the thousand are forgotten again."""
 
 import asyncio
+import itertools
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +45,9 @@ async def test_a_name_that_nobody_sends_to_any_more_leaves_nothing_behind(
 
 
 async def test_a_relay_keeps_the_lines_of_the_newest_names_only(lines: Lines) -> None:
-    connection: Any = SimpleNamespace(node=SimpleNamespace(lines=lines, options=NodeOptions()))
+    connection: Any = SimpleNamespace(
+        node=SimpleNamespace(lines=lines, options=NodeOptions(), numbers=itertools.count())
+    )
     link: Any = SimpleNamespace(alive=True, credit=100)
     relay = Relay(connection, link)
     for number in range(LINES + 10):

@@ -60,9 +60,11 @@ async def test_nothing_more_is_read_from_a_peer_that_does_not_read(sides: tuple[
     side.data_received(opening())
     socket.written = wire.MOST_AHEAD + 1
     side.data_received(begin())
+    side.flush()
     assert socket.reads, "it was never told to wait"
     side.pause_writing()
     side.data_received(begin(1))
+    side.flush()
     assert not socket.reads
     side.resume_writing()
     assert socket.reads
@@ -76,9 +78,11 @@ async def test_after_the_last_word_the_socket_is_closed_whatever_the_peer_does(
     side, socket = sides
     side.data_received(HEADER)
     side.data_received(b"\xff" * 100)
+    side.flush()
     assert (socket.ended, socket.closed) == (True, False), "closed at once, it would take back what was said"
     before = socket.written
     side.data_received(begin())
+    side.flush()
     assert socket.written == before
     while not socket.closed:  # noqa: ASYNC110 -- nothing tells
         await asyncio.sleep(0.001)

@@ -94,7 +94,8 @@ class Connection(Wire):
         code = UNAVAILABLE
         try:
             users = self.node.users
-            self.identity = users.anonymous() if mechanism == "ANONYMOUS" else await users.authenticate(name, password)
+            nameless = mechanism == "ANONYMOUS" or users.is_open
+            self.identity = users.anonymous() if nameless else await users.authenticate(name, password)
             code = OK if self.identity is not None else REFUSED
         except Exception:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
             _log.exception("%s: its password could not be checked", self.peername)

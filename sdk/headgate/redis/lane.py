@@ -143,6 +143,9 @@ class Lane:
         fresh.redis_connect_func = greet
         try:
             await fresh.connect()
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # asyncio.wait_for loses it on 3.11, if all was done that moment
+                raise asyncio.CancelledError  # noqa: TRY301 -- it is to end as any other failure to connect
         except BaseException:
             await fresh.disconnect(nowait=True)
             raise
