@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
 from headgate.amqp import link as amqp
+from headgate.amqp.calls import GATEWAY
 from headgate.amqp.engine import Engine, Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from headgate_coordinator.node.node import Node
 
 _log = logging.getLogger("headgate.node")
-GATEWAY: Final = "$headgate"
-"""Where the SDK sends its calls to."""
 REPLY: Final = "reply."
 """How the names of queues begin that are made for one link."""
 
@@ -145,7 +144,7 @@ class Connection(Wire):
             self._receive(link, name, browse=False)
         elif source.address is None:
             link.refuse(amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
-        elif source.address.startswith(GATEWAY):
+        elif source.address == GATEWAY:
             self._begin(link, self.node.gateway(self, link))
         elif self._may(link, Action.BROWSE if source.browse else Action.CONSUME, source.address):
             self._receive(link, source.address, browse=source.browse)
@@ -244,9 +243,8 @@ class Connection(Wire):
     def stop_credit(self) -> None:
         """Let the client send no more."""
         if self._secured and not self.lost:
-            for link in tuple(self.engine.links.values()):
-                if link.receives and link.is_open:
-                    link.set_credit(0)
+            for end in tuple(self.ends.values()):
+                end.stop_credit()
             self.flush_soon()
 
     def send_away(self, reason: str) -> None:

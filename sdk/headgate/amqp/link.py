@@ -11,6 +11,7 @@ from headgate.amqp.proton import (
     put_symbols,
     put_text_map,
     read_condition,
+    read_text_map,
     set_condition,
     symbols,
     text,
@@ -152,6 +153,11 @@ class Link:
     def condition(self) -> tuple[str, str]:
         """Why the peer detached: an error's name and description, both empty where it gave none."""
         return read_condition(lib.pn_link_remote_condition(self.raw))
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What else the peer says about the link."""
+        return read_text_map(lib.pn_link_remote_properties(self.raw))
 
     def accept(
         self, source: Terminus, target: Terminus, *, max_message: int = 0, properties: Mapping[str, str] | None = None

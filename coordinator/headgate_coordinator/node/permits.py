@@ -1,0 +1,384 @@
+"""What a user may ask of a node's gateway: each call is checked here before it runs.
+
+Nothing of what a client says is passed on unseen: its keys are not even carried but follow from the first one, values
+have the form that the script's header declares, and a session must be one of the user's own.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from headgate.errors import AccessDenied, InvalidValue
+from headgate.index import PLACEHOLDER
+from headgate.redis.keys import (
+    Address,
+    PoolAddress,
+    decode_name,
+    index_keys,
+    is_session_of,
+    parse_key,
+    parse_pool_key,
+    policy_key,
+    session_prefix,
+)
+from headgate.redis.scripts import Script
+from headgate_coordinator.security import Action
+
+NAMESPACE_WIDE: Final = "$headgate.namespace"
+"""The address whose ``manage`` is asked for where all destinations are concerned: the policy, pools, Redis itself."""
+ANY: Final = frozenset(Action)
+_SENDS, _TAKES, _MANAGES = Action.PRODUCE, Action.CONSUME, Action.MANAGE
+
+RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
+    "acquire": frozenset({_SENDS, _TAKES}),  # who only consumes keeps its lease with it, and is given no credit
+    "apply": frozenset({_SENDS, _TAKES, _MANAGES}),  # who does not manage gets what the policy says
+    "attach": frozenset({_TAKES}),
+    "detach": frozenset({_TAKES}),
+    "drop": frozenset({_SENDS}),
+    "policy": frozenset({_MANAGES}),
+    "pool": frozenset({_SENDS}),  # who does not manage has the node do it
+    "pool_forget": frozenset({_MANAGES}),
+    "pool_set": frozenset({_MANAGES}),
+    "publish": frozenset({_SENDS}),
+    "reap": ANY,
+    "recount": frozenset({_MANAGES}),
+    "remove": frozenset({_MANAGES}),
+    "settle": frozenset({_TAKES}),
+    "slice": ANY,  # who does not manage only looks
+    "snapshot": ANY,
+    "take": frozenset({_SENDS}),
+    "topic": frozenset({_SENDS, _TAKES, _MANAGES}),  # to take one out, manage
+    "wildcard": frozenset({_TAKES}),
+}
+"""Script -> any one of these is needed, at the destination that it is called for."""
+READS: Final[Mapping[tuple[str, str], frozenset[Action]]] = {
+    ("HGET", ""): ANY,
+    ("HMGET", ""): ANY,
+    ("HGETALL", "subscriptions"): ANY,
+    ("HEXISTS", "consumers"): ANY,
+    ("HSCAN", "sessions"): ANY,
+    ("HKEYS", "slices"): ANY,
+    ("XRANGE", "messages"): frozenset({Action.BROWSE}),
+}
+"""Command and part of a destination -> any one of these is needed there."""
+OPEN_READS: Final = frozenset(
+    {
+        ("HGET", "policy"),
+        ("HMGET", "policy"),
+        ("HGETALL", "wildcards"),
+        ("SSCAN", "topics"),
+        ("SISMEMBER", "topics"),
+        ("HGETALL", "pool"),
+        ("ZCARD", "pool:line"),
+    }
+)
+"""Command and part of the namespace that every user may read: a client resolves policies and patterns by itself."""
+POOL_SCRIPTS: Final = frozenset({"pool", "pool_set", "pool_forget"})
+INDEX_SCRIPTS: Final = frozenset({"topic", "wildcard"})
+MOST_READ: Final = 10_000
+"""What COUNT may say."""
+_BIG: Final = 1 << 53
+_NAME: Final = re.compile(r"[A-Za-z0-9._~%-]{1,800}\Z")
+_TEXTS: Final[Mapping[str, re.Pattern[str]]] = {
+    "session": re.compile(r"[A-Za-z0-9_~-]{0,80}\Z"),
+    "consumer": re.compile(r"([A-Za-z0-9_~-]{1,80}\.\d{1,2}|![A-Za-z0-9._~%-]{1,800})\Z"),
+    "holder": re.compile(r"[A-Za-z0-9_~-]{1,90}\Z"),
+    "subscription": _NAME,
+    "member": _NAME,
+    "pool": _NAME,
+    "window": re.compile(r"[a-z0-9/]{1,40}\Z"),
+    "after": re.compile(r"\d{1,16}(-\d{1,16})?\Z"),
+    "leave": re.compile(r"(leave|stay)\Z"),
+    "beyond": re.compile(r"(refuse|hard)\Z"),
+    "mode": re.compile(r"[a-z]{1,10}\Z"),
+    "reserved": re.compile(r"(yes|no)\Z"),
+    "debt": re.compile(r"(keep|owe|void)\Z"),
+    "repair": re.compile(r"(look|repair)\Z"),
+    "what": re.compile(r"(messages|all)\Z"),
+    "expected": re.compile(r"lost\Z"),
+    "name": re.compile(r"[A-Za-z0-9._~%*?#>-]{1,800}( [A-Za-z0-9._~%-]{1,800})?\Z"),
+    "document": re.compile(r"", re.DOTALL),
+    "source": re.compile(r"", re.DOTALL),
+}
+"""Arguments that are text, by the names that the scripts declare; all others are numbers from 0."""
+_NUMBERS_TOO: Final = frozenset({"expected", "after"})
+
+
+class May(Protocol):
+    """Whether the user may do something, with what belongs to a name."""
+
+    def __call__(self, action: Action, name: str) -> bool: ...
+
+
+@lru_cache(maxsize=4096)
+def place_of(key: bytes) -> Address | PoolAddress | str:
+    """Return whose key it is, of a destination or a pool; the key itself where it is one of a namespace.
+
+    Raises:
+        InvalidValue: it is not Headgate's.
+    """
+    text = key.decode("ascii", "replace")
+    if parsed := parse_key(text):
+        return Address.of(*parsed)
+    if parsed := parse_pool_key(text):
+        return PoolAddress.of(*parsed)
+    return text
+
+
+def text_of(value: Any) -> str:
+    """Return what may come as text or as bytes."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else ""
+
+
+def named(op: Script, argv: Sequence[Any]) -> dict[str, Any]:
+    """Return a script's fixed arguments by name, each in the form that it must have.
+
+    Raises:
+        InvalidValue: there are too few or too many, or one is something else.
+    """
+    fixed = op.arguments[:-1] if op.variadic else op.arguments
+    if len(argv) < len(fixed) or (len(argv) > len(fixed) and not op.variadic):
+        raise InvalidValue(f"{op.name} takes {len(fixed)} arguments{' or more' if op.variadic else ''}, not {len(argv)}")
+    values = dict(zip(fixed, argv, strict=False))
+    for name, value in values.items():
+        if name == "run_id":
+            continue
+        number = type(value) is int and 0 <= value <= _BIG
+        form = _TEXTS.get(name)
+        if form is None or (number and name in _NUMBERS_TOO):
+            if not number:
+                raise InvalidValue(f"{op.name}: {name} is not a number from 0 on")
+        else:
+            text = values[name] = text_of(value)
+            if not isinstance(value, str | bytes) or not form.match(text):
+                raise InvalidValue(f"{op.name}: {name} has not the form that it should have")
+    return values
+
+
+class Permits:
+    """What one user may do through a gateway.
+
+    Args:
+        user: its name.
+        namespace: of the node.
+        may: whether it may.
+    """
+
+    def __init__(self, user: str, namespace: str, may: May) -> None:
+        self.user = user
+        self.namespace = namespace
+        self._may = may
+        self.prefix = "" if self.manages(NAMESPACE_WIDE) else session_prefix(user)
+        """What the user's sessions begin with; who manages the namespace may act for anybody's."""
+
+    def manages(self, destination: str) -> bool:
+        """Return whether the user may change things there."""
+        return self._may(Action.MANAGE, destination)
+
+    def has(self, actions: frozenset[Action], destination: str) -> bool:
+        """Return whether the user may do one of these there."""
+        return any(self._may(action, destination) for action in Action if action in actions)
+
+    def need(self, actions: frozenset[Action], destination: str, what: str) -> None:
+        """Check that the user may do one of these there.
+
+        Raises:
+            AccessDenied: it may not.
+        """
+        if not self.has(actions, destination):
+            wanted = " or ".join(action.value for action in Action if action in actions)
+            raise self._denied(f"{what} needs {wanted} at {destination!r}", wanted, destination)
+
+    def _denied(self, text: str, action: str = "", destination: str = "") -> AccessDenied:
+        return AccessDenied(
+            f"user {self.user!r}: {text}; a grant of an operator is needed",
+            user=self.user,
+            action=action,
+            destination=destination,
+        )
+
+    def place(self, key: Any) -> Address | PoolAddress | str:
+        """Return whose key it is.
+
+        Raises:
+            AccessDenied: it is not of the node's namespace.
+            InvalidValue: it is not Headgate's.
+        """
+        if not isinstance(key, bytes | str):
+            raise InvalidValue("a key is text")
+        place = place_of(key if isinstance(key, bytes) else key.encode("utf-8", "replace"))
+        if isinstance(place, str):
+            if place not in self._keys():
+                raise self._denied(f"the node serves namespace {self.namespace!r}, and {place[:80]!r} is no key of it")
+        elif place.namespace != self.namespace:
+            raise self._denied(f"the node serves namespace {self.namespace!r}, not {place.namespace!r}")
+        return place
+
+    def _keys(self) -> tuple[str, ...]:
+        return (policy_key(self.namespace), *(key.decode() for key in index_keys(self.namespace)))
+
+    def call(self, op: Script, key: Any, argv: Sequence[Any]) -> tuple[tuple[bytes, ...], dict[str, Any]]:
+        """Check a call of a script; returns its keys, and its arguments by name.
+
+        Raises:
+            AccessDenied: the user may not do that.
+            InvalidValue: it is none.
+        """
+        place, values = self.place(key), named(op, argv)
+        wanted = RIGHTS[op.name]
+        if op.name in POOL_SCRIPTS:
+            if not isinstance(place, PoolAddress):
+                raise InvalidValue(f"{op.name} is for pools")
+            self.need(wanted, decode_name(values["member"]) if op.name == "pool" else NAMESPACE_WIDE, op.name)
+            return place.keys, values
+        if op.name in INDEX_SCRIPTS:
+            keys = index_keys(self.namespace)
+            if place != keys[0].decode():
+                raise InvalidValue(f"{op.name} is for the index of a namespace")
+            self._index(op, values)
+            return keys, values
+        if op.name == "policy":
+            if place != policy_key(self.namespace):
+                raise InvalidValue("policy is for the policy of a namespace")
+            self.need(wanted, NAMESPACE_WIDE, op.name)
+            return (place.encode(),), values  # type: ignore[union-attr] -- equal to text, it is text
+        if not isinstance(place, Address):
+            raise InvalidValue(f"{op.name} is for destinations")
+        session = values.get("session", "-") if op.name != "snapshot" else "-"
+        if op.name != "snapshot" and "session" in values:
+            self._session(op, place.name, values, wanted)
+        else:
+            self.need(wanted, place.name, op.name)
+        self._bounds(op, place.name, values, argv)
+        return place.keys(session), values
+
+    def _session(self, op: Script, destination: str, values: dict[str, Any], wanted: frozenset[Action]) -> None:
+        session, consumer = values["session"], values.get("consumer", "")
+        if self._stands_in(op, values):
+            self.need(frozenset({_SENDS, _TAKES}), destination, op.name)
+            return
+        self.need(wanted, destination, op.name)
+        if op.name == "detach" and session == "-" and consumer.startswith("!"):
+            return
+        self.own(session)
+        if consumer and not consumer.startswith(f"{session}."):
+            raise self._denied(f"consumer {consumer!r} is not of session {session!r}")
+        if op.name == "acquire" and not self.has(frozenset({_SENDS}), destination):
+            asks = any(values[name] for name in ("granted", "granted_m", "need", "need_m", "want", "want_m", "size"))
+            if asks:
+                raise self._denied(f"credit needs produce at {destination!r}", _SENDS.value, destination)
+
+    @staticmethod
+    def _stands_in(op: Script, values: Mapping[str, Any]) -> bool:
+        """Return whether it is a call for the paused consumer that holds a new subscription of a pattern."""
+        if not re.fullmatch(rf"{PLACEHOLDER}[0-9a-f]{{16}}", values["session"]):
+            return False
+        if op.name == "attach":
+            return bool(values["window"] == "paused" and values["number"] == 1)
+        if op.name == "detach":
+            return bool(values["consumer"] == f"{values['session']}.1")
+        return op.name == "acquire" and values["leave"] == "leave"
+
+    def own(self, session: str) -> None:
+        """Check that a session is the user's.
+
+        Raises:
+            AccessDenied: it is not.
+        """
+        if self.prefix and not is_session_of(session, self.prefix):
+            raise self._denied(f"session {session!r} is not yours: yours begin with {self.prefix!r}")
+
+    def _bounds(self, op: Script, destination: str, values: Mapping[str, Any], argv: Sequence[Any]) -> None:
+        rest = argv[len(values) :]
+        if op.name == "publish":
+            if not 1 <= len(rest) <= 256 or not all(isinstance(body, bytes) for body in rest):
+                raise InvalidValue("publish takes 1 to 256 messages")
+            if values["beyond"] == "hard" and not self.manages(destination):
+                raise self._denied("only nodes go up to the hard limit", _MANAGES.value, destination)
+        elif op.name == "settle":
+            told = sum(values[name] for name in ("accepted", "released", "rejected", "failed"))
+            if told != len(rest) or told > 256 or not all(isinstance(id_, str | bytes) for id_ in rest):
+                raise InvalidValue("settle takes up to 256 ids, as many as it says")
+        elif op.name == "take":
+            if len(rest) % 2 or not 1 <= len(rest) <= 256 or not all(type(n) is int and 0 <= n <= _BIG for n in rest):
+                raise InvalidValue("take takes 1 to 128 pairs of numbers")
+        elif op.name == "apply":
+            if len(rest) % 2 or not all(isinstance(text, str) and len(text) < 100_000 for text in rest):
+                raise InvalidValue("apply takes pairs of text")
+        elif op.name == "snapshot" and max(values["waiters"], values["consumers"], values["entries"]) > 100:
+            raise InvalidValue("a snapshot shows at most 100 of each")
+        if values.get("ttl_ms", 0) > 3_600_000:
+            raise InvalidValue("a lease is at most an hour")
+
+    def _index(self, op: Script, values: Mapping[str, Any]) -> None:
+        first = values["name"].split(" ")[0]
+        destination = decode_name(first)
+        if op.name == "topic":
+            self.need(RIGHTS["topic"] if values["present"] == 1 else frozenset({_MANAGES}), destination, "the index")
+            return
+        self.need(RIGHTS["wildcard"], destination, "a subscription by pattern")
+        if " " not in values["name"]:
+            raise InvalidValue("a wildcard subscription is a pattern and a name")
+        if values["holder"] != "-":
+            self.own(values["holder"].rpartition("~")[0])
+
+    def read(self, key: Any, words: Sequence[Any]) -> None:
+        """Check a read-only command: one of those that the SDK makes, on keys of one place.
+
+        Raises:
+            AccessDenied: the user may not read that.
+            InvalidValue: it is no such command.
+        """
+        if len(words) < 2 or not all(isinstance(word, str | bytes | int) for word in words):
+            raise InvalidValue("a command has a key and is made of words")
+        name, wanted = text_of(words[0]).upper(), text_of(words[1])
+        base, part = _split(wanted)
+        place = self.place(base)
+        if len(words) > 64 or (name in ("XRANGE", "HSCAN", "SSCAN") and not _is_bounded(words)):
+            raise InvalidValue(f"{name} reads at most {MOST_READ} at a time: COUNT is its last word but one")
+        if _split(text_of(key))[0] != base:
+            raise InvalidValue("a command reads the key that it is sent for")
+        if isinstance(place, Address):
+            actions = READS.get((name, part))
+            if actions is None:
+                raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
+            self.need(actions, place.name, name)
+        elif isinstance(place, PoolAddress):
+            self._read_pool(name, part, wanted)
+        elif (name, place.rpartition(":")[2]) not in OPEN_READS:
+            raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
+
+    def _read_pool(self, name: str, part: str, wanted: str) -> None:
+        if (name, f"pool:{part}" if part else "pool") in OPEN_READS:
+            return
+        if (name, part) != ("HSCAN", "members"):
+            raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
+        self.need(frozenset({_MANAGES}), NAMESPACE_WIDE, "the members of a pool")
+
+    def channel(self, channel: Any) -> bool:
+        """Return whether the user may hear the hints of a channel."""
+        match = re.fullmatch(r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?", text_of(channel))
+        if not match or match[2] != self.namespace:
+            return False
+        parsed = parse_key(match[1])
+        if parsed is None:
+            return match[4] is None
+        mine = match[4] is None or not self.prefix or is_session_of(match[4], self.prefix)
+        return mine and self.has(ANY, parsed[1])
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Return the key of a place, and which part of it another key is."""
+    head, brace, tail = key.partition("}")
+    if "/" in head:
+        return head + brace, tail.removeprefix(":")
+    pool = re.fullmatch(r"(:pool:[^:]+)(?::(.*))?", tail)
+    return (head + brace + pool[1], pool[2] or "") if pool else (key, "")
+
+
+def _is_bounded(words: Sequence[Any]) -> bool:
+    count = words[-1]
+    return len(words) >= 4 and text_of(words[-2]).upper() == "COUNT" and type(count) is int and 0 < count <= MOST_READ
