@@ -101,7 +101,8 @@ class Desk:
         address = Address.of(self._permits.namespace, decode_name(member))
         pools.refill(address, encoded, lambda _name, _limit: None)
         drawn = await pools.draw(pool, member, await pools.store.slice(address, encoded))
-        return [drawn.code, drawn.pool_epoch, drawn.granted, drawn.returned, drawn.place, str(drawn.limit), []]
+        totals = (drawn.pool_epoch, drawn.granted, drawn.returned, drawn.place)
+        return [drawn.code.encode(), *totals, str(drawn.limit).encode(), []]
 
     async def _command(self, key: Any, words: list[Any]) -> Any:
         self._permits.read(key, words)
