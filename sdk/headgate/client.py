@@ -194,7 +194,8 @@ def connect(url: str | None = None, *, namespace: str = "default") -> Client:
     """Return a client for a Redis, or for nodes before one; ``async with`` or ``await`` connects it.
 
     Args:
-        url: see :mod:`headgate.redis.url` and :mod:`headgate.amqp.url`; None starts a private Redis that ends with the client.
+        url: see :mod:`headgate.redis.url`, and :mod:`headgate.amqp.url` for nodes; None starts a private Redis that
+            ends with the client.
         namespace: the tenant, 1 to 63 of a-z, 0-9 and '-'.
 
     Raises:

@@ -15,7 +15,9 @@ class Person:
     grants: dict[str, set[Action]] = field(default_factory=dict)
 
     def may(self, action: Action, destination: str) -> bool:
-        return any(action in actions and Pattern.parse(text).matches(destination) for text, actions in self.grants.items())
+        return any(
+            action in actions and Pattern.parse(text).matches(destination) for text, actions in self.grants.items()
+        )
 
 
 class People:

@@ -1,6 +1,7 @@
 """Who may do what through a node, by honest clients and by forged calls."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from headgate.redis.replies import Account
 from headgate.redis.scripts import script, script_names
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.node.permits import _TEXTS, INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
+from headgate_coordinator.node.rights import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS, TEXTS
 from tests.amqp.grants import B, C, M, P, users
 from tests.sdk.observing import GUARD, drain, field
 from tests.support.waiting import wait_until
@@ -61,12 +62,12 @@ def orders(node: Node, name: str = "orders") -> Address:
     return Address.of(node.client.namespace, name)
 
 
-def test_the_rights_of_every_script_are_settled():
+def test_the_rights_of_every_script_are_settled() -> None:
     assert set(RIGHTS) == set(script_names())
     assert {*POOL_SCRIPTS, *INDEX_SCRIPTS, "policy"} < set(RIGHTS)
 
 
-def test_every_argument_of_every_script_is_known_as_text_or_as_a_number():
+def test_every_argument_of_every_script_is_known_as_text_or_as_a_number() -> None:
     """A new argument that is text is refused until its form is settled; this says so before a user does."""
     numbers = {
         "inc", "epoch", "ttl_ms", "weight", "granted", "granted_m", "used", "used_m", "returned", "returned_m", "need",
@@ -77,27 +78,31 @@ def test_every_argument_of_every_script_is_known_as_text_or_as_a_number():
     fixed = {
         name for op in map(script, script_names()) for name in (op.arguments[:-1] if op.variadic else op.arguments)
     }
-    assert fixed - {"run_id"} == numbers | set(_TEXTS)
+    assert fixed - {"run_id"} == numbers | set(TEXTS)
 
 
-async def test_who_may_produce_sends_and_who_may_consume_receives(node: Node):
-    async with as_user(node, "seller") as seller, as_user(node, "buyer") as buyer:
-        async with seller.session("s") as sends, buyer.session("c") as takes:
-            assert sends.id.startswith("seller~s~")
-            producer, consumer = await sends.producer("orders"), await takes.consumer("orders")
-            await producer.send("one")
-            assert [message.body for message in await drain(consumer, 1)] == ["one"]
-            with pytest.raises(AccessDenied, match="'seller'.*consume at 'orders'") as caught:
-                await sends.consumer("orders")
-            facts = (caught.value.user, caught.value.action, caught.value.destination)
-            assert facts == ("seller", "consume", "orders")
-            with pytest.raises(AccessDenied, match="credit needs produce"):
-                await takes.producer("orders")
-            with pytest.raises(AccessDenied):
-                await sends.producer("elsewhere")
+async def test_who_may_produce_sends_and_who_may_consume_receives(node: Node) -> None:
+    async with (
+        as_user(node, "seller") as seller,
+        as_user(node, "buyer") as buyer,
+        seller.session("s") as sends,
+        buyer.session("c") as takes,
+    ):
+        assert sends.id.startswith("seller~s~")
+        producer, consumer = await sends.producer("orders"), await takes.consumer("orders")
+        await producer.send("one")
+        assert [message.body for message in await drain(consumer, 1)] == ["one"]
+        with pytest.raises(AccessDenied, match=r"'seller'.*consume at 'orders'") as caught:
+            await sends.consumer("orders")
+        facts = (caught.value.user, caught.value.action, caught.value.destination)
+        assert facts == ("seller", "consume", "orders")
+        with pytest.raises(AccessDenied, match="credit needs produce"):
+            await takes.producer("orders")
+        with pytest.raises(AccessDenied):
+            await sends.producer("elsewhere")
 
 
-async def test_who_may_only_browse_reads_and_takes_nothing(node: Node):
+async def test_who_may_only_browse_reads_and_takes_nothing(node: Node) -> None:
     async with as_user(node, "seller") as seller, as_user(node, "looker") as looker:
         async with seller.session("s") as session:
             await (await session.producer("orders")).send("one")
@@ -110,7 +115,7 @@ async def test_who_may_only_browse_reads_and_takes_nothing(node: Node):
                 await call
 
 
-async def test_only_who_manages_changes_settings_policies_and_pools(node: Node):
+async def test_only_who_manages_changes_settings_policies_and_pools(node: Node) -> None:
     async with as_user(node, "seller") as seller, as_user(node, "boss") as boss:
         async with seller.session("s") as session:
             await session.producer("orders")
@@ -128,7 +133,7 @@ async def test_only_who_manages_changes_settings_policies_and_pools(node: Node):
         assert await field(boss, "orders", "limit_bytes") == 1000
 
 
-async def test_a_new_destination_is_what_the_policy_says_whatever_its_first_user_asks_for(node: Node):
+async def test_a_new_destination_is_what_the_policy_says_whatever_its_first_user_asks_for(node: Node) -> None:
     """Mutant: settings are passed on as they come."""
     address = orders(node)
     async with as_user(node, "boss") as boss, as_user(node, "seller") as seller:
@@ -148,7 +153,7 @@ def _policy(name: str, **fields: str) -> Policy:
     return Policy(0, [Rule(name, None, fields, dict.fromkeys(fields, "test:1"))], [], "test")
 
 
-async def test_a_pool_lends_to_who_may_only_produce(node: Node):
+async def test_a_pool_lends_to_who_may_only_produce(node: Node) -> None:
     async with as_user(node, "boss") as boss, as_user(node, "seller") as seller, as_user(node, "buyer") as buyer:
         await boss.set_pool("memory", limit=1000)
         await boss.apply("orders", pools="memory")
@@ -166,7 +171,7 @@ async def test_a_pool_lends_to_who_may_only_produce(node: Node):
             await seller.store.server.command(address.keys[0], "HSCAN", address.keys[1], b"0", "COUNT", 10)
 
 
-async def test_patterns_match_only_what_the_user_may_consume(node: Node):
+async def test_patterns_match_only_what_the_user_may_consume(node: Node) -> None:
     async with as_user(node, "boss") as boss, as_user(node, "buyer") as buyer, as_user(node, "seller") as seller:
         await boss.apply("news.uk", kind="topic")
         await boss.apply("secret.uk", kind="topic")
@@ -182,19 +187,19 @@ async def test_patterns_match_only_what_the_user_may_consume(node: Node):
 
 
 @pytest.mark.parametrize(("name", "password"), [("seller", "wrong"), ("nobody", "secret")])
-async def test_a_wrong_password_is_told_at_once_and_not_repeated(node: Node, name: str, password: str):
+async def test_a_wrong_password_is_told_at_once_and_not_repeated(node: Node, name: str, password: str) -> None:
     with pytest.raises(AccessDenied) as caught:
         async with as_user(node, name, password):
             pass
     assert password not in str(caught.value)
 
 
-async def test_who_names_no_user_is_asked_for_one(node: Node):
+async def test_who_names_no_user_is_asked_for_one(node: Node) -> None:
     with pytest.raises(AccessDenied, match="name a user"):
         await headgate.connect(f"amqp://{node.address}", namespace=node.client.namespace)
 
 
-async def test_another_namespace_than_the_node_s_is_refused(node: Node):
+async def test_another_namespace_than_the_node_s_is_refused(node: Node) -> None:
     async with headgate.connect(f"amqp://boss:secret@{node.address}", namespace="not-this-one") as client:
         with pytest.raises(AccessDenied, match="serves namespace"):
             await client.explain("orders")
@@ -202,7 +207,7 @@ async def test_another_namespace_than_the_node_s_is_refused(node: Node):
             await client.destinations()
 
 
-def test_no_user_owns_the_sessions_of_another():
+def test_no_user_owns_the_sessions_of_another() -> None:
     names = ["a", "a-b", "a.b", "a b", "~a", "a~b", "wildcard", "x" * 21, "x" * 22, "é"]
     prefixes = {name: session_prefix(name) for name in names}
     for name, prefix in prefixes.items():
@@ -212,7 +217,7 @@ def test_no_user_owns_the_sessions_of_another():
     assert not is_session_of("wildcard~0123456789abcdef", prefixes["wildcard"])
 
 
-async def test_a_session_of_another_user_cannot_be_acted_for(node: Node):
+async def test_a_session_of_another_user_cannot_be_acted_for(node: Node) -> None:
     address = orders(node)
     async with as_user(node, "seller") as seller, as_user(node, "boss") as boss, as_user(node, "buyer") as buyer:
         theirs = ["buyer~c~00000000", "boss~00000000", "seller~00000000", "seller", "-", "wildcard~0123456789abcdef"]
@@ -231,19 +236,18 @@ async def test_a_session_of_another_user_cannot_be_acted_for(node: Node):
             await boss.store.detach(address, takes.id, consumer.id, failed=False)  # who manages may
 
 
-async def test_hints_for_other_sessions_are_not_heard(node: Node):
+async def test_hints_for_other_sessions_are_not_heard(node: Node) -> None:
     heard: list[Any] = []
-    async with as_user(node, "seller") as seller, as_user(node, "boss") as boss:
-        async with seller.session("s") as mine:
-            await mine.producer("orders")
-            address = orders(node)
-            channels = (*address.channels("boss~00000000"), *orders(node, "elsewhere").channels("-"))
-            await backend(seller).wake_ups().subscribe(channels, heard.append)
-            direct = node.client.parts.wake_ups
-            assert channels[0] not in direct._listeners  # type: ignore[attr-defined]
-            assert channels[2] not in direct._listeners  # type: ignore[attr-defined]
-            await boss.apply("orders", limit=77)
-            await wait_until(lambda: ["settings"] in heard)
+    async with as_user(node, "seller") as seller, as_user(node, "boss") as boss, seller.session("s") as mine:
+        await mine.producer("orders")
+        address = orders(node)
+        channels = (*address.channels("boss~00000000"), *orders(node, "elsewhere").channels("-"))
+        await backend(seller).wake_ups().subscribe(channels, heard.append)
+        direct = node.client.parts.wake_ups
+        assert channels[0] not in direct._listeners  # type: ignore[attr-defined]
+        assert channels[2] not in direct._listeners  # type: ignore[attr-defined]
+        await boss.apply("orders", limit=77)
+        await wait_until(lambda: ["settings"] in heard)
 
 
 def forged(node: Node) -> dict[str, list[Any]]:
@@ -273,7 +277,9 @@ def forged(node: Node) -> dict[str, list[Any]]:
             "call", "settle", address.shared[0],
             [None, "boss~a~00000000", "boss~a~00000000.1", 1000, 0, 0, 0, "0", 1 << 40, 0, 0, 0],
         ],
-        "no body": ["call", "publish", address.shared[0], [None, "boss~a~00000000", 1, 0, 1000, 1, 0, 0, 0, 0, "hard", 0]],
+        "no body": [
+            "call", "publish", address.shared[0], [None, "boss~a~00000000", 1, 0, 1000, 1, 0, 0, 0, 0, "hard", 0],
+        ],
         "a write": ["command", address.shared[0], ["DEL", address.shared[0]]],
         "an unbounded read": ["command", address.shared[4], ["XRANGE", address.shared[4], "-", "+"]],
         "a read of a foreign key": ["command", address.shared[0], ["HGETALL", "other:data"]],
@@ -288,13 +294,15 @@ def forged(node: Node) -> dict[str, list[Any]]:
     }  # fmt: skip
 
 
-async def test_forged_calls_are_refused_one_by_one_and_harm_nobody(node: Node):
+async def test_forged_calls_are_refused_one_by_one_and_harm_nobody(node: Node) -> None:
     async with as_user(node, "boss") as boss:
         await boss.apply("orders", limit=1000)
         for what, words in forged(node).items():
-            with pytest.raises((AccessDenied, InvalidValue)):
+            try:
                 await backend(boss)._ask(*words)
-                pytest.fail(f"{what} was done")
+            except (AccessDenied, InvalidValue):
+                continue
+            pytest.fail(f"{what} was done")
         assert (await boss.explain("orders")).state == "open"
     assert node.counters.rejected["gateway"] == len(forged(node))
 
@@ -313,7 +321,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("raw", GARBAGE, ids=range(len(GARBAGE)))
-async def test_garbage_ends_the_link_and_others_do_not_notice(node: Node, raw: bytes):
+async def test_garbage_ends_the_link_and_others_do_not_notice(node: Node, raw: bytes) -> None:
     async with as_user(node, "boss") as boss, as_user(node, "boss") as other:
         link = backend(boss)._link
         assert link
@@ -321,6 +329,6 @@ async def test_garbage_ends_the_link_and_others_do_not_notice(node: Node, raw: b
         link.flush()
         async with asyncio.timeout(GUARD):
             await link.over
-        assert "amqp:decode-error" in str(link.reason)
+        assert re.match("amqp:(decode-error|resource-limit-exceeded)", str(link.reason))
         assert await other.destinations() == []
         assert await boss.destinations() == []  # over a new connection

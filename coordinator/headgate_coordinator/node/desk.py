@@ -14,12 +14,13 @@ from headgate.policies import GOVERNED
 from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key
 from headgate.redis.scripts import script, script_names
 from headgate.settings import KINDS
-from headgate_coordinator.node.permits import ANY, NAMESPACE_WIDE, Permits, text_of
+from headgate_coordinator.node.permits import Permits
+from headgate_coordinator.node.rights import ANY, NAMESPACE_WIDE, TAKES, text_of
 from headgate_coordinator.security import Action
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
 """What may be asked of every master."""
-_CONSUMES: Final = frozenset({Action.CONSUME})
+_CONSUMES: Final = frozenset({TAKES})
 
 
 class Desk:
@@ -109,7 +110,10 @@ class Desk:
         raw = key if isinstance(key, bytes) else str(key).encode()
         answer = await self._server.command(raw, *words)
         if text_of(words[0]).upper() == "SSCAN":
-            answer = [answer[0], [name for name in answer[1] if self._permits.has(_CONSUMES, decode_name(text_of(name)))]]
+            answer = [
+                answer[0],
+                [name for name in answer[1] if self._permits.has(_CONSUMES, decode_name(text_of(name)))],
+            ]
         return answer
 
     async def _scan(self, pattern: Any) -> list[str]:
@@ -127,7 +131,9 @@ class Desk:
 
     async def _everywhere(self, words: list[Any]) -> list[Any]:
         if tuple(map(text_of, words)) not in MASTERS:
-            raise InvalidValue(f"{' '.join(map(text_of, words))[:80]!r} is not among the reads that a node does for others")
+            raise InvalidValue(
+                f"{' '.join(map(text_of, words))[:80]!r} is not among the reads that a node does for others"
+            )
         self._permits.need(frozenset({Action.MANAGE}), NAMESPACE_WIDE, "asking Redis for its memory")
         try:
             return await self._server.everywhere(*words)

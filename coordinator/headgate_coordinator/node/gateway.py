@@ -76,11 +76,13 @@ class Gateway(LinkEnd):
             self.bytes += len(raw)
             try:
                 calls = read(raw)
-                if len(calls) > MAX_CALLS:
-                    raise MessageFormatError(f"{len(calls)} calls in one message; at most {MAX_CALLS}")
             except MessageFormatError as error:
                 self.connection.node.counters.refused("gateway")
                 self.fail(DECODE_ERROR, f"calls cannot be read: {error.problem}")
+                return
+            if len(calls) > MAX_CALLS:
+                self.connection.node.counters.refused("gateway")
+                self.fail(RESOURCE_LIMIT, f"{len(calls)} calls in one message; at most {MAX_CALLS}")
                 return
             large = len(raw) > LARGE + 1024
             if large and self._large:

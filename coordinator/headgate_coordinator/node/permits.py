@@ -23,92 +23,33 @@ from headgate.redis.keys import (
     session_prefix,
 )
 from headgate.redis.scripts import Script
+from headgate_coordinator.node.rights import (
+    ANY,
+    INDEX_SCRIPTS,
+    MANAGES,
+    MOST,
+    MOST_READ,
+    NAMESPACE_WIDE,
+    OPEN_READS,
+    POOL_SCRIPTS,
+    READS,
+    RIGHTS,
+    SENDS,
+    TAKES,
+    named,
+    text_of,
+)
 from headgate_coordinator.security import Action
 
-NAMESPACE_WIDE: Final = "$headgate.namespace"
-"""The address whose ``manage`` is asked for where all destinations are concerned: the policy, pools, Redis itself."""
-ANY: Final = frozenset(Action)
-_SENDS, _TAKES, _MANAGES = Action.PRODUCE, Action.CONSUME, Action.MANAGE
-
-RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
-    "acquire": frozenset({_SENDS, _TAKES}),  # who only consumes keeps its lease with it, and is given no credit
-    "apply": frozenset({_SENDS, _TAKES, _MANAGES}),  # who does not manage gets what the policy says
-    "attach": frozenset({_TAKES}),
-    "detach": frozenset({_TAKES}),
-    "drop": frozenset({_SENDS}),
-    "policy": frozenset({_MANAGES}),
-    "pool": frozenset({_SENDS}),  # who does not manage has the node do it
-    "pool_forget": frozenset({_MANAGES}),
-    "pool_set": frozenset({_MANAGES}),
-    "publish": frozenset({_SENDS}),
-    "reap": ANY,
-    "recount": frozenset({_MANAGES}),
-    "remove": frozenset({_MANAGES}),
-    "settle": frozenset({_TAKES}),
-    "slice": ANY,  # who does not manage only looks
-    "snapshot": ANY,
-    "take": frozenset({_SENDS}),
-    "topic": frozenset({_SENDS, _TAKES, _MANAGES}),  # to take one out, manage
-    "wildcard": frozenset({_TAKES}),
-}
-"""Script -> any one of these is needed, at the destination that it is called for."""
-READS: Final[Mapping[tuple[str, str], frozenset[Action]]] = {
-    ("HGET", ""): ANY,
-    ("HMGET", ""): ANY,
-    ("HGETALL", "subscriptions"): ANY,
-    ("HEXISTS", "consumers"): ANY,
-    ("HSCAN", "sessions"): ANY,
-    ("HKEYS", "slices"): ANY,
-    ("XRANGE", "messages"): frozenset({Action.BROWSE}),
-}
-"""Command and part of a destination -> any one of these is needed there."""
-OPEN_READS: Final = frozenset(
-    {
-        ("HGET", "policy"),
-        ("HMGET", "policy"),
-        ("HGETALL", "wildcards"),
-        ("SSCAN", "topics"),
-        ("SISMEMBER", "topics"),
-        ("HGETALL", "pool"),
-        ("ZCARD", "pool:line"),
-    }
-)
-"""Command and part of the namespace that every user may read: a client resolves policies and patterns by itself."""
-POOL_SCRIPTS: Final = frozenset({"pool", "pool_set", "pool_forget"})
-INDEX_SCRIPTS: Final = frozenset({"topic", "wildcard"})
-MOST_READ: Final = 10_000
-"""What COUNT may say."""
-_BIG: Final = 1 << 53
-_NAME: Final = re.compile(r"[A-Za-z0-9._~%-]{1,800}\Z")
-_TEXTS: Final[Mapping[str, re.Pattern[str]]] = {
-    "session": re.compile(r"[A-Za-z0-9_~-]{0,80}\Z"),
-    "consumer": re.compile(r"([A-Za-z0-9_~-]{1,80}\.\d{1,2}|![A-Za-z0-9._~%-]{1,800})\Z"),
-    "holder": re.compile(r"[A-Za-z0-9_~-]{1,90}\Z"),
-    "subscription": _NAME,
-    "member": _NAME,
-    "pool": _NAME,
-    "window": re.compile(r"[a-z0-9/]{1,40}\Z"),
-    "after": re.compile(r"\d{1,16}(-\d{1,16})?\Z"),
-    "leave": re.compile(r"(leave|stay)\Z"),
-    "beyond": re.compile(r"(refuse|hard)\Z"),
-    "mode": re.compile(r"[a-z]{1,10}\Z"),
-    "reserved": re.compile(r"(yes|no)\Z"),
-    "debt": re.compile(r"(keep|owe|void)\Z"),
-    "repair": re.compile(r"(look|repair)\Z"),
-    "what": re.compile(r"(messages|all)\Z"),
-    "expected": re.compile(r"lost\Z"),
-    "name": re.compile(r"[A-Za-z0-9._~%*?#>-]{1,800}( [A-Za-z0-9._~%-]{1,800})?\Z"),
-    "document": re.compile(r"", re.DOTALL),
-    "source": re.compile(r"", re.DOTALL),
-}
-"""Arguments that are text, by the names that the scripts declare; all others are numbers from 0."""
-_NUMBERS_TOO: Final = frozenset({"expected", "after"})
+_CHANNEL: Final = re.compile(r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?")
+_STAND_IN: Final = re.compile(rf"{PLACEHOLDER}[0-9a-f]{{16}}")
 
 
 class May(Protocol):
     """Whether the user may do something, with what belongs to a name."""
 
-    def __call__(self, action: Action, name: str) -> bool: ...
+    def __call__(self, action: Action, name: str) -> bool:
+        """Return whether it may."""
 
 
 @lru_cache(maxsize=4096)
@@ -124,38 +65,6 @@ def place_of(key: bytes) -> Address | PoolAddress | str:
     if parsed := parse_pool_key(text):
         return PoolAddress.of(*parsed)
     return text
-
-
-def text_of(value: Any) -> str:
-    """Return what may come as text or as bytes."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value if isinstance(value, str) else ""
-
-
-def named(op: Script, argv: Sequence[Any]) -> dict[str, Any]:
-    """Return a script's fixed arguments by name, each in the form that it must have.
-
-    Raises:
-        InvalidValue: there are too few or too many, or one is something else.
-    """
-    fixed = op.arguments[:-1] if op.variadic else op.arguments
-    if len(argv) < len(fixed) or (len(argv) > len(fixed) and not op.variadic):
-        raise InvalidValue(f"{op.name} takes {len(fixed)} arguments{' or more' if op.variadic else ''}, not {len(argv)}")
-    values = dict(zip(fixed, argv, strict=False))
-    for name, value in values.items():
-        if name == "run_id":
-            continue
-        number = type(value) is int and 0 <= value <= _BIG
-        form = _TEXTS.get(name)
-        if form is None or (number and name in _NUMBERS_TOO):
-            if not number:
-                raise InvalidValue(f"{op.name}: {name} is not a number from 0 on")
-        else:
-            text = values[name] = text_of(value)
-            if not isinstance(value, str | bytes) or not form.match(text):
-                raise InvalidValue(f"{op.name}: {name} has not the form that it should have")
-    return values
 
 
 class Permits:
@@ -258,7 +167,7 @@ class Permits:
     def _session(self, op: Script, destination: str, values: dict[str, Any], wanted: frozenset[Action]) -> None:
         session, consumer = values["session"], values.get("consumer", "")
         if self._stands_in(op, values):
-            self.need(frozenset({_SENDS, _TAKES}), destination, op.name)
+            self.need(frozenset({SENDS, TAKES}), destination, op.name)
             return
         self.need(wanted, destination, op.name)
         if op.name == "detach" and session == "-" and consumer.startswith("!"):
@@ -266,15 +175,15 @@ class Permits:
         self.own(session)
         if consumer and not consumer.startswith(f"{session}."):
             raise self._denied(f"consumer {consumer!r} is not of session {session!r}")
-        if op.name == "acquire" and not self.has(frozenset({_SENDS}), destination):
+        if op.name == "acquire" and not self.has(frozenset({SENDS}), destination):
             asks = any(values[name] for name in ("granted", "granted_m", "need", "need_m", "want", "want_m", "size"))
             if asks:
-                raise self._denied(f"credit needs produce at {destination!r}", _SENDS.value, destination)
+                raise self._denied(f"credit needs produce at {destination!r}", SENDS.value, destination)
 
     @staticmethod
     def _stands_in(op: Script, values: Mapping[str, Any]) -> bool:
         """Return whether it is a call for the paused consumer that holds a new subscription of a pattern."""
-        if not re.fullmatch(rf"{PLACEHOLDER}[0-9a-f]{{16}}", values["session"]):
+        if not _STAND_IN.fullmatch(values["session"]):
             return False
         if op.name == "attach":
             return bool(values["window"] == "paused" and values["number"] == 1)
@@ -297,13 +206,14 @@ class Permits:
             if not 1 <= len(rest) <= 256 or not all(isinstance(body, bytes) for body in rest):
                 raise InvalidValue("publish takes 1 to 256 messages")
             if values["beyond"] == "hard" and not self.manages(destination):
-                raise self._denied("only nodes go up to the hard limit", _MANAGES.value, destination)
+                raise self._denied("only nodes go up to the hard limit", MANAGES.value, destination)
         elif op.name == "settle":
             told = sum(values[name] for name in ("accepted", "released", "rejected", "failed"))
             if told != len(rest) or told > 256 or not all(isinstance(id_, str | bytes) for id_ in rest):
                 raise InvalidValue("settle takes up to 256 ids, as many as it says")
         elif op.name == "take":
-            if len(rest) % 2 or not 1 <= len(rest) <= 256 or not all(type(n) is int and 0 <= n <= _BIG for n in rest):
+            numbers = all(type(number) is int and 0 <= number <= MOST for number in rest)
+            if len(rest) % 2 or not 1 <= len(rest) <= 256 or not numbers:
                 raise InvalidValue("take takes 1 to 128 pairs of numbers")
         elif op.name == "apply":
             if len(rest) % 2 or not all(isinstance(text, str) and len(text) < 100_000 for text in rest):
@@ -317,7 +227,7 @@ class Permits:
         first = values["name"].split(" ")[0]
         destination = decode_name(first)
         if op.name == "topic":
-            self.need(RIGHTS["topic"] if values["present"] == 1 else frozenset({_MANAGES}), destination, "the index")
+            self.need(RIGHTS["topic"] if values["present"] == 1 else frozenset({MANAGES}), destination, "the index")
             return
         self.need(RIGHTS["wildcard"], destination, "a subscription by pattern")
         if " " not in values["name"]:
@@ -356,11 +266,13 @@ class Permits:
             return
         if (name, part) != ("HSCAN", "members"):
             raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
-        self.need(frozenset({_MANAGES}), NAMESPACE_WIDE, "the members of a pool")
+        self.need(frozenset({MANAGES}), NAMESPACE_WIDE, "the members of a pool")
 
     def channel(self, channel: Any) -> bool:
         """Return whether the user may hear the hints of a channel."""
-        match = re.fullmatch(r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?", text_of(channel))
+        match = re.fullmatch(
+            r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?", text_of(channel)
+        )
         if not match or match[2] != self.namespace:
             return False
         parsed = parse_key(match[1])

@@ -1,8 +1,8 @@
 """What travels between an SDK and a node: calls one way, their answers and hints the other, many in one AMQP message.
 
-A message is one data section with a msgpack array. A call is ``[number, what, ...]``; an answer ``[number, "ok", value]`` or
-``[number, error, text, facts]``; a hint ``[0, channel, words]``. Numbers tell which answer is whose, so answers come in
-any order; a call that is repeated, on whatever connection, keeps its number.
+A message is one data section with a msgpack array. A call is ``[number, what, ...]``; an answer
+``[number, "ok", value]`` or ``[number, error, text, facts]``; a hint ``[0, channel, words]``. Numbers tell which answer
+is whose, so answers come in any order; a call that is repeated, on whatever connection, keeps its number.
 
     call        script, first key, ARGV      the other keys follow from the first, and from the session in ARGV
     command     key, words                   one read-only command

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headgate import __version__
-from headgate.amqp.calls import ANSWERS, GATEWAY, LARGE, MAX_CALL, MAX_CALLS, PING, message, pack, read
+from headgate.amqp.calls import ANSWERS, GATEWAY, LARGE, MAX_CALLS, PING, message, pack, read
 from headgate.amqp.engine import Engine, Incoming, Limits
 from headgate.amqp.link import UNAUTHORIZED, Link, Outcome, Terminus
 from headgate.amqp.sasl import SaslClient

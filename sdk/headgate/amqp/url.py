@@ -2,11 +2,11 @@
 
 Accepted forms::
 
-    amqp://[user:password@]host[:port][,host2[:port]...]      any of these nodes: they all serve the same state
-    amqps://...                                               the same over TLS
+    amqp://[user:password@]host[:port][,host2[:port]...]     any of these nodes: they all serve the same state
+    amqps://...                                              the same over TLS
 
-A password can be kept out of the URL: ``?password_file=/run/secrets/headgate``. TLS takes ``?ca_file=``, ``?cert_file=``
-and ``?key_file=``. Windows and rates of the connection's producers and consumers can be said too:
+A password can be kept out of the URL: ``?password_file=/run/secrets/headgate``. TLS takes ``?ca_file=``,
+``?cert_file=`` and ``?key_file=``. Windows and rates of the connection's producers and consumers can be said too:
 ``?consumer_window=pull``, see :mod:`headgate.core.url_options`.
 """
 
