@@ -28,6 +28,7 @@ from headgate.amqp.proton import (
     set_condition,
     text,
 )
+from headgate.amqp.streaming import Streams
 
 Incoming = tuple[bytes, Any]
 """A message as it came, and its delivery to be settled; None where its sender settled it."""
@@ -110,6 +111,7 @@ class Engine:
     ) -> None:
         self.limits: Final = limits
         self.links: Final[dict[Any, Link]] = {}
+        self.streams: Final = Streams()
         self.alive = True
         self._handler = handler
         self._scratch = scratch()
@@ -208,13 +210,18 @@ class Engine:
         pieces: list[bytes] = []
         if not self.alive:
             return pieces
-        transport, buffer = self._transport, self._scratch
-        while (size := lib.pn_transport_pending(transport)) > 0:
-            size = min(size, SCRATCH)
-            lib.pn_transport_peek(transport, buffer, size)
-            pieces.append(ffi.unpack(buffer, size))
-            lib.pn_transport_pop(transport, size)
-        return pieces
+        transport = self._transport
+        while True:
+            while (size := lib.pn_transport_pending(transport)) > 0:  # at once: what is left would be moved each time
+                buffer = self._scratch if size <= SCRATCH else ffi.new("char[]", size)
+                lib.pn_transport_peek(transport, buffer, size)
+                pieces.append(ffi.unpack(buffer, size))
+                lib.pn_transport_pop(transport, size)
+            fed, known = self.streams.feed()
+            for link, delivery in known:
+                self._handler.settled(link, delivery, *outcome_of(delivery))
+            if not fed:
+                return pieces
 
     @property
     def ended(self) -> bool:
@@ -255,6 +262,8 @@ class Engine:
         if link is None or not link.alive:
             return
         if not link.receives:
+            if self.streams.has(link, delivery):
+                return
             if lib.pn_delivery_remote_state(delivery) or lib.pn_delivery_settled(delivery):
                 self._handler.settled(link, delivery, *outcome_of(delivery))
             return

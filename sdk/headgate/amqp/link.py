@@ -16,6 +16,7 @@ from headgate.amqp.proton import (
     symbols,
     text,
 )
+from headgate.amqp.streaming import PIECE
 
 if TYPE_CHECKING:
     from headgate.amqp.engine import Engine
@@ -132,7 +133,7 @@ class Link:
     @property
     def credit(self) -> int:
         """Transfers that may still be made, by the peer at a receiver, by us at a sender."""
-        return int(lib.pn_link_credit(self.raw))
+        return int(lib.pn_link_credit(self.raw)) - self.engine.streams.waiting(self)
 
     @property
     def is_open(self) -> bool:
@@ -200,6 +201,10 @@ class Link:
         raw = self.raw
         self.tag += 1
         delivery = lib.pn_delivery(raw, (8, ffi.from_buffer(self.tag.to_bytes(8, "big"))))
+        streams = self.engine.streams
+        if len(message) > PIECE or streams.waiting(self):
+            streams.add(self, delivery, message, settled=settled)
+            return None if settled else delivery
         lib.pn_link_send(raw, message, len(message))
         if settled:
             lib.pn_delivery_settle(delivery)
