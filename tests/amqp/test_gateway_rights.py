@@ -10,9 +10,10 @@ import pytest
 
 import headgate
 from headgate import AccessDenied, InvalidValue
-from headgate.amqp.calls import MAX_CALLS, message, pack
+from headgate.amqp.calls import MAX_CALL, MAX_CALLS, message, pack
 from headgate.amqp.remote import NodeBackend
 from headgate.core.policy import Policy, Rule
+from headgate.message import MAX_MESSAGE
 from headgate.redis.keys import Address, PoolAddress, index_keys, is_session_of, policy_key, session_id, session_prefix
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script, script_names
@@ -81,6 +82,10 @@ def test_every_argument_of_every_script_is_known_as_text_or_as_a_number() -> Non
     assert fixed - {"run_id"} == numbers | set(TEXTS)
 
 
+def test_a_call_has_room_for_the_largest_message() -> None:
+    assert MAX_CALL == MAX_MESSAGE + (1 << 20)
+
+
 async def test_who_may_produce_sends_and_who_may_consume_receives(node: Node) -> None:
     async with (
         as_user(node, "seller") as seller,
@@ -113,6 +118,24 @@ async def test_who_may_only_browse_reads_and_takes_nothing(node: Node) -> None:
         for call in (looker.purge("orders"), looker.remove("orders"), looker.recount("orders", repair=True)):
             with pytest.raises(AccessDenied, match="manage"):
                 await call
+
+
+async def test_who_has_no_right_at_a_destination_learns_nothing_of_it(node: Node) -> None:
+    async with as_user(node, "boss") as boss, as_user(node, "stranger") as stranger, stranger.session("s") as session:
+        await boss.apply("orders", limit=1000)
+        for call in (
+            stranger.explain("orders"),
+            anext(aiter(stranger.browse("orders"))),
+            session.producer("orders"),
+            session.consumer("orders"),
+            session.gate("orders"),
+            session.bucket("orders"),
+            stranger.apply("orders", limit=7),
+        ):
+            with pytest.raises(AccessDenied, match="'orders'"):
+                await call
+        assert await stranger.destinations() == []
+        assert await boss.destinations() == ["orders"]
 
 
 async def test_only_who_manages_changes_settings_policies_and_pools(node: Node) -> None:

@@ -68,5 +68,5 @@ def test_the_threads_have_the_same_methods() -> None:
         assert missing <= ALONE, f"{name}: {missing}"
 
 
-ALONE = {"store", "start", "settle", "credit_line", "lost_since", "close", "raw_id", "adopt"}
+ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "close", "raw_id", "adopt"}
 """What only the async side has: for tools, or for its own use. A bucket closes with its session."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headgate.client import Parts
-from headgate.errors import AccessDenied, HeadgateError, InvalidValue
+from headgate.errors import AccessDenied, InvalidValue
 from headgate.policies import GOVERNED
 from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key
 from headgate.redis.scripts import script, script_names
@@ -100,6 +100,9 @@ class Desk:
         assert isinstance(pool, PoolAddress)  # noqa: S101 -- it was permitted as one
         pools, encoded = self._parts.pools, encode_name(pool.name)
         address = Address.of(self._permits.namespace, decode_name(member))
+        await self._parts.registry.refresh(address)
+        if encoded not in self._parts.registry.pools(address).split():
+            return [b"UNKNOWN"]
         pools.refill(address, encoded, lambda _name, _limit: None)
         drawn = await pools.draw(pool, member, await pools.store.slice(address, encoded))
         totals = (drawn.pool_epoch, drawn.granted, drawn.returned, drawn.place)
@@ -135,10 +138,7 @@ class Desk:
                 f"{' '.join(map(text_of, words))[:80]!r} is not among the reads that a node does for others"
             )
         self._permits.need(frozenset({Action.MANAGE}), NAMESPACE_WIDE, "asking Redis for its memory")
-        try:
-            return await self._server.everywhere(*words)
-        except AccessDenied as error:  # Redis refuses the node: its client tries the other way
-            raise HeadgateError(f"unknown command: {error}") from None
+        return await self._server.everywhere(*words)
 
 
 def _name_of(key: str) -> str | None:

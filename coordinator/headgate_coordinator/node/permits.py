@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.index import PLACEHOLDER
+from headgate.options import MAX_TTL, MAX_WEIGHT
 from headgate.redis.keys import (
     Address,
     PoolAddress,
@@ -27,7 +28,6 @@ from headgate_coordinator.node.rights import (
     ANY,
     INDEX_SCRIPTS,
     MANAGES,
-    MOST,
     MOST_READ,
     NAMESPACE_WIDE,
     OPEN_READS,
@@ -36,6 +36,7 @@ from headgate_coordinator.node.rights import (
     RIGHTS,
     SENDS,
     TAKES,
+    check_rest,
     named,
     text_of,
 )
@@ -150,10 +151,11 @@ class Permits:
             self._index(op, values)
             return keys, values
         if op.name == "policy":
-            if place != policy_key(self.namespace):
+            own = policy_key(self.namespace)
+            if place != own:
                 raise InvalidValue("policy is for the policy of a namespace")
             self.need(wanted, NAMESPACE_WIDE, op.name)
-            return (place.encode(),), values  # type: ignore[union-attr] -- equal to text, it is text
+            return (own.encode(),), values
         if not isinstance(place, Address):
             raise InvalidValue(f"{op.name} is for destinations")
         session = values.get("session", "-") if op.name != "snapshot" else "-"
@@ -201,27 +203,16 @@ class Permits:
             raise self._denied(f"session {session!r} is not yours: yours begin with {self.prefix!r}")
 
     def _bounds(self, op: Script, destination: str, values: Mapping[str, Any], argv: Sequence[Any]) -> None:
-        rest = argv[len(values) :]
-        if op.name == "publish":
-            if not 1 <= len(rest) <= 256 or not all(isinstance(body, bytes) for body in rest):
-                raise InvalidValue("publish takes 1 to 256 messages")
-            if values["beyond"] == "hard" and not self.manages(destination):
-                raise self._denied("only nodes go up to the hard limit", MANAGES.value, destination)
-        elif op.name == "settle":
-            told = sum(values[name] for name in ("accepted", "released", "rejected", "failed"))
-            if told != len(rest) or told > 256 or not all(isinstance(id_, str | bytes) for id_ in rest):
-                raise InvalidValue("settle takes up to 256 ids, as many as it says")
-        elif op.name == "take":
-            numbers = all(type(number) is int and 0 <= number <= MOST for number in rest)
-            if len(rest) % 2 or not 1 <= len(rest) <= 256 or not numbers:
-                raise InvalidValue("take takes 1 to 128 pairs of numbers")
-        elif op.name == "apply":
-            if len(rest) % 2 or not all(isinstance(text, str) and len(text) < 100_000 for text in rest):
-                raise InvalidValue("apply takes pairs of text")
-        elif op.name == "snapshot" and max(values["waiters"], values["consumers"], values["entries"]) > 100:
-            raise InvalidValue("a snapshot shows at most 100 of each")
-        if values.get("ttl_ms", 0) > 3_600_000:
+        if values.get("ttl_ms", 0) > MAX_TTL * 1000:
             raise InvalidValue("a lease is at most an hour")
+        if values.get("weight", 0) > MAX_WEIGHT:
+            raise InvalidValue(f"a weight is at most {MAX_WEIGHT}")
+        if op.name == "snapshot" and max(values["waiters"], values["consumers"], values["entries"]) > 100:
+            raise InvalidValue("a snapshot shows at most 100 of each")
+        if op.name == "publish" and values["beyond"] == "hard" and not self.manages(destination):
+            raise self._denied("only nodes go up to the hard limit", MANAGES.value, destination)
+        if op.variadic:
+            check_rest(op.name, values, argv[len(values) :])
 
     def _index(self, op: Script, values: Mapping[str, Any]) -> None:
         first = values["name"].split(" ")[0]

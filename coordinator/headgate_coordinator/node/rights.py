@@ -120,3 +120,23 @@ def named(op: Script, argv: Sequence[Any]) -> dict[str, Any]:
             if not isinstance(value, str | bytes) or not form.match(text):
                 raise InvalidValue(f"{op.name}: {name} has not the form that it should have")
     return values
+
+
+def check_rest(name: str, values: Mapping[str, Any], rest: Sequence[Any]) -> None:
+    """Check what follows a script's fixed arguments.
+
+    Raises:
+        InvalidValue: it is too much, too little, or something else.
+    """
+    if name == "publish":
+        good = 1 <= len(rest) <= 256 and all(isinstance(body, bytes) for body in rest)
+    elif name == "settle":
+        told = sum(values[outcome] for outcome in ("accepted", "released", "rejected", "failed"))
+        good = told == len(rest) <= 256 and all(isinstance(id_, str | bytes) for id_ in rest)
+    elif name == "take":
+        numbers = all(type(number) is int and 0 <= number <= MOST for number in rest)
+        good = numbers and len(rest) % 2 == 0 and 1 <= len(rest) <= 256
+    else:
+        good = len(rest) % 2 == 0 and all(isinstance(text, str) and len(text) < 100_000 for text in rest)
+    if not good:
+        raise InvalidValue(f"{name}: what follows its {len(values)} arguments has not the form that it should have")

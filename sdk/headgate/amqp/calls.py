@@ -28,12 +28,11 @@ from headgate.errors import (
     MessageFormatError,
     PolicyError,
 )
-from headgate.message import MAX_MESSAGE
 
 GATEWAY: Final = "$headgate"
 """Where the calls go to, and where the answers come from."""
-MAX_CALL: Final = MAX_MESSAGE + (1 << 20)
-"""Bytes of one AMQP message with calls: the largest message there is, and what is said about it."""
+MAX_CALL: Final = 129 << 20
+"""Bytes of one AMQP message with calls: the largest message there is, 128 MiB, and what is said about it."""
 MAX_CALLS: Final = 256
 """Calls in one AMQP message."""
 LARGE: Final = 1 << 20

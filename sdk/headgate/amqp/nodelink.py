@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from headgate import __version__
 from headgate.amqp.calls import ANSWERS, GATEWAY, LARGE, MAX_CALLS, PING, message, pack, read
 from headgate.amqp.engine import Engine, Incoming, Limits
 from headgate.amqp.link import UNAUTHORIZED, Link, Outcome, Terminus
@@ -78,8 +77,14 @@ class NodeLink(Wire):
 
     def make_engine(self) -> Engine:
         """Return the engine of a connection to a node, with a link for calls and one for answers."""
-        engine = Engine(self, server=False, container=self._container, limits=_LIMITS, hostname=self._host,
-                        properties={"product": "Headgate", "version": __version__})  # fmt: skip
+        engine = Engine(
+            self,
+            server=False,
+            container=self._container,
+            limits=_LIMITS,
+            hostname=self._host,
+            properties={"product": "Headgate SDK"},
+        )
         engine.open()
         session = engine.session()
         self._answers = engine.attach(session, "answers", receives=True, presettled=True)
