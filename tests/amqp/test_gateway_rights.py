@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from headgate.amqp.remote import NodeBackend
 from headgate.core.policy import Policy, Rule
 from headgate.message import MAX_MESSAGE
 from headgate.redis.keys import Address, PoolAddress, index_keys, is_session_of, policy_key, session_id, session_prefix
+from headgate.redis.pool_store import PoolStore, Share
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script, script_names
 from headgate_coordinator.node.node import Node
@@ -192,6 +194,26 @@ async def test_a_pool_lends_to_who_may_only_produce(node: Node) -> None:
         address = PoolAddress.of(node.client.namespace, "memory")
         with pytest.raises(AccessDenied, match="manage"):
             await seller.store.server.command(address.keys[0], "HSCAN", address.keys[1], b"0", "COUNT", 10)
+
+
+async def test_nobody_grants_himself_the_bytes_of_a_pool(node: Node) -> None:
+    """Mutants: a slice, or a draw, is passed on as it comes."""
+    async with as_user(node, "boss") as boss, as_user(node, "seller") as seller:
+        await boss.set_pool("memory", limit=1000)
+        await boss.apply("orders", pools="memory")
+        pools, address = PoolStore(seller.store.server), orders(node)
+        pool = PoolAddress.of(node.client.namespace, "memory")
+        held = await pools.slice(address, "memory")
+        much = Share("orders", held.epoch, 1 << 40, 0)
+        told = await pools.slice(address, "memory", share=much, pool_epoch=held.pool_epoch)
+        assert told.granted <= 1000
+        drawn = await pools.draw(pool, "orders", replace(held, granted=1 << 40, need=1 << 41))
+        assert drawn.granted <= 1000
+        with pytest.raises(AccessDenied, match="produce"):
+            await pools.draw(pool, "elsewhere", held)
+        await boss.set_pool("other", limit=1000)
+        assert (await pools.draw(PoolAddress.of(pool.namespace, "other"), "orders", held)).code == "UNKNOWN"
+        assert {state.name: state.granted for state in await boss.pools()} == {"memory": drawn.granted, "other": 0}
 
 
 async def test_patterns_match_only_what_the_user_may_consume(node: Node) -> None:
