@@ -73,7 +73,7 @@ def test_the_threads_have_the_same_methods() -> None:
         assert missing <= ALONE, f"{name}: {missing}"
 
 
-ALONE = {"store", "start", "settle", "credit_line", "lost_since", "close", "raw_id", "adopt", "consumers"} | {
+ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "close", "raw_id", "adopt", "consumers"} | {
     "put",
     "reason",
     "rates",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
 from headgate.amqp import link as amqp
+from headgate.amqp.calls import GATEWAY
 from headgate.amqp.engine import Engine
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.node")
 TOLD: Final = 100
 """Connections above the limit that are told so; further ones are cut off."""
-GATEWAY: Final = "$headgate"
-"""Where the SDK sends its calls to."""
 
 
 class Connection(Wire):
@@ -163,7 +162,7 @@ class Connection(Wire):
             self._receive(link, name, browse=False)
         elif source.address is None:
             link.refuse(amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
-        elif source.address.startswith(GATEWAY):
+        elif source.address == GATEWAY:
             self._begin(link, self.node.gateway(self, link))
         elif self._may(link, Action.BROWSE if source.browse else Action.CONSUME, source.address):
             self._receive(link, source.address, browse=source.browse)
@@ -267,9 +266,8 @@ class Connection(Wire):
         for end in self.ends.values():
             end.rest()
         if self._secured and not self.lost:
-            for link in tuple(self.engine.links.values()):
-                if link.receives and link.is_open:
-                    link.set_credit(0)
+            for end in tuple(self.ends.values()):
+                end.stop_credit()
             self.flush_soon()
 
     def send_away(self, condition: str, reason: str) -> None:

@@ -71,6 +71,11 @@ class LinkEnd:
     def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
         """Note what became of a message."""
 
+    def stop_credit(self) -> None:
+        """Let the client send no more: the node is about to stop."""
+        if self.link.receives and self.link.is_open:
+            self.link.set_credit(0)
+
     def relieved(self) -> None:
         """Note that the client reads again."""
 

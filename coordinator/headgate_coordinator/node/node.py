@@ -21,9 +21,11 @@ from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.facts import Counters as Totals
 from headgate_coordinator.node.facts import NodeFacts
+from headgate_coordinator.node.gateway import Gateway
 from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.relay import Relay
+from headgate_coordinator.node.replies import Replies
 from headgate_coordinator.node.reply_queues import owner_of
 from headgate_coordinator.security import Users
 
@@ -178,8 +180,8 @@ class Node:
         return Browsing(connection, link, destination)
 
     def gateway(self, connection: Connection, link: Link) -> LinkEnd:
-        """Return the end of a link over which an SDK makes its calls."""
-        raise NotImplementedError
+        """Return the end of a link over which an SDK makes its calls, or is answered."""
+        return Gateway(connection, link) if link.receives else Replies(connection, link)
 
     async def drain(self) -> None:
         """Stop: take nothing new, let what is under way be stored and settled, and send the clients elsewhere."""

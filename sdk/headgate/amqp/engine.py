@@ -29,6 +29,7 @@ from headgate.amqp.proton import (
     set_condition,
     text,
 )
+from headgate.amqp.streaming import Streams
 
 RECEIVED: Final = lib.PN_RECEIVED  # how far the peer is with a message; what is above is an outcome
 
@@ -65,6 +66,7 @@ class Engine:
     ) -> None:
         self.limits: Final = limits
         self.links: Final[dict[Any, Link]] = {}
+        self.streams: Final = Streams()
         self.alive = True
         self._kept = Kept(limits)
         self._handler = handler
@@ -165,13 +167,18 @@ class Engine:
         pieces: list[bytes] = []
         if not self.alive:
             return pieces
-        transport, buffer = self._transport, self._scratch
-        while (size := lib.pn_transport_pending(transport)) > 0:
-            size = min(size, SCRATCH)
-            lib.pn_transport_peek(transport, buffer, size)
-            pieces.append(ffi.unpack(buffer, size))
-            lib.pn_transport_pop(transport, size)
-        return pieces
+        transport = self._transport
+        while True:
+            while (size := lib.pn_transport_pending(transport)) > 0:  # at once: what is left would be moved each time
+                buffer = self._scratch if size <= SCRATCH else ffi.new("char[]", size)
+                lib.pn_transport_peek(transport, buffer, size)
+                pieces.append(ffi.unpack(buffer, size))
+                lib.pn_transport_pop(transport, size)
+            fed, known = self.streams.feed()
+            for link, delivery in known:
+                self._handler.settled(link, delivery, *outcome_of(delivery))
+            if not fed:
+                return pieces
 
     @property
     def ended(self) -> bool:
@@ -218,7 +225,9 @@ class Engine:
         self._take_all(arrived)
 
     def _outcome(self, link: Link, delivery: Any) -> None:
-        if _current(link.raw):  # ours are never current once they are sent: it is the peer's
+        if self.streams.has(link, delivery):
+            return
+        if link.has_foreign:
             self._give_up(ILLEGAL_STATE, f"a transfer over link {link.name!r}, whose receiver sent it")
         elif lib.pn_delivery_remote_state(delivery) > RECEIVED or _settled(delivery):
             self._handler.settled(link, delivery, *outcome_of(delivery))

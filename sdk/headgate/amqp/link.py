@@ -11,10 +11,12 @@ from headgate.amqp.proton import (
     put_symbols,
     put_text_map,
     read_condition,
+    read_text_map,
     set_condition,
     symbols,
     text,
 )
+from headgate.amqp.streaming import PIECE
 
 if TYPE_CHECKING:
     from headgate.amqp.engine import Engine
@@ -142,9 +144,15 @@ class Link:
         A peer that makes transfers itself over a link at which it receives has none: the library would take them for
         ours, and crash later.
         """
-        if not self.alive or (not self.receives and lib.pn_link_current(self.raw)):
+        if not self.alive or self.has_foreign:
             return 0
-        return int(lib.pn_link_credit(self.raw))
+        return int(lib.pn_link_credit(self.raw)) - self.engine.streams.waiting(self)
+
+    @property
+    def has_foreign(self) -> bool:
+        """Whether a peer has made a transfer over a link at which it receives: ours are not current once sent."""
+        current = None if self.receives else lib.pn_link_current(self.raw)
+        return bool(current) and not self.engine.streams.has(self, current)
 
     @property
     def is_open(self) -> bool:
@@ -165,6 +173,11 @@ class Link:
     def condition(self) -> tuple[str, str]:
         """Why the peer detached: an error's name and description, both empty where it gave none."""
         return read_condition(lib.pn_link_remote_condition(self.raw))
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What else the peer says about the link."""
+        return read_text_map(lib.pn_link_remote_properties(self.raw))
 
     def accept(
         self, source: Terminus, target: Terminus, *, max_message: int = 0, properties: Mapping[str, str] | None = None
@@ -211,6 +224,10 @@ class Link:
         raw = self.raw
         self.tag += 1
         delivery = _new_delivery(raw, (8, _from_buffer(self.tag.to_bytes(8, "big"))))
+        streams = self.engine.streams
+        if len(message) > PIECE or streams.waiting(self):
+            streams.add(self, delivery, message, settled=settled)
+            return None if settled else delivery
         _send(raw, message, len(message))
         if settled:
             _settle(delivery)

@@ -113,6 +113,21 @@ def symbols(data: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
+def read_text_map(data: Any) -> dict[str, str]:
+    """Return what :func:`put_text_map` wrote; entries of other types are left out."""
+    lib.pn_data_rewind(data)
+    if not lib.pn_data_next(data) or lib.pn_data_type(data) != lib.PN_MAP:
+        return {}
+    entries = {}
+    lib.pn_data_enter(data)
+    while lib.pn_data_next(data):
+        name = _bytes(lib.pn_data_get_symbol(data)) if lib.pn_data_type(data) == lib.PN_SYMBOL else ""
+        if lib.pn_data_next(data) and name and lib.pn_data_type(data) == lib.PN_STRING:
+            entries[name] = _bytes(lib.pn_data_get_string(data))
+    lib.pn_data_exit(data)
+    return entries
+
+
 def map_names(data: Any) -> tuple[str, ...]:
     """Return the names of a map, such as the filters of a source."""
     lib.pn_data_rewind(data)
