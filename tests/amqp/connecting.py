@@ -59,6 +59,7 @@ class Stored:
     kind = "queue"
     reason = "full"
     in_hand = 100_000
+    rates = (None, None)
 
     def __init__(self, ground: "Playground") -> None:
         self._ground = ground
@@ -66,6 +67,13 @@ class Stored:
     @property
     def is_blocked(self) -> bool:
         return self._ground.dice.random() < 0.1
+
+    @property
+    def is_full(self) -> bool:
+        return self._ground.dice.random() < 0.1
+
+    def seek(self) -> None:
+        """Look for nothing."""
 
     def configure(self, **said: Any) -> None:
         """Take note of nothing."""
@@ -133,7 +141,10 @@ class Playground:
 
     async def _start(self) -> None:
         client: Any = SimpleNamespace(
-            session=lambda *_, **__: self, browse=lambda *_: self.seen(), unsubscribe=self.unsubscribe
+            session=lambda *_, **__: self,
+            browse=lambda *_: self.seen(),
+            unsubscribe=self.unsubscribe,
+            remove=self.unsubscribe,
         )
         self._node = Node(
             client, NodeOptions(name="node", credit=10, low_credit=3, held=3000), Users.from_file(Path("none"))

@@ -46,7 +46,7 @@ async def test_a_name_that_nobody_sends_to_any_more_leaves_nothing_behind(
 
 async def test_a_relay_keeps_the_lines_of_the_newest_names_only(lines: Lines) -> None:
     connection: Any = SimpleNamespace(
-        node=SimpleNamespace(lines=lines, options=NodeOptions(), numbers=itertools.count())
+        flush_soon=lambda: None, node=SimpleNamespace(lines=lines, options=NodeOptions(), numbers=itertools.count())
     )
     link: Any = SimpleNamespace(alive=True, credit=100)
     relay = Relay(connection, link)

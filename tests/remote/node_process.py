@@ -20,7 +20,15 @@ class NodeProcess:
 
     def __init__(self, redis_url: str, namespace: str, *, port: int = 0) -> None:
         self._process = subprocess.Popen(
-            [*HEADGATE, "node", "--json", f"--port={port}", f"--redis={redis_url}", f"--namespace={namespace}"],
+            [
+                *HEADGATE,
+                "node",
+                "--json",
+                "--admin-port=0",
+                f"--port={port}",
+                f"--redis={redis_url}",
+                f"--namespace={namespace}",
+            ],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -11,6 +11,8 @@ from headgate_coordinator.security import Action
 NAMESPACE_WIDE: Final = "$headgate.namespace"
 """The address whose ``manage`` is asked for where all destinations are concerned: the policy, pools, Redis itself."""
 ANY: Final = frozenset(Action)
+NOBODY: Final[frozenset[Action]] = frozenset()
+"""For what only nodes and operators do, who are at Redis themselves."""
 SENDS, TAKES, MANAGES = Action.PRODUCE, Action.CONSUME, Action.MANAGE
 
 RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
@@ -19,6 +21,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "attach": frozenset({TAKES}),
     "detach": frozenset({TAKES}),
     "drop": frozenset({SENDS}),
+    "node": NOBODY,
     "policy": frozenset({MANAGES}),
     "pool": frozenset({SENDS}),  # who does not manage has the node do it
     "pool_forget": frozenset({MANAGES}),
@@ -31,6 +34,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "slice": ANY,  # who does not manage only looks
     "snapshot": ANY,
     "take": frozenset({SENDS}),
+    "users": NOBODY,
     "topic": frozenset({SENDS, TAKES, MANAGES}),  # to take one out, manage
     "wildcard": frozenset({TAKES}),
 }

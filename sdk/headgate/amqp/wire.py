@@ -177,7 +177,8 @@ class Wire(asyncio.Protocol):
             return
         self._linger = self._loop.call_later(LINGER, self.abort)
         if self._transport.can_write_eof():  # closed with bytes unread, a socket takes back what was said last
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # it is gone already, and will be told of
+                self._transport.write_eof()
             self._transport.resume_reading()
         else:
             self._transport.close()
