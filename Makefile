@@ -39,6 +39,8 @@ demo: redis ## Show flow control at work, on a private Redis
 	@$(BIN)/headgate demo $(ARGS)
 
 test: redis ## Run the tests
+	@.ci/ensure-chromium
+	@.ci/ensure-rhea
 	@echo "test: running the tests in $(WORKERS) processes"
 	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS) && echo "test: PASSED" || \
 		{ status=$$?; echo "test: FAILED (pytest ended with $$status)"; exit $$status; }

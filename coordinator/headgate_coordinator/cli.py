@@ -23,7 +23,7 @@ USAGE: Final = 2
 UNAVAILABLE: Final = 3
 INTERRUPTED: Final = 130
 
-_EXTRA: Final = {"typer", "click", "rich"}
+_EXTRA: Final = {"typer", "click", "rich", "pydantic"}
 
 
 def exit_code(error: HeadgateError) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from headgate_coordinator.cli_options import Json, Namespace, Redis, connect, ru
 
 CREDIT = 100
 LOW_CREDIT = 30
+TOKEN = "HEADGATE_ADMIN_TOKEN"  # noqa: S105 -- the variable's name; a token among the options would be seen by all users
 
 
 def node(
@@ -46,6 +48,19 @@ def node(
     low_credit: Annotated[int, typer.Option(min=0, help="How few are left when it gets more.")] = LOW_CREDIT,
     connections: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 10_000,
     drain: Annotated[float, typer.Option(min=0, help="Seconds for what is under way when it is told to stop.")] = 10.0,
+    ttl: Annotated[float, typer.Option(min=1, help="Seconds after which what a dead node held is others'.")] = 10.0,
+    admin_host: Annotated[str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Of admin HTTP.")] = "127.0.0.1",
+    admin_port: Annotated[
+        int, typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Of admin HTTP; 0 takes a free one.")
+    ] = 8161,
+    admin: Annotated[bool, typer.Option("--admin/--no-admin", help="Health, metrics, live page.")] = True,
+    users: Annotated[
+        Path | None,
+        typer.Option(envvar="HEADGATE_USERS", metavar="FILE", help="Who may come; by default those kept in Redis."),
+    ] = None,
+    require_users: Annotated[
+        bool, typer.Option("--require-users", help="Let nobody in while there are no users.")
+    ] = False,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
@@ -53,10 +68,12 @@ def node(
     """Serve AMQP 1.0 clients, under the limits that all nodes and SDKs of the namespace share.
 
     It holds no state: run as many as you like. SIGTERM lets it finish what is under way, a second one ends it.
+    The token of admin HTTP is read from HEADGATE_ADMIN_TOKEN; without one, it listens at loopback only.
     """
     from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
     from headgate_coordinator.node.options import NodeOptions
     from headgate_coordinator.node.run import run as serve
+    from headgate_coordinator.node.service import AdminOptions
     from headgate_coordinator.security import Users
 
     if low_credit >= credit:
@@ -75,19 +92,28 @@ def node(
         low_credit=low_credit,
         connections=connections,
         drain=drain,
+        ttl=ttl,
     )
+    http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
+
+    def users_of(client: headgate.Client) -> Users:
+        if users is not None:
+            return Users.from_file(users, required=require_users)
+        return Users.from_redis(client, required=require_users)
 
     def tell(node: Node) -> None:
         scheme = "amqps" if certificate else "amqp"
         if as_json:
-            typer.echo(json.dumps({"name": node.name, "amqp": f"{scheme}://{node.address}"}))
+            typer.echo(json.dumps({"name": node.name, "amqp": f"{scheme}://{node.address}", "admin": node.admin}))
         else:
             typer.echo(f"node {node.name} serves {scheme}://{node.address}, namespace {namespace}")
+            if node.admin:
+                typer.echo(f"its page is {node.admin}/")
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     client = connect(redis, namespace)
     try:
-        run(serve(client, options, Users(), tell))
+        run(serve(client, options, users_of, http, tell))
     except headgate.HeadgateError:
         raise
     except OSError as error:

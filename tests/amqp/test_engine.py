@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.amqp.engine import Engine, Limits
-from headgate.amqp.link import Terminus
+from headgate.amqp.link import Outcome, Terminus
 from headgate.amqp.proton import lib
 from tests.amqp.pair import Notes, Pair
 
@@ -15,7 +15,7 @@ def pair() -> Iterator[Pair]:
     pair.free()
 
 
-def test_both_sides_know_each_other(pair: Pair):
+def test_both_sides_know_each_other(pair: Pair) -> None:
     assert pair.client.engine.is_open
     assert pair.server.engine.peer == "a-client"
     assert pair.server.engine.peer_hostname == "a-host"
@@ -23,7 +23,7 @@ def test_both_sides_know_each_other(pair: Pair):
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_000, 65_536, 200_000, 5_000_000])
-def test_a_message_of_any_size_arrives_whole(pair: Pair, size: int):
+def test_a_message_of_any_size_arrives_whole(pair: Pair, size: int) -> None:
     body = bytes(i & 255 for i in range(1024)) * (size // 1024) + b"x" * (size % 1024)
     pair.sender().send(body)
     pair.talk()
@@ -31,7 +31,7 @@ def test_a_message_of_any_size_arrives_whole(pair: Pair, size: int):
     assert pair.client.outcomes == [("accepted", "")]
 
 
-def test_credit_is_counted_and_can_be_taken_back(pair: Pair):
+def test_credit_is_counted_and_can_be_taken_back(pair: Pair) -> None:
     pair.server.credit = 10
     link = pair.sender()
     assert link.credit == 10
@@ -45,7 +45,7 @@ def test_credit_is_counted_and_can_be_taken_back(pair: Pair):
     assert link.credit == 0
 
 
-def test_what_was_under_way_when_credit_was_taken_back_is_taken(pair: Pair):
+def test_what_was_under_way_when_credit_was_taken_back_is_taken(pair: Pair) -> None:
     pair.server.credit = 5
     link = pair.sender()
     for _ in range(5):
@@ -59,7 +59,7 @@ def test_what_was_under_way_when_credit_was_taken_back_is_taken(pair: Pair):
     assert link.credit == 3
 
 
-def test_a_peer_that_sends_without_credit_loses_its_link(pair: Pair):
+def test_a_peer_that_sends_without_credit_loses_its_link(pair: Pair) -> None:
     """Mutant: `if link.slack < 0` never true."""
     pair.server.credit = 2
     link = pair.sender()
@@ -77,7 +77,7 @@ def test_a_peer_that_sends_without_credit_loses_its_link(pair: Pair):
     assert link.condition[0] == "amqp:link:transfer-limit-exceeded"
 
 
-def test_a_message_above_the_limit_ends_the_link_before_it_is_all_here():
+def test_a_message_above_the_limit_ends_the_link_before_it_is_all_here() -> None:
     pair = Pair(limits=Limits(message=100_000, frame=4096))
     link = pair.sender()
     link.send(b"x" * 1_000_000)
@@ -88,7 +88,7 @@ def test_a_message_above_the_limit_ends_the_link_before_it_is_all_here():
     pair.free()
 
 
-def test_settled_by_its_sender_a_message_has_no_outcome(pair: Pair):
+def test_settled_by_its_sender_a_message_has_no_outcome(pair: Pair) -> None:
     link = pair.sender(presettled=True)
     assert pair.server.links[0].presettled
     link.send(b"m", settled=True)
@@ -98,7 +98,7 @@ def test_settled_by_its_sender_a_message_has_no_outcome(pair: Pair):
 
 
 @pytest.mark.parametrize("outcome", ["accepted", "rejected", "released", "failed", "undeliverable"])
-def test_every_outcome_is_told(pair: Pair, outcome):
+def test_every_outcome_is_told(pair: Pair, outcome: Outcome) -> None:
     pair.server.accepts = False
     link = pair.sender()
     link.send(b"m")
@@ -110,7 +110,7 @@ def test_every_outcome_is_told(pair: Pair, outcome):
     assert link.unsettled == far.unsettled == 0
 
 
-def test_a_receiver_drains(pair: Pair):
+def test_a_receiver_drains(pair: Pair) -> None:
     link = pair.receiver()
     link.set_credit(5)
     pair.talk()
@@ -127,21 +127,21 @@ def test_a_receiver_drains(pair: Pair):
     assert len(pair.client.messages) == 1
 
 
-def test_ends_say_what_they_are(pair: Pair):
+def test_ends_say_what_they_are(pair: Pair) -> None:
     wanted = Terminus("prices", durable=True, capabilities=("topic", "shared"), browse=True)
     pair.receiver(source=wanted)
     assert pair.server.links[0].source == wanted
     assert pair.client.links[0].source == wanted
 
 
-def test_more_links_than_allowed_are_refused():
+def test_more_links_than_allowed_are_refused() -> None:
     pair = Pair(limits=Limits(links=2))
     links = [pair.sender(f"s{i}") for i in range(3)]
     assert [link.condition[0] for link in links] == ["", "", "amqp:resource-limit-exceeded"]
     pair.free()
 
 
-def test_a_closed_link_is_told_once_and_may_come_again(pair: Pair):
+def test_a_closed_link_is_told_once_and_may_come_again(pair: Pair) -> None:
     for _ in range(3):
         link = pair.sender("again")
         link.send(b"m")
@@ -152,7 +152,7 @@ def test_a_closed_link_is_told_once_and_may_come_again(pair: Pair):
     assert not pair.server.engine.links
 
 
-def test_a_close_says_why(pair: Pair):
+def test_a_close_says_why(pair: Pair) -> None:
     pair.server.engine.close("amqp:connection:forced", "the node stops")
     pair.talk()
     assert pair.client.over == [("amqp:connection:forced", "the node stops")]
@@ -163,7 +163,7 @@ def test_a_close_says_why(pair: Pair):
     "garbage",
     [b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x01\x01\x00\x0a", b"\x00" * 64, b"AMQP\x00\x01\x00\x00" + bytes(8)],
 )
-def test_garbage_ends_the_connection(garbage: bytes):
+def test_garbage_ends_the_connection(garbage: bytes) -> None:
     notes = Notes()
     notes.engine = Engine(notes, server=True, container="s", limits=Limits())
     notes.engine.receive(garbage)

@@ -24,7 +24,7 @@ def talk(client: SaslClient, server: SaslServer, code: int = OK) -> None:
 
 
 @given(name=text, password=text)
-def test_a_name_and_a_password_arrive_as_they_are(name: str, password: str):
+def test_a_name_and_a_password_arrive_as_they_are(name: str, password: str) -> None:
     server = SaslServer(["PLAIN"])
     client = SaslClient(name, password, "host")
     talk(client, server)
@@ -34,7 +34,7 @@ def test_a_name_and_a_password_arrive_as_they_are(name: str, password: str):
     assert server.done
 
 
-def test_nobody_in_particular_comes_as_anonymous():
+def test_nobody_in_particular_comes_as_anonymous() -> None:
     server, client = SaslServer(["ANONYMOUS", "PLAIN"]), SaslClient(None, None, "host")
     talk(client, server)
     assert server.credentials is not None
@@ -42,24 +42,24 @@ def test_nobody_in_particular_comes_as_anonymous():
     assert client.done
 
 
-def test_a_password_is_in_no_text_form():
+def test_a_password_is_in_no_text_form() -> None:
     server, client = SaslServer(["PLAIN"]), SaslClient("ann", "s3cret", "host")
     talk(client, server)
     assert "s3cret" not in repr(server.credentials)
 
 
-def test_a_wrong_password_is_denied():
+def test_a_wrong_password_is_denied() -> None:
     with pytest.raises(AccessDenied, match="'ann'"):
         talk(SaslClient("ann", "wrong", "host"), SaslServer(["PLAIN"]), REFUSED)
 
 
 @pytest.mark.parametrize(("name", "offered", "says"), [("ann", "ANONYMOUS", "TLS"), (None, "PLAIN", "name a user")])
-def test_a_way_that_is_not_offered_is_explained(name: str | None, offered: str, says: str):
+def test_a_way_that_is_not_offered_is_explained(name: str | None, offered: str, says: str) -> None:
     with pytest.raises(AccessDenied, match=says):
         talk(SaslClient(name, "x", "host"), SaslServer([offered]))
 
 
-def test_a_client_without_a_user_may_skip_the_handshake_where_anonymous_is_offered():
+def test_a_client_without_a_user_may_skip_the_handshake_where_anonymous_is_offered() -> None:
     server = SaslServer(["ANONYMOUS"])
     server.feed(BARE + b"and more")
     assert server.credentials is not None
@@ -70,7 +70,7 @@ def test_a_client_without_a_user_may_skip_the_handshake_where_anonymous_is_offer
         SaslServer(["PLAIN"]).feed(BARE)
 
 
-def test_what_follows_the_handshake_is_for_the_engine():
+def test_what_follows_the_handshake_is_for_the_engine() -> None:
     server, client = SaslServer(["PLAIN"]), SaslClient("ann", "x", "host")
     server.feed(client.outgoing)
     client.outgoing = b""
@@ -99,13 +99,13 @@ def frame(body: bytes, *, size: int | None = None, kind: int = 1) -> bytes:
         HEADER + b"\0" * (MAX_AHEAD + 1),
     ],
 )
-def test_what_is_no_handshake_is_refused(sent: bytes):
+def test_what_is_no_handshake_is_refused(sent: bytes) -> None:
     with pytest.raises(HandshakeFailed):
         SaslServer(["PLAIN"]).feed(sent)
 
 
 @given(noise=st.binary(max_size=200), at=st.integers(0, 60), server_side=st.booleans())
-def test_nothing_but_our_own_errors_comes_of_mutated_bytes(noise: bytes, at: int, *, server_side: bool):
+def test_nothing_but_our_own_errors_comes_of_mutated_bytes(noise: bytes, at: int, *, server_side: bool) -> None:
     if server_side:
         client, good = SaslClient("ann", "secret", "host"), SaslServer(["PLAIN"])
         good.feed(client.outgoing)

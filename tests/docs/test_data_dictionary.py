@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from headgate.pool_limits import FIELDS
-from headgate.redis.keys import INDEX, PARTS, POOL_PARTS
+from headgate.redis.keys import INDEX, NODES, PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
+from headgate_coordinator.node.registry import NodeEntry
 
 LUA = Path(__file__).resolve().parents[2] / "lua"
 README = (LUA / "README.md").read_text(encoding="utf-8")
@@ -87,7 +89,8 @@ def test_every_key() -> None:
 
 
 def test_every_key_of_a_namespace() -> None:
-    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in (*INDEX, "policy")]
+    parts = (*INDEX, "policy", *NODES, "users")
+    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in parts]
 
 
 def test_every_word_to_a_namespace() -> None:
@@ -136,6 +139,12 @@ def test_every_record(heading: str, source: str, record: str) -> None:
     match = re.search(rf"^local {record} = ((?:.*\n)(?:  \.\. .*\n)*)", SOURCES[source], re.MULTILINE)
     assert match, f"{source} has no {record}"
     assert names(section(heading)) == re.findall(r"(\w+)=%", match[1])
+
+
+def test_every_name_of_a_node_record() -> None:
+    assert names(section("### Node record")) == [
+        field.name for field in fields(NodeEntry) if field.name not in ("id", "silent")
+    ]
 
 
 def test_every_channel_message() -> None:

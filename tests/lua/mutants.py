@@ -39,6 +39,8 @@ _P1, _P2, _P4, _P5 = "test_p1_no_overshoot", "test_p2_conservation", "test_p4_re
 _P6, _P8, _RECOVERY = "test_p6_hand_over", "test_p8_rates", "test_recovery"
 _INDEX = "test_index"
 _POLICY = "test_policy"
+_NODES = "test_nodes"
+_USERS = "test_users"
 _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_delivery", "test_oom", "test_cluster", "test_bounds"
 _POOLS, _SLICES = "test_pools", "test_slices"
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
@@ -437,6 +439,17 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),
         ("P1", "lib/room", "math.min(d.limit_bytes, d.slice_bytes)", "d.limit_bytes",
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),
+        # Nodes: there while they beat.
+        ("P4", "node", "'(' .. int(now_ms - stale_ms)", "'-inf'",
+         f"{_NODES}::test_who_fell_silent_is_listed_no_more"),
+        ("P4", "node", "K_BEATS, '-inf', int(now_ms - stale_ms)", "K_BEATS, '-inf', '-1'",
+         f"{_NODES}::test_who_fell_silent_is_forgotten_when_another_beats"),
+        ("P4", "node", "'LIMIT', 0, MAX_FORGOTTEN)", "'LIMIT', 0, 10000)",
+         f"{_NODES}::test_one_beat_forgets_a_bounded_number"),
+        ("P4", "node", "  redis.call('HDEL', K_NODES, gone[i])\n", "",
+         f"{_NODES}::test_who_leaves_is_gone_at_once"),
+        ("P4", "node", "ZADD', K_BEATS, int(now_ms), node)", "ZADD', K_BEATS, 1, node)",
+         f"{_NODES}::test_a_beat_ends_the_silence_before_it"),
         # Policies: switched over what was seen, once, and told.
         ("P12", "policy", "current ~= tonumber(expected)", "false",
          f"{_POLICY}::test_only_over_the_version_that_was_seen"),
@@ -446,6 +459,19 @@ MUTANTS: Final = tuple(
          f"{_POLICY}::test_repeated_it_is_in_force_once"),
         ("P12", "policy", "string.gsub(K_POLICY, ':policy$', ':wake')", "K_POLICY",
          f"{_POLICY}::test_everybody_of_the_namespace_is_told"),
+        # Users: changed over what was seen, once, and told; put back only where they were lost.
+        ("P12", "users", " or current ~= tonumber(expected) then", " then",
+         f"{_USERS}::test_only_over_the_version_that_was_seen"),
+        ("P12", "users", "expected == 'lost' and current < version", "expected == 'lost'",
+         f"{_USERS}::test_what_was_lost_is_put_back_and_never_over_what_is_newer"),
+        ("P12", "users", "  redis.call('DEL', K_USERS)", "  --",
+         f"{_USERS}::test_what_was_lost_is_put_back_and_never_over_what_is_newer"),
+        ("P5", "users", "return { same and 'OK' or 'CONFLICT',", "return { 'CONFLICT',",
+         f"{_USERS}::test_repeated_it_is_in_force_once"),
+        ("P5", "users", "return { same and 'OK' or 'CONFLICT',", "return { 'OK',",
+         f"{_USERS}::test_only_over_the_version_that_was_seen"),
+        ("P12", "users", "string.gsub(K_USERS, ':users$', ':wake')", "K_USERS",
+         f"{_USERS}::test_everybody_of_the_namespace_is_told"),
         ("P12", "apply", "if not changes then", "if false then",
          f"{_POLICY}::test_settings_that_stay_as_they_are_leave_no_trace"),
         # One slot, and bounds.

@@ -59,6 +59,13 @@ def test_every_script_of_the_repository_is_in_the_wheel(names: set[str]) -> None
     assert packed
 
 
+def test_every_file_of_the_live_page_is_in_the_wheel(names: set[str]) -> None:
+    root = REPOSITORY / "coordinator"
+    files = {path.relative_to(root).as_posix() for path in root.glob("headgate_coordinator/admin/page/*")}
+    assert files
+    assert files <= names
+
+
 @pytest.mark.parametrize("package", ["headgate", "headgate_coordinator", "headgate_pipeline"])
 def test_every_package_is_there_and_says_that_it_is_typed(names: set[str], package: str) -> None:
     assert {f"{package}/__init__.py", f"{package}/py.typed"} <= names

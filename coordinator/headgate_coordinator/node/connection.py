@@ -10,10 +10,12 @@ from headgate.amqp.engine import Engine, Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
 from headgate.amqp.wire import Wire
+from headgate.index import is_pattern
 from headgate.session import Session
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.outlet import Outlet
+from headgate_coordinator.node.sweep import owner_of, reply_queue
 from headgate_coordinator.security import Action, Identity
 
 if TYPE_CHECKING:
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.node")
 GATEWAY: Final = "$headgate"
 """Where the SDK sends its calls to."""
-REPLY: Final = "reply."
-"""How the names of queues begin that are made for one link."""
 
 
 class Connection(Wire):
@@ -85,6 +85,8 @@ class Connection(Wire):
             _log.exception("%s: its password could not be checked", self.peername)
         if self.lost:
             return
+        if code == OK and self.node.has_too_many(self):
+            code = UNAVAILABLE
         sasl.decide(code)
         if code == OK:
             self.secure()
@@ -141,7 +143,7 @@ class Connection(Wire):
                 f"filters are not honoured here, so {source.filters[0]!r} is refused; receive all, and select there",
             )
         elif source.dynamic:
-            name = f"{REPLY}{self.node.name}.{secrets.token_hex(8)}"
+            name = reply_queue(self.node.id, secrets.token_hex(8))
             self._receive(link, name, browse=False)
         elif source.address is None:
             link.refuse(amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
@@ -155,6 +157,9 @@ class Connection(Wire):
             self._begin(link, self.node.browsing(self, link, address))
             return
         source = link.source
+        if is_pattern(address):
+            link.refuse(amqp.NOT_IMPLEMENTED, f"{address!r} is a pattern; receive from one destination a link")
+            return
         outlet = Outlet(self, link, address)
         shared = "shared" in source.capabilities
         durable = source.durable
@@ -165,7 +170,6 @@ class Connection(Wire):
             subscription = f"{owner}{name}"
         kind = "topic" if subscription else _kind(source.capabilities)
         self._begin(link, outlet, outlet.open(kind, subscription=subscription, durable=durable))
-        outlet.ends_subscription = durable
 
     def _begin(self, link: Link, end: LinkEnd, opening: Any = None) -> None:
         link.user = end
@@ -184,8 +188,8 @@ class Connection(Wire):
         return False
 
     def may(self, action: Action, name: str) -> bool:
-        """Whether the client may do that."""
-        if name.startswith(REPLY) and action is Action.PRODUCE:
+        """Whether the client may do that, by the users as they are now."""
+        if owner_of(name) is not None and action is Action.PRODUCE:
             return self.identity is not None  # whoever was told the name may answer
         return self.identity is not None and self.identity.may(action, name)
 
@@ -216,6 +220,7 @@ class Connection(Wire):
     def part(self, end: LinkEnd) -> None:
         """Forget an end whose link the node itself has closed."""
         if self.ends.pop(end.link, None):
+            end.link.alive = False
             end.gone(lost=False)
 
     def closed(self, condition: str, description: str) -> None:
@@ -249,12 +254,12 @@ class Connection(Wire):
                     link.set_credit(0)
             self.flush_soon()
 
-    def send_away(self, reason: str) -> None:
-        """Close the connection, so that the client comes back elsewhere."""
+    def send_away(self, condition: str, reason: str) -> None:
+        """Close the connection, and say why."""
         if self._secured and not self.lost:
             for end in tuple(self.ends.values()):
-                end.fail(amqp.CONNECTION_FORCED, reason)
-            self.engine.close(amqp.CONNECTION_FORCED, reason)
+                self.part(end)  # without a word: who reconnects takes up links that no error has ended
+            self.engine.close(condition, reason)
             self.flush()
         else:
             self.abort()

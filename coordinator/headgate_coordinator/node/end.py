@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.amqp.engine import Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate_coordinator.node.conditions import condition_of
+from headgate_coordinator.node.facts import LinkFacts
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
@@ -32,6 +33,7 @@ class LinkEnd:
         self.link = link
         self.destination = destination
         self.messages = self.bytes = 0
+        self.number = next(connection.node.numbers)
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, opening: Coroutine[Any, Any, None]) -> None:
@@ -79,6 +81,24 @@ class LinkEnd:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+
+    def facts(self) -> LinkFacts:
+        """Return what operators see of it."""
+        link, connection = self.link, self.connection
+        waiting, reason = self.waiting or (None, "")
+        return LinkFacts(
+            id=f"{self.number}:{link.name}"[:200],
+            client=connection.client,
+            user=connection.identity.name if connection.identity else "",
+            direction="from client" if link.receives else "to client",
+            destination=self.destination,
+            link_credit=max(0, link.credit) if link.is_open else 0,
+            unsettled=link.unsettled if link.is_open else 0,
+            waiting_seconds=waiting,
+            reason=reason,
+            messages=self.messages,
+            bytes=self.bytes,
+        )
 
     @property
     def waiting(self) -> tuple[float, str] | None:

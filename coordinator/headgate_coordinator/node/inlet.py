@@ -9,6 +9,7 @@ from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
 from headgate.core.amqp_sections import header_of
 from headgate.errors import Closed, HeadgateError
 from headgate.message import Receipt
+from headgate.producer import Producer
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.line import Line
@@ -41,9 +42,9 @@ class Arrival:
         self.over = True
 
     def set_result(self, receipt: Receipt) -> None:
-        """Tell the client that it is stored."""
+        """Tell the client that it is stored, or was dropped because the destination says so."""
         self.over = True
-        self.inlet.stored(self, receipt)
+        self.inlet.stored(self, dropped=receipt.dropped)
 
     def set_exception(self, error: HeadgateError) -> None:
         """Tell the client that it is not."""
@@ -62,7 +63,8 @@ class Inlet(LinkEnd):
         self._kind = kind
         self._line: Line | None = None
         self._held: dict[Arrival, None] = {}
-        self._held_since = 0.0
+        self._since = 0.0
+        """When it last got something stored, or had nothing to store."""
 
     async def open(self) -> None:
         """Answer the client's attach, and give it credit.
@@ -85,37 +87,42 @@ class Inlet(LinkEnd):
         line, connection = self._line, self.connection
         if line is None:
             return
+        if not self._held:
+            self._since = time.monotonic()
+        producer, most = line.producer, connection.node.options.held
         total = 0
         for raw, delivery in messages:
             size = len(raw)
             total += size
-            if connection.held + size > connection.node.options.held and connection.held:
+            if connection.held + size > most and connection.held:
                 self._overflow(delivery)
-                continue
-            self.take(line, raw, delivery, size)
+            else:
+                self.take(producer, raw, delivery, size)
         self.messages += len(messages)
         self.bytes += total
         line.saw(len(messages), total)
         connection.node.counters.came(len(messages), total)
-        if line.producer.is_blocked:
-            line.look_soon()
-        self._give(line)
+        self.look_soon()
 
-    def take(self, line: Line, raw: bytes, delivery: Any, size: int) -> None:
+    def take(self, producer: Producer, raw: bytes, delivery: Any, size: int) -> None:
         """Send one message on its way."""
         arrival = Arrival(self, delivery, size)
-        if not self._held:
-            self._held_since = time.monotonic()
         self._held[arrival] = None
         self.connection.held += size
         try:
-            line.producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival)
+            producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival)
         except HeadgateError as error:
             arrival.set_exception(error)
 
-    def _give(self, line: Line) -> None:
-        if self.link.alive:
-            line.give(self)
+    def look_soon(self) -> None:
+        """See, at the end of this turn of the loop, what credit is due to it."""
+        if self._line:
+            self._line.look_soon(self)
+
+    def look(self) -> None:
+        """Note that this turn of the loop is over: tell the client what became of its messages."""
+        self._since = time.monotonic()
+        self.connection.flush_soon()
 
     def _overflow(self, delivery: Any) -> None:
         reason = f"the connection holds {self.connection.held} bytes that wait to be stored; send again later"
@@ -128,22 +135,16 @@ class Inlet(LinkEnd):
     def _let_go(self, arrival: Arrival) -> bool:
         """Forget a message whose fate is known; returns whether its client can still be told."""
         self._held.pop(arrival, None)
-        self._held_since = time.monotonic()
         self.connection.held -= arrival.size
-        if self._line:
-            self._line.look_soon()
+        self.look_soon()
         return self.link.alive
 
-    def stored(self, arrival: Arrival, receipt: Receipt) -> None:
-        """Accept a message: Redis has it, or it was dropped because the destination says so."""
-        if receipt.dropped:
+    def stored(self, arrival: Arrival, *, dropped: bool) -> None:
+        """Accept a message, and give credit for more at the end of this turn of the loop."""
+        if dropped:
             self.connection.node.counters.refused("dropped")
-        if self._let_go(arrival):
-            if arrival.delivery is not None:
-                self.link.settle(arrival.delivery)
-            if self._line:
-                self._line.give(self)
-            self.connection.flush_soon()
+        if self._let_go(arrival) and arrival.delivery is not None:
+            self.link.accept_delivery(arrival.delivery)
 
     def refused(self, arrival: Arrival, error: HeadgateError) -> None:
         """Give a message back, or say that it can never be stored."""
@@ -168,11 +169,10 @@ class Inlet(LinkEnd):
                 self._let_go(arrival)
         if self._line:
             self._line.part(self)
-            self._line.look_soon()
 
     @property
     def waiting(self) -> tuple[float, str] | None:
         """For how long it has waited for room, and why."""
         if not self._held or self._line is None or not self._line.producer.is_blocked:
             return None
-        return time.monotonic() - self._held_since, self._line.producer.reason
+        return time.monotonic() - self._since, self._line.producer.reason

@@ -28,20 +28,25 @@ class Line:
         self.size = FIRST_SIZE
         """Bytes of a message, as far as they were seen."""
         self.inlets: set[Inlet] = set()
+        self.guests = 0
+        """Links that send here among other destinations, and have their credit from elsewhere."""
         self._most, self._low = credit, low_credit
         self._full = False
         self._looking = False
+        self._due: dict[Inlet, None] = {}
 
     def join(self, inlet: "Inlet") -> None:
         """Count a link in, and give it credit."""
         self.inlets.add(inlet)
         self._weigh()
-        self.give(inlet)
+        self.look_soon(inlet)
 
     def part(self, inlet: "Inlet") -> None:
         """Count a link out."""
         self.inlets.discard(inlet)
+        self._due.pop(inlet, None)
         self._weigh()
+        self.look_soon()
 
     def _weigh(self) -> None:
         if self.inlets:
@@ -61,10 +66,11 @@ class Line:
         has = inlet.link.credit
         if credit < has if self.producer.is_blocked else (has <= self._low and credit > has):
             inlet.link.set_credit(credit)
-            inlet.connection.flush_soon()
 
-    def look_soon(self) -> None:
-        """See, at the end of this turn, whether there is room, or none any more, for everybody here."""
+    def look_soon(self, inlet: "Inlet | None" = None) -> None:
+        """See, at the end of this turn of the loop, what credit is due: to a link, or to all if that has changed."""
+        if inlet is not None:
+            self._due[inlet] = None
         if not self._looking:
             self._looking = True
             asyncio.get_running_loop().call_soon(self._look)
@@ -74,13 +80,16 @@ class Line:
         full = self.producer.is_blocked
         if full:  # who waited may have gone: nobody tells
             asyncio.get_running_loop().call_later(LOOK_EVERY, self.look_soon)
+        due, self._due = self._due, {}
         if full != self._full:
             self._full = full
-            for inlet in tuple(self.inlets):
-                if inlet.link.alive:
-                    self.give(inlet)
+            due |= dict.fromkeys(self.inlets)
+        for inlet in due:
+            if inlet.link.alive:
+                self.give(inlet)
+                inlet.look()
 
     @property
     def idle(self) -> bool:
         """Whether nobody sends here any more, and nothing is under way."""
-        return not self.inlets and not self.producer.is_busy
+        return not self.inlets and not self.guests and not self.producer.is_busy

@@ -49,5 +49,5 @@ class Lines:
 
     async def flush(self) -> None:
         """Wait until nothing is on its way to Redis any more."""
-        while any(line.producer.is_busy for line in self._lines.values()):
-            await asyncio.sleep(0.01)  # noqa: ASYNC110 -- nothing tells when the last is stored
+        while any(line.producer.is_busy for line in self._lines.values()):  # noqa: ASYNC110 -- nothing tells of it
+            await asyncio.sleep(0.01)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import secrets
 import socket
@@ -10,7 +11,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, Link
+from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, UNAUTHORIZED, Link
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.tasks import stop
@@ -18,9 +19,12 @@ from headgate_coordinator.node.browsing import Browsing
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.facts import Counters as Totals
+from headgate_coordinator.node.facts import NodeFacts
 from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.relay import Relay
+from headgate_coordinator.node.sweep import owner_of
 from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
@@ -46,12 +50,26 @@ class Node:
         self.draining = False
         self.started = time.time()
         self.port = 0
+        self.admin = ""
+        """Base URL of its admin HTTP; empty when it has none."""
         self.lines: Lines
         self.emptied = asyncio.Event()
         """Set when the last connection is gone."""
+        self.numbers = itertools.count(1)
+        """Of its links, in the order in which they came."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """What it is called in the registry, another word after each start."""
+        return self._session.id
+
+    def reply_queues(self) -> set[str]:
+        """Return the queues that it made for links that are open."""
+        ends = (end.destination for connection in self.connections for end in connection.ends.values())
+        return {name for name in ends if owner_of(name) is not None}
 
     @property
     def address(self) -> str:
@@ -83,6 +101,35 @@ class Node:
         self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
         _log.info("node %s listens at %s", self.name, self.address)
 
+    def facts(self) -> NodeFacts:
+        """Return what operators see of it."""
+        ends = [end for connection in self.connections for end in connection.ends.values()]
+        counters = self.counters
+        return NodeFacts(
+            id=self.id,
+            address=self.address,
+            admin=self.admin,
+            started=self.started,
+            state="draining" if self.draining else "ready",
+            connections=len(self.connections),
+            links=tuple(end.facts() for end in ends),
+            counters=Totals(
+                {"from client": counters.messages_in, "to client": counters.messages_out},
+                {"from client": counters.bytes_in, "to client": counters.bytes_out},
+                dict(counters.rejected),
+            ),
+        )
+
+    async def readiness(self) -> str | None:
+        """Return why it cannot admit messages; None when it can."""
+        if self.draining:
+            return f"node {self.name} is about to stop"
+        try:
+            await self.client.policy()
+        except HeadgateError as error:
+            return str(error)
+        return None
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside; what goes wrong is logged."""
         task = asyncio.create_task(work)
@@ -102,6 +149,20 @@ class Node:
             self.counters.refused("connections")
             return RESOURCE_LIMIT, f"node {self.name} serves {self.options.connections} connections already"
         return None
+
+    def has_too_many(self, newcomer: Connection) -> bool:
+        """Whether a user has more connections here than it may."""
+        identity = newcomer.identity
+        if identity is None or identity.max_connections is None:
+            return False
+        of_user = [c for c in self.connections if c.identity is not None and c.identity.name == identity.name]
+        return len(of_user) > identity.max_connections
+
+    def dismiss(self) -> None:
+        """Close the connections of users who are gone, or have another password."""
+        for connection in tuple(self.connections):
+            if connection.identity is not None and not connection.identity.valid:
+                connection.send_away(UNAUTHORIZED, f"user {connection.identity.name!r} is not known any more")
 
     def relay(self, connection: Connection, link: Link) -> LinkEnd:
         """Return the end of a link without an address."""
@@ -130,7 +191,7 @@ class Node:
             async with asyncio.timeout(self.options.drain):
                 await self.lines.flush()
         for connection in tuple(self.connections):
-            connection.send_away(f"node {self.name} stops; connect to another one")
+            connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to another one")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()

@@ -98,8 +98,11 @@ class Outlet(LinkEnd):
             await consumer.close()
             return
         source = self.link.source
-        capabilities = tuple(word for word in source.capabilities if word in ("queue", "topic", "shared", "global"))
-        answer = Terminus(self.destination, dynamic=source.dynamic, durable=durable, capabilities=capabilities)
+        if consumer.subscription == "queue":  # whatever was asked for, this is what it is
+            words: tuple[str, ...] = ("queue",)
+        else:
+            words = ("topic", *(word for word in source.capabilities if word in ("shared", "global")))
+        answer = Terminus(self.destination, dynamic=source.dynamic, durable=consumer.durable, capabilities=words)
         self.link.accept(answer, self.link.target)
         self.flowed()
         self.connection.flush_soon()
@@ -208,14 +211,10 @@ class Outlet(LinkEnd):
     async def _close(self, consumer: Consumer) -> None:
         try:
             await consumer.close()
-            if not self.link.detached and self.ends_subscription:
-                await self.connection.node.client.unsubscribe(self.destination, consumer.subscription)
+            client = self.connection.node.client
+            if self.link.source.dynamic:
+                await client.remove(self.destination)
+            elif self.link.closed and consumer.durable:
+                await client.unsubscribe(self.destination, consumer.subscription)
         except HeadgateError:
             pass  # the sweep of its session does the rest
-
-    ends_subscription = False
-    """Whether closing the link, unlike detaching it, ends a durable subscription."""
-
-    async def finish(self) -> None:
-        """End what was begun."""
-        await super().finish()

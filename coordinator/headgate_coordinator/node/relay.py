@@ -27,6 +27,7 @@ class Relay(Inlet):
         super().__init__(connection, link, "", "queue")
         self._lines: dict[str, Line] = {}
         self._late: dict[str, list[Incoming]] = {}
+        self._looking = False
 
     async def open(self) -> None:
         """Answer the client's attach, and give it credit."""
@@ -49,7 +50,7 @@ class Relay(Inlet):
             elif not self.connection.may(Action.PRODUCE, name):
                 self._reject(delivery, UNAUTHORIZED, f"messages may not be sent to {name!r}")
             elif line := self._lines.get(name):
-                self.take(line, raw, delivery, len(raw))
+                self.take(line.producer, raw, delivery, len(raw))
             elif late := self._late.get(name):
                 late.append((raw, delivery))
             else:
@@ -76,25 +77,28 @@ class Relay(Inlet):
             return
         for raw, delivery in self._late.pop(name, ()):
             if self.link.alive or delivery is None:
-                self.take(line, raw, delivery, len(raw))
+                self.take(line.producer, raw, delivery, len(raw))
         self._lines[name] = line
-        line.inlets.add(self)
+        line.guests += 1
         self._renew()
 
-    def _give(self, line: Line) -> None:
-        del line
-        self._renew()
+    def look_soon(self) -> None:
+        """See, at the end of this turn of the loop, whether it is to have more credit."""
+        if not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._renew)
 
     def _renew(self) -> None:
         """Give more credit while little of what came is still held: one full destination must not take all of it."""
+        self._looking = False
         link, options = self.link, self.connection.node.options
         free = options.credit - len(self._held) - sum(len(late) for late in self._late.values())
         if link.alive and link.credit <= options.low_credit and free > link.credit:
             link.set_credit(free)
-            self.connection.flush_soon()
+        self.look()
 
     def gone(self, *, lost: bool) -> None:
         """Forget what is not stored yet; leave the lines."""
         super().gone(lost=lost)
         for line in self._lines.values():
-            line.part(self)
+            line.guests -= 1

@@ -12,7 +12,7 @@ from headgate_coordinator.policy.compile import compile_document
 from headgate_coordinator.policy.problems import BadDocument, Problem
 from headgate_coordinator.policy.read import Format, parse, read
 
-__all__ = ["BadDocument", "Problem", "load", "loads", "needs_maxmemory"]
+__all__ = ["BadDocument", "Format", "Problem", "load", "loads", "needs_maxmemory"]
 
 
 def load(file: Path) -> Policy:

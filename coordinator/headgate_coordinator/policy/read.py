@@ -74,7 +74,11 @@ def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source
         BadDocument: everything that is wrong with it.
     """
     text = text.removeprefix("\ufeff")
-    data, source, problems = (_json if form == "json" else _toml)(text, name)
+    problems: list[Problem] = []
+    if form == "json":
+        data, source, problems = _json(text, name)
+    else:
+        data, source = toml(text, name)
     if not data:  # a file that was cut short must not take all limits away
         raise BadDocument([Problem(f"{name}:1", "", "says nothing; to end what policies set, write destination = []")])
     document = None
@@ -89,7 +93,12 @@ def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source
     return document, source
 
 
-def _toml(text: str, name: str) -> tuple[dict[str, Any], Source, list[Problem]]:
+def toml(text: str, name: str) -> tuple[dict[str, Any], Source]:
+    """Return what a TOML text says, and where; ``name`` is what errors call it.
+
+    Raises:
+        BadDocument: it is not TOML.
+    """
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -98,7 +107,7 @@ def _toml(text: str, name: str) -> tuple[dict[str, Any], Source, list[Problem]]:
         line = int(found[1]) if found else text.rstrip().count("\n") + 1
         hint = "JSON is in files named .json" if text.lstrip().startswith("{") else "see https://toml.io"
         raise BadDocument([Problem(f"{name}:{line}", "", f"{what}; this is not TOML, {hint}")]) from None
-    return data, Source(name, toml_lines(text)), []
+    return data, Source(name, toml_lines(text))
 
 
 def _json(text: str, name: str) -> tuple[dict[str, Any], Source, list[Problem]]:

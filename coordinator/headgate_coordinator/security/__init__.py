@@ -1,25 +1,6 @@
-from dataclasses import dataclass
-from enum import StrEnum
+"""Who may use a node, and for what; and the users of Redis itself that Headgate's parts need."""
 
+from headgate_coordinator.security.permissions import Action, Grant, Identity
+from headgate_coordinator.security.users import Users
 
-class Action(StrEnum):
-    PRODUCE = "produce"
-    CONSUME = "consume"
-    BROWSE = "browse"
-    MANAGE = "manage"
-
-
-@dataclass(frozen=True)
-class Identity:
-    name: str
-
-    def may(self, action, destination):
-        return True
-
-
-class Users:
-    def anonymous(self):
-        return Identity("anonymous")
-
-    async def authenticate(self, name, password):
-        return Identity(name)
+__all__ = ["Action", "Grant", "Identity", "Users"]

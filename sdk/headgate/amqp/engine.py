@@ -29,6 +29,24 @@ from headgate.amqp.proton import (
     text,
 )
 
+# Names of the module, not attributes of the library: they are looked up for each message.
+_peek, _pop, _event_type = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
+_event_link, _event_delivery = lib.pn_event_link, lib.pn_event_delivery
+_current, _pending, _recv, _advance = (
+    lib.pn_link_current,
+    lib.pn_delivery_pending,
+    lib.pn_link_recv,
+    lib.pn_link_advance,
+)
+_partial, _aborted, _settled, _settle = (
+    lib.pn_delivery_partial,
+    lib.pn_delivery_aborted,
+    lib.pn_delivery_settled,
+    lib.pn_delivery_settle,
+)
+_unpack = ffi.unpack
+_DELIVERY, _FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
+
 Incoming = tuple[bytes, Any]
 """A message as it came, and its delivery to be settled; None where its sender settled it."""
 
@@ -221,6 +239,11 @@ class Engine:
         """Whether nothing more is to be sent, ever."""
         return not self.alive or lib.pn_transport_pending(self._transport) < 0
 
+    @property
+    def heard_out(self) -> bool:
+        """Whether nothing more is to come, ever: the peer closed the connection, or broke the protocol."""
+        return not self.alive or lib.pn_transport_capacity(self._transport) < 0
+
     def free(self) -> None:
         """Let go of the memory; links and deliveries are gone after this."""
         if not self.alive:
@@ -237,29 +260,42 @@ class Engine:
         lib.pn_decref(self._transport)
 
     def _process(self) -> None:
-        collector = self._collector
-        while self.alive and (event := lib.pn_collector_peek(collector)):
-            kind = lib.pn_event_type(event)
-            if kind == lib.PN_DELIVERY:
-                self._delivery(lib.pn_event_delivery(event))
-            elif kind == lib.PN_LINK_FLOW:
-                if (link := self.links.get(lib.pn_event_link(event))) and not link.receives:
+        """Deal with all events; the messages of a link are taken together, once all of them are in."""
+        collector, links = self._collector, self.links
+        arrived: dict[Link, None] = {}
+        while self.alive and (event := _peek(collector)):
+            kind = _event_type(event)
+            if kind == _DELIVERY:
+                link = links.get(_event_link(event))
+                if link is None:
+                    pass
+                elif link.receives:
+                    arrived[link] = None
+                else:
+                    self._outcome(link, _event_delivery(event))
+            elif kind == _FLOW:
+                if (link := links.get(_event_link(event))) and not link.receives:
                     self._handler.flowed(link)
             elif step := self._STEPS.get(kind):
+                self._take_all(arrived)  # what came before the link's end belongs to the link
                 step(self, event)
             if self.alive:
-                lib.pn_collector_pop(collector)
+                _pop(collector)
+        self._take_all(arrived)
 
-    def _delivery(self, delivery: Any) -> None:
-        link = self.links.get(lib.pn_delivery_link(delivery))
-        if link is None or not link.alive:
-            return
-        if not link.receives:
-            if lib.pn_delivery_remote_state(delivery) or lib.pn_delivery_settled(delivery):
-                self._handler.settled(link, delivery, *outcome_of(delivery))
-            return
+    def _outcome(self, link: Link, delivery: Any) -> None:
+        if lib.pn_delivery_remote_state(delivery) or _settled(delivery):
+            self._handler.settled(link, delivery, *outcome_of(delivery))
+
+    def _take_all(self, arrived: dict[Link, None]) -> None:
+        for link in arrived:
+            if link.alive and self.alive:
+                self._take_from(link)
+        arrived.clear()
+
+    def _take_from(self, link: Link) -> None:
         messages: list[Incoming] = []
-        while (current := lib.pn_link_current(link.raw)) and self._take(link, current, messages):
+        while (current := _current(link.raw)) and self._take(link, current, messages):
             pass
         if messages and link.alive:
             self._handler.received(link, messages)
@@ -275,17 +311,16 @@ class Engine:
 
     def _take(self, link: Link, delivery: Any, messages: list[Incoming]) -> bool:
         """Read what there is of a delivery; returns whether it was all of it."""
-        if lib.pn_delivery_aborted(delivery):
+        if _aborted(delivery):
             link.partial.clear()
-            lib.pn_delivery_settle(delivery)
+            _settle(delivery)
             return True
-        size = lib.pn_delivery_pending(delivery)
-        if size <= SCRATCH:
-            piece = ffi.unpack(self._scratch, max(0, lib.pn_link_recv(link.raw, self._scratch, size)))
-        else:
-            large = ffi.new("char[]", size)
-            piece = ffi.unpack(large, max(0, lib.pn_link_recv(link.raw, large, size)))
-        if link.partial or lib.pn_delivery_partial(delivery):
+        raw = link.raw
+        size = _pending(delivery)
+        buffer = self._scratch if size <= SCRATCH else ffi.new("char[]", size)
+        piece = _unpack(buffer, max(0, _recv(raw, buffer, size)))
+        unfinished = _partial(delivery)
+        if unfinished or link.partial:
             link.partial += piece
             size = len(link.partial)
         if size > link.max_message:
@@ -293,14 +328,14 @@ class Engine:
                 link, TOO_LARGE, f"a message of at least {size} bytes; link {link.name!r} takes {link.max_message}"
             )
             return False
-        if lib.pn_delivery_partial(delivery):
+        if unfinished:
             return False
         if link.partial:
             piece = bytes(link.partial)
             link.partial.clear()
-        lib.pn_link_advance(link.raw)
-        if lib.pn_delivery_settled(delivery):
-            lib.pn_delivery_settle(delivery)
+        _advance(raw)
+        if _settled(delivery):
+            _settle(delivery)
             messages.append((piece, None))
         else:
             messages.append((piece, delivery))
@@ -380,6 +415,7 @@ class Engine:
         raw = lib.pn_event_link(event)
         link = self.links.get(raw)
         if link is not None:
+            link.closed = True
             self._forget(link)
         lib.pn_link_close(raw)
         lib.pn_link_free(raw)
@@ -388,7 +424,6 @@ class Engine:
         raw = lib.pn_event_link(event)
         link = self.links.get(raw)
         if link is not None:
-            link.detached = True
             self._forget(link)
         lib.pn_link_detach(raw)
         lib.pn_link_free(raw)

@@ -36,6 +36,12 @@ CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
 CONNECTION_FORCED: Final = "amqp:connection:forced"
 
 
+# Names of the module, not attributes of the library: they are looked up for each message.
+_new_delivery, _send, _advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
+_update, _settle, _remote_state = lib.pn_delivery_update, lib.pn_delivery_settle, lib.pn_delivery_remote_state
+_from_buffer, _ACCEPTED = ffi.from_buffer, lib.PN_ACCEPTED
+
+
 @dataclass(frozen=True, slots=True)
 class Terminus:
     """One end of a link, as one side described it.
@@ -105,7 +111,7 @@ class Link:
         target: where they go to, as the peer says.
         presettled: whether its sender wants to settle everything as it sends it.
         alive: whether it can still be used.
-        detached: whether the peer went without closing it: what is durable stays.
+        closed: whether the peer closed it, and did not just go: what is durable ends.
         user: whatever its user keeps with it.
         slack: transfers that may come although their credit was taken back: they may have been under way.
         max_message: bytes that a message may have that comes in.
@@ -120,7 +126,7 @@ class Link:
     target: Terminus
     presettled: bool = False
     alive: bool = True
-    detached: bool = False
+    closed: bool = False
     user: Any = None
     slack: int = 0
     max_message: int = 0
@@ -193,17 +199,23 @@ class Link:
         """Send one message; returns the delivery, to be told apart by, or None when it is settled at once."""
         raw = self.raw
         self.tag += 1
-        delivery = lib.pn_delivery(raw, (8, ffi.from_buffer(self.tag.to_bytes(8, "big"))))
-        lib.pn_link_send(raw, message, len(message))
+        delivery = _new_delivery(raw, (8, _from_buffer(self.tag.to_bytes(8, "big"))))
+        _send(raw, message, len(message))
         if settled:
-            lib.pn_delivery_settle(delivery)
+            _settle(delivery)
             return None
-        lib.pn_link_advance(raw)
+        _advance(raw)
         return delivery
 
     def drained(self) -> None:
         """Say that there is nothing to use the credit for."""
         lib.pn_link_drained(self.raw)
+
+    @staticmethod
+    def accept_delivery(delivery: Any) -> None:
+        """Say that a message that came in is accepted."""
+        _update(delivery, _ACCEPTED)
+        _settle(delivery)
 
     @staticmethod
     def settle(delivery: Any, outcome: Outcome = "accepted", condition: str = "", description: str = "") -> None:
@@ -233,8 +245,8 @@ def outcome_of(delivery: Any) -> tuple[Outcome, str]:
 
     A peer that settles without an outcome has done nothing with it: it counts as released.
     """
-    state = lib.pn_delivery_remote_state(delivery)
-    if state == lib.PN_ACCEPTED:
+    state = _remote_state(delivery)
+    if state == _ACCEPTED:
         return "accepted", ""
     remote = lib.pn_delivery_remote(delivery)
     if state == lib.PN_REJECTED:

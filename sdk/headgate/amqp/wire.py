@@ -12,6 +12,9 @@ from headgate.errors import HeadgateError
 _log = logging.getLogger("headgate")
 WRITE_AHEAD: Final = 1 << 20
 """Bytes that may wait in the socket's buffer before nothing more is offered to it."""
+LINGER: Final = 1.0
+"""Seconds for the peer to close, after we have. Until then its bytes are read: a socket that is closed on bytes that
+nobody read takes back what was said last."""
 
 
 class Wire(asyncio.Protocol):
@@ -32,6 +35,7 @@ class Wire(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
         self._secured = False
+        self._leaving = False
 
     def make_engine(self) -> Engine:
         """Return the engine, now that the handshake is over."""
@@ -121,7 +125,10 @@ class Wire(asyncio.Protocol):
         pieces = self.engine.outgoing()
         if pieces:
             self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        if self.engine.ended:
+        if self.engine.ended and not self._leaving:
+            self._leaving = True
+            self._loop.call_later(LINGER, self._transport.close)
+        if self._leaving and self.engine.heard_out:
             self._transport.close()
 
     def pause_writing(self) -> None:

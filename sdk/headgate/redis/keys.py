@@ -35,6 +35,8 @@ PARTS: Final = (
 POOL_PARTS: Final = ("members", "line")
 INDEX: Final = ("wildcards", "holders", "topics")
 """Of a namespace, in the order of lua/lib/index.lua."""
+NODES: Final = ("nodes", "beats")
+"""Likewise, in the order of lua/lib/node_keys.lua."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
@@ -159,6 +161,11 @@ def policy_key(namespace: str) -> str:
     return f"hg:{{{check_namespace(namespace)}}}:policy"
 
 
+def users_key(namespace: str) -> str:
+    """Return the key of the namespace's users."""
+    return f"hg:{{{check_namespace(namespace)}}}:users"
+
+
 def namespace_channel(namespace: str) -> str:
     """Return the channel on which a namespace tells what concerns more than one destination."""
     return f"hg:{{{check_namespace(namespace)}}}:wake"
@@ -167,6 +174,11 @@ def namespace_channel(namespace: str) -> str:
 def index_keys(namespace: str) -> tuple[bytes, ...]:
     """Return what the scripts of the namespace's index get as KEYS."""
     return tuple(f"hg:{{{check_namespace(namespace)}}}:{part}".encode() for part in INDEX)
+
+
+def node_keys(namespace: str) -> tuple[bytes, ...]:
+    """Return what the script of the namespace's registry of nodes gets as KEYS."""
+    return tuple(f"hg:{{{check_namespace(namespace)}}}:{part}".encode() for part in NODES)
 
 
 def parse_key(key: str) -> tuple[str, str] | None:

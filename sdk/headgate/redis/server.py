@@ -273,7 +273,9 @@ class Server:
             await self._lanes["only"].drop()
 
     def _translate(self, error: Exception) -> HeadgateError:
-        if isinstance(error, rx.AuthenticationError | rx.NoPermissionError | rx.AuthorizationError):
+        if isinstance(error, rx.NoPermissionError):
+            return AccessDenied(f"{self.url} refused: {error}; `headgate acl` prints the ACL that each role needs")
+        if isinstance(error, rx.AuthenticationError | rx.AuthorizationError):
             return AccessDenied(f"{self.url} refused: {error}; check the user, the password and its ACL")
         if isinstance(error, TimeoutError | rx.TimeoutError):
             return CoordinatorUnavailable(f"{self.url} did not answer within {CALL_TIMEOUT} s")

@@ -1,0 +1,260 @@
+"""The operations of the JSON API."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from headgate import Client, Explanation, HeadgateError, PolicyConflict, PolicyError, __version__
+from headgate.redis.keys import Address
+from headgate_coordinator import policy as documents
+from headgate_coordinator.admin import models
+from headgate_coordinator.admin.figures import Figures, from_fields
+from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
+from headgate_coordinator.admin.problems import Refused
+from headgate_coordinator.admin.watch import Flow, Once, Picture, Watch
+from headgate_coordinator.node.facts import NodeView
+from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
+from headgate_coordinator.policy.plan import plan
+
+_log = logging.getLogger("headgate")
+MOST_LINKS: Final = 200
+"""Links that an overview has."""
+MOST_WAITING: Final = 100
+MOST_CONSUMERS: Final = 100
+_SORTS: Final[dict[str, Callable[[Figures, Flow], Any]]] = {
+    "name": lambda one, _: one.name,
+    "state": lambda one, _: (one.state != "open", one.blocked, one.state),
+    "pending": lambda one, _: one.pending_bytes,
+    "leased": lambda one, _: one.leased_bytes,
+    "limit": lambda one, _: float("inf") if one.limit_bytes is None else one.limit_bytes,
+    "used": lambda one, _: one.used or 0.0,
+    "blocked": lambda one, _: one.blocked,
+    "consumers": lambda one, _: one.consumers,
+    "in": lambda _, flow: flow.into or 0.0,
+    "out": lambda _, flow: flow.out_of or 0.0,
+}
+
+
+class Api:
+    """What the operations work with.
+
+    Args:
+        client: connected.
+        node: that it runs in; None for none.
+        watch: of the client's namespace.
+    """
+
+    def __init__(self, client: Client, node: NodeView | None, watch: Watch) -> None:
+        self._client = client
+        self._node = node
+        self._watch = watch
+        self._registry = NodeRegistry(client)
+        self._entries = Once(self._list_nodes)
+        self.operations: Final = self._declare()
+
+    async def close(self) -> None:
+        """Stop what runs."""
+        await self._entries.close()
+
+    def _declare(self) -> tuple[Operation, ...]:
+        one = "/destinations/{name}"
+        return (
+            Operation("GET", "/overview", "Return all that the live page shows", self._overview,
+                      (models.Overview,), Listing),
+            Operation("GET", "/destinations", "List destinations", self._destinations, (models.Destinations,), Listing),
+            Operation("GET", one, "Return a destination", self._destination, (models.Destination,)),
+            Operation("GET", f"{one}/explain", "Say why it is as it is", self._explain, (models.Told,), View),
+            Operation("POST", f"{one}/block", "Let nobody send to a destination", self._block, (models.Done,),
+                      body=Blocking),
+            Operation("POST", f"{one}/unblock", "Take a block away", self._unblock, (models.Done,)),
+            Operation("POST", f"{one}/purge", "Remove all messages of a destination", self._purge, (models.Purged,)),
+            Operation("GET", "/policy", "Return the policy in force", self._policy, (models.PolicyInForce,)),
+            Operation("PUT", "/policy", "Put a policy in force, or say what it would change", self._put_policy,
+                      (models.Applied, models.Planned), Putting, "policy"),
+            Operation("GET", "/nodes", "List the broker nodes that are alive", self._nodes, (models.Nodes,)),
+        )  # fmt: skip
+
+    # -- What is there -----------------------------------------------------------------------------------------
+
+    async def _overview(self, call: Call) -> models.Overview:
+        told = await self._watch.explanations()
+        picture = await self._watch.picture()
+        nodes: list[NodeEntry] = []
+        if not picture.trouble:
+            with contextlib.suppress(HeadgateError):  # the next answer has them again
+                nodes = await self._entries.get()
+        facts = self._node.facts() if self._node else None
+        links = sorted(facts.links if facts else (), key=lambda link: (-(link.waiting_seconds or -1.0), link.id))
+        return models.Overview(
+            namespace=self._client.namespace,
+            version=__version__,
+            trouble=picture.trouble,
+            age_seconds=picture.age,
+            totals=models.Totals.of(picture),
+            page=_page(picture, told, call.query),
+            waiting=_waiting(told),
+            consumers=_consumers(told),
+            links=[models.Link.of(link) for link in links[:MOST_LINKS]],
+            links_total=len(links),
+            nodes=models.Nodes(this=facts.id if facts else None, nodes=[models.Node.of(entry) for entry in nodes]),
+        )
+
+    async def _destinations(self, call: Call) -> models.Destinations:
+        picture = await self._fresh()
+        return _page(picture, await self._watch.explanations(), call.query)
+
+    async def _destination(self, call: Call) -> models.Destination:
+        with _known(call.name):
+            told = await self._client.explain(call.name)
+        flow = (await self._watch.picture()).flows.get(call.name)
+        return models.Destination.of(from_fields(call.name, told.fields, float("inf")), flow, told)
+
+    async def _explain(self, call: Call) -> models.Told:
+        with _known(call.name):
+            told = await self._client.explain(call.name, producer=call.query.producer, consumer=call.query.consumer)
+        return models.Told(text=str(told), explanation=told)
+
+    async def _nodes(self, call: Call) -> models.Nodes:
+        del call
+        entries = await self._entries.get()
+        return models.Nodes(
+            this=self._node.facts().id if self._node else None, nodes=[models.Node.of(entry) for entry in entries]
+        )
+
+    async def _list_nodes(self) -> list[NodeEntry]:
+        return await self._registry.list()
+
+    async def _fresh(self) -> Picture:
+        picture = await self._watch.picture()
+        if picture.trouble:
+            raise Refused(503, "coordinator-unavailable", picture.trouble)
+        return picture
+
+    # -- Changes -----------------------------------------------------------------------------------------------
+
+    async def _block(self, call: Call) -> models.Done:
+        with _known(call.name):
+            await self._client.block(call.name, call.body.reason)
+        return await self._done(call.name, "was stopped by hand")
+
+    async def _unblock(self, call: Call) -> models.Done:
+        with _known(call.name):
+            await self._client.unblock(call.name)
+        return await self._done(call.name, "may go on")
+
+    async def _done(self, name: str, what: str) -> models.Done:
+        _log.warning("%s %s, over admin HTTP", name, what)
+        self._watch.changed()
+        with _known(name):
+            told = await self._client.explain(name)
+        return models.Done(destination=name, state=told.state, reason=told.reason)
+
+    async def _purge(self, call: Call) -> models.Purged:
+        address = Address.of(self._client.namespace, call.name)
+        if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
+            raise _unknown(call.name)
+        messages = await self._client.purge(call.name)
+        _log.warning("%d messages of %s were removed, over admin HTTP", messages, call.name)
+        self._watch.changed()
+        return models.Purged(destination=call.name, messages=messages)
+
+    async def _policy(self, call: Call) -> models.PolicyInForce:
+        del call
+        return models.PolicyInForce.model_validate_json((await self._client.policy()).to_json())
+
+    async def _put_policy(self, call: Call) -> BaseModel:
+        form: documents.Format = "json" if call.media_type == "application/json" else "toml"
+        query: Putting = call.query
+        policy = documents.loads(call.body, query.source or f"admin.{form}", form)
+        if query.dry_run:
+            planned = await plan(self._client, policy)
+            if query.expect not in (None, planned.version):
+                raise PolicyConflict(planned.version, query.expect or 0)
+            return models.Planned.model_validate(planned.as_dict())
+        version = await self._client.apply_policy(policy, expected=query.expect)
+        _log.warning("policy version %d of %s was put in force, over admin HTTP", version, policy.source)
+        self._watch.changed()
+        destinations = len(await self._client.destinations())
+        return models.Applied(version=version, destinations=destinations, source=policy.source)
+
+
+def _page(picture: Picture, told: dict[str, Explanation], query: Listing) -> models.Destinations:
+    wanted, flows, sort_by = query.search.casefold(), picture.flows, _SORTS[query.sort]
+    found = [
+        one
+        for name, one in picture.destinations.items()
+        if wanted in name.casefold() and (query.only == "all" or _held_up(one, told))
+    ]  # by name, as they were read
+    found.sort(key=lambda one: sort_by(one, flows.get(one.name, Flow())), reverse=query.descending)
+    return models.Destinations(
+        total=picture.total,
+        matched=len(found),
+        offset=query.offset,
+        destinations=[
+            models.Destination.of(one, flows.get(one.name), told.get(one.name))
+            for one in found[query.offset : query.offset + query.limit]
+        ],
+    )
+
+
+def _held_up(one: Figures, told: dict[str, Explanation]) -> bool:
+    return (told[one.name].state if one.name in told else one.state) != "open"
+
+
+def _waiting(told: dict[str, Explanation]) -> list[models.Waiting]:
+    found = [
+        models.Waiting(
+            destination=one.destination,
+            session=waiter.session,
+            place=waiter.place,
+            needs=waiter.needs,
+            seconds=waiter.seconds,
+            cause=one.cause,
+            reason=one.reason,
+            remedy=one.remedy,
+        )
+        for one in told.values()
+        for waiter in one.waiters
+    ]
+    found.sort(key=lambda one: (-one.seconds, one.destination, one.place))
+    return found[:MOST_WAITING]
+
+
+def _consumers(told: dict[str, Explanation]) -> list[models.Consumer]:
+    found = [
+        models.Consumer(
+            destination=one.destination,
+            consumer=holder.consumer,
+            subscription=holder.subscription,
+            messages=holder.messages,
+            bytes=holder.bytes,
+            window=holder.window,
+            rate=holder.rate,
+            at_capacity=holder.at_capacity,
+            slow=holder.slow,
+        )
+        for one in told.values()
+        for holder in one.consumers
+        if holder.at_capacity or holder.slow
+    ]
+    found.sort(key=lambda one: (not one.slow, -one.messages, one.destination, one.consumer))
+    return found[:MOST_CONSUMERS]
+
+
+@contextlib.contextmanager
+def _known(name: str) -> Iterator[None]:
+    """Answer 404 where the client says that there is no such destination."""
+    try:
+        yield
+    except PolicyError as error:
+        if str(error).startswith("there is no destination"):
+            raise _unknown(name) from None
+        raise
+
+
+def _unknown(name: str) -> Refused:
+    return Refused(404, "unknown-destination", f"there is no destination {name!r}; see GET /api/v1/destinations",
+                   destination=name)  # fmt: skip

@@ -1,0 +1,221 @@
+"""The application: probes, metrics, the JSON API and the live page behind one guard."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from headgate import Client, HeadgateError, InvalidName, InvalidValue
+from headgate_coordinator.admin import metrics
+from headgate_coordinator.admin.api import Api
+from headgate_coordinator.admin.guard import Guard
+from headgate_coordinator.admin.models import Live, Ready
+from headgate_coordinator.admin.openapi import POLICY_TYPES, document
+from headgate_coordinator.admin.operations import PREFIX, Call, Operation
+from headgate_coordinator.admin.problems import Refused, problem, problem_of
+from headgate_coordinator.admin.watch import Watch
+from headgate_coordinator.node.facts import NodeView
+
+READINESS_TIMEOUT: Final = 1.0
+"""Seconds that Redis, and then the node, may take to say that they can admit."""
+LARGEST_BODY: Final = 1 << 20
+_SCRIPT: Final = "text/javascript; charset=utf-8"
+PAGE: Final = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    **{f"/{name}.js": (f"{name}.js", _SCRIPT) for name in ("page", "ask", "chart", "lists", "panel", "words")},
+}
+"""The live page's files, by path; they hold no data."""
+PROBES: Final = ("/live", "/ready")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(
+    client: Client,
+    node: NodeView | None,
+    *,
+    token: str | None,
+    open_metrics: bool = False,
+    destinations: int = 1000,
+) -> Starlette:
+    """Return the admin application.
+
+    Args:
+        client: connected; it stays the caller's to close.
+        node: that it runs in; None where there is none.
+        token: that all requests must bear but those for probes and for the page's own files; None for no token.
+        open_metrics: whether ``/metrics`` needs no token.
+        destinations: most that have metrics of their own; the rest are counted.
+
+    Raises:
+        InvalidValue: the token is empty or not printable ASCII, or ``destinations`` is negative.
+    """
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise InvalidValue("the admin token must be printable ASCII without blanks around it, and not empty")
+    if destinations < 0:
+        raise InvalidValue(f"destinations with metrics of their own: {destinations}; use 0 or more")
+    watch = Watch(client)
+    api = Api(client, node, watch)
+    described = document(api.operations, token=token is not None, open_metrics=open_metrics)
+
+    async def live(_: Request) -> Response:
+        return JSONResponse(Live().model_dump())
+
+    async def ready(_: Request) -> Response:
+        why = await _why_not(client, node)
+        told = Ready(status="not ready" if why else "ready", reason=why or "")
+        return JSONResponse(told.model_dump(), status_code=503 if why else 200)
+
+    async def scrape(request: Request) -> Response:
+        picture = await watch.picture()
+        facts = node.facts() if node is not None else None
+        # In a thread: a thousand destinations are many lines, and the loop has messages to carry.
+        text, media_type = await asyncio.to_thread(
+            metrics.render,
+            picture,
+            client.namespace,
+            facts,
+            most=destinations,
+            accept=request.headers.get("accept", ""),
+        )
+        return Response(text, headers={"Content-Type": media_type})
+
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(described)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await api.close()
+        await watch.close()
+
+    open_paths = frozenset({*PROBES, *PAGE, *(("/metrics",) if open_metrics else ())})
+    return Starlette(
+        routes=[
+            Route("/live", live),
+            Route("/ready", ready),
+            Route("/metrics", scrape),
+            *(Route(path, _file(*found)) for path, found in PAGE.items()),
+            *_routes(api.operations),
+            Route(f"{PREFIX}/openapi.json", openapi),
+        ],
+        middleware=[Middleware(Guard, token=token, open_paths=open_paths)],
+        exception_handlers={HeadgateError: _failed, HTTPException: _refused, Exception: _failed},
+        lifespan=lifespan,
+    )
+
+
+async def _why_not(client: Client, node: NodeView | None) -> str | None:
+    try:
+        async with asyncio.timeout(READINESS_TIMEOUT):
+            await client.store.server.everywhere("PING")
+            return await node.readiness() if node is not None else None
+    except TimeoutError:
+        return f"{client.redis_url} did not answer within {READINESS_TIMEOUT} s"
+    except HeadgateError as error:
+        return str(error)
+
+
+def _routes(operations: tuple[Operation, ...]) -> list[Route]:
+    """Return a route for each path; what it does not allow is then answered with what it does."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+
+    def route(path: str, methods: dict[str, Operation]) -> Route:
+        async def answer(request: Request) -> Response:
+            operation = methods["GET" if request.method == "HEAD" else request.method]
+            told = await operation.run(await _read(request, operation))
+            return Response(told.model_dump_json(), media_type="application/json")
+
+        return Route(PREFIX + path, answer, methods=list(methods))
+
+    return [route(path, methods) for path, methods in by_path.items()]
+
+
+async def _read(request: Request, operation: Operation) -> Call:
+    try:
+        query = operation.query.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise _unreadable("the query", error) from None
+    name, body = "", None
+    if "name" in request.path_params:
+        try:
+            name = unquote(request.path_params["name"], errors="strict")
+        except UnicodeDecodeError:
+            raise InvalidName(f"destination {request.path_params['name']!r}: percent-encode it as UTF-8") from None
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if operation.body is not None:
+        body = await _body(request, operation, media_type)
+    return Call(name, query, body, media_type)
+
+
+async def _body(request: Request, operation: Operation, media_type: str) -> Any:
+    accepted = POLICY_TYPES if operation.body == "policy" else ("application/json",)
+    if media_type not in accepted:
+        raise Refused(415, "media-type", f"Content-Type {media_type or 'is missing'}; send {' or '.join(accepted)}")
+    raw = bytearray()
+    async for piece in request.stream():
+        raw += piece
+        if len(raw) > LARGEST_BODY:
+            raise Refused(413, "too-large", f"the body is larger than {LARGEST_BODY} bytes", largest=LARGEST_BODY)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise Refused(400, "invalid-value", f"the body is not UTF-8 at byte {error.start}") from None
+    if not isinstance(operation.body, type):
+        return text
+    try:
+        return operation.body.model_validate_json(text)
+    except ValidationError as error:
+        raise _unreadable("the body", error) from None
+
+
+def _unreadable(where: str, error: ValidationError) -> Refused:
+    errors = [{"place": ".".join(map(str, one["loc"])), "text": one["msg"]} for one in error.errors(include_url=False)]
+    first = errors[0]
+    detail = f"{where} cannot be used: {first['place'] + ': ' if first['place'] else ''}{first['text']}"
+    return Refused(400, "invalid-value", detail, errors=errors)
+
+
+def _file(name: str, media_type: str) -> Handler:
+    content = (resources.files("headgate_coordinator.admin") / "page" / name).read_bytes()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Content-Type": media_type}
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers)
+
+    return answer
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    del request
+    return problem_of(error) if isinstance(error, HeadgateError) else problem(500, "internal", "see the node's log")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = error.headers if isinstance(error, HTTPException) else None
+    if status == 404:
+        detail = f"there is nothing at {json.dumps(request.url.path)}; a slash in a name is written %2F"
+    elif status == 405:
+        detail = f"{request.method} is not possible here; it takes {(headers or {}).get('Allow', 'other methods')}"
+    else:
+        detail = getattr(error, "detail", "") or "it failed"
+    return problem(status, {404: "not-found", 405: "method-not-allowed"}.get(status, "http"), detail, headers=headers)

@@ -1,0 +1,130 @@
+"""The limits and counters of a destination at one instant, as its hash in Redis has them. No I/O."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+FIELDS: Final = (
+    "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes", "leased_messages",
+    "peak_bytes", "blocked", "consumers", "stopped", "shut", "learning_until", "enforce", "message_seq",
+    "dropped_messages", "dropped_bytes", "taken", "rate",
+)  # fmt: skip
+"""What is read of each destination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A destination at one instant.
+
+    Attributes:
+        state: as :class:`headgate.Explanation` has it, judged by these figures alone.
+        limit_bytes: None when unlimited.
+        limit_messages: likewise.
+        blocked: sessions that wait for credit.
+        consumers: that are attached.
+        published: messages stored so far.
+        settled: of these, those that are not pending any more.
+        dropped: messages that producers dropped for want of room; ``dropped_bytes`` are theirs.
+        taken: tokens taken of a bucket.
+        stopped: why it was stopped by hand; empty when it was not.
+        rate: tokens a second of a bucket; None when unlimited or no bucket.
+    """
+
+    name: str
+    kind: str
+    state: str
+    limit_bytes: int | None
+    limit_messages: int | None
+    pending_bytes: int
+    pending_messages: int
+    leased_bytes: int
+    leased_messages: int
+    peak_bytes: int
+    blocked: int
+    consumers: int
+    published: int
+    settled: int
+    dropped: int
+    dropped_bytes: int
+    taken: float
+    stopped: str
+    rate: float | None
+
+    @property
+    def used(self) -> float | None:
+        """How much of its narrowest limit is taken, 1.0 for all of it; None when it has no limit."""
+        shares = [
+            held / limit
+            for held, limit in (
+                (self.pending_bytes + self.leased_bytes, self.limit_bytes),
+                (self.pending_messages + self.leased_messages, self.limit_messages),
+            )
+            if limit
+        ]
+        return max(shares, default=None)
+
+
+def figures(name: str, values: Sequence[bytes | None], now_ms: float) -> Figures | None:
+    """Return what the values of :data:`FIELDS` say; None when there is no such destination.
+
+    Args:
+        name: of the destination.
+        values: in the order of the fields.
+        now_ms: by Redis' clock.
+    """
+    told = {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
+    return from_fields(name, told, now_ms) if "kind" in told else None
+
+
+def from_fields(name: str, told: Mapping[str, str], now_ms: float) -> Figures:
+    """Return what a destination's fields say."""
+
+    def number(field: str) -> int:
+        return int(float(told.get(field) or 0))
+
+    published, pending = number("message_seq"), number("pending_messages")
+    limits = {unit: _limit(told.get(f"limit_{unit}")) for unit in ("bytes", "messages")}
+    rate = told.get("rate")
+    return Figures(
+        name=name,
+        kind=told["kind"],
+        state=_state(told, number, limits, now_ms),
+        limit_bytes=limits["bytes"],
+        limit_messages=limits["messages"],
+        pending_bytes=number("pending_bytes"),
+        pending_messages=pending,
+        leased_bytes=number("leased_bytes"),
+        leased_messages=number("leased_messages"),
+        peak_bytes=number("peak_bytes"),
+        blocked=number("blocked"),
+        consumers=number("consumers"),
+        published=published,
+        settled=max(0, published - pending),
+        dropped=number("dropped_messages"),
+        dropped_bytes=number("dropped_bytes"),
+        taken=float(told.get("taken") or 0),
+        stopped=told.get("stopped", ""),
+        rate=float(rate) if rate else None,
+    )
+
+
+def _limit(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
+
+
+def _state(
+    told: Mapping[str, str], number: Callable[[str], int], limits: Mapping[str, int | None], now_ms: float
+) -> str:
+    if told.get("stopped"):
+        return "stopped"
+    if number("learning_until") > now_ms:
+        return "learning"
+    if number("blocked"):
+        return "blocked"
+    if told.get("enforce") == "off":
+        return "open"
+    full = any(
+        limit is not None and number(f"pending_{unit}") + number(f"leased_{unit}") >= limit
+        for unit, limit in limits.items()
+    )
+    return "full" if full or told.get("shut") == "1" else "open"

@@ -1,0 +1,154 @@
+"""Metrics for Prometheus: each one's name, type and meaning, and where its value comes from."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from headgate import __version__
+from headgate_coordinator.admin.figures import Figures
+from headgate_coordinator.admin.watch import Picture
+from headgate_coordinator.node.facts import NodeFacts
+
+DIRECTIONS: Final = {"from client": "in", "to client": "out"}
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A metric: a counter's name here lacks its ``_total``."""
+
+    name: str
+    type: Literal["gauge", "counter"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def exposed(self) -> str:
+        """Its name as Prometheus sees it."""
+        return f"{self.name}_total" if self.type == "counter" else self.name
+
+    def family(self, samples: Mapping[tuple[str, ...], float]) -> Metric:
+        """Return it with its samples, by label values."""
+        kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
+        family = kind(self.name, self.help, labels=self.labels)
+        for values, value in samples.items():
+            family.add_metric(values, value)
+        return family
+
+
+def _each(
+    name: str, kind: Literal["gauge", "counter"], meaning: str, value: Callable[[Figures], float | None]
+) -> tuple[Declared, Callable[[Figures], float | None]]:
+    return Declared(f"headgate_{name}", kind, meaning, ("namespace", "destination")), value
+
+
+OF_DESTINATIONS: Final = (
+    _each("pending_bytes", "gauge", "Bytes stored and not settled.", lambda one: one.pending_bytes),
+    _each("pending_messages", "gauge", "Messages stored and not settled.", lambda one: one.pending_messages),
+    _each("leased_bytes", "gauge", "Credit granted to senders and not used.", lambda one: one.leased_bytes),
+    _each("leased_messages", "gauge", "The same in messages.", lambda one: one.leased_messages),
+    _each("limit_bytes", "gauge", "Most that may be pending and leased; absent when unlimited.",
+          lambda one: one.limit_bytes),
+    _each("limit_messages", "gauge", "The same in messages.", lambda one: one.limit_messages),
+    _each("peak_bytes", "gauge", "The most that was ever pending and leased together.", lambda one: one.peak_bytes),
+    _each("blocked_sessions", "gauge", "Sessions that wait for credit.", lambda one: one.blocked),
+    _each("consumers", "gauge", "Consumers that are attached.", lambda one: one.consumers),
+    _each("stopped", "gauge", "1 while it was stopped by hand, else 0.", lambda one: float(bool(one.stopped))),
+    _each("published_messages", "counter", "Messages stored.", lambda one: one.published),
+    _each("settled_messages", "counter", "Messages that were stored and are not pending any more: settled, expired "
+          "or purged.", lambda one: one.settled),
+    _each("dropped_messages", "counter", "Messages that producers dropped for want of room.", lambda one: one.dropped),
+    _each("dropped_bytes", "counter", "Bytes of these.", lambda one: one.dropped_bytes),
+    _each("taken_tokens", "counter", "Tokens taken; of buckets only.",
+          lambda one: one.taken if one.kind == "bucket" else None),
+)  # fmt: skip
+"""Of each destination, up to the setting ``destinations``."""
+BUILD: Final = Declared("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
+UP: Final = Declared("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
+READ: Final = Declared("headgate_redis_read_seconds", "gauge", "How long reading all destinations took.")
+COUNT: Final = Declared("headgate_destinations", "gauge", "Destinations of the namespace.", ("namespace",))
+OMITTED: Final = Declared(
+    "headgate_destinations_omitted", "gauge", "Destinations without metrics of their own: beyond the bound.",
+    ("namespace",),
+)  # fmt: skip
+NODE: Final = Declared("headgate_node_info", "gauge", "1; who the node is.", ("node", "address"))
+STARTED: Final = Declared("headgate_node_start_time_seconds", "gauge", "When the node started, since 1970.")
+READY: Final = Declared("headgate_node_ready", "gauge", "1 when the node lets clients in, 0 when it drains.")
+CONNECTIONS: Final = Declared("headgate_node_connections", "gauge", "Connections of clients that are open.")
+LINKS: Final = Declared("headgate_node_links", "gauge", "Links that are attached.", ("direction",))
+WAITING: Final = Declared("headgate_node_waiting_links", "gauge", "Links that wait for credit.", ("direction",))
+UNSETTLED: Final = Declared("headgate_node_unsettled_messages", "gauge", "Deliveries not settled.", ("direction",))
+MESSAGES: Final = Declared("headgate_node_messages", "counter", "Messages carried.", ("direction",))
+BYTES: Final = Declared("headgate_node_bytes", "counter", "Bytes of these.", ("direction",))
+REJECTED: Final = Declared("headgate_node_rejected", "counter", "What the node refused.", ("reason",))
+METRICS: Final = (
+    BUILD, UP, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS), NODE, STARTED, READY, CONNECTIONS,
+    LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED,
+)  # fmt: skip
+"""All there are."""
+
+
+def render(
+    picture: Picture, namespace: str, node: NodeFacts | None, *, most: int, accept: str = ""
+) -> tuple[bytes, str]:
+    """Return the text of a scrape, and its media type.
+
+    Args:
+        picture: of the destinations; while Redis does not answer nothing is said about them.
+        namespace: theirs.
+        node: that is scraped, None for none.
+        most: destinations that have metrics of their own, the first by name.
+        accept: which formats the scraper takes.
+    """
+    encode, media_type = choose_encoder(accept)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Scrape(picture, namespace, node, most))
+    return encode(registry), media_type
+
+
+class _Scrape(Collector):
+    def __init__(self, picture: Picture, namespace: str, node: NodeFacts | None, most: int) -> None:
+        self._picture = picture
+        self._namespace = namespace
+        self._node = node
+        self._most = most
+
+    def collect(self) -> Iterator[Metric]:
+        yield BUILD.family({(__version__,): 1})
+        yield UP.family({(): 0 if self._picture.trouble else 1})
+        if not self._picture.trouble:
+            yield from self._destinations()
+        if self._node is not None:
+            yield from _node(self._node)
+
+    def _destinations(self) -> Iterator[Metric]:
+        shown = list(self._picture.destinations.values())[: self._most]
+        yield READ.family({(): self._picture.seconds})
+        yield COUNT.family({(self._namespace,): self._picture.total})
+        yield OMITTED.family({(self._namespace,): max(0, self._picture.total - len(shown))})
+        for declared, value_of in OF_DESTINATIONS:
+            values = ((one.name, value_of(one)) for one in shown)
+            yield declared.family({(self._namespace, name): value for name, value in values if value is not None})
+
+
+def _node(node: NodeFacts) -> Iterator[Metric]:
+    yield NODE.family({(node.id, node.address): 1})
+    yield STARTED.family({(): node.started})
+    yield READY.family({(): float(node.state == "ready")})
+    yield CONNECTIONS.family({(): node.connections})
+    by_direction = {
+        word: [link for link in node.links if link.direction == direction] for direction, word in DIRECTIONS.items()
+    }
+    yield LINKS.family({(word,): len(links) for word, links in by_direction.items()})
+    yield WAITING.family(
+        {(word,): sum(link.waiting_seconds is not None for link in links) for word, links in by_direction.items()}
+    )
+    yield UNSETTLED.family({(word,): sum(link.unsettled for link in links) for word, links in by_direction.items()})
+    counters = node.counters
+    yield MESSAGES.family({(DIRECTIONS[direction],): count for direction, count in counters.messages.items()})
+    yield BYTES.family({(DIRECTIONS[direction],): count for direction, count in counters.bytes.items()})
+    yield REJECTED.family({(reason,): count for reason, count in counters.rejected.items()})

@@ -1,0 +1,274 @@
+"""The answers of the JSON API."""
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from headgate import Explanation
+from headgate_coordinator.admin.figures import Figures
+from headgate_coordinator.admin.watch import Flow, Picture
+from headgate_coordinator.node.facts import LinkFacts
+from headgate_coordinator.node.registry import NodeEntry
+
+State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
+
+
+class Answer(BaseModel):
+    """What every answer is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Destination(Answer):
+    """A destination at a glance."""
+
+    name: str
+    kind: str = Field(description="queue, topic, gate or bucket")
+    state: State
+    pending_bytes: int = Field(description="stored and not settled")
+    pending_messages: int
+    leased_bytes: int = Field(description="granted to senders and not yet used")
+    leased_messages: int
+    limit_bytes: int | None = Field(description="null: unlimited")
+    limit_messages: int | None = Field(description="null: unlimited")
+    peak_bytes: int = Field(description="the most that was ever pending and leased together")
+    used: float | None = Field(description="share of the narrowest limit, 1.0: all of it; null: no limit")
+    blocked: int = Field(description="sessions that wait for credit")
+    consumers: int
+    in_per_second: float | None = Field(description="messages stored a second; null: not known yet")
+    out_per_second: float | None = Field(description="messages settled a second; null: not known yet")
+    dropped_messages: int = Field(description="by producers, for want of room")
+    rate: float | None = Field(description="tokens a second of a bucket")
+    stopped: str = Field(description="why it was stopped by hand; empty: it was not")
+    cause: str = Field(description="what holds it up, a stable word; empty when it was not asked")
+    reason: str = Field(description="the same in a sentence")
+    remedy: str = Field(description="what would free it")
+
+    @classmethod
+    def of(cls, one: Figures, flow: Flow | None, told: Explanation | None) -> "Destination":
+        """Return it from what was read."""
+        return cls(
+            **{name: getattr(one, name) for name in _SAME},
+            state=told.state if told else one.state,  # type: ignore[arg-type]  # figures know no other states
+            dropped_messages=one.dropped,
+            in_per_second=flow.into if flow else None,
+            out_per_second=flow.out_of if flow else None,
+            cause=told.cause if told else "",
+            reason=told.reason if told else "",
+            remedy=told.remedy if told else "",
+        )
+
+
+_SAME = (
+    "name", "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes",
+    "leased_messages", "peak_bytes", "used", "blocked", "consumers", "rate", "stopped",
+)  # fmt: skip
+
+
+class Destinations(Answer):
+    """Some of the destinations."""
+
+    total: int = Field(description="in the namespace")
+    matched: int = Field(description="by search and filter")
+    offset: int
+    destinations: list[Destination]
+
+
+class Waiting(Answer):
+    """A session that waits to send."""
+
+    destination: str
+    session: str
+    place: int = Field(description="in line, from 1")
+    needs: int = Field(description="bytes of its first message that it lacks")
+    seconds: float
+    cause: str
+    reason: str
+    remedy: str
+
+
+class Consumer(Answer):
+    """A consumer that is at capacity or slow."""
+
+    destination: str
+    consumer: str
+    subscription: str
+    messages: int = Field(description="delivered and not settled")
+    bytes: int
+    window: str
+    rate: float | None = Field(description="messages settled a second; null: not known")
+    at_capacity: bool
+    slow: bool
+
+
+class Link(Answer):
+    """A link of a client to this node."""
+
+    id: str
+    client: str
+    user: str
+    direction: Literal["from client", "to client"]
+    destination: str
+    link_credit: int
+    unsettled: int
+    waiting_seconds: float | None = Field(description="null: it does not wait")
+    reason: str
+    messages: int
+    bytes: int
+
+    @classmethod
+    def of(cls, facts: LinkFacts) -> "Link":
+        """Return it from what the node says."""
+        return cls(**asdict(facts))
+
+
+class Node(Answer):
+    """A broker node of the namespace."""
+
+    id: str
+    address: str = Field(description="host:port for AMQP clients")
+    admin: str = Field(description="base URL of its admin HTTP; empty: none")
+    started: float = Field(description="seconds since 1970")
+    state: str
+    connections: int
+    links: int
+    messages_per_second: float
+    silent: float = Field(description="seconds since its last beat")
+
+    @classmethod
+    def of(cls, entry: NodeEntry) -> "Node":
+        """Return it from its entry in the registry."""
+        return cls(**asdict(entry))
+
+
+class Nodes(Answer):
+    """The broker nodes that are alive."""
+
+    this: str | None = Field(description="id of the node that answers; null: none")
+    nodes: list[Node]
+
+
+class Totals(Answer):
+    """All destinations together."""
+
+    destinations: int
+    held_up: int = Field(description="destinations that are not open")
+    blocked: int = Field(description="sessions that wait")
+    consumers: int
+    pending_bytes: int
+    pending_messages: int
+    leased_bytes: int
+    in_per_second: float | None
+    out_per_second: float | None
+
+    @classmethod
+    def of(cls, picture: Picture) -> "Totals":
+        """Return the sums of what was read."""
+        all_of_them, flows = picture.destinations.values(), picture.flows.values()
+        return cls(
+            destinations=picture.total,
+            held_up=sum(one.state != "open" for one in all_of_them),
+            blocked=sum(one.blocked for one in all_of_them),
+            consumers=sum(one.consumers for one in all_of_them),
+            pending_bytes=sum(one.pending_bytes for one in all_of_them),
+            pending_messages=sum(one.pending_messages for one in all_of_them),
+            leased_bytes=sum(one.leased_bytes for one in all_of_them),
+            in_per_second=sum(flow.into or 0.0 for flow in flows) if flows else None,
+            out_per_second=sum(flow.out_of or 0.0 for flow in flows) if flows else None,
+        )
+
+
+class Overview(Answer):
+    """All that the live page shows."""
+
+    namespace: str
+    version: str = Field(description="of Headgate")
+    trouble: str = Field(description="why the figures are not those of now; empty: they are")
+    age_seconds: float | None = Field(description="of the figures; null: there are none")
+    totals: Totals
+    page: Destinations
+    waiting: list[Waiting] = Field(description="the first senders in line of those destinations that hold up most")
+    consumers: list[Consumer] = Field(description="those at capacity or slow")
+    links: list[Link] = Field(description="of this node, those that wait first")
+    links_total: int
+    nodes: Nodes
+
+
+class Told(Answer):
+    """Why a destination is as it is."""
+
+    text: str = Field(description="for people")
+    explanation: Explanation
+
+
+class Done(Answer):
+    """A change was made."""
+
+    destination: str
+    state: State
+    reason: str
+
+
+class Purged(Answer):
+    """Messages were removed."""
+
+    destination: str
+    messages: int
+
+
+class PolicyRule(Answer):
+    """One rule, compiled."""
+
+    match: str
+    kind: str | None
+    fields: dict[str, str]
+    origins: dict[str, str]
+
+
+class PolicyPool(Answer):
+    """One pool that a policy sets."""
+
+    name: str
+    fields: dict[str, str]
+    origins: dict[str, str]
+
+
+class PolicyInForce(Answer):
+    """The policy in force."""
+
+    version: int = Field(description="0: there is none")
+    source: str
+    rules: list[PolicyRule]
+    pools: list[PolicyPool]
+
+
+class Applied(Answer):
+    """A policy was put in force."""
+
+    version: int
+    destinations: int = Field(description="that it was applied to")
+    source: str
+
+
+class Planned(Answer):
+    """What a policy would change; nothing was changed."""
+
+    version: int = Field(description="in force; 0: none")
+    same: bool = Field(description="whether that says the same already")
+    destinations: int
+    changes: list[dict[str, Any]]
+    pools: list[dict[str, Any]]
+
+
+class Live(Answer):
+    """The process answers."""
+
+    status: Literal["live"] = "live"
+
+
+class Ready(Answer):
+    """Whether messages can be admitted here."""
+
+    status: Literal["ready", "not ready"]
+    reason: str = Field(description="why not; empty when it can")

@@ -1,0 +1,140 @@
+"""The OpenAPI 3.1 document, from the declarations of the operations."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from headgate import __version__
+from headgate_coordinator.admin.models import Live, Ready
+from headgate_coordinator.admin.operations import PREFIX, Operation
+from headgate_coordinator.admin.problems import MEDIA_TYPE, ProblemDocument
+
+_REFERENCES: Final = "#/components/schemas/{model}"
+POLICY_TYPES: Final = ("application/toml", "application/json")
+_FAILURES: Final = {
+    "400": "a name, a parameter or a body that cannot be used",
+    "401": "the token is missing or wrong",
+    "403": "a page of another site asked for a change",
+    "404": "there is no such destination",
+    "409": "it contradicts what is in force",
+    "413": "the body is too large",
+    "415": "the body is of a type that is not accepted",
+    "422": "a policy document that says something wrong; `problems` has everything",
+    "502": "Redis refuses",
+    "503": "Redis does not answer",
+}
+
+
+def document(operations: Iterable[Operation], *, token: bool, open_metrics: bool) -> dict[str, Any]:
+    """Return the document.
+
+    Args:
+        operations: of the API.
+        token: whether requests must bear one.
+        open_metrics: whether ``/metrics`` needs none all the same.
+    """
+    operations = tuple(operations)
+    models: set[type[BaseModel]] = {ProblemDocument, Live, Ready}
+    for operation in operations:
+        models.update(operation.answers)
+        if isinstance(operation.body, type):
+            models.add(operation.body)
+    modes = [(model, "serialization") for model in sorted(models, key=lambda model: model.__name__)]
+    _, schemas = models_json_schema(modes, ref_template=_REFERENCES)  # type: ignore[arg-type]  # a literal, in a list
+    paths: dict[str, dict[str, Any]] = {
+        "/live": {"get": _probe("Say that the process answers", {"200": "Live"})},
+        "/ready": {"get": _probe("Say whether messages can be admitted", {"200": "Ready", "503": "Ready"})},
+        "/metrics": {
+            "get": _plain("Return metrics for Prometheus", "text/plain") | ({"security": []} if open_metrics else {})
+        },
+        f"{PREFIX}/openapi.json": {"get": _plain("Return this document", "application/json")},
+    }
+    for operation in operations:
+        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation)
+    told: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "Headgate admin", "version": __version__, "license": {"name": "Apache-2.0"}},
+        "paths": paths,
+        "components": {
+            "schemas": schemas.get("$defs", {}),
+            "responses": {
+                status: {"description": why, "content": {MEDIA_TYPE: {"schema": _ref("ProblemDocument")}}}
+                for status, why in _FAILURES.items()
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+    return told | ({"security": [{"token": []}]} if token else {})
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": _REFERENCES.format(model=name)}
+
+
+def _probe(summary: str, answers: dict[str, str]) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "operationId": _name("GET", summary),
+        "security": [],
+        "responses": {
+            status: {"description": name, "content": {"application/json": {"schema": _ref(name)}}}
+            for status, name in answers.items()
+        },
+    }
+
+
+def _plain(summary: str, media_type: str) -> dict[str, Any]:
+    answer = {"description": "it", "content": {media_type: {}}}
+    return {"summary": summary, "operationId": _name("GET", summary), "responses": {"200": answer}}
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    answers = [_ref(model.__name__) for model in operation.answers]
+    schema = answers[0] if len(answers) == 1 else {"oneOf": answers}
+    failures = dict.fromkeys(_FAILURES)
+    if "{name}" not in operation.path:
+        del failures["404"]
+    if operation.body is None:
+        del failures["413"], failures["415"]
+    if operation.body != "policy":
+        del failures["422"]
+    told: dict[str, Any] = {
+        "summary": operation.summary,
+        "operationId": _name(operation.method, operation.path),
+        "parameters": list(_parameters(operation)),
+        "responses": {
+            "200": {"description": operation.summary, "content": {"application/json": {"schema": schema}}},
+            **{status: {"$ref": f"#/components/responses/{status}"} for status in failures},
+        },
+    }
+    if operation.body == "policy":
+        told["requestBody"] = {"required": True, "content": {kind: {} for kind in POLICY_TYPES}}
+    elif operation.body is not None:
+        told["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _ref(operation.body.__name__)}},
+        }
+    return told
+
+
+def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
+    if "{name}" in operation.path:
+        yield {
+            "name": "name",
+            "in": "path",
+            "required": True,
+            "description": "a destination, percent-encoded; a slash of its name is %2F",
+            "schema": {"type": "string"},
+        }
+    for name, schema in operation.query.model_json_schema().get("properties", {}).items():
+        description = schema.pop("description", "")
+        schema.pop("title", None)
+        yield {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+
+
+def _name(method: str, text: str) -> str:
+    words = re.findall(r"[a-z]+", text.lower())
+    return method.lower() + "".join(word.capitalize() for word in words)

@@ -1,0 +1,87 @@
+"""Declarations of the API's operations: routes and the OpenAPI document are both made from them."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PREFIX: Final = "/api/v1"
+Sort = Literal["name", "state", "pending", "leased", "limit", "used", "blocked", "consumers", "in", "out"]
+
+
+class Query(BaseModel):
+    """Parameters of a query; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NoQuery(Query):
+    """No parameters."""
+
+
+class Listing(Query):
+    """Which destinations, and in what order."""
+
+    search: str = Field("", max_length=255, description="part of the name, whatever its case")
+    only: Literal["all", "blocked"] = Field("all", description="blocked: only those that are not open")
+    sort: Sort = Field("name", description="equal ones by name")
+    descending: bool = Field(False, description="the largest first")
+    offset: int = Field(0, ge=0, le=1_000_000, description="of those that fit, how many to leave out first")
+    limit: int = Field(100, ge=1, le=1000, description="how many at the most")
+
+
+class View(Query):
+    """Whose view of a destination."""
+
+    producer: str = Field("", max_length=120, description="id of a session: why its sends wait")
+    consumer: str = Field("", max_length=120, description="id of a consumer: why it gets messages or does not")
+
+
+class Putting(Query):
+    """How to put a policy in force."""
+
+    dry_run: bool = Field(False, description="say what would change, change nothing")
+    expect: int | None = Field(None, ge=0, description="only over this version; 0: only where there is none")
+    source: str = Field("", max_length=100, description="what the policy calls its file")
+
+
+class Blocking(BaseModel):
+    """Why a destination is to be stopped."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reason: str = Field(min_length=1, max_length=200, description="what those who wait are told")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request, read: the name in its path, its query, its body."""
+
+    name: str
+    query: Any
+    body: Any
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of the API.
+
+    Attributes:
+        method: of the request.
+        path: after :data:`PREFIX`; ``{name}`` is a destination, percent-encoded whole.
+        summary: what it does.
+        run: answers it.
+        answers: what the answer may be.
+        query: its parameters.
+        body: model of its body; ``"policy"`` for a policy document; None for none.
+    """
+
+    method: Literal["GET", "PUT", "POST"]
+    path: str
+    summary: str
+    run: Callable[[Call], Awaitable[BaseModel]]
+    answers: tuple[type[BaseModel], ...]
+    query: type[Query] = NoQuery
+    body: type[BaseModel] | Literal["policy"] | None = None

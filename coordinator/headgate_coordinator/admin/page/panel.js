@@ -1,0 +1,146 @@
+// One destination: why it is as it is, and what can be done about it.
+
+import { Failed, askAbout } from "./ask.js";
+import { draw } from "./chart.js";
+import { amounts, bytes, element, number, rate, say, things } from "./words.js";
+
+const $ = (id) => document.getElementById(id);
+
+export class Panel {
+  #history;
+  #changed;
+  #name = null;
+  #asking = false;
+  #shown = null;
+
+  constructor(history, changed) {
+    this.#history = history;
+    this.#changed = changed;
+    const dialog = $("panel");
+    $("panel-close").addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", () => { this.#name = null; });
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog) {
+        dialog.close(); // beside it
+      }
+    });
+    $("do-block").addEventListener("click", () => this.#form("block-form", "block-reason"));
+    $("do-purge").addEventListener("click", () => this.#form("purge-form", null));
+    $("do-unblock").addEventListener("click", () => this.#do("/unblock", undefined, () => "It may go on."));
+    for (const cancel of dialog.querySelectorAll("[data-cancel]")) {
+      cancel.addEventListener("click", () => this.#form(null));
+    }
+    $("block-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#do("/block", { reason: $("block-reason").value }, () => "Nobody may send until it is unblocked.");
+    });
+    $("purge-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#do("/purge", undefined, (told) => `${things(told.messages, "message")} removed.`);
+    });
+  }
+
+  open(name) {
+    this.#name = name;
+    this.#shown = null;
+    this.#form(null);
+    say($("panel-name"), name);
+    for (const id of ["panel-kind", "panel-explain", "panel-said", "panel-state"]) {
+      say($(id), "");
+    }
+    $("panel-facts").replaceChildren();
+    $("panel").showModal();
+    this.refresh();
+  }
+
+  async refresh() {
+    const name = this.#name;
+    if (name === null || this.#asking) {
+      return;
+    }
+    this.#asking = true;
+    try {
+      const [one, why] = await Promise.all([askAbout(name, ""), askAbout(name, "/explain")]);
+      if (name === this.#name) {
+        this.#show(one, why.text);
+      }
+    } catch (error) {
+      say($("panel-said"), error instanceof Failed ? error.message : "No answer from this node.");
+    } finally {
+      this.#asking = false;
+      if (this.#name !== null && this.#name !== name) {
+        this.refresh();
+      }
+    }
+  }
+
+  #show(one, text) {
+    this.#shown = one;
+    say($("panel-kind"), one.kind);
+    say($("panel-state"), one.state);
+    $("panel-state").dataset.state = one.state;
+    say($("panel-explain"), text);
+    const limits = [
+      ...(one.limit_bytes === null ? [] : [bytes(one.limit_bytes)]),
+      ...(one.limit_messages === null ? [] : [things(one.limit_messages, "message")]),
+    ];
+    this.#facts([
+      ["Pending", `${bytes(one.pending_bytes)}, ${things(one.pending_messages, "message")}`],
+      ["Leased", `${bytes(one.leased_bytes)}, ${things(one.leased_messages, "message")}`],
+      ["Limit", one.kind === "bucket"
+        ? (one.rate === null ? "unlimited" : rate(one.rate))
+        : limits.join(", ") || "unlimited"],
+      ["Peak", bytes(one.peak_bytes)],
+      ["Waiting senders", number(one.blocked)],
+      ["Consumers", number(one.consumers)],
+      ["In / out", `${rate(one.in_per_second)} / ${rate(one.out_per_second)}`],
+      ["Dropped", things(one.dropped_messages, "message")],
+    ]);
+    $("do-block").hidden = one.stopped !== "";
+    $("do-unblock").hidden = one.stopped === "";
+    $("do-purge").hidden = one.kind === "gate" || one.kind === "bucket";
+    say($("purge-question"), `Remove ${things(one.pending_messages, "message")} of this ${one.kind}, delivered ones `
+      + "included? They cannot be brought back.");
+    const now = Date.now() / 1000;
+    $("panel-chart").hidden = one.kind === "bucket";
+    draw($("panel-chart"), this.#history.of(one.name), now);
+    $("panel-chart").setAttribute("aria-label", `Last two minutes; now ${amounts(one).said(amounts(one).pending)} pending`);
+  }
+
+  #facts(pairs) {
+    const list = $("panel-facts");
+    if (list.childElementCount !== pairs.length) {
+      list.replaceChildren(...pairs.map(([name]) => {
+        const pair = element("div");
+        pair.append(element("dt", "", name), element("dd"));
+        return pair;
+      }));
+    }
+    pairs.forEach(([, value], at) => say(list.children[at].lastChild, value));
+  }
+
+  #form(id, focus = null) {
+    for (const form of ["block-form", "purge-form"]) {
+      $(form).hidden = form !== id;
+    }
+    $("panel-actions").hidden = id !== null;
+    say($("panel-said"), "");
+    if (focus) {
+      $(focus).value = "";
+      $(focus).focus();
+    }
+  }
+
+  async #do(what, body, told) {
+    const name = this.#name;
+    try {
+      const answer = await askAbout(name, what, { method: "POST", body });
+      this.#form(null);
+      say($("panel-said"), told(answer));
+    } catch (error) {
+      say($("panel-said"), error instanceof Failed ? error.message : "No answer from this node; look whether it was done.");
+    }
+    this.#changed();
+    this.refresh();
+  }
+}

@@ -1,0 +1,116 @@
+"""Admin HTTP in the event loop that is running: no signal handlers, no settings of the log."""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from headgate import InvalidValue
+
+GRACE: Final = 2
+"""Seconds that requests have to end when it is closed."""
+MOST_AT_ONCE: Final = 200
+"""Requests and connections; more are answered with 503."""
+
+
+class _Quiet(uvicorn.Server):
+    """A server that leaves signals to the process, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+
+class AdminServer:
+    """Serves an application on one address.
+
+    Args:
+        app: from :func:`create_app`.
+        host: name or address to bind to.
+        port: 0 for any that is free.
+        token: as :func:`create_app` got it; without one only loopback is bound to.
+        insecure: whether another address may be bound to without a token.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, token: str | None, host: str = "127.0.0.1", port: int = 0, insecure: bool = False
+    ) -> None:
+        self._app = app
+        self._host = host
+        self._port = port
+        self._guarded = token is not None or insecure
+        self._server: _Quiet | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Listen; returns the port.
+
+        Raises:
+            InvalidValue: the address cannot be bound to, or needs a token.
+        """
+        listening = await self._bind()
+        config = uvicorn.Config(
+            self._app,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            ws="none",
+            server_header=False,
+            limit_concurrency=MOST_AT_ONCE,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=GRACE,
+        )
+        self._server = _Quiet(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="headgate admin http")
+        listens = asyncio.create_task(self._server.listens.wait())
+        await asyncio.wait((listens, self._task), return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            listens.cancel()
+            await self._task
+        return int(listening.getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening; requests that are being answered have :data:`GRACE` seconds."""
+        if self._server is None or self._task is None:
+            return
+        self._server.should_exit = True
+        await self._task
+
+    async def _bind(self) -> socket.socket:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        except OSError as error:
+            raise InvalidValue(f"admin HTTP: host {self._host!r} cannot be found: {error.strerror}") from None
+        family, kind, protocol, _, place = found[0]
+        if not self._guarded and not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
+            raise InvalidValue(
+                f"admin HTTP on {self._host!r} can be reached from other hosts and has no token; set a token, or bind "
+                f"to 127.0.0.1"
+            )
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+            listening.listen(128)
+            listening.setblocking(False)
+        except OSError as error:
+            listening.close()
+            raise InvalidValue(
+                f"admin HTTP cannot listen on {self._host}:{self._port}: {error.strerror}; choose another address"
+            ) from None
+        return listening

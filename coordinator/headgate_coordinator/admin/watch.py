@@ -1,0 +1,241 @@
+"""What the admin's answers are made of: all destinations, read at most once a second, however many ask.
+
+The figures of a destination are one small read, sent in bursts, so that a thousand of them cost little. Why they are as
+they are costs more; it is asked only for those that somebody would want to know about, and only while somebody looks.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from headgate import Client, Explanation, HeadgateError, PolicyError
+from headgate.redis.keys import Address
+from headgate_coordinator.admin.figures import FIELDS, Figures, figures
+
+_log = logging.getLogger("headgate")
+FRESH: Final = 1.0
+"""Seconds for which an answer is given again."""
+PATIENCE: Final = 1.5
+"""Seconds that Redis may take, all reads of one answer together."""
+MOST_READ: Final = 10_000
+"""Destinations that are read; the others are counted."""
+MOST_TOLD: Final = 60
+"""Destinations that are explained at a time."""
+BURST: Final = 200
+AT_ONCE: Final = 8
+LISTING: Final = 20
+"""Names are listed anew once this many times what that took has passed: a large Redis is not scanned all the time."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Messages a second into and out of a destination; None until it was seen twice."""
+
+    into: float | None = None
+    out_of: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All destinations of the namespace at one instant.
+
+    Attributes:
+        destinations: by name, as far as they were read.
+        total: how many there are.
+        flows: by name.
+        taken: when, in seconds of the monotonic clock.
+        seconds: that it took.
+        trouble: why Redis could not be asked since; empty when it could.
+    """
+
+    destinations: dict[str, Figures] = field(default_factory=dict)
+    total: int = 0
+    flows: dict[str, Flow] = field(default_factory=dict)
+    taken: float | None = None
+    seconds: float = 0.0
+    trouble: str = ""
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since it was taken; None when none ever was."""
+        return None if self.taken is None else max(0.0, time.monotonic() - self.taken)
+
+
+class Once(Generic[T]):
+    """A value that is made anew when it is asked for and older than :data:`FRESH`; once, for all who ask meanwhile."""
+
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+        self._make = make
+        self._task: asyncio.Task[T] | None = None
+        self._made = 0.0
+
+    async def get(self) -> T:
+        """Return it."""
+        if self._task is None or (self._task.done() and time.monotonic() - self._made >= FRESH):
+            self._task = asyncio.create_task(self._timed(), name="headgate admin")
+            self._task.add_done_callback(_heard)  # nobody may be left who asked
+        return await asyncio.shield(self._task)
+
+    def forget(self) -> None:
+        """Make it anew the next time: something was changed."""
+        if self._task is not None and self._task.done():
+            self._task = None
+
+    async def close(self) -> None:
+        """Stop making it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _timed(self) -> T:
+        try:
+            return await self._make()
+        finally:
+            self._made = time.monotonic()
+
+
+class Watch:
+    """What a client's namespace looks like; asks Redis only when somebody asks it, and never raises for Redis.
+
+    Args:
+        client: connected.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._picture = Once(self._take)
+        self._told = Once(self._explain)
+        self._last = Picture()
+        self._names: list[str] = []
+        self._list_again = 0.0
+
+    async def picture(self) -> Picture:
+        """Return the destinations; the last ones that were read, with the trouble, when Redis does not answer."""
+        return await self._picture.get()
+
+    async def explanations(self) -> dict[str, Explanation]:
+        """Return why they are as they are: those that are held up or busy, at most :data:`MOST_TOLD`."""
+        return await self._told.get()
+
+    def changed(self) -> None:
+        """Read anew: something was changed through here."""
+        self._list_again = 0.0
+        self._picture.forget()
+        self._told.forget()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        await self._picture.close()
+        await self._told.close()
+
+    async def _take(self) -> Picture:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                found = await self._read()
+        except TimeoutError:
+            trouble = f"{self.client.redis_url} did not answer within {PATIENCE} s"
+        except HeadgateError as error:
+            trouble = str(error)
+        else:
+            now = time.monotonic()
+            flows = self._flows(found, now)
+            self._last = Picture(found, len(self._names), flows, now, now - began)
+            return self._last
+        last = self._last
+        return Picture(last.destinations, last.total, {}, last.taken, time.monotonic() - began, trouble)
+
+    async def _read(self) -> dict[str, Figures]:
+        began = time.monotonic()
+        if began >= self._list_again:
+            self._names = sorted(await self.client.destinations())
+            self._list_again = time.monotonic() + LISTING * (time.monotonic() - began)
+        found: dict[str, Figures] = {}
+        names = self._names[:MOST_READ]
+        pieces = iter([names[at : at + BURST] for at in range(0, len(names), BURST)])
+
+        async def look() -> None:
+            for piece in pieces:
+                found.update(await self._burst(piece))
+
+        await _together([look() for _ in range(AT_ONCE)])
+        return {name: found[name] for name in names if name in found}
+
+    async def _burst(self, names: Sequence[str]) -> dict[str, Figures]:
+        keys = [Address.of(self.client.namespace, name).key.encode() for name in names]
+        commands: list[tuple[bytes, Sequence[Any]]] = [(keys[0], ("TIME",))]
+        commands += [(key, ("HMGET", key, *FIELDS)) for key in keys]
+        time_there, *replies = await self.client.store.server.burst(commands)
+        for reply in (time_there, *replies):
+            if isinstance(reply, Exception):
+                raise HeadgateError(f"{self.client.redis_url} refused to be read: {reply}")
+        now_ms = int(time_there[0]) * 1000
+        found = (figures(name, values, now_ms) for name, values in zip(names, replies, strict=True))
+        return {one.name: one for one in found if one is not None}
+
+    def _flows(self, found: dict[str, Figures], now: float) -> dict[str, Flow]:
+        last = self._last
+        if last.taken is None or now <= last.taken:
+            return {}
+        seconds = now - last.taken
+        flows = {}
+        for name, one in found.items():
+            before = last.destinations.get(name)
+            if before is not None and before.published <= one.published:
+                into = (one.published - before.published) / seconds
+                out = max(0, one.settled - before.settled) / seconds
+                flows[name] = Flow(into, out)
+        return flows
+
+    async def _explain(self) -> dict[str, Explanation]:
+        picture = await self.picture()
+        if picture.trouble:
+            return {}
+        names = iter(_interesting(picture))
+        told: dict[str, Explanation] = {}
+
+        async def look() -> None:
+            for name in names:
+                try:
+                    told[name] = await self.client.explain(name)
+                except PolicyError:
+                    continue  # removed since it was read
+
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await _together([look() for _ in range(AT_ONCE)])
+        except (TimeoutError, HeadgateError) as error:
+            _log.debug("destinations could not be explained: %s", error)
+        return told
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _interesting(picture: Picture) -> list[str]:
+    """Return the names of those that are held up, then of those whose consumers have something to do."""
+    held = [one for one in picture.destinations.values() if one.state != "open"]
+    busy = [
+        one for one in picture.destinations.values() if one.state == "open" and one.consumers and one.pending_messages
+    ]
+    held.sort(key=lambda one: (-one.blocked, one.name))
+    busy.sort(key=lambda one: (-one.pending_messages, one.name))
+    return [one.name for one in (held + busy)[:MOST_TOLD]]
+
+
+async def _together(work: Sequence[Awaitable[None]]) -> None:
+    """Await all; the first error ends the others."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

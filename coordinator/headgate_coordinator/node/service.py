@@ -1,0 +1,90 @@
+"""All of a node in one process: AMQP, admin HTTP, its place in the registry, and its share of the sweeping."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.client import Client
+from headgate.errors import HeadgateError
+from headgate.tasks import stop
+from headgate_coordinator.admin.app import create_app
+from headgate_coordinator.admin.serve import AdminServer
+from headgate_coordinator.node.node import Node
+from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.node.sweep import Sweep
+from headgate_coordinator.security import Users
+
+DISMISS_EVERY: Final = 0.5
+"""Seconds between looks for connections whose user is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminOptions:
+    """Settings of admin HTTP.
+
+    Attributes:
+        host: interface to listen at.
+        port: 0 takes a free one.
+        token: that requests must bear; None for none, which only loopback may do without.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8161
+    token: str | None = None
+
+
+@contextlib.asynccontextmanager
+async def service(
+    client: Client, options: NodeOptions, users: Callable[[Client], Users], admin: AdminOptions | None
+) -> AsyncIterator[Node]:
+    """Run a node for as long as the block takes.
+
+    Args:
+        client: connected; it stays the caller's.
+        options: of the node.
+        users: makes those who may come from the client; started and closed here.
+        admin: of its admin HTTP; None for none.
+
+    Raises:
+        BadDocument: the file of users cannot be used.
+        InvalidValue: admin HTTP cannot listen where it should, or not without a token.
+        OSError: the AMQP port cannot be had.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        known = users(client)
+        await known.start()
+        stack.push_async_callback(known.close)
+        node = Node(client, options, known)
+        await node.start()
+        stack.push_async_callback(node.close)
+        if admin is not None:
+            app = create_app(client, node, token=admin.token)
+            server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port)
+            port = await server.start()
+            stack.push_async_callback(server.close)
+            node.admin = f"http://{admin.host}:{port}"
+        registry = NodeRegistry(client)
+        sweep = Sweep(client, registry, node.id, node.reply_queues)
+        tasks = [
+            asyncio.create_task(registry.keep(node), name="headgate beats"),
+            asyncio.create_task(sweep.run(), name="headgate sweep"),
+            asyncio.create_task(_dismiss(node), name="headgate users that went"),
+        ]
+        stack.push_async_callback(_leave, tasks, registry, node.id)
+        yield node
+
+
+async def _dismiss(node: Node) -> None:
+    while True:
+        await asyncio.sleep(DISMISS_EVERY)
+        node.dismiss()
+
+
+async def _leave(tasks: "list[asyncio.Task[None]]", registry: NodeRegistry, node: str) -> None:
+    for task in tasks:
+        await stop(task)
+    with contextlib.suppress(HeadgateError):
+        await registry.leave(node)

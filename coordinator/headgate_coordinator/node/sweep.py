@@ -1,0 +1,90 @@
+"""What nobody calls any more is swept by nodes: leases that ended, and reply queues of nodes that died.
+
+Every script that runs on a destination sweeps it, so this is for those that are left alone. The nodes of a namespace
+share the work: each takes the destinations that fall to it by a hash of their names.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from headgate.client import Client
+from headgate.errors import HeadgateError
+from headgate.redis.keys import Address
+from headgate_coordinator.node.registry import NodeRegistry
+
+_log = logging.getLogger("headgate.node")
+EVERY: Final = 5.0
+"""Seconds between two rounds."""
+PAGE: Final = 100
+"""Destinations that are looked at in one write."""
+REPLY: Final = "reply~"
+"""How the names of queues begin that are made for one link; the node's name, and letters, follow after ``~``."""
+
+
+def reply_queue(node: str, letters: str) -> str:
+    """Return the name of a queue that a node makes for one link."""
+    return f"{REPLY}{node}~{letters}"
+
+
+def owner_of(name: str) -> str | None:
+    """Return the node that made a reply queue; None for any other name."""
+    return name.removeprefix(REPLY).rpartition("~")[0] if name.startswith(REPLY) else None
+
+
+class Sweep:
+    """Rounds over the destinations of a namespace.
+
+    Args:
+        client: connected.
+        registry: of the nodes that share the work.
+        node: which of them this is.
+        local: the reply queues that are open here.
+    """
+
+    def __init__(self, client: Client, registry: NodeRegistry, node: str, local: Callable[[], set[str]]) -> None:
+        self._client = client
+        self._registry = registry
+        self._node = node
+        self._local = local
+        self._dead: set[str] = set()
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                await self.round()
+            except HeadgateError as error:
+                _log.debug("a sweep ended early: %s", error)
+
+    async def round(self) -> None:
+        """Look once at all destinations that fall to this node.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        nodes = sorted({entry.id for entry in await self._registry.list()} | {self._node})
+        position = nodes.index(self._node)
+        names = await self._client.destinations()
+        mine = [name for name in names if zlib.crc32(name.encode()) % len(nodes) == position]
+        for at in range(0, len(mine), PAGE):
+            await self._reap(mine[at : at + PAGE])
+        await self._remove_replies({name for name in mine if name.startswith(REPLY)}, set(nodes))
+
+    async def _reap(self, names: list[str]) -> None:
+        addresses = [Address.of(self._client.namespace, name) for name in names]
+        server = self._client.store.server
+        leases = await server.burst([(a.shared[0], (b"ZCARD", a.shared[2])) for a in addresses])
+        for address, count in zip(addresses, leases, strict=True):
+            if isinstance(count, int) and count > 0:
+                await self._client.store.reap(address)
+
+    async def _remove_replies(self, names: set[str], nodes: set[str]) -> None:
+        """Remove reply queues whose node is gone in two rounds, one after the other."""
+        orphans = {name for name in names - self._local() if owner_of(name) not in nodes}
+        for name in orphans & self._dead:
+            await self._client.remove(name)
+        self._dead = orphans

@@ -1,0 +1,91 @@
+"""Users of Redis for each part of Headgate, with the commands that it calls and no others."""
+
+import hashlib
+import re
+from typing import Final, Literal, get_args
+
+from headgate.errors import InvalidValue
+from headgate.redis.keys import INDEX, check_namespace
+from headgate.redis.scripts import script, script_names
+
+Role = Literal["node", "operator", "metrics", "sdk"]
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+
+_CALL: Final = re.compile(r"(?:redis\.call\(|= \{) ?'([A-Z]{3,})'(?:, '([A-Z]+)')?")
+"""In a script: a call, or the table that a call unpacks."""
+_CONTAINERS: Final = {"XGROUP", "XINFO"}
+"""Commands of which a subcommand is allowed, not all."""
+
+_CONNECT: Final = ("evalsha", "script|load", "info", "ping", "select", "subscribe", "unsubscribe")
+_READ: Final = (
+    *("scan", "hget", "hmget", "hgetall", "hkeys", "hlen", "hexists", "hscan", "sismember", "sscan"),
+    *("xrange", "xlen", "zcard"),
+)
+_CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
+_OPERATOR: Final = (
+    *("apply", "attach", "policy", "pool", "pool_forget", "pool_set", "reap", "recount"),
+    *("remove", "slice", "snapshot", "topic", "users", "wildcard"),
+)
+"""What the commands of the command line call. Making a topic makes its wildcard subscriptions: `attach`."""
+
+
+def scripts_of(role: Role) -> tuple[str, ...]:
+    """Return the scripts that a role calls."""
+    if role == "node":
+        return script_names()
+    if role == "sdk":
+        return tuple(name for name in script_names() if name != "users")
+    return _OPERATOR if role == "operator" else ("snapshot",)
+
+
+def commands_of_script(name: str) -> set[str]:
+    """Return the commands that a script calls, as an ACL names them."""
+    found = set()
+    for command, first in _CALL.findall(script(name).source):
+        found.add(f"{command}|{first}".lower() if command in _CONTAINERS else command.lower())
+    return found
+
+
+def commands_of(role: Role, *, cluster: bool = False) -> tuple[str, ...]:
+    """Return every command that a role needs, those inside its scripts included: Redis checks them too."""
+    found = {*_CONNECT, *_READ, *(_CLUSTER if cluster else ())}
+    for name in scripts_of(role):
+        found |= commands_of_script(name)
+    return tuple(sorted(found))
+
+
+def keys_of(role: Role, namespace: str) -> tuple[str, ...]:
+    """Return the patterns of keys that a role may touch; the users are for nodes and operators alone."""
+    ns = check_namespace(namespace)
+    if role in ("node", "operator"):
+        return f"hg:{{{ns}/*", f"hg:{{{ns}}}:*"
+    return f"hg:{{{ns}/*", f"hg:{{{ns}}}:pool:*", *(f"hg:{{{ns}}}:{part}" for part in (*INDEX, "policy"))
+
+
+def acl_line(
+    role: Role, namespace: str, *, user: str | None = None, password: str | None = None, cluster: bool = False
+) -> str:
+    """Return the line of an ACL file for a role.
+
+    Args:
+        role: what the user is for.
+        namespace: the only one that it reaches.
+        user: its name; ``hg-<namespace>-<role>`` when None.
+        password: only its SHA-256 is in the line; without one the user is off.
+        cluster: with the commands that find out where slots are.
+
+    Raises:
+        InvalidValue: a name with blanks, an empty password, or a role that is none.
+    """
+    if role not in ROLES:
+        raise InvalidValue(f"role {role!r} is unknown; there are {', '.join(ROLES)}")
+    name = user or f"hg-{namespace}-{role}"
+    if not re.fullmatch(r"[!-~]+", name):
+        raise InvalidValue(f"user {name!r}: use visible characters of ASCII, without blanks")
+    if password is not None and not password:
+        raise InvalidValue(f"the password of {name!r} is empty; give one, or none to have the user off")
+    login = ("off",) if password is None else ("on", f"#{hashlib.sha256(password.encode()).hexdigest()}")
+    keys = (f"~{pattern}" for pattern in keys_of(role, namespace))
+    channels = (f"&hg:{{{namespace}/*", f"&hg:{{{namespace}}}:*", "&hg")
+    allowed = (f"+{command}" for command in commands_of(role, cluster=cluster))
+    return " ".join(("user", name, *login, "resetchannels", *keys, *channels, "-@all", *allowed))

@@ -1,0 +1,121 @@
+"""Users as they are written: a document in TOML, or one JSON text a user in Redis."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from headgate.core.pattern import WILDCARDS, Pattern
+from headgate.errors import InvalidName, InvalidValue
+from headgate.redis.keys import encode_name
+from headgate_coordinator.policy.document import Table
+from headgate_coordinator.security.passwords import check_form
+from headgate_coordinator.security.permissions import Action, Grant
+
+ANONYMOUS: Final = "anonymous"
+"""Who connects without a name; the only user without a password."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._@+-]{1,80}\Z", re.ASCII)
+
+
+def check_user(name: str) -> str:
+    """Return the name as it is.
+
+    Raises:
+        InvalidName: not 1 to 80 of A-Z, a-z, 0-9, '.', '_', '@', '+' and '-'.
+    """
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise InvalidName(f"user {name!r}: use 1 to 80 of A-Z, a-z, 0-9, '.', '_', '@', '+' and '-'")
+    return name
+
+
+class GrantTable(Table):
+    """Some actions on the destinations that a pattern matches."""
+
+    actions: list[Action] = Field(min_length=1)
+    match: str
+
+    @field_validator("match")
+    @classmethod
+    def _is_pattern(cls, match: str) -> str:
+        Pattern.parse(match)
+        encode_name(re.sub(f"[{WILDCARDS}]", "x", match))
+        return match
+
+    def grant(self) -> Grant:
+        """Return it for the check of permissions."""
+        return Grant(frozenset(self.actions), self.match)
+
+
+class User(Table):
+    """What is kept of a user beside the name."""
+
+    password_hash: str | None = Field(default=None, repr=False)
+    grants: list[GrantTable] = Field(default_factory=list)
+    max_connections: int | None = Field(default=None, ge=1, strict=True)
+
+    @field_validator("password_hash")
+    @classmethod
+    def _is_hash(cls, text: str | None) -> str | None:
+        return None if text is None else check_form(text)
+
+
+class NamedUser(User):
+    """A user with its name, as in a file."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+    name: str
+
+    @field_validator("name")
+    @classmethod
+    def _is_name(cls, name: str) -> str:
+        return check_user(name)
+
+    @model_validator(mode="after")
+    def _has_password_or_is_anonymous(self) -> "NamedUser":
+        check_password(self.name, self)
+        return self
+
+
+class UsersDocument(Table):
+    """All users of a namespace."""
+
+    user: list[NamedUser] = Field(default_factory=list)
+
+
+Users = Mapping[str, User]
+"""By name."""
+
+
+def check_password(name: str, user: User) -> None:
+    """Check that a user has a password, and that anonymous has none.
+
+    Raises:
+        InvalidValue: otherwise.
+    """
+    if name == ANONYMOUS and user.password_hash is not None:
+        raise InvalidValue(f"{ANONYMOUS!r} is who gives no password; take its password_hash away")
+    if name != ANONYMOUS and user.password_hash is None:
+        raise InvalidValue(f"{name!r} has no password_hash; give it, only {ANONYMOUS!r} goes without")
+
+
+def parse_grant(text: str) -> GrantTable:
+    """Return the grant that a text such as ``produce,consume:orders.#`` says.
+
+    Raises:
+        InvalidValue, InvalidName, PolicyError: an unknown action, or a pattern that cannot be read.
+    """
+    actions, colon, match = text.partition(":")
+    known = [action.value for action in Action]
+    told = actions.split(",")
+    if not colon or any(action not in known for action in told):
+        raise InvalidValue(f"grant {text!r}: write actions and a pattern, e.g. produce,consume:orders.#; the actions "
+                           f"are {', '.join(known)}")  # fmt: skip
+    Pattern.parse(match)
+    encode_name(re.sub(f"[{WILDCARDS}]", "x", match))
+    return GrantTable(actions=[Action(action) for action in dict.fromkeys(told)], match=match)
+
+
+def as_dict(user: User) -> dict[str, Any]:
+    """Return what may be shown of a user: all but the hash."""
+    return user.model_dump(mode="json", include={"grants", "max_connections"}, exclude_none=True)

@@ -1,0 +1,105 @@
+"""Users in a TOML file: read with the line of each error, written whole."""
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from headgate_coordinator.policy.places import Path as Place
+from headgate_coordinator.policy.problems import BadDocument, Problem
+from headgate_coordinator.policy.read import toml
+from headgate_coordinator.security.document import User, Users, UsersDocument
+
+NO_USERS = "user = []\n"
+
+
+def read_users(file: Path) -> Users:
+    """Return the users in a file.
+
+    Raises:
+        BadDocument: everything that is wrong with it, or that it cannot be read; no value is repeated.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
+        raise BadDocument([Problem(str(file), "", f"cannot be read: {why}; give a TOML file of users")]) from None
+    return parse_users(text, file.name)
+
+
+def parse_users(text: str, name: str = "users.toml") -> Users:
+    """Return the users that a text says.
+
+    Raises:
+        BadDocument: everything that is wrong with it.
+    """
+    data, source = toml(text.removeprefix("\ufeff"), name)
+    if not data:  # a file that was cut short must not let everybody in
+        raise BadDocument(
+            [Problem(f"{name}:1", "", f"says nothing; where there are no users, write {NO_USERS.strip()}")]
+        )
+    try:
+        document = UsersDocument.model_validate(data)
+    except ValidationError as error:
+        raise BadDocument(
+            source.problem(told["loc"], _say(told["type"], told["msg"]))
+            for told in error.errors(include_url=False, include_input=False)
+        ) from None
+    users: dict[str, User] = {}
+    for position, user in enumerate(document.user):
+        if user.name in users:
+            where: Place = ("user", position, "name")
+            raise BadDocument([source.problem(where, f"{user.name!r} is there already; keep one")])
+        users[user.name] = User.model_validate(user.model_dump(exclude={"name"}))
+    return users
+
+
+def _say(kind: str, text: str) -> str:
+    if kind == "extra_forbidden":
+        return "unknown key; a user has name, password_hash, grants (actions, match) and max_connections"
+    if kind == "missing":
+        return "is missing; give it"
+    return text.removeprefix("Value error, ")
+
+
+def to_toml(users: Users) -> str:
+    """Return the file that says these users."""
+    return "\n".join(_table(name, user) for name, user in sorted(users.items())) or NO_USERS
+
+
+def _table(name: str, user: User) -> str:
+    lines = ["[[user]]", f"name = {json.dumps(name)}"]
+    if user.password_hash is not None:
+        lines.append(f"password_hash = {json.dumps(user.password_hash)}")
+    if user.max_connections is not None:
+        lines.append(f"max_connections = {user.max_connections}")
+    grants = (f"  {{ actions = {json.dumps(g.actions)}, match = {json.dumps(g.match, ensure_ascii=False)} }},\n"
+              for g in user.grants)  # fmt: skip
+    lines.append(f"grants = [\n{''.join(grants)}]")
+    return "\n".join(lines) + "\n"
+
+
+def write_users(file: Path, users: Users) -> None:
+    """Write a file whole or not at all; a new one only its owner may read.
+
+    Raises:
+        BadDocument: it cannot be written.
+    """
+    try:
+        mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as fresh:
+            fresh.write(to_toml(users))
+            fresh.flush()
+            os.fsync(fresh.fileno())
+        try:
+            Path(fresh.name).chmod(mode)
+            Path(fresh.name).replace(file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(fresh.name).unlink()
+            raise
+    except OSError as error:
+        raise BadDocument([Problem(str(file), "", f"cannot be written: {error.strerror}")]) from None

@@ -1,0 +1,134 @@
+"""Where a node has its users from, and how it hears that they changed."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from headgate import Client, HeadgateError
+from headgate.reconnect import AWAY
+from headgate.redis.keys import namespace_channel
+from headgate.tasks import stop
+from headgate_coordinator.security.document import Users
+from headgate_coordinator.security.file import read_users
+from headgate_coordinator.security.store import StoredUsers, UserStore
+
+_log = logging.getLogger("headgate")
+LOOK_EVERY: Final = 1.0
+"""Seconds between looks."""
+Taker = Callable[[Users], None]
+
+
+class Source(Protocol):
+    """Something that has users."""
+
+    async def read(self) -> Users:
+        """Return the users there are."""
+
+    async def follow(self, take: Taker) -> None:
+        """Call ``take`` with the users whenever they are others, until it is closed; what is broken keeps the last."""
+
+    async def close(self) -> None:
+        """Stop following."""
+
+
+class FileSource:
+    """A TOML file, looked at each second."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def read(self) -> Users:
+        """Return the users in the file; BadDocument if it cannot be used."""
+        self._seen = self._stamp()
+        return await asyncio.to_thread(read_users, self._path)
+
+    async def follow(self, take: Taker) -> None:
+        """Call ``take`` when the file was changed."""
+        self._task = asyncio.create_task(self._watch(take), name="headgate users")
+
+    async def close(self) -> None:
+        """Stop following."""
+        await stop(self._task)
+
+    async def _watch(self, take: Taker) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if self._stamp() == self._seen:
+                continue
+            try:
+                take(await self.read())
+            except HeadgateError as error:
+                _log.warning("the users stay as they were: %s", " | ".join(str(error).splitlines()))
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class RedisSource:
+    """A namespace's hash in Redis: heard of when it changes, looked at each second, put back when it is lost."""
+
+    def __init__(self, client: Client) -> None:
+        server = client.store.server
+        self._store = UserStore(server, client.namespace)
+        self._wake_ups = server.wake_ups()
+        self._channels = (namespace_channel(client.namespace),)
+        self._heard = asyncio.Event()
+        self._known = StoredUsers()
+        self._task: asyncio.Task[None] | None = None
+
+    async def read(self) -> Users:
+        """Return the users in force."""
+        self._known = await self._store.read()
+        return self._known.users
+
+    async def follow(self, take: Taker) -> None:
+        """Call ``take`` when another version is in force."""
+        await self._wake_ups.subscribe(self._channels, self._hear)
+        self._heard.set()  # for what changed before
+        self._task = asyncio.create_task(self._watch(take), name="headgate users")
+
+    async def close(self) -> None:
+        """Stop following."""
+        await stop(self._task)
+        await self._wake_ups.close()
+
+    def _hear(self, words: list[str]) -> None:
+        if words[0] == "users":
+            self._heard.set()
+
+    async def _watch(self, take: Taker) -> None:
+        told = ""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._heard.wait()
+            self._heard.clear()
+            try:
+                await self._look(take)
+                told = ""
+            except AWAY:
+                continue  # it looks again soon
+            except (HeadgateError, ValueError) as error:  # ValueError: somebody wrote into the hash by hand
+                if str(error) != told:
+                    told = str(error)
+                    _log.warning("the users stay as they were: %s", told)
+
+    async def _look(self, take: Taker) -> None:
+        known = self._known
+        version = await self._store.version()
+        if version < known.version:
+            await self._store.switch(dict(known.users), version=known.version, expected="lost")
+        elif version > known.version:
+            found = await self._store.read()
+            if found.version > known.version:
+                self._known = found
+                take(found.users)

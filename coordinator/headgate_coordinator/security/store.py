@@ -1,0 +1,94 @@
+"""Users in Redis: one hash a namespace, changed by one script over the version that was seen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pydantic import ValidationError
+
+from headgate.errors import PolicyError
+from headgate.redis.backend import Backend
+from headgate.redis.keys import users_key
+from headgate.redis.scripts import script
+from headgate_coordinator.security.document import User, Users, check_password, check_user
+
+VERSION: Final = "!version"
+"""The field beside the users; no user is called so."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUsers:
+    """What Redis has; version 0 where there never was a user."""
+
+    version: int = 0
+    users: Users = field(default_factory=dict)
+
+
+class UserStore:
+    """The users of one namespace."""
+
+    def __init__(self, server: Backend, namespace: str) -> None:
+        self._server = server
+        self._key = users_key(namespace).encode()
+
+    async def version(self) -> int:
+        """Return the version in force, 0 for none."""
+        return int(await self._server.command(self._key, "HGET", self._key, VERSION) or 0)
+
+    async def read(self) -> StoredUsers:
+        """Return what is in force.
+
+        Raises:
+            PolicyError: somebody wrote what cannot be read; the user is named, what is wrong is not repeated.
+        """
+        flat = await self._server.command(self._key, "HGETALL", self._key)
+        told = dict(zip((name.decode() for name in flat[::2]), flat[1::2], strict=True))
+        version = int(told.pop(VERSION, 0))
+        return StoredUsers(version, {name: _user(name, text) for name, text in told.items()})
+
+    async def change(self, edit: Callable[[dict[str, User]], None]) -> int:
+        """Read the users, edit them and put them in force, again when somebody else was faster; returns the version.
+
+        Args:
+            edit: changes the users in place, or raises.
+        """
+        while True:
+            before = await self.read()
+            after = dict(before.users)
+            edit(after)
+            changed = {name: after.get(name) for name in {*before.users, *after}}
+            changed = {name: user for name, user in changed.items() if user != before.users.get(name)}
+            if not changed:
+                return before.version
+            done, version = await self.switch(changed, version=before.version + 1, expected=before.version)
+            if done:
+                return version
+
+    async def switch(
+        self, changed: dict[str, User | None], *, version: int, expected: int | Literal["lost"]
+    ) -> tuple[bool, int]:
+        """Put users in force if the version in force is the expected one; returns whether they are, and the version.
+
+        Args:
+            changed: those that change, None for one that goes; all of them with ``"lost"``.
+            version: that they get.
+            expected: the version that must be in force; ``"lost"`` for any older one: Redis lost this one.
+        """
+        op = script("users")
+        rest = [
+            text
+            for name, user in sorted(changed.items())
+            for text in (name, "" if user is None else user.model_dump_json(exclude_none=True))
+        ]
+        argv = op.argv({"expected": expected, "version": version}, rest)
+        reply = await self._server.call(op, (self._key,), argv)
+        return reply[0] == b"OK", int(reply[1])
+
+
+def _user(name: str, text: bytes) -> User:
+    try:
+        user = User.model_validate_json(text)
+        check_password(check_user(name), user)
+    except (ValidationError, ValueError):
+        raise PolicyError(f"user {name!r} in Redis cannot be read; set it again: headgate user add") from None
+    return user

@@ -1,0 +1,140 @@
+"""The users of a namespace as a node follows them, and the check of their passwords."""
+
+import asyncio
+import hmac
+import secrets
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Self
+from weakref import WeakValueDictionary
+
+from headgate import Client
+from headgate_coordinator.security.document import ANONYMOUS, User
+from headgate_coordinator.security.document import Users as ByName
+from headgate_coordinator.security.passwords import fits, hashed
+from headgate_coordinator.security.permissions import ALL, Grant, Identity
+from headgate_coordinator.security.sources import FileSource, RedisSource, Source
+
+AT_A_TIME: Final = 2
+"""Passwords that are checked at once: each takes a core for 50 ms, and 16 MiB."""
+REMEMBERED: Final = 1024
+"""Passwords that were right and need not be checked again."""
+
+
+class Users:
+    """Who may connect, and what they may; live.
+
+    Args:
+        source: where they are kept.
+        required: let nobody in without a password while there is no user at all; else everybody may everything then.
+    """
+
+    def __init__(self, source: Source, *, required: bool = False) -> None:
+        self._source = source
+        self._required = required
+        self._users: ByName = {}
+        self._identities: WeakValueDictionary[tuple[str, str | None], Identity] = WeakValueDictionary()
+        self._key = secrets.token_bytes(32)
+        self._right: OrderedDict[bytes, None] = OrderedDict()
+        self._checking: dict[bytes, asyncio.Future[bool]] = {}
+        self._nobody = ""
+        """A hash that no password has: what an unknown user's is compared with."""
+        self._threads = ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="headgate password")
+
+    @classmethod
+    def from_file(cls, path: Path, *, required: bool = False) -> Self:
+        """Return the users of a TOML file; a change is noticed within a second."""
+        return cls(FileSource(path), required=required)
+
+    @classmethod
+    def from_redis(cls, client: Client, *, required: bool = False) -> Self:
+        """Return the users that Redis keeps for the client's namespace; the client is connected, and stays so."""
+        return cls(RedisSource(client), required=required)
+
+    async def start(self) -> None:
+        """Read the users, and begin to follow them.
+
+        Raises:
+            BadDocument: the file cannot be read; everything that is wrong with it.
+            PolicyError: Redis has users that cannot be read.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        loop = asyncio.get_running_loop()
+        self._nobody = await loop.run_in_executor(self._threads, hashed, secrets.token_hex(32))
+        self._take(await self._source.read())
+        await self._source.follow(self._take)
+
+    async def close(self) -> None:
+        """Stop following."""
+        await self._source.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def authenticate(self, name: str, password: str) -> Identity | None:
+        """Return who gives this name and password, None when they are not right.
+
+        An unknown user takes as long as a wrong password. Right ones are remembered under a key of this process, so
+        that those who come back are cheap; equal ones that come at the same time are checked once.
+        """
+        user = self._users.get(name)
+        known = user.password_hash if user is not None else None
+        told = known or self._nobody
+        mark = self._mark(name, password, told)
+        if mark in self._right:
+            self._right.move_to_end(mark)
+        elif not await self._check(mark, password, told):
+            return None
+        current = self._users.get(name)
+        if known is None or current is None or current.password_hash != known:  # perhaps changed meanwhile
+            return None
+        return self._identity(name, current)
+
+    def anonymous(self) -> Identity | None:
+        """Return who connects without a name: may everything while there is no user; None where it is not allowed."""
+        if user := self._users.get(ANONYMOUS):
+            return self._identity(ANONYMOUS, user)
+        if self._users or self._required:
+            return None
+        return self._identity(ANONYMOUS, None)
+
+    def _identity(self, name: str, user: User | None) -> Identity:
+        key = (name, user.password_hash if user else None)
+        identity = self._identities.get(key)
+        if identity is None:
+            identity = self._identities[key] = Identity(name, _grants(user), user.max_connections if user else None)
+        return identity
+
+    def _take(self, users: ByName) -> None:
+        self._users = users
+        for (name, known), identity in tuple(self._identities.items()):
+            user = users.get(name)
+            if user is not None and user.password_hash == known:
+                identity.follow(_grants(user), user.max_connections)
+            elif name == ANONYMOUS and not users and not self._required:
+                identity.follow(ALL, None)
+            else:
+                identity.revoke()
+                self._identities.pop((name, known), None)
+
+    def _mark(self, name: str, password: str, told: str) -> bytes:
+        parts = (text.encode("utf-8", "surrogatepass") for text in (name, password, told))
+        return hmac.digest(self._key, b"".join(b"%d:%s" % (len(part), part) for part in parts), "sha256")
+
+    async def _check(self, mark: bytes, password: str, told: str) -> bool:
+        checking = self._checking.get(mark)
+        if checking is None:
+            loop = asyncio.get_running_loop()
+            checking = self._checking[mark] = loop.run_in_executor(self._threads, fits, password, told)
+            checking.add_done_callback(lambda done: self._checked(mark, done))
+        return await asyncio.shield(checking)  # others may wait for it too
+
+    def _checked(self, mark: bytes, done: asyncio.Future[bool]) -> None:
+        self._checking.pop(mark, None)
+        if not done.cancelled() and done.exception() is None and done.result():
+            self._right[mark] = None
+            if len(self._right) > REMEMBERED:
+                self._right.popitem(last=False)
+
+
+def _grants(user: User | None) -> tuple[Grant, ...]:
+    return ALL if user is None else tuple(grant.grant() for grant in user.grants)

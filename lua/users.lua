@@ -1,0 +1,37 @@
+--[[
+  users - change users of a namespace: over the version that their author saw, or put all back where Redis lost them.
+
+  KEYS  the namespace's users
+  ARGV[1] expected  the version that must be in force, 0 for none; 'lost' for any that is older than `version`
+  ARGV[2] version   that they get, larger than `expected`
+  ARGV[3..] name, text  of each user that changes, of all with 'lost'; an empty text removes the user
+  Returns {code, version in force}
+  Codes    OK (they are in force, now or already), CONFLICT (another version is in force; nothing was changed)
+]]
+--- @include "lib/number"
+--- @include "lib/users_key"
+local expected, version = ARGV[1], tonumber(ARGV[2])
+
+local current = tonumber(redis.call('HGET', K_USERS, '!version') or 0)
+if expected == 'lost' and current < version then
+  redis.call('DEL', K_USERS) -- allowed under OOM, and so is what follows: somebody can always be locked out
+elseif current == version then
+  local same = true
+  for i = 3, #ARGV, 2 do
+    same = same and (redis.call('HGET', K_USERS, ARGV[i]) or '') == ARGV[i + 1]
+  end
+  return { same and 'OK' or 'CONFLICT', int(current) } -- a repeated call, or one that came too late
+elseif current > version or current ~= tonumber(expected) then
+  return { 'CONFLICT', int(current) }
+end
+redis.call('HDEL', K_USERS, '-')
+for i = 3, #ARGV, 2 do
+  if ARGV[i + 1] == '' then
+    redis.call('HDEL', K_USERS, ARGV[i])
+  else
+    redis.call('HSET', K_USERS, ARGV[i], ARGV[i + 1])
+  end
+end
+redis.call('HSET', K_USERS, '!version', int(version))
+redis.call('PUBLISH', string.gsub(K_USERS, ':users$', ':wake'), 'users ' .. int(version))
+return { 'OK', int(version) }

@@ -1,0 +1,50 @@
+"""Where a namespace registers its broker nodes."""
+
+from dataclasses import dataclass
+
+from headgate.redis.backend import Backend
+from headgate.redis.keys import node_keys
+from headgate.redis.scripts import script
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a node said last, and the ms since then by Redis' clock."""
+
+    node: str
+    silent_ms: int
+    entry: str
+
+
+class NodeStore:
+    """The nodes of one namespace.
+
+    Args:
+        server: where they are kept.
+        namespace: theirs.
+        stale_ms: ms after which a node that was not heard of is there no more; the same for all of them.
+    """
+
+    def __init__(self, server: Backend, namespace: str, stale_ms: int) -> None:
+        self._server = server
+        self._keys = node_keys(namespace)
+        self._stale_ms = stale_ms
+
+    async def beat(self, node: str, entry: str) -> None:
+        """Say that a node is there; ``entry`` is what it says about itself."""
+        await self._call("beat", node, entry)
+
+    async def leave(self, node: str) -> None:
+        """Take a node out; one that is not there does not matter."""
+        await self._call("leave", node)
+
+    async def there(self) -> list[Beat]:
+        """Return the nodes that are there, the latest beats first; at most 1,000."""
+        _, *flat = await self._call("list")
+        return [Beat(flat[i].decode(), int(flat[i + 1]), (flat[i + 2] or b"").decode()) for i in range(0, len(flat), 3)]
+
+    async def _call(self, mode: str, node: str = "-", entry: str = "-") -> list[bytes]:
+        op = script("node")
+        argv = op.argv({"mode": mode, "node": node, "stale_ms": self._stale_ms, "entry": entry})
+        reply: list[bytes] = await self._server.call(op, self._keys, argv)
+        return reply

@@ -1,0 +1,154 @@
+"""Who is answered: tokens, what is open without one, security headers, and where admin HTTP may listen."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+
+import headgate
+from headgate import InvalidValue
+from headgate_coordinator.admin import AdminServer, create_app
+from headgate_coordinator.admin.app import PAGE
+from tests.support.waiting import wait_until
+
+Http = httpx.AsyncClient
+OpenHttp = Callable[..., Awaitable[Http]]
+TOKEN = "correct-horse"
+GUARDED = ("/metrics", "/api/v1/overview", "/api/v1/policy", "/api/v1/openapi.json", "/api/v1/nothing", "/nothing")
+
+
+@pytest.fixture
+async def guarded(client: headgate.Client, open_http: OpenHttp) -> Http:
+    return await open_http(client, token=TOKEN)
+
+
+async def test_nothing_is_told_without_the_token(guarded: Http) -> None:
+    for path in GUARDED:
+        answer = await guarded.get(path)
+        assert answer.status_code == 401, path
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert answer.json()["type"] == "urn:headgate:problem:token-missing"
+    assert (await guarded.put("/api/v1/policy", content=b"destination = []")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "Bearer wrong",
+        "Bearer",
+        "Bearer ",
+        f"Basic {TOKEN}",
+        TOKEN,
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        "Bearer ü",
+    ],
+)
+async def test_a_wrong_token_is_none(guarded: Http, given: str) -> None:
+    answer = await guarded.get("/api/v1/overview", headers={b"Authorization": given.encode()})
+    assert answer.status_code == 401
+    assert TOKEN not in answer.text
+
+
+async def test_with_the_token_all_is_told(guarded: Http) -> None:
+    for path in ("/metrics", "/api/v1/overview", "/api/v1/openapi.json"):
+        for scheme in ("Bearer", "bearer"):
+            assert (await guarded.get(path, headers={"Authorization": f"{scheme} {TOKEN}"})).status_code == 200
+
+
+async def test_probes_and_the_files_of_the_page_are_open(guarded: Http) -> None:
+    for path in ("/live", "/ready", *PAGE):
+        assert (await guarded.get(path)).status_code == 200, path
+
+
+async def test_metrics_can_be_opened_alone(client: headgate.Client, open_http: OpenHttp) -> None:
+    http = await open_http(client, token=TOKEN, open_metrics=True)
+    assert (await http.get("/metrics")).status_code == 200
+    assert (await http.get("/api/v1/overview")).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/page.js", "/live", "/api/v1/overview", "/nothing", "/metrics"])
+async def test_every_answer_has_the_security_headers(guarded: Http, http: Http, path: str) -> None:
+    for one in (guarded, http):
+        headers = (await one.get(path)).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "set-cookie" not in headers
+        assert headers["cache-control"] == ("no-cache" if path in PAGE else "no-store")
+
+
+async def test_a_file_that_did_not_change_is_not_sent_again(http: Http) -> None:
+    first = await http.get("/page.js")
+    again = await http.get("/page.js", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize("token", ["", " ", "a\n", " a", "ü"])
+async def test_a_token_that_no_header_can_carry_is_refused(client: headgate.Client, token: str) -> None:
+    with pytest.raises(InvalidValue, match="admin token"):
+        create_app(client, None, token=token)
+
+
+class TestServer:
+    async def test_it_listens_on_a_free_port_and_stops(self, client: headgate.Client) -> None:
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        server = AdminServer(create_app(client, None, token=None), token=None)
+        port = await server.start()
+        assert port > 0
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+            assert (await http.get("/live")).json() == {"status": "live"}
+            assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+            await client.apply("a/b", limit=10)
+            assert (await http.get("/api/v1/destinations/a%2Fb")).json()["name"] == "a/b"
+            assert "server" not in (await http.get("/live")).headers
+            await server.close()
+            with pytest.raises(httpx.TransportError):
+                await http.get("/live")
+        await server.close()
+
+    async def test_closing_waits_for_no_idle_connection(self, client: headgate.Client) -> None:
+        server = AdminServer(create_app(client, None, token=None), token=None)
+        port = await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await server.close()
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+    async def test_others_are_let_in_only_with_a_token_or_when_told_so(self, client: headgate.Client) -> None:
+        app = create_app(client, None, token=None)
+        for host in ("0.0.0.0", "::"):
+            with pytest.raises(InvalidValue, match="has no token; set a token, or bind to 127"):
+                await AdminServer(app, token=None, host=host).start()
+        for server in (
+            AdminServer(app, token=TOKEN, host="0.0.0.0"),
+            AdminServer(app, token=None, host="0.0.0.0", insecure=True),
+        ):
+            assert await server.start() > 0
+            await server.close()
+
+    async def test_an_address_that_is_taken_is_named(self, client: headgate.Client) -> None:
+        app = create_app(client, None, token=None)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(InvalidValue, match=rf"127\.0\.0\.1:{port}: Address already in use"):
+                await AdminServer(app, token=None, port=port).start()
+        with pytest.raises(InvalidValue, match="cannot be found"):
+            await AdminServer(app, token=None, host="no such host").start()
+
+    async def test_it_leaves_no_task_behind(self, client: headgate.Client) -> None:
+        before = asyncio.all_tasks()
+        server = AdminServer(create_app(client, None, token=None), token=None)
+        port = await server.start()
+        async with httpx.AsyncClient(trust_env=False) as http:
+            await http.get(f"http://127.0.0.1:{port}/api/v1/overview")
+        await server.close()
+        await wait_until(lambda: asyncio.all_tasks() == before)

@@ -1,0 +1,230 @@
+"""Probes and metrics: with a Redis that answers, that is frozen, and that is gone; and with many destinations."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import headgate
+from headgate_coordinator.admin.metrics import METRICS
+from headgate_coordinator.node.facts import Counters
+from tests.admin.standin import StandIn, link
+from tests.support.servers import RedisServer
+from tests.support.waiting import wait_until
+
+Http = httpx.AsyncClient
+OpenHttp = Callable[..., Awaitable[Http]]
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "admin.md"
+
+
+async def scrape(http: Http) -> Samples:
+    answer = await http.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, tuple(sorted(labels.items()))]
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with RedisServer.start() as server:
+        yield server
+
+
+async def test_every_destination_has_its_figures(http: Http, client: headgate.Client) -> None:
+    await client.apply('odd "name"\\'.replace("\\", ""), limit=1000)
+    await client.apply("orders", limit="10KiB")
+    await client.apply("sms", kind="bucket", rate="10/s", burst=5)
+    session = client.session("ann")
+    producer = await session.producer("orders", window="1KiB")
+    consumer = await client.session("bob").consumer("orders")
+    for _ in range(3):
+        await producer.send(b"x" * 100)
+    await (await anext(consumer)).accept(confirm=True)
+    samples = await scrape(http)
+    one = {"namespace": client.namespace, "destination": "orders"}
+    assert value(samples, "headgate_published_messages_total", **one) == 3
+    assert value(samples, "headgate_settled_messages_total", **one) == 1
+    assert value(samples, "headgate_pending_messages", **one) == 2
+    assert value(samples, "headgate_pending_bytes", **one) > 200
+    assert value(samples, "headgate_limit_bytes", **one) == 10240
+    assert ("headgate_limit_messages", tuple(sorted(one.items()))) not in samples, "unlimited is no number"
+    assert value(samples, "headgate_consumers", **one) == 1
+    assert value(samples, "headgate_stopped", **one) == 0
+    assert value(samples, "headgate_limit_bytes", namespace=client.namespace, destination='odd "name"') == 1000
+    assert value(samples, "headgate_taken_tokens_total", namespace=client.namespace, destination="sms") == 0
+    assert value(samples, "headgate_redis_up") == 1
+    assert value(samples, "headgate_destinations", namespace=client.namespace) == 3
+    assert value(samples, "headgate_build_info", version=headgate.__version__) == 1
+
+
+async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
+    node.connections = 4
+    node.links = (link(1), link(2, waiting_seconds=1.0), link(3, direction="to client", unsettled=9))
+    node.counters = Counters({"from client": 10, "to client": 5}, {"from client": 1000}, {"too-large": 2})
+    samples = await scrape(http)
+    assert value(samples, "headgate_node_connections") == 4
+    assert value(samples, "headgate_node_links", direction="in") == 2
+    assert value(samples, "headgate_node_waiting_links", direction="in") == 1
+    assert value(samples, "headgate_node_unsettled_messages", direction="out") == 9
+    assert value(samples, "headgate_node_messages_total", direction="in") == 10
+    assert value(samples, "headgate_node_bytes_total", direction="in") == 1000
+    assert value(samples, "headgate_node_rejected_total", reason="too-large") == 2
+    assert value(samples, "headgate_node_ready") == 1
+    assert value(samples, "headgate_node_info", node="node~1", address="node-1.example:5672") == 1
+
+
+async def test_only_declared_metrics_with_declared_labels(http: Http, client: headgate.Client, node: StandIn) -> None:
+    await client.apply("orders", limit=1000, limit_messages=5)
+    await client.apply("sms", kind="bucket", rate="10/s")
+    node.counters = Counters({"from client": 1}, {"from client": 1}, {"too-large": 1})
+    found = {name: {label for label, _ in labels} for name, labels in await scrape(http)}
+    assert found == {declared.exposed: set(declared.labels) for declared in METRICS}
+
+
+def test_names_and_units_are_conventional() -> None:
+    assert len({declared.name for declared in METRICS}) == len(METRICS)
+    for declared in METRICS:
+        assert re.fullmatch(r"headgate(_[a-z]+)+", declared.name)
+        assert not declared.name.endswith("_total"), "a counter gets it when it is exposed"
+        assert not re.search(r"_(ms|kb|mb|kib|mib|percent)(_|$)", declared.name), "base units"
+        assert declared.help.endswith(".")
+
+
+def test_the_page_lists_every_metric_with_its_type_and_labels() -> None:
+    rows = re.findall(r"^\| `(headgate_\w+)` \| (\w+) \|([^|]*)\| [^|]+ \|$", PAGE.read_text(), re.MULTILINE)
+    said = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert said == {declared.exposed: (declared.type, declared.labels) for declared in METRICS}
+
+
+async def test_no_more_destinations_than_the_bound_have_metrics(client: headgate.Client, open_http: OpenHttp) -> None:
+    for number in range(5):
+        await client.apply(f"d{number}", limit=1000)
+    samples = await scrape(await open_http(client, destinations=2))
+    named = {dict(labels)["destination"] for name, labels in samples if name == "headgate_pending_bytes"}
+    assert named == {"d0", "d1"}
+    assert value(samples, "headgate_destinations", namespace=client.namespace) == 5
+    assert value(samples, "headgate_destinations_omitted", namespace=client.namespace) == 3
+
+
+async def test_a_thousand_destinations_cost_few_calls_and_are_not_read_again_at_once(
+    http: Http, client: headgate.Client
+) -> None:
+    for start in range(0, 1000, 50):
+        await _apply(client, range(start, start + 50))
+    before = client.store.server.calls
+    samples = await scrape(http)
+    assert sum(name == "headgate_pending_bytes" for name, _ in samples) == 1000
+    assert client.store.server.calls == before, "plain reads in bursts, not a script for each"
+    seen = (await http.get("/metrics")).text
+    assert (await http.get("/metrics")).text == seen, "the same picture within a second"
+    for name in await client.destinations():
+        await client.remove(name)
+
+
+async def test_however_many_ask_redis_is_asked_once(
+    http: Http, client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.apply("orders", limit=1000)
+    burst, asked = client.store.server.burst, list[int]()
+
+    async def counted(commands: Any) -> Any:
+        asked.append(len(commands))
+        return await burst(commands)
+
+    monkeypatch.setattr(client.store.server, "burst", counted)
+    answers = await asyncio.gather(*(http.get("/metrics") for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert asked == [2], "the time and one destination, once"
+
+
+async def _apply(client: headgate.Client, numbers: range) -> None:
+    for number in numbers:
+        await client.apply(f"d{number:04}", limit=1000)
+
+
+async def test_on_a_cluster_too(cluster_url: str, cleanup_namespace: str, open_http: OpenHttp) -> None:
+    async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client:
+        for number in range(20):
+            await client.apply(f"d{number}", limit=1000 + number)
+        http = await open_http(client)
+        samples = await scrape(http)
+        limits = {
+            dict(labels)["destination"]: n for (name, labels), n in samples.items() if name.endswith("limit_bytes")
+        }
+        assert limits == {f"d{number}": 1000 + number for number in range(20)}
+        assert (await http.get("/ready")).status_code == 200
+
+
+class TestProbes:
+    async def test_alive_and_ready(self, http: Http) -> None:
+        assert (await http.get("/live")).json() == {"status": "live"}
+        answer = await http.get("/ready")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ready", "reason": ""})
+
+    async def test_a_node_that_drains_is_alive_and_not_ready(self, http: Http, node: StandIn) -> None:
+        node.state, node.why_not = "draining", "it drains: clients go to other nodes"
+        answer = await http.get("/ready")
+        assert (answer.status_code, answer.json()["reason"]) == (503, "it drains: clients go to other nodes")
+        assert (await http.get("/live")).status_code == 200
+        assert value(await scrape(http), "headgate_node_ready") == 0
+
+    async def test_without_a_node_redis_decides(self, client: headgate.Client, open_http: OpenHttp) -> None:
+        http = await open_http(client)
+        assert (await http.get("/ready")).status_code == 200
+        assert not [name for name, _ in await scrape(http) if name.startswith("headgate_node")]
+
+
+@pytest.mark.parametrize("trouble", ["frozen", "dead"])
+async def test_without_redis_all_is_answered_in_time_and_comes_back(
+    server: RedisServer, open_http: OpenHttp, namespace: str, trouble: str
+) -> None:
+    async with headgate.connect(server.url, namespace=namespace) as client:
+        await client.apply("orders", limit=1000)
+        http = await open_http(client, StandIn())
+        assert value(await scrape(http), "headgate_redis_up") == 1
+        (server.sigstop if trouble == "frozen" else server.kill9)()
+
+        async def down() -> bool:
+            return value(await scrape(http), "headgate_redis_up") == 0
+
+        await wait_until(down)
+        samples = await scrape(http)
+        assert not [name for name, _ in samples if name == "headgate_pending_bytes"], "nothing that may be wrong"
+        assert value(samples, "headgate_node_ready") == 1, "of the node all is known"
+        answer = await http.get("/ready")
+        assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
+        assert answer.json()["reason"]
+        assert (await http.get("/live")).status_code == 200
+        overview = (await http.get("/api/v1/overview")).json()
+        assert overview["trouble"]
+        assert overview["age_seconds"] > 0
+        assert [one["name"] for one in overview["page"]["destinations"]] == ["orders"], "the last that was seen"
+        problem = (await http.get("/api/v1/destinations")).json()
+        assert (problem["status"], problem["type"]) == (503, "urn:headgate:problem:coordinator-unavailable")
+        if trouble == "frozen":
+            server.sigcont()
+        else:
+            server.restart()
+
+        async def ready() -> bool:
+            return (await http.get("/ready")).status_code == 200
+
+        async def up() -> bool:
+            return not await down()
+
+        await wait_until(ready)
+        await wait_until(up)

@@ -1,0 +1,75 @@
+"""The registry of nodes as nodes use it."""
+
+import asyncio
+from dataclasses import replace
+
+import headgate
+from headgate.redis.nodes import NodeStore
+from headgate_coordinator.node.facts import Counters
+from headgate_coordinator.node.registry import NodeRegistry
+from tests.admin.standin import StandIn, link
+from tests.support.servers import RedisServer
+from tests.support.waiting import wait_until
+
+
+async def test_a_node_says_how_it_is(client: headgate.Client) -> None:
+    node, registry = StandIn(connections=2, links=(link(1), link(2))), NodeRegistry(client)
+    await registry.beat(node.facts(), 10.0)
+    node.counters = Counters({"from client": 300, "to client": 100}, {}, {})
+    await registry.beat(node.facts(), 12.0)
+    (entry,) = await NodeRegistry(client).list()
+    assert (entry.id, entry.address, entry.admin) == (node.id, node.address, node.admin)
+    assert (entry.connections, entry.links, entry.messages_per_second) == (2, 2, 200.0)
+    assert entry.started == node.started
+    assert entry.silent >= 0
+    await registry.leave(node.id)
+    assert await registry.list() == []
+
+
+async def test_nodes_are_by_id_and_those_of_another_namespace_are_not_there(
+    client: headgate.Client, url: str, namespace: str
+) -> None:
+    registry = NodeRegistry(client)
+    for name in ("n2", "n1"):
+        await registry.beat(replace(StandIn().facts(), id=name), 1.0)
+    assert [entry.id for entry in await registry.list()] == ["n1", "n2"]
+    async with headgate.connect(url, namespace=f"{namespace}-b") as other:
+        assert await NodeRegistry(other).list() == []
+
+
+async def test_it_is_kept_there_through_an_outage_of_redis(namespace: str) -> None:
+    with RedisServer.start() as server:
+        async with headgate.connect(server.url, namespace=namespace) as client:
+            registry = NodeRegistry(client)
+            keeping = asyncio.create_task(registry.keep(StandIn()))
+
+            async def there() -> bool:
+                try:
+                    return [entry.id for entry in await registry.list()] == ["node~1"]
+                except headgate.CoordinatorUnavailable:
+                    return False
+
+            await wait_until(there)
+            server.restart(empty=True)
+            await wait_until(there)
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_one_that_missed_three_beats_is_gone(client: headgate.Client) -> None:
+    registry = NodeRegistry(client, beat=0.05)
+    await registry.beat(StandIn().facts(), 1.0)
+
+    async def gone() -> bool:
+        return await registry.list() == []
+
+    await wait_until(gone)
+
+
+async def test_what_a_newer_node_says_more_is_left_out(client: headgate.Client) -> None:
+    registry = NodeRegistry(client)
+    await registry.beat(StandIn().facts(), 1.0)
+    store = NodeStore(client.store.server, client.namespace, 3000)
+    (beat,) = await store.there()
+    await store.beat(beat.node, beat.entry.replace("{", '{"colour":"red",', 1))
+    assert (await registry.list())[0].id == "node~1"

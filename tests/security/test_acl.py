@@ -1,0 +1,212 @@
+"""The ACL of each role, loaded by a real Redis from a file: its whole job goes, all else is refused."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis as plain
+
+import headgate
+from headgate.errors import AccessDenied, InvalidName, InvalidValue
+from headgate.redis.scripts import script, script_names
+from headgate_coordinator import audit, policy, status
+from headgate_coordinator.security.acl import ROLES, Role, acl_line, commands_of, scripts_of
+from headgate_coordinator.security.document import User
+from headgate_coordinator.security.passwords import hashed
+from headgate_coordinator.security.store import UserStore
+from tests.support.servers import RedisServer, ServerBinary, available_servers, newest_server
+
+SDK = Path(__file__).resolve().parents[2] / "sdk" / "headgate"
+PASSWORD = "s3cret"
+POLICY = '[[destination]]\nmatch = "orders"\nlimit = "1MiB"\n[[pool]]\nname = "memory"\nlimit = "10MiB"\n'
+
+
+class Guarded:
+    def __init__(self, redis: RedisServer) -> None:
+        self.redis = redis
+
+    def url(self, user: str) -> str:
+        return self.redis.url.replace("redis://", f"redis://{user}:{PASSWORD}@")
+
+    def client(self, role: Role, namespace: str = "shop") -> headgate.Client:
+        return headgate.connect(self.url(f"hg-shop-{role}"), namespace=namespace)
+
+    def denied(self) -> list[str]:
+        """Return what was refused so far, but for the name of the library, which redis-py says without need."""
+        with plain.Redis.from_url(self.url("root")) as root:
+            refused = [str(entry["object"]) for entry in root.acl_log()]
+        return [what for what in refused if not what.startswith("client")]
+
+
+@pytest.fixture(params=available_servers(), ids=lambda binary: binary.name)
+def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]:
+    binary: ServerBinary = request.param
+    file = tmp_path / "users.acl"
+    lines = [acl_line(role, "shop", password=PASSWORD) for role in ROLES]
+    lines.append(acl_line("sdk", "shop", user="of-a-cluster", cluster=True))  # at least it loads
+    file.write_text("\n".join([f"user root on >{PASSWORD} ~* &* +@all", *lines]) + "\n")
+    with RedisServer.start(binary, port=0, persist=False, config={"aclfile": str(file)}) as redis:
+        yield Guarded(redis)
+
+
+async def exchange(client: headgate.Client) -> None:
+    """Do what a service does with every kind of destination."""
+    await client.apply("orders", limit="1MiB", max_attempts=2, dead_letter="dead")
+    await client.apply("news.eu", kind="topic")
+    await client.apply("emails", kind="bucket", rate=1000, burst=10)
+    await client.apply("slots", kind="gate", limit_messages=2)
+    async with client.session("teller") as session, client.session("reader") as reader:
+        producer, consumer = await session.producer("orders"), await reader.consumer("orders")
+        for body in (b"one", b"two", b"three"):
+            await producer.send(body)
+        settled = 0
+        while settled < 4:
+            message = await consumer.receive(timeout=10)
+            assert message is not None
+            if settled == 0:
+                await message.release()
+            else:
+                await message.accept(confirm=True)
+            settled += 1
+        wild = await reader.consumer("news.*", subscription="all")
+        news = await session.producer("news.eu")
+        await news.send(b"late")
+        message = await wild.receive(timeout=10)
+        assert message is not None
+        await message.accept(confirm=True)
+        gate = await session.gate("slots")
+        async with gate.admit():
+            pass
+        bucket = await session.bucket("emails")
+        await bucket.take(1)
+
+
+async def operate(client: headgate.Client) -> None:
+    """Do what the command line does."""
+    await client.apply("orders", limit="1MiB")
+    await client.apply("news.us", kind="topic")
+    await client.apply_policy(policy.loads(POLICY))
+    await client.block("orders", "disk")
+    await client.unblock("orders")
+    await client.explain("orders")
+    await client.set_pool("disk", limit="1MiB")
+    await client.remove_pool("disk")
+    await client.pools()
+    await audit.audit(client, repair=True)
+    await status.collect(client)
+    assert [message async for message in client.browse("orders")] == []
+    await client.purge("orders")
+    await client.remove("news.us")
+
+
+async def test_the_sdk_does_all_that_a_service_does(guarded: Guarded) -> None:
+    async with guarded.client("sdk") as client:
+        await exchange(client)
+        await operate(client)
+        for name in await client.destinations():
+            await client.remove(name)
+    assert guarded.denied() == []
+
+
+async def test_a_node_does_that_and_keeps_users(guarded: Guarded) -> None:
+    async with guarded.client("node") as client:
+        await exchange(client)
+        await operate(client)
+        store = UserStore(client.store.server, "shop")
+        user = User(password_hash=hashed("x"))
+        await store.change(lambda users: users.update(ann=user))
+        assert (await store.read()).users == {"ann": user}
+    assert guarded.denied() == []
+
+
+async def test_an_operator_does_what_the_command_line_does(guarded: Guarded) -> None:
+    async with guarded.client("node") as node:
+        await exchange(node)
+    async with guarded.client("operator") as client:
+        await operate(client)
+        await UserStore(client.store.server, "shop").change(lambda users: users.update(anonymous=User()))
+    assert guarded.denied() == []
+
+
+async def test_metrics_only_look(guarded: Guarded) -> None:
+    async with guarded.client("sdk") as client:
+        await client.apply("orders", limit="1MiB", pools="memory")
+        await client.set_pool("memory", limit="1MiB")
+    async with guarded.client("metrics") as client:
+        assert [told.state for told in await status.collect(client)] != []
+        assert [pool.name for pool in await client.pools()] == ["memory"]
+        await client.explain("orders")
+        assert (await client.policy()).version == 0
+        assert guarded.denied() == []
+        with pytest.raises(AccessDenied, match="headgate acl"):
+            await client.purge("orders")
+        with pytest.raises(AccessDenied, match="headgate acl"):
+            await client.apply("orders", limit="2MiB")
+        assert "of 1048576" in str(await client.explain("orders"))
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_another_namespace_is_out_of_reach(guarded: Guarded, role: Role) -> None:
+    async with guarded.client(role, "bank") as client:
+        with pytest.raises(AccessDenied, match="headgate acl"):
+            await client.explain("orders")
+        with pytest.raises(AccessDenied):
+            await client.apply("orders", limit="1MiB")
+    async with guarded.client(role, "shop-2") as client:
+        with pytest.raises(AccessDenied):
+            await client.explain("orders")
+
+
+@pytest.mark.parametrize("role", ["sdk", "metrics"])
+async def test_services_cannot_see_who_has_which_password(guarded: Guarded, role: Role) -> None:
+    async with guarded.client(role) as client:
+        with pytest.raises(AccessDenied):
+            await UserStore(client.store.server, "shop").read()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_administers_redis(role: Role) -> None:
+    dangerous = {"flushall", "flushdb", "config", "acl", "keys", "eval", "debug", "shutdown", "script", "monitor"}
+    assert dangerous & set(commands_of(role)) == set()
+
+
+async def test_every_command_of_every_script_is_found() -> None:
+    """Whatever in a script is the name of a command of Redis is allowed, however it comes to be called."""
+    with RedisServer.start(newest_server(), persist=False) as server, plain.Redis.from_url(server.url) as client:
+        commands = {name.upper() for name in client.command()}
+    for name in script_names():
+        words = set(re.findall(r"'([A-Z]{2,})'", script(name).source))
+        allowed = {command.split("|")[0].upper() for command in commands_of("node")}
+        assert words & commands <= allowed, name
+        assert {word.split("|")[0] for word in commands_of("sdk")} >= {
+            word.lower() for word in words & commands if name in scripts_of("sdk")
+        }
+
+
+def test_every_command_that_the_sdk_sends_itself_is_allowed() -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in SDK.rglob("*.py"))
+    sent = set(re.findall(r"\.(?:command|everywhere)\((?:[\w.\[\]()]+, )?\"([A-Z]+)\"", source))
+    sent |= set(re.findall(r"\(b\"([A-Z]+)\", key", source)) | set(re.findall(r"send_command\(\"([A-Z]+)\"", source))
+    assert {"HGETALL", "XRANGE", "HMGET", "INFO"} <= sent
+    free = {"CONFIG", "ASKING"}  # done without where it is refused; a cluster's
+    for role in ROLES:
+        assert {word.lower() for word in sent - free} <= set(commands_of(role)), role
+
+
+def test_a_user_without_a_password_is_off_and_no_password_is_printed() -> None:
+    assert " off resetchannels " in acl_line("sdk", "shop")
+    assert PASSWORD not in acl_line("sdk", "shop", password=PASSWORD)
+    assert acl_line("sdk", "shop", user="billing").startswith("user billing off ")
+    with pytest.raises(InvalidValue, match="without blanks"):
+        acl_line("sdk", "shop", user="a b")
+    with pytest.raises(InvalidValue, match="is empty"):
+        acl_line("sdk", "shop", password="")
+    with pytest.raises(InvalidName):
+        acl_line("sdk", "shop*")
+
+
+def test_a_cluster_takes_more() -> None:
+    assert set(commands_of("sdk", cluster=True)) - set(commands_of("sdk")) == {
+        "cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking",
+    }  # fmt: skip
