@@ -1,8 +1,8 @@
 """The same work on ActiveMQ Classic and on a node, in turn in one run, with flow control on for both.
 
 ActiveMQ is spoken to with STOMP: Debian's has no AMQP. A receipt for every send stands beside AMQP's unsettled
-transfers, an ACK for every message beside its dispositions. Its persistent messages, which are on disk when the receipt comes,
-stand beside a Redis that writes and syncs its log before it answers.
+transfers, an ACK for every message beside its dispositions. Its persistent messages, which are on disk when the
+receipt comes, stand beside a Redis that writes and syncs its log before it answers.
 """
 
 import asyncio
@@ -162,6 +162,7 @@ def _compare(theirs: dict[str, Flow], ours: dict[str, Flow]) -> list[Figure]:
             ),
             *_side_by_side("  CPU a message, Redis included", flow.costs, whole, "us"),
             Figure.typical("  ActiveMQ / Headgate", [flow.cost / median(whole)], ""),
+            *_side_by_side("  processors that others had", flow.others, ours[name].others, ""),
         ]
     return figures
 
@@ -184,7 +185,7 @@ async def measure(*, quick: bool) -> list[Figure]:
     if reason := missing():
         print(f"activemq: skipped, {reason}")
         return []
-    count, times, samples = (10_000, 1, 50) if quick else (30_000, 5, 400)
+    count, times, samples = (10_000, 1, 50) if quick else (30_000, 3, 400)
     figures: list[Figure] = []
     async with (
         running_activemq() as server,

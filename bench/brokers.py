@@ -50,8 +50,8 @@ class Cluster:
 
 async def _start(url: str, credit: int, low_credit: int) -> Node:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headgate_coordinator", "node", "--json", "--port", "0", "--redis", url,
-        "--credit", str(credit), "--low-credit", str(low_credit), stdout=PIPE, stderr=DEVNULL,
+        sys.executable, "-m", "headgate_coordinator", "node", "--json", "--port", "0", "--admin-port", "0",
+        "--redis", url, "--credit", str(credit), "--low-credit", str(low_credit), stdout=PIPE, stderr=DEVNULL,
     )  # fmt: skip
     assert process.stdout
     said = await process.stdout.readline()
@@ -70,7 +70,8 @@ async def running_nodes(
     try:
         async with headgate.connect(redis.url) as client:
             for _ in range(count):
-                nodes.append(await _start(redis.url, credit, low_credit))  # noqa: PERF401 -- those before one that fails are ended too
+                node = await _start(redis.url, credit, low_credit)
+                nodes.append(node)
             yield Cluster(nodes, redis, client)
     finally:
         for node in nodes:

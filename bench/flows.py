@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from bench.harness import Figure, cpu_seconds, median
+from bench.harness import Figure, cpu_seconds, machine_seconds, median
 from bench.worker import Job, Worker, working
 
 
@@ -16,11 +16,13 @@ class Flow:
         rates: messages a second.
         costs: microseconds of the broker's processor for a message.
         stores: microseconds of the processor of the Redis behind it, where there is one.
+        others: processors that were busy with something else meanwhile.
     """
 
     rates: list[float] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     stores: list[float] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -38,17 +40,23 @@ class Flow:
             Figure.typical(label, self.rates, "1/s", at_least=rate),
             Figure.typical("  broker CPU a message", self.costs, "us", at_most=cost),
         ]
-        return figures + ([Figure.typical("  Redis CPU a message", self.stores, "us")] if self.stores else [])
+        if self.stores:
+            figures.append(Figure.typical("  Redis CPU a message", self.stores, "us"))
+        return [*figures, Figure.typical("  processors that others had", self.others, "")]
 
 
 async def _timed(flow: Flow, work: Sequence[Worker], count: int, brokers: Sequence[int], store: int | None) -> None:
     """Add a round: every worker does ``count``; half of them make the messages where some take them meanwhile."""
-    before, stored = sum(map(cpu_seconds, brokers)), cpu_seconds(store) if store else 0.0
+    stores = [store] if store else []
+    groups = (brokers, stores, [worker.pid for worker in work])
+    before, machine = [sum(map(cpu_seconds, group)) for group in groups], machine_seconds()
     times = await asyncio.gather(*(worker.run(count) for worker in work))
+    used = [sum(map(cpu_seconds, group)) - ago for group, ago in zip(groups, before, strict=True)]
     seconds = max(ended for _, ended in times) - min(began for began, _ in times)
-    flow.costs.append((sum(map(cpu_seconds, brokers)) - before) * 1e6)
+    flow.costs.append(used[0] * 1e6)
     if store:
-        flow.stores.append((cpu_seconds(store) - stored) * 1e6)
+        flow.stores.append(used[1] * 1e6)
+    flow.others.append(max(0.0, (machine_seconds() - machine - sum(used)) / seconds))
     flow.rates.append(1 / seconds)
 
 

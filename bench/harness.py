@@ -106,6 +106,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+def machine_seconds() -> float:
+    """Return the processor time that all processes together have used."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / 100  # but for idling and waiting for disks
+
+
 class Stopwatch:
     """Measures a ``with`` block in seconds."""
 

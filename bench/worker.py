@@ -11,7 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from bench import amqp, stomp
 
@@ -60,11 +60,12 @@ class Worker:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self.pid: Final = process.pid
 
     async def line(self) -> str:
         """Return what it says next."""
         assert self._process.stdout
-        said = await asyncio.wait_for(self._process.stdout.readline(), 40)
+        said = await asyncio.wait_for(self._process.stdout.readline(), 120)
         if not said:
             raise RuntimeError(f"a client of the bench ended with status {await self._process.wait()}")
         return said.decode()
