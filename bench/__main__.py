@@ -63,7 +63,7 @@ def main() -> int:
         console.print(table)
     if not options.no_write:
         keep(measured, command=f"python -m bench {' '.join(sys.argv[1:])}".strip(), label=options.label, load=load)
-    missed = [figure.name for figures in measured.values() for figure in figures if figure.met is False]
+    missed = [figure.name.strip() for figures in measured.values() for figure in figures if figure.met is False]
     console.print(f"bench: {'all targets met' if not missed else 'missed: ' + ', '.join(missed)}")
     return 1 if missed else 0
 
