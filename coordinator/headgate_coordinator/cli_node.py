@@ -50,7 +50,7 @@ def node(
     drain: Annotated[float, typer.Option(min=0, help="Seconds for what is under way when it is told to stop.")] = 10.0,
     ttl: Annotated[
         float, typer.Option(min=1, help="Seconds after which others get what this node held, should it die.")
-    ] = 10.0,
+    ] = 5.0,
     handshake: Annotated[float, typer.Option(min=0.1, help="Seconds for a client to open its connection.")] = 10.0,
     idle: Annotated[float, typer.Option(min=0.5, help="Seconds after which a silent client is given up.")] = 60.0,
     slow_reader: Annotated[

@@ -45,5 +45,5 @@ class NodeOptions:
     slow_reader: float = 60.0
     held: int = 64 << 20
     drain: float = 10.0
-    ttl: float = 10.0
+    ttl: float = 5.0
     limits: Limits = field(default_factory=Limits)
