@@ -4,16 +4,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from proton import Condition, Delivery, Message, Terminus
 from proton.handlers import MessagingHandler
 from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Selector
-from proton.utils import BlockingConnection, LinkDetached, SendException, SyncRequestResponse
+from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached, SendException, SyncRequestResponse
 
 import headgate
+from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.sdk.observing import GUARD, drain, field
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.one_server
 
@@ -221,3 +223,22 @@ async def test_what_can_never_fit_is_rejected_and_the_link_goes_on(node: NodePro
         return refused.value.state, sender.send(Message(body="x")).remote_state
 
     assert await blocking(node, work) == (Delivery.REJECTED, Delivery.ACCEPTED)
+
+
+async def test_a_node_that_stops_says_where_another_one_is(start_node: StartNode) -> None:
+    """Mutant: `elsewhere` stays None."""
+    stopping, other = start_node("--name", "first"), start_node("--name", "second")
+
+    def stop_and_hear() -> Any:
+        connection = BlockingConnection(f"127.0.0.1:{stopping.port}", timeout=20, reconnect=False)
+        wait_for(lambda: "second" in httpx.get(f"{stopping.admin}/api/v1/nodes").text)
+        stopping.terminate()
+        with pytest.raises(ConnectionClosed):
+            connection.wait(lambda: False)
+        return connection.conn.remote_condition
+
+    heard = await asyncio.to_thread(stop_and_hear)
+    assert heard.name == "amqp:connection:forced"
+    assert str(heard.info["network-host"]) == "127.0.0.1"
+    assert int(heard.info["port"]) == other.port
+    assert f"127.0.0.1:{other.port}" in heard.description

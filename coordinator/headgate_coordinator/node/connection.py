@@ -270,13 +270,17 @@ class Connection(Wire):
                 end.stop_credit()
             self.flush_soon()
 
-    def send_away(self, condition: str, reason: str) -> None:
-        """Close the connection, and say why."""
+    def send_away(self, condition: str, reason: str, elsewhere: tuple[str, int] | None = None) -> None:
+        """Close the connection; say why, and at which host and port another node is, if that is known."""
+        info: dict[str, str | int] = {}
+        if elsewhere is not None:
+            host, port = elsewhere
+            info = {"hostname": host, "network-host": host, "port": port}
         self.leaving = True
         if self._secured and not self.lost:
             for end in tuple(self.ends.values()):
                 self.part(end)  # without a word: who reconnects takes up links that no error has ended
-            self.engine.close(condition, reason)
+            self.engine.close(condition, reason, info)
             self.flush()
         else:
             self.abort()

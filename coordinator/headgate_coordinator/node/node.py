@@ -8,7 +8,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, UNAUTHORIZED, Link
@@ -31,6 +31,8 @@ from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
 BACKLOG: Final = 1024
+ASK_WITHIN: Final = 0.5
+"""Seconds to find out where another node is."""
 GRACE: Final = 0.1
 """Seconds for what clients sent before they heard that they may not."""
 CLOSING: Final = 5.0
@@ -56,6 +58,9 @@ class Node:
         self.draining = False
         self.started = time.time()
         self.port = 0
+        self.another: Callable[[], Awaitable[tuple[str, int] | None]] | None = None
+        """Returns host and port of another node that takes clients; asked when this one stops."""
+        self._elsewhere: tuple[str, int] | None = None
         self.admin = ""
         """Base URL of its admin HTTP; empty when it has none."""
         self.lines: Lines
@@ -194,6 +199,10 @@ class Node:
             self.emptied.set()
         for connection in tuple(self.connections):
             connection.rest()
+        if self.another is not None:
+            with contextlib.suppress(TimeoutError, HeadgateError):
+                async with asyncio.timeout(ASK_WITHIN):
+                    self._elsewhere = await self.another()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
                 await asyncio.sleep(GRACE)
@@ -212,7 +221,8 @@ class Node:
             if connection.busy and not busy_too:
                 staying = True
             elif not connection.leaving:
-                connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to another one")
+                other = "{}:{}".format(*self._elsewhere) if self._elsewhere else "another one"
+                connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to {other}", self._elsewhere)
         return staying
 
     async def close(self) -> None:

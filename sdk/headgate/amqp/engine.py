@@ -4,6 +4,7 @@ What the C library leaves to its user is done here: a peer that sends without cr
 and one that has more links than it may is refused the next.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from headgate.amqp.handler import Handler
@@ -112,11 +113,13 @@ class Engine:
             self._opened = True
             lib.pn_connection_open(self._connection)
 
-    def close(self, condition: str = "", description: str = "") -> None:
+    def close(self, condition: str = "", description: str = "", info: Mapping[str, str | int] | None = None) -> None:
         """Close the connection; the bytes that say so are still to be taken from :meth:`outgoing`."""
         if self.alive:
             self.open()  # an error is told in a close, which comes after an open
-            set_condition(lib.pn_connection_condition(self._connection), condition, description)
+            said = lib.pn_connection_condition(self._connection)
+            set_condition(said, condition, description)
+            put_text_map(lib.pn_condition_info(said), info or {})
             lib.pn_connection_close(self._connection)
 
     def session(self) -> Any:
