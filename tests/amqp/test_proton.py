@@ -235,6 +235,7 @@ async def test_a_node_that_stops_says_where_another_one_is(start_node: StartNode
         stopping.terminate()
         with pytest.raises(ConnectionClosed):
             connection.wait(lambda: False)
+        assert connection.conn is not None
         return connection.conn.remote_condition
 
     heard = await asyncio.to_thread(stop_and_hear)
