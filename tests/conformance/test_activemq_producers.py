@@ -340,7 +340,7 @@ async def test_c10_over_amqp_who_ignores_that_it_has_no_credit_loses_its_link_an
     rhea.do("pump", link="s", total=60, size=100)
     await rhea.sees("accepted", 50)
     rhea.do("cheat", link="s")
-    rhea.do("pump", link="s", total=1900, size=100)
+    rhea.do("pump", link="s", total=240, size=100)
     (event,) = await rhea.sees("sender_error", link="s")
     assert event["error"]["condition"] == "amqp:link:transfer-limit-exceeded"
     assert await field(client, "orders", "pending_messages") == 50

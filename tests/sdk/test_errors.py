@@ -78,6 +78,8 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "reason",
     "rates",
     "is_closed",
+    "is_full",
+    "seek",
     "is_busy",
 }
 """What only the async side has: for tools and brokers, or for its own use. A bucket closes with its session."""

@@ -12,6 +12,7 @@ from headgate.amqp.intake import ignore, take
 from headgate.amqp.limits import Kept, Limits
 from headgate.amqp.link import (
     DECODE_ERROR,
+    ERRANT_LINK,
     ILLEGAL_STATE,
     RESOURCE_LIMIT,
     TRANSFER_LIMIT,
@@ -32,6 +33,8 @@ from headgate.amqp.proton import (
 )
 from headgate.amqp.streaming import Streams
 
+MOST_IGNORED: Final = 200
+"""Messages over closed links that a connection may send; fewer than the frames of a session's window."""
 RECEIVED: Final = lib.PN_RECEIVED  # how far the peer is with a message; what is above is an outcome
 
 # Names of the module, not attributes of the library: they are looked up for each message.
@@ -70,6 +73,7 @@ class Engine:
         self.streams: Final = Streams()
         self.alive = True
         self._kept = Kept(limits)
+        self._ignored = 0
         self._handler = handler
         self._scratch = scratch()
         self._transport = transport = lib.pn_transport()
@@ -212,7 +216,7 @@ class Engine:
             if kind == _DELIVERY:
                 link = links.get(raw := _event_link(event))
                 if link is None:
-                    ignore(raw, self._scratch)
+                    self._ignore(raw)
                 elif link.receives:
                     arrived[link] = None
                 else:
@@ -240,7 +244,7 @@ class Engine:
             if link.alive and self.alive:
                 self._take_from(link)
             elif self.alive:
-                ignore(link.raw, self._scratch)
+                self._ignore(link.raw)
         arrived.clear()
 
     def _take_from(self, link: Link) -> None:
@@ -258,6 +262,12 @@ class Engine:
                 self._fault(link, TRANSFER_LIMIT, f"{-link.slack} more than the credit of link {link.name!r}")
             else:
                 lib.pn_link_flow(link.raw, -credit)
+
+    def _ignore(self, raw: Any) -> None:
+        """Drop what comes over a link that we have closed; not for ever, for the library tells its window wrongly then."""
+        self._ignored += ignore(raw, self._scratch)
+        if self._ignored > MOST_IGNORED:
+            self._give_up(ERRANT_LINK, f"{self._ignored} messages over links that were closed by an error")
 
     def _fault(self, link: Link, condition: str, description: str) -> None:
         link.close(condition, description)

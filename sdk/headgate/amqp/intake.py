@@ -53,11 +53,14 @@ def take(link: Link, scratch: Any, kept: Kept) -> tuple[list[Incoming], Fault | 
     return messages, None
 
 
-def ignore(raw: Any, scratch: Any) -> None:
-    """Drop what comes over a link that we have closed: the library would keep it."""
+def ignore(raw: Any, scratch: Any) -> int:
+    """Drop what comes over a link that we have closed, for the library would keep it; returns how many messages."""
+    dropped = 0
     while lib.pn_link_is_receiver(raw) and (delivery := _current(raw)):
         while _recv(raw, scratch, SCRATCH) > 0:
             pass
         if _partial(delivery) and not _aborted(delivery):
-            return
+            break
         _settle(delivery)
+        dropped += 1
+    return dropped
