@@ -70,13 +70,14 @@ async def test_however_many_ignore_credit_the_limit_holds(
     await client.apply("orders", limit=20_000)
 
     async def push(guest: Rude) -> None:
-        await guest.greet(attach("s", 0))
-        await guest.granted()
         for number in range(400):
             await guest.say(transfer(0, number, written("x" * 3000), settled=settled))
         await guest.end()
 
     async with rude(node.port) as one, rude(node.port) as two, rude(node.port) as three:
+        for guest in (one, two, three):  # before there is no room
+            await guest.greet(attach("s", 0))
+            await guest.granted()
         await asyncio.gather(*(push(guest) for guest in (one, two, three)))
         await pulse.beats()
         pending, leased, peak = [

@@ -264,7 +264,7 @@ class Engine:
                 lib.pn_link_flow(link.raw, -credit)
 
     def _ignore(self, raw: Any) -> None:
-        """Drop what comes over a link that we have closed; not for ever, for the library tells its window wrongly then."""
+        """Drop what comes over a link that we have closed, for a while: in the end the library tells a wrong window."""
         self._ignored += ignore(raw, self._scratch)
         if self._ignored > MOST_IGNORED:
             self._give_up(ERRANT_LINK, f"{self._ignored} messages over links that were closed by an error")

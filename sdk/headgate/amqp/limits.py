@@ -14,7 +14,7 @@ class Limits:
         frame: bytes of the largest frame.
         sessions: sessions at a time.
         links: links at a time, over all sessions.
-        window: bytes that a session may have under way towards us.
+        window: bytes that a session may have under way towards us, in whole frames: at least as many as the credit.
         message: bytes of a message, where a link does not say otherwise.
         unfinished: bytes of messages that have come in part, over all links; at least one message.
         described: bytes of filters and capabilities, over all links; in memory they take seventy times as much.
@@ -25,7 +25,7 @@ class Limits:
     frame: int = 65_536
     sessions: int = 64
     links: int = 1024
-    window: int = 16 << 20
+    window: int = 128 << 20
     message: int = 16 << 20
     unfinished: int = 32 << 20
     described: int = 256 << 10
