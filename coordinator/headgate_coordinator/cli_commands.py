@@ -2,13 +2,13 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import headgate
-from headgate.redis.embedded import EmbeddedRedis
 from headgate_coordinator import audit as auditing
 from headgate_coordinator import cli_node, cli_policy, cli_security
 from headgate_coordinator import status as reporting
@@ -100,20 +100,38 @@ def demo(
 def up(
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, show_default=False, help="Listen on this TCP port of loopback; 0: a free one."),
+        typer.Option(
+            min=0, max=65535, show_default=False, help="Redis listens on this TCP port of loopback; 0: a free one."
+        ),
     ] = None,
+    amqp_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default="5672, or the next free one", help="Of the node; 0: a free one."),
+    ] = None,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default="8161, or the next free one", help="Of its page; 0: a free one."),
+    ] = None,
+    node: Annotated[bool, typer.Option("--node/--no-node", help="A broker node and its page too.")] = True,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Start a private Redis, say how to use it, and keep it running until Ctrl-C. It keeps nothing on disk."""
+    """Start a private Redis, a broker node and its live page, say how to use them, and run until Ctrl-C.
 
-    def tell(redis: EmbeddedRedis) -> None:
-        if as_json:
-            typer.echo(json.dumps(embedded.facts(redis)))
-        else:
-            typer.echo(embedded.welcome(redis, namespace))
+    It keeps nothing on disk. Everything listens at loopback only. A port that is given must be free.
+    """
+    options = embedded.Options(namespace, port, amqp_port, admin_port, node, os.environ.get(cli_node.TOKEN))
 
-    _run(embedded.up(port, tell))
+    def tell(running: embedded.Running) -> None:
+        typer.echo(json.dumps(running.facts()) if as_json else embedded.welcome(running))
+
+    try:
+        _run(embedded.up(options, tell))
+    except headgate.HeadgateError:
+        raise
+    except OSError as error:
+        typer.echo(f"headgate: the node cannot listen at {embedded.HOST}:{amqp_port}: {error.strerror}", err=True)
+        raise typer.Exit(FAILED) from None
     if not as_json:
         typer.echo("Stopped; nothing of it is left.")
 

@@ -1,0 +1,12 @@
+"""Whether a node can run here at all."""
+
+from headgate import HeadgateError
+
+
+def why_no_node() -> str | None:
+    """Return what is missing for nodes and how to get it, None when they can run."""
+    try:
+        import headgate_coordinator.node.service  # noqa: F401 -- only whether it can be imported; it takes its time
+    except HeadgateError as error:
+        return str(error)
+    return None
