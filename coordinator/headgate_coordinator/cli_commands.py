@@ -130,7 +130,10 @@ def up(
     except headgate.HeadgateError:
         raise
     except OSError as error:
-        typer.echo(f"headgate: the node cannot listen at {embedded.HOST}:{amqp_port}: {error.strerror}", err=True)
+        typer.echo(
+            f"headgate: the node cannot listen at {embedded.HOST}:{amqp_port}: {os.strerror(error.errno or 0)}",
+            err=True,
+        )
         raise typer.Exit(FAILED) from None
     if not as_json:
         typer.echo("Stopped; nothing of it is left.")

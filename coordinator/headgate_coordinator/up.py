@@ -103,17 +103,18 @@ async def _node(redis: EmbeddedRedis, options: Options) -> AsyncIterator[Running
     from headgate_coordinator.security import Users
 
     async with headgate.connect(redis.url, namespace=options.namespace) as client, contextlib.AsyncExitStack() as stack:
-        for attempt in range(_TRIES):
+        for tries_left in reversed(range(_TRIES)):
             amqp = NodeOptions(host=HOST, port=_port(options.amqp_port, AMQP_PORT), name="up", drain=DRAIN)
             admin = AdminOptions(HOST, _port(options.admin_port, ADMIN_PORT), options.token)
             try:
                 node = await stack.enter_async_context(service(client, amqp, Users.from_redis, admin))
-                break
             except (OSError, InvalidValue):
-                if None not in (options.amqp_port, options.admin_port) or attempt == _TRIES - 1:
+                if not tries_left or None not in (options.amqp_port, options.admin_port):
                     raise
-        yield Running(redis, options.namespace, f"amqp://{node.address}", f"{node.admin}/")
-        await node.drain()  # not when Redis is gone: nothing can be stored any more
+                continue
+            yield Running(redis, options.namespace, f"amqp://{node.address}", f"{node.admin}/")
+            await node.drain()  # not when Redis is gone: nothing can be stored any more
+            return
 
 
 async def _watch(redis: EmbeddedRedis, stop: asyncio.Event) -> None:

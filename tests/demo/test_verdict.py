@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -77,9 +78,9 @@ def test_with_nodes_there_are_two_checks_more() -> None:
     assert failing(WITH_NODES) == set()
 
 
-def of_node(**changed: object) -> Facts:
+def of_node(**changed: Any) -> Facts:
     assert WITH_NODES.node is not None
-    return replace(WITH_NODES, node=replace(WITH_NODES.node, **changed))  # type: ignore[arg-type] -- as the field has it
+    return replace(WITH_NODES, node=replace(WITH_NODES.node, **changed))
 
 
 @pytest.mark.parametrize(

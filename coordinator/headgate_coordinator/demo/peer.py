@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 from headgate.amqp.engine import Engine, Incoming, Limits
@@ -132,7 +132,7 @@ class Peer(Wire):
 
 async def connections(
     name: str, nodes: Mapping[str, str], first: str, *, receives: bool
-) -> AsyncIterator[tuple[str, Peer]]:
+) -> AsyncGenerator[tuple[str, Peer], None]:
     """Yield a connection whenever the last one is over, and the node's name: the first, or the next that answers.
 
     Args:
