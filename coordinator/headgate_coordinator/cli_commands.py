@@ -59,7 +59,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Flow control for messages over a whole cluster: credits, byte budgets and rates, held in Redis."""
+    """Flow control for messages over a whole cluster: credits, byte budgets and rates in Redis, and AMQP nodes."""
 
 
 @app.command()
@@ -81,7 +81,7 @@ def demo(
     redis: Redis = None,
     as_json: Json = False,
 ) -> None:
-    """See it work, and check it: real messages between processes, one of them killed with -9.
+    """See it work, and check it: real messages between processes and over two nodes, and `kill -9` to one of each.
 
     Uses a private Redis, or, of the one that is given, a namespace of its own, which it removes again.
     """
