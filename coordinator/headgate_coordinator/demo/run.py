@@ -121,6 +121,7 @@ class _Demo:
         self._rates = {actor.name: Rate() for actor in self.actors}
         self._events: list[tuple[float, str]] = []
         self._began: float | None = None
+        self._page = ""
         self._looking: asyncio.Task[None] | None = None
         self._killing = Killing(self._actor("producer", VICTIM))
         self._node_death: NodeDeath | None = None
@@ -226,7 +227,8 @@ class _Demo:
             self._tell("three producers and the slow consumer are at work")
         else:
             self._tell("two nodes, five producers (two of AMQP) and the slow consumer are at work")
-            self._tell(f"watch it live at {nodes[-1].record.page}/")
+            self._page = f"{nodes[-1].record.page}/"
+            self._view.tell(0.0, f"watch it on a live page: {self._page}")
 
     async def _start(self, actor: Actor) -> None:
         arguments = ["--limit", str(self._options.limit)]
@@ -331,6 +333,7 @@ class _Demo:
                 self._watch.now,
                 [row_of(actor, self._watch.now, self._rates[actor.name], now) for actor in self.actors],
                 self._events,
+                self._page,
             )
         )
 

@@ -75,6 +75,7 @@ class Frame:
     sample: Sample
     rows: Sequence[Row]
     events: Sequence[tuple[float, str]] = field(default_factory=tuple)
+    page: str = ""
 
     def rate_of(self, role: str) -> str:
         """Return how fast all producers, or all consumers, are together."""
@@ -173,7 +174,7 @@ class LiveTable(Silent):
     def _draw(self, frame: Frame) -> None:
         options = self._console.options
         narrow = options.max_width < _NARROW
-        room = options.max_height - len(frame.rows) - (_AROUND + 1 if narrow else _AROUND)
+        room = options.max_height - len(frame.rows) - _AROUND - narrow - bool(frame.page)
         fitting = _last_events(frame.events, room, options.max_width - _MARGIN)
         drawn = table(replace(frame, events=fitting), narrow=narrow, ascii_only=options.ascii_only)
         self._live.update(drawn, refresh=True)
@@ -228,7 +229,8 @@ def table(frame: Frame, *, narrow: bool = False, ascii_only: bool = False) -> Re
     events.add_column(justify="right", no_wrap=True, min_width=7)
     for elapsed, text in frame.events:
         events.add_row(f"{elapsed:.1f} s", Text(text))
-    return Group(head, Text(), *_gauge(sample, frame.limit, ascii_only=ascii_only), processes, events)
+    page = [Text(f"the same on a live page: {frame.page}", style="dim")] if frame.page else []
+    return Group(head, Text(), *_gauge(sample, frame.limit, ascii_only=ascii_only), *page, processes, events)
 
 
 def _last_events(events: Sequence[tuple[float, str]], lines: int, width: int) -> list[tuple[float, str]]:
