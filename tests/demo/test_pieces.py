@@ -146,7 +146,9 @@ def test_the_table_fits_its_terminal(width: int, narrow: bool, ascii_only: bool)
 def test_the_live_table_shows_as_many_events_as_its_terminal_has_room_for(width: int) -> None:
     console = Console(width=width, height=24, color_system=None, force_terminal=True)
     with console.capture() as captured, LiveTable(console) as view:
-        view.show(replace(FRAME, rows=FRAME.rows * 5, events=[(float(n), f"event {n}, {'x' * 50}") for n in range(20)]))
+        view.show(
+            replace(FRAME, rows=[*FRAME.rows] * 5, events=[(float(n), f"event {n}, {'x' * 50}") for n in range(20)])
+        )
     last = captured.get().split("Headgate demo")[-1]
     assert "event 19" in last
     assert "event 15" not in last
