@@ -27,6 +27,7 @@ $(STAMP): pyproject.toml
 		{ echo "setup: this Python cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@test -x $(BIN)/python || \
 		{ echo "setup: making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
+	@PYTHON=$(PYTHON) .ci/ensure-compiler
 	@echo "setup: installing Headgate and its tools (a minute or two the first time)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,node,bench]'
 	@touch $@

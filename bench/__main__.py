@@ -1,11 +1,12 @@
 """Measure everything, print a table, keep the numbers.
 
-Usage: python -m bench [--quick] [--no-write] [NAME ...]
+Usage: python -m bench [--quick] [--no-write] [--label WORD] [NAME ...]
 """
 
 import argparse
 import asyncio
 import json
+import os
 import platform
 import sys
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import admissions, explain, latency, policy, scripts, throughput, tight
+from bench import activemq, admissions, explain, latency, node, policy, scripts, throughput, tight
 from bench.harness import Figure
 
 PARTS = {
@@ -25,6 +26,8 @@ PARTS = {
     "tight": tight.measure,
     "policy": policy.measure,
     "explain": explain.measure,
+    "node": node.measure,
+    "activemq": activemq.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 
@@ -41,12 +44,14 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PARTS)}; all when none is given")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--no-write", action="store_true", help="do not keep the numbers in bench/results")
+    parser.add_argument("--label", default="", metavar="WORD", help="keep them in DATE-WORD.json, beside the others")
     options = parser.parse_args()
     if unknown := set(options.names) - set(PARTS):
         parser.error(f"{', '.join(sorted(unknown))}: there is {', '.join(PARTS)}")
     names = options.names or list(PARTS)
     console = Console()
     measured: dict[str, list[Figure]] = {}
+    load = os.getloadavg()[0]
     for name in names:
         console.print(f"measuring {name} ...", style="dim")
         measured[name] = asyncio.run(PARTS[name](quick=options.quick))
@@ -57,17 +62,23 @@ def main() -> int:
             table.add_row(*_row(figure))
         console.print(table)
     if not options.no_write:
-        keep(measured, command=f"python -m bench {' '.join(sys.argv[1:])}".strip())
-    missed = [figure.name for figures in measured.values() for figure in figures if figure.met is False]
+        keep(measured, command=f"python -m bench {' '.join(sys.argv[1:])}".strip(), label=options.label, load=load)
+    missed = [figure.name.strip() for figures in measured.values() for figure in figures if figure.met is False]
     console.print(f"bench: {'all targets met' if not missed else 'missed: ' + ', '.join(missed)}")
     return 1 if missed else 0
 
 
-def keep(measured: dict[str, list[Figure]], *, command: str) -> Path:
-    """Write the numbers, the command and the machine to bench/results; returns the file."""
+def keep(measured: dict[str, list[Figure]], *, command: str, label: str, load: float) -> Path:
+    """Write the numbers, the command, the machine and how busy it was before to bench/results; returns the file."""
     RESULTS.mkdir(exist_ok=True)
     now = datetime.now(UTC)
-    machine = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
+    machine = {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": round(load, 2),
+    }
     body = {
         "command": command,
         "taken": now.isoformat(timespec="seconds"),
@@ -87,7 +98,7 @@ def keep(measured: dict[str, list[Figure]], *, command: str) -> Path:
             for name, figures in measured.items()
         },
     }
-    path = RESULTS / f"{now:%Y-%m-%d}.json"
+    path = RESULTS / f"{now:%Y-%m-%d}{label and '-' + label}.json"
     path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     return path
 

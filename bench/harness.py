@@ -19,7 +19,7 @@ class Figure:
 
     Attributes:
         name: what was measured.
-        value: the best round's number, or the only one.
+        value: the best round's number, the middle one where it is :meth:`typical`, or the only one.
         unit: of the number.
         target: what is asked for, as text; empty when nothing is.
         met: whether it was reached; None when nothing is asked for.
@@ -32,6 +32,18 @@ class Figure:
     target: str = ""
     met: bool | None = None
     rounds: list[float] = field(default_factory=list)
+
+    @classmethod
+    def typical(
+        cls, name: str, rounds: list[float], unit: str, *, at_least: float | None = None, at_most: float | None = None
+    ) -> "Figure":
+        """Return the median of the rounds, for work of several processes, whose best round owes much to luck."""
+        value = statistics.median(rounds)
+        if at_least is not None:
+            return cls(name, value, unit, f">= {at_least:g}", value >= at_least, rounds)
+        if at_most is not None:
+            return cls(name, value, unit, f"<= {at_most:g}", value <= at_most, rounds)
+        return cls(name, value, unit, rounds=rounds)
 
 
 def at_least(name: str, rounds: list[float], unit: str, target: float | None = None) -> Figure:
@@ -92,6 +104,12 @@ def cpu_seconds(pid: int) -> float:
     """Return the processor time a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / 100
+
+
+def machine_seconds() -> float:
+    """Return the processor time that all processes together have used."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / 100  # but for idling and waiting for disks
 
 
 class Stopwatch:

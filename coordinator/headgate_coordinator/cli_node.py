@@ -48,7 +48,21 @@ def node(
     low_credit: Annotated[int, typer.Option(min=0, help="How few are left when it gets more.")] = LOW_CREDIT,
     connections: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 10_000,
     drain: Annotated[float, typer.Option(min=0, help="Seconds for what is under way when it is told to stop.")] = 10.0,
-    ttl: Annotated[float, typer.Option(min=1, help="Seconds after which what a dead node held is others'.")] = 10.0,
+    ttl: Annotated[
+        float, typer.Option(min=1, help="Seconds after which others get what this node held, should it die.")
+    ] = 5.0,
+    handshake: Annotated[float, typer.Option(min=0.1, help="Seconds for a client to open its connection.")] = 10.0,
+    idle: Annotated[float, typer.Option(min=0.5, help="Seconds after which a silent client is given up.")] = 60.0,
+    slow_reader: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which a client that does not read is hung up on.")
+    ] = 60.0,
+    sessions: Annotated[int, typer.Option(min=1, max=65_536, help="Sessions of one connection.")] = 64,
+    links: Annotated[int, typer.Option(min=1, help="Links of one connection.")] = 1024,
+    max_message: Annotated[int, typer.Option(min=1, max=128 << 20, metavar="BYTES", help="The largest message.")] = 16
+    << 20,
+    held: Annotated[
+        int, typer.Option(min=1, metavar="BYTES", help="What one connection may have waiting to be stored.")
+    ] = 64 << 20,
     admin_host: Annotated[str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Of admin HTTP.")] = "127.0.0.1",
     admin_port: Annotated[
         int, typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Of admin HTTP; 0 takes a free one.")
@@ -70,6 +84,7 @@ def node(
     It holds no state: run as many as you like. SIGTERM lets it finish what is under way, a second one ends it.
     The token of admin HTTP is read from HEADGATE_ADMIN_TOKEN; without one, it listens at loopback only.
     """
+    from headgate.amqp.limits import Limits
     from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
     from headgate_coordinator.node.options import NodeOptions
     from headgate_coordinator.node.run import run as serve
@@ -93,6 +108,10 @@ def node(
         connections=connections,
         drain=drain,
         ttl=ttl,
+        handshake=handshake,
+        slow_reader=slow_reader,
+        held=held,
+        limits=Limits(sessions=sessions, links=links, message=max_message, idle=idle),
     )
     http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
 

@@ -195,7 +195,10 @@ class CreditAccount(AccountCalls):
         if now >= self._rate_at and self.outbox.batch() and self._open:
             await self._publish()
             return True
-        if self.outbox.head():
+        if head := self.outbox.head():
+            if self._open and self.last.place and now >= self._rate_at and self._may_exceed(head):
+                self.outbox.exceed()
+                return True
             return await self._wait_in_line(now)
         if self.outbox.ready and await self._look(now):
             return True

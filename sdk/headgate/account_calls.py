@@ -8,7 +8,7 @@ from headgate.callers import Callers
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outgoing
-from headgate.errors import MessageTooLarge
+from headgate.errors import DestinationFull, MessageTooLarge
 from headgate.message import Receipt
 from headgate.outlook import Outlook
 from headgate.redis.keys import Address
@@ -112,14 +112,16 @@ class AccountCalls(Callers):
             bodies = [item.payload for item in batch.items]
             expires_ms = batch.items[0].ttl_ms or 0
             answer = await self._store.publish(
-                self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms, expires_ms=expires_ms
-            )
+                self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms, expires_ms=expires_ms,
+                beyond="hard" if batch.beyond else "refuse",
+            )  # fmt: skip
         finally:
             self._call_since = 0.0
         if answer.code in ("OK", "DUPLICATE"):
             stored = self.outbox.published(answer.stored)
             self._hold_back(answer.again_ms if len(stored) < len(batch.items) else 0)
             self._used_at = asked_at
+            self.exceeded = batch.beyond
             seq = answer.first
             for item in stored:
                 if not item.done.done():
@@ -127,6 +129,11 @@ class AccountCalls(Callers):
                 seq += 1
         elif answer.code == "PASSED":
             raise AssertionError(f"{self.session}: batch {batch.seq} was overtaken")
+        elif answer.code == "FULL":
+            self.exceeded = True
+            for item in self.outbox.refused():
+                self._give_up(item, asked_at, self._above_hard(item, answer))
+            return
         elif answer.code == "STOPPED":
             self.outbox.unspend()
             self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
@@ -135,6 +142,10 @@ class AccountCalls(Callers):
         await self._apply(answer, asked_at)
         if any(self._impatient()):
             self._ask_at = 0.0  # they do not wait for the next look
+
+    def _above_hard(self, item: Outgoing, answer: Credit) -> DestinationFull:
+        reason = f"{answer.granted} bytes are stored or promised, and its hard limit is {answer.granted_m}"
+        return DestinationFull(self.address.name, item.size, reason, waited=0.0)
 
     async def _leave(self) -> None:
         line = self.credit

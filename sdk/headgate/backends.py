@@ -30,8 +30,23 @@ def _redis(url: str) -> Place:
     return Place(str(parsed), parsed.said, lambda: Server(parsed))
 
 
+def _nodes(url: str) -> Place:
+    from headgate.amqp.url import parse_url as parse_nodes
+
+    parsed = parse_nodes(url)
+
+    def backend() -> Backend:
+        from headgate.amqp.remote import NodeBackend  # needs the extra amqp, and says so
+
+        return NodeBackend(parsed)
+
+    return Place(str(parsed), parsed.said, backend)
+
+
 _WAYS: Final[Mapping[str, Callable[[str], Place]]] = {
     **dict.fromkeys(SCHEMES, _redis),
+    "amqp": _nodes,
+    "amqps": _nodes,
 }
 """Scheme -> what reads such a URL."""
 

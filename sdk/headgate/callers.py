@@ -64,6 +64,7 @@ class Callers:
         self.lost_since: float | None = None
         self.trouble: BaseException | None = None
         self.recalled = False
+        self.exceeded = False
         self.stopped = False
         self._hurried = False
         self._holds_messages = holds_messages
@@ -144,6 +145,19 @@ class Callers:
             self._wake.set()
         else:
             self._admit()
+
+    @property
+    def full(self) -> bool:
+        """Whether a message would wait, or go beyond the limit."""
+        if self.wants:
+            return True
+        others = self.last.blocked - (self.last.place > 0)  # while they wait in line, nothing comes to who only looks
+        return self.exceeded and self.credit.in_hand <= 0 and not others
+
+    def seek(self) -> None:
+        """See whether there is room again, for who has no message that waits for it."""
+        self._wanted = True
+        self._wake.set()
 
     def wanted(self, size: int) -> None:
         """Note that ``size`` bytes were asked for and not there, so that the window is fetched for the next time."""
@@ -228,11 +242,15 @@ class Callers:
     def _how(self, item: Outgoing) -> WhenFull:
         return item.when_full or self.outlook.when_full
 
+    def _may_exceed(self, item: Outgoing) -> bool:
+        """Whether a message goes beyond the limit rather than to wait."""
+        return item.beyond and self.outlook.hard and self.credit.in_hand_m > 0 and not self.credit.frozen
+
     def _impatient(self) -> Iterator[Outgoing]:
         """Yield those in line that do not wait."""
         if self._hurried or self.outlook.when_full.patience == 0:
             for item in self.outbox.waiting:
-                if self._how(item).patience == 0 and not item.done.done():
+                if self._how(item).patience == 0 and not item.done.done() and not self._may_exceed(item):
                     yield item
 
     def _refuse(self, asked_at: float) -> None:
@@ -248,7 +266,7 @@ class Callers:
                 if (patience := self._how(item).patience) and now - item.since >= patience and not item.done.done():
                     self._give_up(item, now)
 
-    def _give_up(self, item: Outgoing, now: float) -> None:
+    def _give_up(self, item: Outgoing, now: float, error: HeadgateError | None = None) -> None:
         if self._how(item).drops and self._holds_messages:  # a gate has nothing to drop: its caller is told
             self.outlook.drop(item.size)
             if item.credited is not None and not item.credited.done():
@@ -256,7 +274,8 @@ class Callers:
             item.done.set_result(Receipt(0, item.size, dropped=True))
             self._wake.set()
         else:
-            self._tell(item, self._lost(unknown=False) if self.lost_since is not None else self._full(item, now))
+            error = error or (self._lost(unknown=False) if self.lost_since is not None else self._full(item, now))
+            self._tell(item, error)
 
     def _full(self, item: Outgoing, now: float) -> HeadgateError:
         waited = max(0.0, now - (item.since or now))

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from headgate.administration import Administration
 from headgate.backends import Place, place_of
@@ -16,13 +16,29 @@ from headgate.explanation import Explanation
 from headgate.options import SessionOptions
 from headgate.pool_limits import PolicyPools
 from headgate.pools import Pools
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address, check_namespace
 from headgate.redis.pool_store import PoolStore
 from headgate.redis.store import Store
 from headgate.registry import Registry
 from headgate.session import Session
+
+
+class Parts(NamedTuple):
+    """What a connected client is made of.
+
+    Attributes:
+        store: the scripts.
+        wake_ups: hints.
+        registry: settings of destinations, and the policy.
+        pools: what moves the slices of pools.
+    """
+
+    store: Store
+    wake_ups: WakeUps
+    registry: Registry
+    pools: Pools
 
 
 class Client(Administration):
@@ -82,6 +98,11 @@ class Client(Administration):
         """The scripts themselves, for tools."""
         self._check_connected()
         return self._store
+
+    @property
+    def parts(self) -> Parts:
+        """What it is made of, for brokers in front of Redis that act for others."""
+        return Parts(self.store, self._wake_ups, self._registry, self._pools)
 
     def _check_connected(self) -> None:
         if self._backend is None or self._closed:
@@ -170,10 +191,11 @@ class Client(Administration):
 
 
 def connect(url: str | None = None, *, namespace: str = "default") -> Client:
-    """Return a client for a Redis; ``async with`` or ``await`` connects it.
+    """Return a client for a Redis, or for nodes before one; ``async with`` or ``await`` connects it.
 
     Args:
-        url: see :mod:`headgate.redis.url`; None starts a private Redis that ends with the client.
+        url: see :mod:`headgate.redis.url`, and :mod:`headgate.amqp.url` for nodes; None starts a private Redis that
+            ends with the client.
         namespace: the tenant, 1 to 63 of a-z, 0-9 and '-'.
 
     Raises:

@@ -13,7 +13,7 @@ HeadgateError
 ├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
 │   └── MessageFormatError  a message that cannot be read or written as AMQP 1.0 or as the SDK stores it
 ├── CoordinatorUnavailable  Redis cannot be reached, or is not one we can use (also a ConnectionError)
-├── AccessDenied            Redis refused the credentials or a command
+├── AccessDenied            Redis or a node refused the credentials, or what was asked for
 └── Closed                  the client, session or handle was closed
 
 Facts are attributes; the text says what happened, the facts, and what to do.
@@ -190,11 +190,23 @@ class MessageFormatError(InvalidValue):
 
 
 class CoordinatorUnavailable(HeadgateError, ConnectionError):
-    """Redis cannot be reached, does not answer in time, or is not one that can be used."""
+    """Redis, or every node, cannot be reached, does not answer in time, or is not one that can be used."""
 
 
 class AccessDenied(HeadgateError):
-    """Redis refused the credentials, or a command that a script needs."""
+    """Redis refused the credentials, or a command that a script needs; or a node refused, and says what.
+
+    Attributes:
+        user: whom a node refused; empty where Redis did.
+        action: what that user may not do, such as ``produce``; empty where the credentials are wrong.
+        destination: where, or what else it was about.
+    """
+
+    def __init__(self, text: str, *, user: str = "", action: str = "", destination: str = "") -> None:
+        self.user = user
+        self.action = action
+        self.destination = destination
+        super().__init__(text)
 
 
 class Closed(HeadgateError):

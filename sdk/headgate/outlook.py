@@ -32,6 +32,7 @@ class Outlook:
 
     Attributes:
         when_full: what they say of a send that finds no room.
+        hard: whether it has a hard limit above its limit.
         dropped: messages dropped for want of room since the account was opened.
         dropped_bytes: the same in bytes.
         notices: whom it tells of its waits.
@@ -41,6 +42,7 @@ class Outlook:
     def __init__(self, store: Store, address: Address, session: str, listeners: Listeners) -> None:
         self.notices = Notices(address.name, session, listeners)
         self.when_full = BLOCK
+        self.hard = False
         self.dropped = self.dropped_bytes = 0
         self.report_at = 0.0
         self._store = store
@@ -54,6 +56,7 @@ class Outlook:
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Take in the settings that are in force."""
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
+        self.hard = bool(fields.get("hard_bytes"))
 
     async def look(self, *, unless_seconds: float = 0.0) -> None:
         """See how the destination is, unless it was looked at so short a time ago."""

@@ -72,6 +72,16 @@ class Producer:
         return self._account.wants
 
     @property
+    def rates(self) -> tuple[float | None, float | None]:
+        """Messages and bytes a second that it may send, None for no bound; :meth:`put` is not held up by them."""
+        return self._pacing.rate, self._byte_pacing.rate
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a message would wait, or exceed the limit where the hard limit lets it."""
+        return self._account.full
+
+    @property
     def is_busy(self) -> bool:
         """Whether anything sent is not known to be stored."""
         return len(self._account.outbox) > 0
@@ -134,7 +144,9 @@ class Producer:
         done: Awaitable[Receipt] = item.done
         return done
 
-    def put(self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None) -> Outgoing:
+    def put(
+        self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None, beyond: bool = False
+    ) -> Outgoing:
         """Put a message in line that is encoded already, and wait for nothing; for brokers in front of Redis.
 
         The ``done`` of what is returned is the future of its :class:`Receipt`; it fails as :meth:`send` does, and
@@ -147,6 +159,8 @@ class Producer:
             ttl_ms: milliseconds after it is stored at which it expires; as the destination says when None.
             done: told in place of a future, at once and not a turn of the loop later; it has a future's ``done``,
                 ``cancelled``, ``cancel``, ``set_result``, ``set_exception`` and ``exception``.
+            beyond: where the destination has a hard limit, store it up to that rather than wait for room, and fail with
+                :class:`DestinationFull` above it.
 
         Raises:
             InvalidValue: the payload is too long, or an argument cannot be used.
@@ -161,8 +175,13 @@ class Producer:
         if ttl_ms is not None and ttl_ms < 1:
             raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
         item = self._outgoing(payload, timeout, ttl_ms, done)
+        item.beyond = beyond
         self._account.submit(item)
         return item
+
+    def seek(self) -> None:
+        """See whether there is room again while :attr:`is_full` and nothing waits; returns at once."""
+        self._account.seek()
 
     def configure(self, *, window: int | str | None = None, weight: int | None = None) -> None:
         """Change the window, the weight or both, effective at once: what is in hand above the window goes back.

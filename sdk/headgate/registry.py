@@ -1,13 +1,14 @@
 """Destinations as this client knows them: made as the policy says, kept to it, and made again as they were if lost."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from headgate.core.policy import Policy, Resolved
-from headgate.errors import PolicyError
+from headgate.errors import AccessDenied, PolicyError
 from headgate.index import Index
 from headgate.policies import GOVERNED, Policies, due, kind_of, without
 from headgate.pool_limits import PolicyPools
@@ -243,7 +244,8 @@ class Registry:
 
     async def _follow_policy(self) -> None:
         """Bring what this client uses under a policy that came into force."""
-        await self._pools.set(self.policies.policy)  # perhaps it was switched by a process that died then
+        with contextlib.suppress(AccessDenied):  # who may not set pools leaves that to who may
+            await self._pools.set(self.policies.policy)  # perhaps it was switched by a process that died then
         await self._each(tuple(self._known), self.conform)
 
     async def _each(self, keys: Sequence[str], work: Callable[[Sequence[Address]], Awaitable[None]]) -> None:

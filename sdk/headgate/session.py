@@ -41,7 +41,7 @@ class Session:
         options: SessionOptions,
         on_close: Callable[["Session"], None],
     ) -> None:
-        self.id = session_id(name)
+        self.id = session_id(name, store.server.session_prefix)
         self.name = name
         self._options = options
         self._on_close = on_close

@@ -44,7 +44,7 @@ class NodeProcess:
                     "HEADGATE_NAMESPACE": namespace,
                 },
             )
-        self.name = self.url = ""
+        self.name = self.url = self.admin = ""
         self.port = 0
 
     def ready(self) -> "NodeProcess":
@@ -53,7 +53,7 @@ class NodeProcess:
         line = self._process.stdout.readline()
         assert line, f"the node ended before it listened:\n{self.errors}"
         told = json.loads(line)
-        self.name, self.url = told["name"], told["amqp"]
+        self.name, self.url, self.admin = told["name"], told["amqp"], told["admin"]
         self.port = int(self.url.rpartition(":")[2])
         return self
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.amqp.engine import Engine, Incoming, Limits
+from headgate.amqp.engine import Engine
+from headgate.amqp.handler import Incoming
+from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Outcome, Terminus
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,12 +38,12 @@ class Rhea:
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls) -> Self:
+    async def start(cls, within: Sequence[str] = ()) -> Self:
         pipe = asyncio.subprocess.PIPE
         environment = os.environ | {"RHEA_MODULES": str(rhea_modules())}
         return cls(
             await asyncio.create_subprocess_exec(
-                "node", str(SCRIPT), stdin=pipe, stdout=pipe, stderr=pipe, env=environment, limit=1 << 24
+                *within, "node", str(SCRIPT), stdin=pipe, stdout=pipe, stderr=pipe, env=environment, limit=1 << 24
             )
         )
 

@@ -2,7 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.amqp.engine import Engine, Limits
+from headgate.amqp.engine import Engine
+from headgate.amqp.limits import Limits
 from headgate.amqp.link import Outcome, Terminus
 from headgate.amqp.proton import lib
 from tests.amqp.pair import Notes, Pair
@@ -171,3 +172,46 @@ def test_garbage_ends_the_connection(garbage: bytes) -> None:
     notes.engine.outgoing()
     assert notes.over
     notes.engine.free()
+
+
+def test_how_far_a_peer_is_with_a_message_is_no_outcome_of_it(pair: Pair) -> None:
+    """Mutant: `> RECEIVED` becomes `> 0`; the message would go to somebody else."""
+    link = pair.receiver()
+    link.set_credit(1)
+    pair.talk()
+    pair.server.links[0].send(b"m")
+    pair.client.accepts = False
+    pair.talk()
+    delivery = pair.client.messages[0][1]
+    lib.pn_delivery_update(delivery, lib.PN_RECEIVED)
+    pair.talk()
+    assert pair.server.outcomes == []
+    link.settle(delivery)
+    pair.talk()
+    assert pair.server.outcomes == [("accepted", "")]
+
+
+def test_large_messages_go_out_in_pieces_and_in_order(pair: Pair) -> None:
+    """What follows one of them waits for it, is paid with the same credit, and a large one takes no quadratic time."""
+    limits = Limits(message=1 << 30)
+    pair = Pair(limits, limits)
+    link = pair.sender()
+    bodies = [b"a" * 60_000_000, b"b", b"c" * 40_000_000, b"d" * 300_000]
+    for body in bodies:
+        link.send(body)
+    assert link.credit == 96
+    pair.talk()
+    assert [body for body, _ in pair.server.messages] == bodies
+    assert pair.client.outcomes == [("accepted", "")] * 4
+    assert link.credit == 96
+    pair.free()
+
+
+def test_a_link_that_ends_takes_its_unsent_messages_along(pair: Pair) -> None:
+    link = pair.sender()
+    link.send(b"a" * 1_000_000)
+    link.send(b"b")
+    link.close()
+    pair.talk()
+    assert pair.server.messages == []
+    assert pair.client.engine.streams.feed() == (False, [])

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import headgate
+from headgate.redis.keys import Address
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
@@ -35,8 +36,8 @@ async def test_capabilities_say_what_an_unknown_address_becomes(rhea_there: Rhea
         ]
 
 
-def _address(client: headgate.Client, name: str) -> Any:
-    return headgate.redis.keys.Address.of(client.namespace, name)
+def _address(client: headgate.Client, name: str) -> Address:
+    return Address.of(client.namespace, name)
 
 
 async def test_every_subscriber_of_a_topic_gets_every_message(rhea_there: Rhea) -> None:
@@ -103,7 +104,8 @@ async def test_shared_subscriptions_share(rhea_there: Rhea, node: NodeProcess) -
     await rhea.sender("s", {"address": "news", "capabilities": ["topic"]})
     shared = {"address": "news", "capabilities": ["topic", "shared", "global"]}
     for name, on in (("work|1", "c"), ("work|2", "d")):
-        await rhea.receiver(name, shared, on=on, credit_window=5)
+        await rhea.receiver(name, shared, on=on, credit_window=0)
+        rhea.do("credit", link=name, more=5)
     await sent(rhea, "s", *range(10))
     for name in ("work|1", "work|2"):
         await rhea.sees("message", 5, link=name)
@@ -131,6 +133,10 @@ async def test_a_reply_finds_its_way_over_a_queue_of_the_askers_own(
         return await client.store.snapshot(_address(client, answer["address"])) is None
 
     await wait_until(removed, description="the queue of the replies is removed")
+    await rhea.sender("late", answer["address"])
+    (event,) = await rhea.sees("sender_error", link="late")
+    assert event["error"]["condition"] == "amqp:not-found"
+    assert await removed()
 
 
 async def test_a_relayed_message_without_to_is_rejected(rhea_there: Rhea) -> None:
@@ -195,7 +201,7 @@ async def test_rhea_goes_to_another_node_when_its_own_is_stopped(start_node: Sta
 async def _reconnects(start_node: StartNode, rhea: Rhea, end: Any) -> None:
     nodes = [start_node(), start_node()]
     await rhea.connect("c", *(node.port for node in nodes), reconnect=10, initial_reconnect_delay=10)
-    settling = {"credit_window": 10, "autoaccept": True, "autosettle": True}
+    settling: dict[str, Any] = {"credit_window": 10, "autoaccept": True, "autosettle": True}
     await rhea.receiver("r", "orders", **settling)
     await rhea.sender("s", "orders")
     await sent(rhea, "s", *range(10))
@@ -222,3 +228,40 @@ async def test_a_node_that_stops_stores_what_it_took_and_says_where_it_goes(
     assert node.name in event["error"]["description"]
     assert await asyncio.to_thread(node.wait) == 0
     assert await field(client, "orders", "pending_messages") == len(rhea.told("accepted", link="s"))
+
+
+async def test_what_a_client_holds_can_be_settled_while_the_node_stops(
+    start_node: StartNode, rhea: Rhea, client: headgate.Client
+) -> None:
+    node = start_node()
+    await rhea.connect("c", node.port)
+    await rhea.sender("s", "orders")
+    await sent(rhea, "s", *"abcde")
+    await rhea.receiver("r", "orders", credit_window=0)
+    rhea.do("credit", link="r", more=2)
+    await rhea.sees("message", 2)
+    node.terminate()
+    await refuses(node.port)
+    assert rhea.told("connection_close") == []
+    rhea.do("credit", link="r", more=2)
+    rhea.do("settle", link="r", how="accept", count=2)
+    await rhea.sees("connection_close", connection="c")
+    assert await asyncio.to_thread(node.wait) == 0
+    assert len(rhea.messages("r")) == 2
+    async with client.session("s") as session:
+        left = await drain(await session.consumer("orders"), 3)
+    assert [(message.body, message.delivery_count) for message in left] == [("c", 0), ("d", 0), ("e", 0)]
+
+
+async def refuses(port: int) -> None:
+    """Wait until nobody listens there any more."""
+
+    async def refused() -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return True
+        writer.close()
+        return False
+
+    await wait_until(refused)

@@ -13,7 +13,6 @@ SYSTEMS: Final = {
     "product": "The product itself",
 }
 WAITS_FOR: Final = {
-    "nodes": "broker nodes (issue 4)",
     "links": "routes, bridges and channels (issue 5)",
     "pipeline": "the pipeline (issue 6)",
     "spool": "the spool (issue 7)",
@@ -95,7 +94,6 @@ ROWS: Final = (
         "artemis",
         "AMQP credits count messages: 100 at a time, refreshed at 30, none while full",
         "node preset; exact stop",
-        "nodes",
     ),
     Row(
         "A21",
@@ -281,7 +279,6 @@ ROWS: Final = (
         "K02",
         "product",
         "Several stateless broker nodes and SDK clients on different hosts share one limit (network namespaces as hosts)",
-        "nodes",
         "nodes",
     ),
     Row("K03", "product", "Route and bridge forwarding limits shared across hosts", "links", "links"),

@@ -9,8 +9,9 @@ import headgate
 from headgate import Window
 from headgate.redis.keys import Address
 from headgate_coordinator.policy import loads
+from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import fill, held, holds, take, with_options
-from tests.sdk.observing import drain, field
+from tests.sdk.observing import drain, field, look
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -198,3 +199,93 @@ async def test_f10_a_larger_prefetch_costs_fewer_calls_and_more_memory(client: h
     assert most == {1: 100, 10: 1000, 100: 10_000}
     assert calls[1] >= 400 > 4 * calls[10]
     assert calls[10] > 4 * calls[100]
+
+
+async def test_f01_over_amqp_half_of_the_prefetch_is_topped_up_when_half_is_acknowledged(
+    rhea_there: Rhea, client: headgate.Client
+) -> None:
+    rhea = rhea_there
+    await client.apply("orders", consumer_window=20)
+    await fill(client, "orders", 60)
+    await rhea.receiver("r", "orders")
+    rhea.do("credit", link="r", more=1000)
+    await rhea.sees("message", 20)
+    rhea.do("settle", link="r", how="accept", count=9)
+    await settled(client, 9)
+    assert len(rhea.messages("r")) == 20  # none until half is acknowledged
+    rhea.do("settle", link="r", how="accept")
+    await rhea.sees("message", 30)
+    assert await delivered(client) == [30]
+
+
+async def delivered(client: headgate.Client) -> list[int]:
+    """How many messages each consumer of `orders` was given, as Redis has it."""
+    return sorted(int(record["delivered"]) for record in (await look(client, "orders")).consumers.values())
+
+
+async def settled(client: headgate.Client, count: int) -> None:
+    async def so_many() -> bool:
+        records = (await look(client, "orders")).consumers.values()
+        return sum(int(record["settled"]) for record in records) == count
+
+    await wait_until(so_many, description=f"{count} are settled")
+
+
+async def test_f02_over_amqp_the_prefetch_is_per_link(rhea_there: Rhea, client: headgate.Client) -> None:
+    rhea = rhea_there
+    await fill(client, "orders", 100)
+    for name, credit in (("a", 10), ("b", 1), ("c", 20)):
+        await rhea.receiver(name, "orders")
+        rhea.do("credit", link=name, more=credit)
+        await rhea.sees("message", credit, link=name)
+    assert await delivered(client) == [1, 10, 20]
+
+
+async def test_f03_over_amqp_a_credit_of_one_processes_one_at_a_time(rhea_there: Rhea, client: headgate.Client) -> None:
+    rhea = rhea_there
+    await fill(client, "orders", 5)
+    await rhea.receiver("r", "orders", credit_window=0)
+    for count in range(1, 6):
+        rhea.do("credit", link="r", more=1)
+        await rhea.sees("message", count)
+        assert await delivered(client) == [count]
+        rhea.do("settle", link="r", how="accept")
+        await settled(client, count)
+        assert len(rhea.messages("r")) == count
+
+
+async def test_f04_over_amqp_without_credit_nothing_is_sent_ahead(rhea_there: Rhea, client: headgate.Client) -> None:
+    rhea = rhea_there
+    await fill(client, "orders", 2)
+    await rhea.receiver("r", "orders", credit_window=0)
+    assert await delivered(client) == [0]
+    for count in (1, 2):  # it polls
+        rhea.do("credit", link="r", more=1)
+        await rhea.sees("message", count)
+        assert await delivered(client) == [count]
+    rhea.do("credit", link="r", more=1)
+    rhea.do("drain", link="r")  # a poll that does not wait
+    await rhea.sees("receiver_drained")
+    assert len(rhea.messages("r")) == 2
+
+
+async def test_f08_over_amqp_the_prefetch_of_an_address(rhea_there: Rhea, client: headgate.Client) -> None:
+    rhea = rhea_there
+    await fill(client, "orders", 30)
+    await rhea.receiver("r", "orders?consumer.prefetchSize=10", credit_window=0)
+    rhea.do("credit", link="r", more=30)
+    await rhea.sees("message", 10)
+    assert await delivered(client) == [10]
+
+
+async def test_f09_over_amqp_what_was_prefetched_is_released_when_the_link_closes(
+    rhea_there: Rhea, client: headgate.Client
+) -> None:
+    rhea = rhea_there
+    await fill(client, "orders", 20)
+    await rhea.receiver("r", "orders", credit_window=20)
+    await rhea.sees("message", 20)
+    rhea.do("close", link="r")
+    await rhea.receiver("another", "orders", credit_window=20)
+    await rhea.sees("message", 20, link="another")
+    assert not any("delivery_count" in message for message in rhea.messages("another"))  # never tried

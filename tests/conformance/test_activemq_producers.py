@@ -9,6 +9,7 @@ from headgate import CreditTimeout, DestinationFull
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
 from headgate_coordinator.policy import loads
+from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import MiB, blocked_send, body, fill, take
 from tests.sdk.observing import GUARD, drain, field, stored_bodies
 from tests.support.waiting import wait_until
@@ -308,3 +309,42 @@ async def test_c15_a_percentage_of_a_stated_total_or_of_what_there_is(client: he
         await client.set_pool("store", percent=71, total=10_000)
         await producer.send(body(100), timeout=GUARD)
     await fill(client, "logs", 100)
+
+
+@pytest.mark.parametrize("sessions", [("one", "two"), ("one", "one")], ids=["two sessions", "one session"])
+async def test_c01_over_amqp_one_link_of_a_connection_is_blocked_and_another_goes_on(
+    rhea_there: Rhea, client: headgate.Client, sessions: tuple[str, str]
+) -> None:
+    rhea = rhea_there
+    await client.apply("full", limit_messages=10)
+    for name in set(sessions):
+        rhea.do("session", connection="c", name=name)
+    for link, session in zip(("full", "free"), sessions, strict=True):
+        await rhea.sender(link, link, session=session)
+    rhea.do("pump", link="full", total=200, size=100)
+    await rhea.sees("accepted", 10, link="full")
+    rhea.do("pump", link="free", total=500, size=100)
+    await rhea.sees("accepted", 500, link="free")
+    assert len(rhea.told("accepted", link="full")) == 10 == await field(client, "full", "pending_messages")
+    assert (await rhea.look("full"))["credit"] == 0
+    await rhea.receiver("r", "full", credit_window=50, autoaccept=True, autosettle=True)
+    await rhea.sees("accepted", 200, link="full")
+
+
+async def test_c10_over_amqp_who_ignores_that_it_has_no_credit_loses_its_link_and_nothing_is_exceeded(
+    rhea_there: Rhea, client: headgate.Client
+) -> None:
+    rhea = rhea_there
+    await client.apply("orders", limit_messages=50)
+    await rhea.sender("s", "orders")
+    rhea.do("pump", link="s", total=60, size=100)
+    await rhea.sees("accepted", 50)
+    rhea.do("cheat", link="s")
+    rhea.do("pump", link="s", total=240, size=100)
+    (event,) = await rhea.sees("sender_error", link="s")
+    assert event["error"]["condition"] == "amqp:link:transfer-limit-exceeded"
+    assert await field(client, "orders", "pending_messages") == 50
+    rhea.do("session", connection="c", name="another")
+    await rhea.sender("t", "others", session="another")  # the connection goes on
+    rhea.do("pump", link="t", total=10, size=100)
+    await rhea.sees("accepted", 10, link="t")

@@ -9,6 +9,7 @@ from headgate import CreditTimeout, DestinationFull, MessageTooLarge, Window
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
 from headgate_coordinator.policy import loads
+from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import KiB, MiB, blocked_send, body, fill, held, holds, published, take, with_options
 from tests.sdk.observing import GUARD, counts, drain, field
 from tests.support.waiting import wait_until
@@ -370,6 +371,51 @@ async def test_a21_above_the_hard_limit_those_who_count_messages_are_rejected(cl
         async with client.session("s") as session:  # all others stop at the limit
             with pytest.raises(CreditTimeout):
                 await (await session.producer(name)).send(body(3), timeout=0.05)
+
+
+async def test_a20_amqp_credit_counts_messages_a_hundred_at_a_time_refreshed_at_thirty(
+    rhea_there: Rhea, client: headgate.Client
+) -> None:
+    rhea = rhea_there
+    await rhea.sender("s", "orders")
+
+    async def credit(link: str, expected: int) -> None:
+        async def as_expected() -> bool:
+            return bool((await rhea.look(link))["credit"] == expected)
+
+        await wait_until(as_expected, description=f"a credit of {expected}")
+
+    await credit("s", 100)
+    rhea.do("pump", link="s", total=69, size=100)
+    await rhea.sees("accepted", 69)
+    await credit("s", 31)
+    rhea.do("pump", link="s", total=1, size=100)
+    await rhea.sees("accepted", 70)
+    await credit("s", 100)
+    await client.apply("limited", limit_messages=150)
+    await rhea.sender("l", "limited")
+    rhea.do("pump", link="l", total=400, size=100)
+    await rhea.sees("accepted", 150, link="l")
+    await credit("l", 0)  # none while full
+    assert await field(client, "limited", "pending_messages") == 150
+    assert len(rhea.told("accepted", link="l")) == 150
+
+
+async def test_a21_over_amqp_messages_above_the_hard_limit_are_rejected(
+    rhea_there: Rhea, client: headgate.Client
+) -> None:
+    rhea = rhea_there
+    await client.apply("orders", limit=10_000, hard_limit=15_000)
+    for link in ("a", "b", "c"):
+        await rhea.sender(link, "orders")
+    message = {"body": {"$data": "78" * 2984}}  # 3000 bytes as stored
+    for link in ("a", "b", "c", "a", "b", "c"):
+        rhea.do("send", link=link, messages=[message])
+    (refused, *_) = await rhea.sees("rejected")
+    await rhea.sees("accepted", 5)
+    assert refused["error"]["condition"] == "amqp:resource-limit-exceeded"
+    assert await field(client, "orders", "pending_bytes") == 15_000
+    assert len(rhea.told("rejected")) == 1
 
 
 async def test_a22_a_producer_is_never_faster_than_its_rate(client: headgate.Client, redis_url: str) -> None:

@@ -4,15 +4,22 @@ import asyncio
 import shutil
 import subprocess
 import sys
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
+import redis
 
 import headgate
 from headgate.redis.keys import Address
 from headgate.redis.url import parse_url
+from tests.amqp.nodes import NodeProcess
+from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import body, fill
-from tests.sdk.observing import GUARD, counts, drain, field
+from tests.sdk.observing import GUARD, counts, drain, field, look
+from tests.sdk.workers import Worker
+from tests.support.hosts import hosts
+from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
 
@@ -51,6 +58,56 @@ async def test_k01_a_bucket_of_all_clients_is_one(client: headgate.Client, other
     assert len(taken) == 50
     assert taken[-1][0] - taken[0][0] >= (50 - 10) / 100 * 1e6 * 0.9
     assert await field(client, "mails", "taken") == 50
+
+
+async def test_k02_nodes_and_sdk_clients_on_different_hosts_share_one_limit(tmp_path: Path) -> None:
+    each, limit = 150, 200 * 1000
+    namespace = "shared"
+    with hosts(3) as (here, (a, b, c)), ExitStack() as undo:
+        server = undo.enter_context(RedisServer.start(port=0, persist=False, config={"protected-mode": "no"}))
+        with redis.Redis.from_url(server.url) as direct:
+            direct.config_set("bind", f"127.0.0.1 {here}")
+        url = server.url.replace("127.0.0.1", here)
+        nodes = []
+        for host in (a, b):
+            log = tmp_path / f"{host.address}.log"
+            nodes.append(NodeProcess(url, namespace, log, "--host", host.address, within=host.within))
+            undo.callback(nodes[-1].stop)
+        async with headgate.connect(server.url, namespace=namespace) as client, AsyncExitStack() as later:
+            await client.apply("orders", limit=limit)
+            clients = []
+            for host, node in ((a, nodes[0].ready()), (b, nodes[1].ready()), (c, nodes[0])):
+                rhea = await later.enter_async_context(await Rhea.start(within=host.within))
+                await rhea.connect("c", node.port, host=node.url.rpartition(":")[0].removeprefix("amqp://"))
+                await rhea.sender("s", "orders")
+                clients.append(rhea)
+            workers = [
+                undo.enter_context(Worker("numbered", url, namespace, "orders", 5.0, each, within=host.within))
+                for host in (b, c)
+            ]
+            for rhea in clients:
+                rhea.do("pump", link="s", total=each, size=2000)
+
+            async def all_wait() -> bool:
+                state = await look(client, "orders")
+                idle = [(await rhea.look("s"))["credit"] == 0 for rhea in clients]
+                return all(idle) and int(state.fields["blocked"]) == len(nodes) + len(workers)
+
+            await wait_until(all_wait, timeout=GUARD, description="everybody waits for the same room")
+            assert (
+                await field(client, "orders", "pending_bytes") + await field(client, "orders", "leased_bytes") <= limit
+            )
+            accepted = sum(len(rhea.told("accepted")) for rhea in clients)
+            assert accepted < each * len(clients)
+            async with client.session("reader") as session:
+                await drain(await session.consumer("orders"), each * (len(clients) + len(workers)))
+            for rhea in clients:
+                await rhea.sees("accepted", each)
+            for worker in workers:
+                await asyncio.to_thread(worker.ready)
+                assert await asyncio.to_thread(worker.next_line) == ["done", str(each)]
+            assert await field(client, "orders", "peak_bytes") <= limit
+            assert await field(client, "orders", "peak_bytes") > limit - 2100  # a message more would have been too much
 
 
 async def test_k04_the_state_is_readable_with_redis_cli(client: headgate.Client, redis_url: str) -> None:

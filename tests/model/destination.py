@@ -259,6 +259,8 @@ class Destination:
         if cid not in self.shelf.consumers:
             self.shelf.consumers[cid] = Consumer(name)
             sub.consumers += 1
+            if self.rules != Rules():  # rules are judged anew by the consumers there are
+                self.serve_line()
         return "OK"
 
     def settle(

@@ -22,6 +22,7 @@ class Relay:
         self._behind = behind
         self.version: tuple[int, ...] = ()
         self.calls = 0
+        self.session_prefix = ""
 
     async def open(self) -> None:
         await self._behind.open()

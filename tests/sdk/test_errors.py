@@ -73,5 +73,13 @@ def test_the_threads_have_the_same_methods() -> None:
         assert missing <= ALONE, f"{name}: {missing}"
 
 
-ALONE = {"store", "start", "settle", "credit_line", "lost_since", "close", "raw_id", "adopt", "put"}
-"""What only the async side has: for tools, or for its own use. A bucket closes with its session."""
+ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "close", "raw_id", "adopt", "consumers"} | {
+    "put",
+    "reason",
+    "rates",
+    "is_closed",
+    "is_full",
+    "seek",
+    "is_busy",
+}
+"""What only the async side has: for tools and brokers, or for its own use. A bucket closes with its session."""

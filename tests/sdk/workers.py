@@ -10,7 +10,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,9 +23,9 @@ _ROOT = Path(__file__).parents[2]
 class Worker:
     """A process in a role: the name of a coroutine function of this module, and its arguments."""
 
-    def __init__(self, role: str, *arguments: object) -> None:
+    def __init__(self, role: str, *arguments: object, within: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sdk.workers", role, *map(str, arguments)],
+            [*within, sys.executable, "-m", "tests.sdk.workers", role, *map(str, arguments)],
             cwd=_ROOT,
             env=os.environ | {"PYTHONPATH": str(Path(headgate.__file__).parents[1])},
             stdin=subprocess.PIPE,

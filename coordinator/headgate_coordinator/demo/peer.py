@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
-from headgate.amqp.engine import Engine, Incoming, Limits
+from headgate.amqp.engine import Engine
+from headgate.amqp.handler import Incoming
+from headgate.amqp.limits import Limits
 from headgate.amqp.link import NOT_ALLOWED, Link, Outcome, Terminus
 from headgate.amqp.sasl import SaslClient
 from headgate.amqp.wire import Wire

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from headgate.amqp.engine import Incoming
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Terminus
 from headgate.message import to_amqp
 from headgate_coordinator.node.end import LinkEnd

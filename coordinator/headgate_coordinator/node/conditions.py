@@ -8,21 +8,30 @@ from headgate.errors import (
     HeadgateError,
     InvalidName,
     InvalidValue,
+    MessageFormatError,
     MessageTooLarge,
     PolicyError,
 )
+
+
+class LinkQueueGone(HeadgateError):
+    """A queue that was made for one link, and went with it."""
 
 
 def condition_of(error: BaseException) -> tuple[str, str]:
     """Return the AMQP error that says the same, and its text."""
     if isinstance(error, AccessDenied):
         return amqp.UNAUTHORIZED, str(error)
+    if isinstance(error, LinkQueueGone):
+        return amqp.NOT_FOUND, str(error)
     if isinstance(error, MessageTooLarge):
         return amqp.TOO_LARGE, str(error)
     if isinstance(error, DestinationFull):
         return amqp.RESOURCE_LIMIT, str(error)
     if isinstance(error, PolicyError):
         return amqp.NOT_ALLOWED, str(error)
+    if isinstance(error, MessageFormatError):
+        return amqp.DECODE_ERROR, str(error)
     if isinstance(error, InvalidName | InvalidValue):
         return amqp.INVALID_FIELD, str(error)
     if isinstance(error, CoordinatorUnavailable):

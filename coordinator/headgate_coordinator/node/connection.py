@@ -1,29 +1,33 @@
 """One client's connection to a node: who it is, and which of the node's ends its links lead to."""
 
+import contextlib
 import logging
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
 from headgate.amqp import link as amqp
-from headgate.amqp.engine import Engine, Incoming
+from headgate.amqp.calls import GATEWAY
+from headgate.amqp.engine import Engine
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
 from headgate.amqp.wire import Wire
+from headgate.errors import HeadgateError
 from headgate.index import is_pattern
 from headgate.session import Session
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.outlet import Outlet
-from headgate_coordinator.node.sweep import owner_of, reply_queue
+from headgate_coordinator.node.reply_queues import owner_of, reply_queue
 from headgate_coordinator.security import Action, Identity
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.node import Node
 
 _log = logging.getLogger("headgate.node")
-GATEWAY: Final = "$headgate"
-"""Where the SDK sends its calls to."""
+TOLD: Final = 100
+"""Connections above the limit that are told so; further ones are cut off."""
 
 
 class Connection(Wire):
@@ -33,6 +37,7 @@ class Connection(Wire):
         node: the node.
         identity: who it is, once it said so.
         held: bytes of its messages that wait to be stored.
+        leaving: whether it was told to go elsewhere.
     """
 
     def __init__(self, node: "Node", *, encrypted: bool) -> None:
@@ -45,6 +50,7 @@ class Connection(Wire):
         self.node = node
         self.identity: Identity | None = None
         self.held = 0
+        self.leaving = False
         self.ends: dict[Link, LinkEnd] = {}
         self._session: Session | None = None
         self._asked = False
@@ -55,6 +61,11 @@ class Connection(Wire):
         """What operators call it: its container id, and where it is."""
         return f"{self.engine.peer or 'unnamed'} at {self.peername}" if self._secured else self.peername
 
+    @property
+    def busy(self) -> bool:
+        """Whether messages are on their way to Redis, or with the client and not settled."""
+        return self.held > 0 or any(end.unsettled for end in self.ends.values())
+
     def session(self) -> Session:
         """Return the session of its consumers, opened with the first."""
         if self._session is None:
@@ -63,8 +74,11 @@ class Connection(Wire):
 
     def connection_made(self, transport: Any) -> None:
         """Take it on, unless there are too many."""
-        super().connection_made(transport)
         self.node.connections.add(self)
+        super().connection_made(transport)
+        if len(self.node.connections) > self.node.options.connections + TOLD:
+            self.node.counters.refused("connections")
+            self.abort()
 
     def identified(self) -> None:
         """Have its name and password checked."""
@@ -79,7 +93,8 @@ class Connection(Wire):
         code = UNAVAILABLE
         try:
             users = self.node.users
-            self.identity = users.anonymous() if mechanism == "ANONYMOUS" else await users.authenticate(name, password)
+            nameless = mechanism == "ANONYMOUS" or users.is_open
+            self.identity = users.anonymous() if nameless else await users.authenticate(name, password)
             code = OK if self.identity is not None else REFUSED
         except Exception:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
             _log.exception("%s: its password could not be checked", self.peername)
@@ -94,7 +109,7 @@ class Connection(Wire):
             self._send_sasl()
             self.node.counters.refused("password" if code == REFUSED else "users")
             _log.warning("%s: user %r is refused", self.peername, name[:80])
-            self._transport.close()
+            self.end()
 
     def make_engine(self) -> Engine:
         """Return the engine of a client's connection."""
@@ -147,7 +162,7 @@ class Connection(Wire):
             self._receive(link, name, browse=False)
         elif source.address is None:
             link.refuse(amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
-        elif source.address.startswith(GATEWAY):
+        elif source.address == GATEWAY:
             self._begin(link, self.node.gateway(self, link))
         elif self._may(link, Action.BROWSE if source.browse else Action.CONSUME, source.address):
             self._receive(link, source.address, browse=source.browse)
@@ -246,20 +261,26 @@ class Connection(Wire):
         for end in tuple(self.ends.values()):
             end.relieved()
 
-    def stop_credit(self) -> None:
-        """Let the client send no more."""
+    def rest(self) -> None:
+        """Let the client send no more, and give it no more."""
+        for end in self.ends.values():
+            end.rest()
         if self._secured and not self.lost:
-            for link in tuple(self.engine.links.values()):
-                if link.receives and link.is_open:
-                    link.set_credit(0)
+            for end in tuple(self.ends.values()):
+                end.stop_credit()
             self.flush_soon()
 
-    def send_away(self, condition: str, reason: str) -> None:
-        """Close the connection, and say why."""
+    def send_away(self, condition: str, reason: str, elsewhere: tuple[str, int] | None = None) -> None:
+        """Close the connection; say why, and at which host and port another node is, if that is known."""
+        info: dict[str, str | int] = {}
+        if elsewhere is not None:
+            host, port = elsewhere
+            info = {"hostname": host, "network-host": host, "port": port}
+        self.leaving = True
         if self._secured and not self.lost:
             for end in tuple(self.ends.values()):
                 self.part(end)  # without a word: who reconnects takes up links that no error has ended
-            self.engine.close(condition, reason)
+            self.engine.close(condition, reason, info)
             self.flush()
         else:
             self.abort()
@@ -282,7 +303,8 @@ class Connection(Wire):
         for end in ends:
             await end.finish()
         if self._session is not None:
-            await self._session.close()
+            with contextlib.suppress(HeadgateError):  # when its TTL is over, the same happens without us
+                await self._session.close()
 
 
 def _kind(capabilities: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from headgate.amqp.engine import Incoming
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.facts import LinkFacts
@@ -39,8 +39,11 @@ class LinkEnd:
     def begin(self, opening: Coroutine[Any, Any, None]) -> None:
         """Open it without keeping the others waiting; what goes wrong refuses the link."""
         self._task = asyncio.create_task(self._guard(opening), name=f"headgate link {self.link.name}")
+        self._task.add_done_callback(lambda _: opening.close())  # one that was cancelled at once was never begun
 
     async def _guard(self, opening: Coroutine[Any, Any, None]) -> None:
+        if not self.link.alive:
+            return
         try:
             await opening
         except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
@@ -68,8 +71,21 @@ class LinkEnd:
     def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
         """Note what became of a message."""
 
+    def stop_credit(self) -> None:
+        """Let the client send no more: the node is about to stop."""
+        if self.link.receives and self.link.is_open:
+            self.link.set_credit(0)
+
     def relieved(self) -> None:
         """Note that the client reads again."""
+
+    def rest(self) -> None:
+        """Begin nothing more; what the client holds may still be settled."""
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that the client holds."""
+        return 0
 
     def gone(self, *, lost: bool) -> None:
         """Note that the link is over; ``lost``: because the connection broke."""

@@ -1,18 +1,20 @@
 """A client's link that sends to one destination."""
 
+import asyncio
 import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from headgate.amqp.engine import Incoming
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
 from headgate.core.amqp_sections import header_of
-from headgate.errors import Closed, HeadgateError
-from headgate.message import Receipt
+from headgate.errors import Closed, HeadgateError, MessageFormatError
+from headgate.message import Receipt, is_amqp
 from headgate.producer import Producer
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.line import Line
+from headgate_coordinator.node.pace import LinkPace
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
@@ -63,6 +65,7 @@ class Inlet(LinkEnd):
         self._kind = kind
         self._line: Line | None = None
         self._held: dict[Arrival, None] = {}
+        self.pace = LinkPace()
         self._since = 0.0
         """When it last got something stored, or had nothing to store."""
 
@@ -96,11 +99,14 @@ class Inlet(LinkEnd):
             total += size
             if connection.held + size > most and connection.held:
                 self._overflow(delivery)
+                if not self.link.alive:
+                    break
             else:
                 self.take(producer, raw, delivery, size)
         self.messages += len(messages)
         self.bytes += total
         line.saw(len(messages), total)
+        self.pace.book(asyncio.get_running_loop().time(), len(messages), total)
         connection.node.counters.came(len(messages), total)
         self.look_soon()
 
@@ -110,7 +116,9 @@ class Inlet(LinkEnd):
         self._held[arrival] = None
         self.connection.held += size
         try:
-            producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival)
+            if not is_amqp(raw):  # it would be taken for one of the SDK's own
+                raise MessageFormatError("a section of AMQP 1.0 begins with 00", at=0)
+            producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival, beyond=True)
         except HeadgateError as error:
             arrival.set_exception(error)
 
@@ -158,6 +166,8 @@ class Inlet(LinkEnd):
             self.link.settle(arrival.delivery, "released")
         else:
             self.link.settle(arrival.delivery, "rejected", condition, description)
+        if self._line:
+            self._line.give(self)
         self.connection.flush_soon()
 
     def gone(self, *, lost: bool) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 FIRST_SIZE: Final = 1024.0
 LOOK_EVERY: Final = 0.05
 """Seconds between looks while there is no room."""
+SEEK_EVERY: Final = 0.2
+"""The same where looking takes a call."""
 LEARN: Final = 1 / 64
 """How much one message changes what is known of their sizes."""
 
@@ -34,6 +36,8 @@ class Line:
         self._full = False
         self._looking = False
         self._due: dict[Inlet, None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._again: asyncio.TimerHandle | None = None
 
     def join(self, inlet: "Inlet") -> None:
         """Count a link in, and give it credit."""
@@ -58,14 +62,20 @@ class Line:
 
     def give(self, inlet: "Inlet") -> None:
         """Give a link the credit that is due to it, or take it back when there is no more room."""
-        if self.producer.is_blocked:
-            credit = 0
-        else:
-            share = self.producer.in_hand / self.size / max(1, len(self.inlets))
-            credit = min(self._most, max(1, int(share)))
         has = inlet.link.credit
-        if credit < has if self.producer.is_blocked else (has <= self._low and credit > has):
+        if self.producer.is_full:
+            if has > 0:
+                inlet.link.set_credit(0)
+            return
+        share = self.producer.in_hand / self.size / max(1, len(self.inlets))
+        credit = min(self._most, max(1, int(share)))
+        inlet.pace.set(self.producer.rates)
+        credit, again = inlet.pace.credit(self._loop.time(), credit)
+        if has <= self._low and credit > has:
             inlet.link.set_credit(credit)
+        elif again and not inlet.pace.is_waiting:
+            inlet.pace.is_waiting = True
+            self._loop.call_later(again, self._paid_off, inlet)
 
     def look_soon(self, inlet: "Inlet | None" = None) -> None:
         """See, at the end of this turn of the loop, what credit is due: to a link, or to all if that has changed."""
@@ -73,13 +83,16 @@ class Line:
             self._due[inlet] = None
         if not self._looking:
             self._looking = True
-            asyncio.get_running_loop().call_soon(self._look)
+            self._loop.call_soon(self._look)
 
     def _look(self) -> None:
         self._looking = False
-        full = self.producer.is_blocked
-        if full:  # who waited may have gone: nobody tells
-            asyncio.get_running_loop().call_later(LOOK_EVERY, self.look_soon)
+        full = self.producer.is_full
+        if full and self.inlets and self._again is None:  # who waited may have gone: nobody tells
+            blocked = self.producer.is_blocked
+            if not blocked:  # all went beyond the limit: nobody is told of room either
+                self.producer.seek()
+            self._again = self._loop.call_later(LOOK_EVERY if blocked else SEEK_EVERY, self._look_again)
         due, self._due = self._due, {}
         if full != self._full:
             self._full = full
@@ -88,6 +101,15 @@ class Line:
             if inlet.link.alive:
                 self.give(inlet)
                 inlet.look()
+
+    def _paid_off(self, inlet: "Inlet") -> None:
+        inlet.pace.is_waiting = False
+        if inlet in self.inlets:
+            self.look_soon(inlet)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self.look_soon()
 
     @property
     def idle(self) -> bool:

@@ -3,11 +3,16 @@
 import asyncio
 import contextlib
 from typing import Final
+from weakref import WeakValueDictionary
 
+from headgate.client import Client
 from headgate.errors import HeadgateError
+from headgate.redis.keys import Address
 from headgate.session import Session
+from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.line import Line
 from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.node.reply_queues import owner_of
 
 SWEEP: Final = 5.0
 """Seconds between looks for lines that nobody uses."""
@@ -16,11 +21,12 @@ SWEEP: Final = 5.0
 class Lines:
     """What the node's own session has at each destination that clients send to."""
 
-    def __init__(self, session: Session, options: NodeOptions) -> None:
+    def __init__(self, client: Client, session: Session, options: NodeOptions) -> None:
+        self._client = client
         self._session = session
         self._options = options
         self._lines: dict[str, Line] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, destination: str, kind: str = "queue") -> Line:
         """Return the line to a destination; an unknown one is made, of that kind.
@@ -28,20 +34,30 @@ class Lines:
         Raises:
             HeadgateError: nothing can be sent there.
         """
-        lock = self._locks.setdefault(destination, asyncio.Lock())
-        async with lock:
+        async with self._lock(destination):
             line = self._lines.get(destination)
+            await self._check_link_queue(destination)
             if line is None or line.producer.is_closed:
                 producer = await self._session.producer(destination, window=self._options.window, kind=kind)
                 line = self._lines[destination] = Line(producer, self._options.credit, self._options.low_credit)
             return line
+
+    async def _check_link_queue(self, destination: str) -> None:
+        """Bring no queue back that was made for one link: nobody would ever receive from it."""
+        if owner_of(destination) is not None:
+            address = Address.of(self._client.namespace, destination)
+            if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
+                raise LinkQueueGone(f"{destination!r} was made for one link, and is gone with it")
+
+    def _lock(self, destination: str) -> asyncio.Lock:
+        return self._locks.setdefault(destination, asyncio.Lock())
 
     async def sweep(self) -> None:
         """Close the lines that nobody uses, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP)
             for destination, line in tuple(self._lines.items()):
-                async with self._locks[destination]:
+                async with self._lock(destination):
                     if line.idle and self._lines.get(destination) is line:
                         del self._lines[destination]
                         with contextlib.suppress(HeadgateError):

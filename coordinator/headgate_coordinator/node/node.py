@@ -8,7 +8,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, UNAUTHORIZED, Link
@@ -21,14 +21,22 @@ from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.facts import Counters as Totals
 from headgate_coordinator.node.facts import NodeFacts
+from headgate_coordinator.node.gateway import Gateway
 from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.relay import Relay
-from headgate_coordinator.node.sweep import owner_of
+from headgate_coordinator.node.replies import Replies
+from headgate_coordinator.node.reply_queues import owner_of
 from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
 BACKLOG: Final = 1024
+ASK_WITHIN: Final = 0.5
+"""Seconds to find out where another node is."""
+GRACE: Final = 0.1
+"""Seconds for what clients sent before they heard that they may not."""
+CLOSING: Final = 5.0
+"""Seconds for what clients held to be given back in Redis."""
 
 
 class Node:
@@ -50,6 +58,9 @@ class Node:
         self.draining = False
         self.started = time.time()
         self.port = 0
+        self.another: Callable[[], Awaitable[tuple[str, int] | None]] | None = None
+        """Returns host and port of another node that takes clients; asked when this one stops."""
+        self._elsewhere: tuple[str, int] | None = None
         self.admin = ""
         """Base URL of its admin HTTP; empty when it has none."""
         self.lines: Lines
@@ -83,7 +94,7 @@ class Node:
             OSError: the port cannot be had.
         """
         self._session = self.client.session(self.name, ttl=self.options.ttl)
-        self.lines = Lines(self._session, self.options)
+        self.lines = Lines(self.client, self._session, self.options)
         encrypted = self.options.certificate is not None
         context = None
         if self.options.certificate is not None:
@@ -95,6 +106,7 @@ class Node:
             self.options.host,
             self.options.port,
             ssl=context,
+            ssl_handshake_timeout=self.options.handshake if context else None,
             backlog=BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
@@ -173,8 +185,8 @@ class Node:
         return Browsing(connection, link, destination)
 
     def gateway(self, connection: Connection, link: Link) -> LinkEnd:
-        """Return the end of a link over which an SDK makes its calls."""
-        raise NotImplementedError
+        """Return the end of a link over which an SDK makes its calls, or is answered."""
+        return Gateway(connection, link) if link.receives else Replies(connection, link)
 
     async def drain(self) -> None:
         """Stop: take nothing new, let what is under way be stored and settled, and send the clients elsewhere."""
@@ -186,15 +198,32 @@ class Node:
         if not self.connections:
             self.emptied.set()
         for connection in tuple(self.connections):
-            connection.stop_credit()
+            connection.rest()
+        if self.another is not None:
+            with contextlib.suppress(TimeoutError, HeadgateError):
+                async with asyncio.timeout(ASK_WITHIN):
+                    self._elsewhere = await self.another()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
+                await asyncio.sleep(GRACE)
+                while self._part():  # noqa: ASYNC110 -- nothing tells when the last message is settled
+                    await asyncio.sleep(0.02)
                 await self.lines.flush()
-        for connection in tuple(self.connections):
-            connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to another one")
+        self._part(busy_too=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()
+
+    def _part(self, *, busy_too: bool = False) -> bool:
+        """Send the clients away that have nothing under way; returns whether others have."""
+        staying = False
+        for connection in tuple(self.connections):
+            if connection.busy and not busy_too:
+                staying = True
+            elif not connection.leaving:
+                other = "{}:{}".format(*self._elsewhere) if self._elsewhere else "another one"
+                connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to {other}", self._elsewhere)
+        return staying
 
     async def close(self) -> None:
         """Let go of everything; what clients hold goes back."""
@@ -204,7 +233,10 @@ class Node:
             connection.abort()
         await asyncio.sleep(0)
         await stop(self._sweep)
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=2.0)
-        with contextlib.suppress(HeadgateError):
-            await self._session.close()
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSING):  # without Redis, what is left goes when its TTL is over
+                while self._tasks:
+                    await asyncio.wait(tuple(self._tasks))
+                await self._session.close()
+        for task in tuple(self._tasks):
+            task.cancel()

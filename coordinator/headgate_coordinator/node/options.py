@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.amqp.engine import Limits
+from headgate.amqp.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +45,5 @@ class NodeOptions:
     slow_reader: float = 60.0
     held: int = 64 << 20
     drain: float = 10.0
-    ttl: float = 10.0
+    ttl: float = 5.0
     limits: Limits = field(default_factory=Limits)

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.amqp.engine import Incoming
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, Link, Outcome, Terminus
 from headgate.consumer import Consumer
-from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired, SlowConsumer
+from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
 from headgate.message import Message, to_amqp
 from headgate.receivers import Outcome as Settlement
 from headgate.redis.replies import Deliveries
@@ -77,6 +77,7 @@ class Outlet(LinkEnd):
         self.credit = 0
         self._consumer: LinkConsumer | None = None
         self._unsettled: dict[Any, Message] = {}
+        self._rests = False
 
     async def open(self, kind: str, *, subscription: str | None, durable: bool) -> None:
         """Answer the client's attach and begin to fetch.
@@ -131,12 +132,16 @@ class Outlet(LinkEnd):
     def pump(self) -> None:
         """Send what is here, as far as the link's credit reaches and the client reads."""
         consumer, link, connection = self._consumer, self.link, self.connection
-        if consumer is None or not link.alive or not link.is_open:
+        if consumer is None or not link.is_open or connection.node.draining:
             return
         credit = self.credit = link.credit
         sent = size = 0
-        while credit > 0 and not connection.congested and (message := consumer.next_message()):
-            payload = to_amqp(message.stored, delivery_count=message.delivery_count)
+        while credit > 0 and not self._rests and not connection.congested and (message := consumer.next_message()):
+            try:
+                payload = to_amqp(message.stored, delivery_count=message.delivery_count)
+            except MessageFormatError as error:
+                self._settle(message, "rejected", str(error))
+                continue
             if link.peer_max_message and len(payload) > link.peer_max_message:
                 self._settle(message, "rejected", f"{len(payload)} bytes; its receiver takes {link.peer_max_message}")
                 continue
@@ -156,6 +161,15 @@ class Outlet(LinkEnd):
             self.bytes += size
             connection.node.counters.went(sent, size)
             connection.flush_soon()
+
+    def rest(self) -> None:
+        """Deliver nothing more; what was fetched ahead goes back when the link ends."""
+        self._rests = True
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that the client holds."""
+        return len(self._unsettled)
 
     def exhausted(self) -> None:
         """Give the credit back to a client that wants it used up, when there is nothing to use it for."""
@@ -215,6 +229,6 @@ class Outlet(LinkEnd):
             if self.link.source.dynamic:
                 await client.remove(self.destination)
             elif self.link.closed and consumer.durable:
-                await client.unsubscribe(self.destination, consumer.subscription)
+                await client.unsubscribe(consumer.address.name, consumer.subscription)
         except HeadgateError:
             pass  # the sweep of its session does the rest

@@ -1,9 +1,9 @@
 """A client's link without an address of its own: each message says where it goes (``ANONYMOUS-RELAY``)."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from headgate.amqp.engine import Incoming
+from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INVALID_FIELD, UNAUTHORIZED, Link, Terminus
 from headgate.core.amqp_sections import to_of
 from headgate.errors import HeadgateError
@@ -14,6 +14,9 @@ from headgate_coordinator.security import Action
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
+
+LINES: Final = 256
+"""Destinations of one relay whose lines are kept open."""
 
 
 class Relay(Inlet):
@@ -80,6 +83,8 @@ class Relay(Inlet):
                 self.take(line.producer, raw, delivery, len(raw))
         self._lines[name] = line
         line.guests += 1
+        while len(self._lines) > LINES:  # who answers at reply queues meets a new name with each question
+            self._lines.pop(next(iter(self._lines))).guests -= 1
         self._renew()
 
     def look_soon(self) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import functools
+import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -67,6 +69,7 @@ async def service(
             stack.push_async_callback(server.close)
             node.admin = f"http://{admin.host}:{port}"
         registry = NodeRegistry(client)
+        node.another = functools.partial(_another, node.id, registry)
         sweep = Sweep(client, registry, node.id, node.reply_queues)
         tasks = [
             asyncio.create_task(registry.keep(node), name="headgate beats"),
@@ -81,6 +84,13 @@ async def _dismiss(node: Node) -> None:
     while True:
         await asyncio.sleep(DISMISS_EVERY)
         node.dismiss()
+
+
+async def _another(node: str, registry: NodeRegistry) -> tuple[str, int] | None:
+    """Return host and port of a node that takes clients; None where there is no other."""
+    ready = [entry for entry in await registry.list() if entry.id != node and entry.state == "ready"]
+    host, _, port = random.choice(ready).address.rpartition(":") if ready else ("", "", "")  # noqa: S311 -- no secret
+    return (host, int(port)) if port.isdecimal() else None
 
 
 async def _leave(tasks: "list[asyncio.Task[None]]", registry: NodeRegistry, node: str) -> None:

@@ -14,24 +14,13 @@ from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
 from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.node.reply_queues import owner_of
 
 _log = logging.getLogger("headgate.node")
 EVERY: Final = 5.0
 """Seconds between two rounds."""
 PAGE: Final = 100
 """Destinations that are looked at in one write."""
-REPLY: Final = "reply~"
-"""How the names of queues begin that are made for one link; the node's name, and letters, follow after ``~``."""
-
-
-def reply_queue(node: str, letters: str) -> str:
-    """Return the name of a queue that a node makes for one link."""
-    return f"{REPLY}{node}~{letters}"
-
-
-def owner_of(name: str) -> str | None:
-    """Return the node that made a reply queue; None for any other name."""
-    return name.removeprefix(REPLY).rpartition("~")[0] if name.startswith(REPLY) else None
 
 
 class Sweep:
@@ -72,7 +61,7 @@ class Sweep:
         mine = [name for name in names if zlib.crc32(name.encode()) % len(nodes) == position]
         for at in range(0, len(mine), PAGE):
             await self._reap(mine[at : at + PAGE])
-        await self._remove_replies({name for name in mine if name.startswith(REPLY)}, set(nodes))
+        await self._remove_replies({name for name in mine if owner_of(name) is not None}, set(nodes))
 
     async def _reap(self, names: list[str]) -> None:
         addresses = [Address.of(self._client.namespace, name) for name in names]

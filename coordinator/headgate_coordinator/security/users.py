@@ -97,6 +97,11 @@ class Users:
             return None
         return self._identity(ANONYMOUS, None)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there are no users at all, so that everybody may everything, whatever name and password is given."""
+        return not self._users and not self._required
+
     def _identity(self, name: str, user: User | None) -> Identity:
         key = (name, user.password_hash if user else None)
         identity = self._identities.get(key)

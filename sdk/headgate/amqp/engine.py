@@ -1,19 +1,22 @@
 """One connection's AMQP 1.0, without socket and without clock: bytes in, calls to a handler, bytes out.
 
 What the C library leaves to its user is done here: a peer that sends without credit or too much at once loses its link,
-and a session that has more links than it may is refused the next.
+and one that has more links than it may is refused the next.
 """
 
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
+from headgate.amqp.handler import Handler
+from headgate.amqp.intake import ignore, take
+from headgate.amqp.limits import Kept, Limits
 from headgate.amqp.link import (
     DECODE_ERROR,
+    ERRANT_LINK,
+    ILLEGAL_STATE,
     RESOURCE_LIMIT,
-    TOO_LARGE,
     TRANSFER_LIMIT,
     Link,
-    Outcome,
     Terminus,
     outcome_of,
 )
@@ -28,78 +31,17 @@ from headgate.amqp.proton import (
     set_condition,
     text,
 )
+from headgate.amqp.streaming import Streams
+
+MOST_IGNORED: Final = 200
+"""Messages over closed links that a connection may send; fewer than the frames of a session's window."""
+RECEIVED: Final = lib.PN_RECEIVED  # how far the peer is with a message; what is above is an outcome
 
 # Names of the module, not attributes of the library: they are looked up for each message.
 _peek, _pop, _event_type = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
 _event_link, _event_delivery = lib.pn_event_link, lib.pn_event_delivery
-_current, _pending, _recv, _advance = (
-    lib.pn_link_current,
-    lib.pn_delivery_pending,
-    lib.pn_link_recv,
-    lib.pn_link_advance,
-)
-_partial, _aborted, _settled, _settle = (
-    lib.pn_delivery_partial,
-    lib.pn_delivery_aborted,
-    lib.pn_delivery_settled,
-    lib.pn_delivery_settle,
-)
-_unpack = ffi.unpack
+_current, _settled = lib.pn_link_current, lib.pn_delivery_settled
 _DELIVERY, _FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
-
-Incoming = tuple[bytes, Any]
-"""A message as it came, and its delivery to be settled; None where its sender settled it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one connection may take.
-
-    Attributes:
-        frame: bytes of the largest frame.
-        sessions: sessions at a time.
-        links: links at a time, over all sessions.
-        window: bytes that a session may have under way towards us.
-        message: bytes of a message, where a link does not say otherwise.
-        slack: transfers that a link may make after its credit was taken back.
-        idle: seconds after which a silent peer is given up.
-    """
-
-    frame: int = 65_536
-    sessions: int = 64
-    links: int = 1024
-    window: int = 16 << 20
-    message: int = 16 << 20
-    slack: int = 1000
-    idle: float = 60.0
-
-
-class Handler(Protocol):
-    """What is told of a connection. None of this may call :meth:`Engine.receive`."""
-
-    def opened(self) -> None:
-        """Note that the peer opened the connection; it is answered by :meth:`Engine.open`, unless that was first."""
-
-    def attached(self, link: Link) -> None:
-        """Note a link that the peer began: :meth:`Link.accept` or :meth:`Link.refuse` it."""
-
-    def answered(self, link: Link) -> None:
-        """Note that the peer answered a link that we began. One that it refuses is detached right after."""
-
-    def received(self, link: Link, messages: list[Incoming]) -> None:
-        """Take messages that came in."""
-
-    def flowed(self, link: Link) -> None:
-        """Note that a link has other credit than before."""
-
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Note what became of a message that went out; call :meth:`Link.forget` when that is dealt with."""
-
-    def detached(self, link: Link) -> None:
-        """Note that a link is over, by the peer or by a fault of its; nothing of it may be used any more."""
-
-    def closed(self, condition: str, description: str) -> None:
-        """Note that the peer closed the connection, or that it broke the protocol."""
 
 
 class Engine:
@@ -128,7 +70,10 @@ class Engine:
     ) -> None:
         self.limits: Final = limits
         self.links: Final[dict[Any, Link]] = {}
+        self.streams: Final = Streams()
         self.alive = True
+        self._kept = Kept(limits)
+        self._ignored = 0
         self._handler = handler
         self._scratch = scratch()
         self._transport = transport = lib.pn_transport()
@@ -146,25 +91,25 @@ class Engine:
         lib.pn_transport_set_channel_max(transport, limits.sessions - 1)
         lib.pn_transport_set_idle_timeout(transport, int(limits.idle * 1000))
         lib.pn_transport_bind(transport, connection)
-        self._opened = False
+        self._opened = self._given_up = False
 
     @property
     def peer(self) -> str:
         """The peer's container id; empty when it is not known."""
-        raw = lib.pn_connection_remote_container(self._connection)
+        raw = self.alive and lib.pn_connection_remote_container(self._connection)
         return ffi.string(raw).decode(errors="replace") if raw else ""
 
     @property
     def peer_hostname(self) -> str:
         """The name by which the peer calls us; empty when it does not say."""
-        raw = lib.pn_connection_remote_hostname(self._connection)
+        raw = self.alive and lib.pn_connection_remote_hostname(self._connection)
         return ffi.string(raw).decode(errors="replace") if raw else ""
 
     @property
     def is_open(self) -> bool:
         """Whether both sides opened the connection."""
         both = lib.PN_LOCAL_ACTIVE | lib.PN_REMOTE_ACTIVE
-        return bool(lib.pn_connection_state(self._connection) & both == both)
+        return self.alive and bool(lib.pn_connection_state(self._connection) & both == both)
 
     def open(self) -> None:
         """Open the connection, or answer that the peer did."""
@@ -172,11 +117,13 @@ class Engine:
             self._opened = True
             lib.pn_connection_open(self._connection)
 
-    def close(self, condition: str = "", description: str = "") -> None:
+    def close(self, condition: str = "", description: str = "", info: Mapping[str, str | int] | None = None) -> None:
         """Close the connection; the bytes that say so are still to be taken from :meth:`outgoing`."""
         if self.alive:
             self.open()  # an error is told in a close, which comes after an open
-            set_condition(lib.pn_connection_condition(self._connection), condition, description)
+            said = lib.pn_connection_condition(self._connection)
+            set_condition(said, condition, description)
+            put_text_map(lib.pn_condition_info(said), info or {})
             lib.pn_connection_close(self._connection)
 
     def session(self) -> Any:
@@ -192,11 +139,12 @@ class Engine:
         raw = make(session, name.encode())
         link = Link(self, raw, name, receives, Terminus(), Terminus(), presettled, max_message=self.limits.message)
         self.links[raw] = link
+        self._kept.add(raw)
         return link
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer and tell the handler what they mean."""
-        if not self.alive:
+        if not self.alive or self._given_up:
             return
         buffer, at, size = ffi.from_buffer(data), 0, len(data)
         while at < size:
@@ -226,23 +174,23 @@ class Engine:
         pieces: list[bytes] = []
         if not self.alive:
             return pieces
-        transport, buffer = self._transport, self._scratch
-        while (size := lib.pn_transport_pending(transport)) > 0:
-            size = min(size, SCRATCH)
-            lib.pn_transport_peek(transport, buffer, size)
-            pieces.append(ffi.unpack(buffer, size))
-            lib.pn_transport_pop(transport, size)
-        return pieces
+        transport = self._transport
+        while True:
+            while (size := lib.pn_transport_pending(transport)) > 0:  # at once: what is left would be moved each time
+                buffer = self._scratch if size <= SCRATCH else ffi.new("char[]", size)
+                lib.pn_transport_peek(transport, buffer, size)
+                pieces.append(ffi.unpack(buffer, size))
+                lib.pn_transport_pop(transport, size)
+            fed, known = self.streams.feed()
+            for link, delivery in known:
+                self._handler.settled(link, delivery, *outcome_of(delivery))
+            if not fed:
+                return pieces
 
     @property
     def ended(self) -> bool:
         """Whether nothing more is to be sent, ever."""
         return not self.alive or lib.pn_transport_pending(self._transport) < 0
-
-    @property
-    def heard_out(self) -> bool:
-        """Whether nothing more is to come, ever: the peer closed the connection, or broke the protocol."""
-        return not self.alive or lib.pn_transport_capacity(self._transport) < 0
 
     def free(self) -> None:
         """Let go of the memory; links and deliveries are gone after this."""
@@ -266,9 +214,9 @@ class Engine:
         while self.alive and (event := _peek(collector)):
             kind = _event_type(event)
             if kind == _DELIVERY:
-                link = links.get(_event_link(event))
+                link = links.get(raw := _event_link(event))
                 if link is None:
-                    pass
+                    self._ignore(raw)
                 elif link.receives:
                     arrived[link] = None
                 else:
@@ -284,21 +232,27 @@ class Engine:
         self._take_all(arrived)
 
     def _outcome(self, link: Link, delivery: Any) -> None:
-        if lib.pn_delivery_remote_state(delivery) or _settled(delivery):
+        if self.streams.has(link, delivery):
+            return
+        if link.has_foreign:
+            self._give_up(ILLEGAL_STATE, f"a transfer over link {link.name!r}, whose receiver sent it")
+        elif lib.pn_delivery_remote_state(delivery) > RECEIVED or _settled(delivery):
             self._handler.settled(link, delivery, *outcome_of(delivery))
 
     def _take_all(self, arrived: dict[Link, None]) -> None:
         for link in arrived:
             if link.alive and self.alive:
                 self._take_from(link)
+            elif self.alive:
+                self._ignore(link.raw)
         arrived.clear()
 
     def _take_from(self, link: Link) -> None:
-        messages: list[Incoming] = []
-        while (current := _current(link.raw)) and self._take(link, current, messages):
-            pass
-        if messages and link.alive:
+        messages, fault = take(link, self._scratch, self._kept)
+        if messages:
             self._handler.received(link, messages)
+        if fault and link.alive:
+            self._fault(link, *fault)
         if not link.alive:
             return
         credit = link.credit
@@ -309,45 +263,33 @@ class Engine:
             else:
                 lib.pn_link_flow(link.raw, -credit)
 
-    def _take(self, link: Link, delivery: Any, messages: list[Incoming]) -> bool:
-        """Read what there is of a delivery; returns whether it was all of it."""
-        if _aborted(delivery):
-            link.partial.clear()
-            _settle(delivery)
-            return True
-        raw = link.raw
-        size = _pending(delivery)
-        buffer = self._scratch if size <= SCRATCH else ffi.new("char[]", size)
-        piece = _unpack(buffer, max(0, _recv(raw, buffer, size)))
-        unfinished = _partial(delivery)
-        if unfinished or link.partial:
-            link.partial += piece
-            size = len(link.partial)
-        if size > link.max_message:
-            self._fault(
-                link, TOO_LARGE, f"a message of at least {size} bytes; link {link.name!r} takes {link.max_message}"
-            )
-            return False
-        if unfinished:
-            return False
-        if link.partial:
-            piece = bytes(link.partial)
-            link.partial.clear()
-        _advance(raw)
-        if _settled(delivery):
-            _settle(delivery)
-            messages.append((piece, None))
-        else:
-            messages.append((piece, delivery))
-        return True
+    def _ignore(self, raw: Any) -> None:
+        """Drop what comes over a link that we have closed; not for ever, for the library tells its window wrongly then."""
+        self._ignored += ignore(raw, self._scratch)
+        if self._ignored > MOST_IGNORED:
+            self._give_up(ERRANT_LINK, f"{self._ignored} messages over links that were closed by an error")
 
     def _fault(self, link: Link, condition: str, description: str) -> None:
         link.close(condition, description)
         self._forget(link)
 
-    def _forget(self, link: Link) -> None:
+    def _give_up(self, condition: str, description: str) -> None:
+        """Close the connection of a peer that the library cannot bear any longer: nothing more of it is read."""
+        self._given_up = True
+        for link in tuple(self.links.values()):
+            self._forget(link)
+        self._handler.closed(condition, description)
+        self.close(condition, description)
+
+    def let_go(self, link: Link) -> None:
+        """Forget a link that is over."""
         self.links.pop(link.raw, None)
         link.alive = False
+        self._kept.unfinished -= len(link.partial)
+        link.partial.clear()
+
+    def _forget(self, link: Link) -> None:
+        self.let_go(link)
         self._handler.detached(link)
 
     def _connection_opened(self, _: Any) -> None:
@@ -369,13 +311,16 @@ class Engine:
 
     def _session_closed(self, event: Any) -> None:
         session = lib.pn_event_session(event)
-        for link in [link for link in self.links.values() if lib.pn_link_session(link.raw) == session]:
-            self._forget(link)
+        for raw in self._kept.end(session):
+            if link := self.links.get(raw):
+                self._forget(link)
         lib.pn_session_close(session)
         lib.pn_session_free(session)
 
     def _link_opened(self, event: Any) -> None:
         raw = lib.pn_event_link(event)
+        if self._given_up:
+            return
         known = self.links.get(raw)
         try:
             source = Terminus.read(lib.pn_link_remote_source(raw))
@@ -388,6 +333,10 @@ class Engine:
             known.source, known.target = source, target
             known.peer_max_message = int(lib.pn_link_remote_max_message_size(raw))
             self._handler.answered(known)
+            return
+        self._kept.add(raw)
+        if excess := self._kept.excess:
+            self._give_up(RESOURCE_LIMIT, excess)
             return
         if len(self.links) >= self.limits.links:
             self._refuse(raw, RESOURCE_LIMIT, f"{self.limits.links} links are open on this connection; close some")
@@ -417,6 +366,7 @@ class Engine:
         if link is not None:
             link.closed = True
             self._forget(link)
+        self._kept.remove(raw)
         lib.pn_link_close(raw)
         lib.pn_link_free(raw)
 
@@ -425,6 +375,7 @@ class Engine:
         link = self.links.get(raw)
         if link is not None:
             self._forget(link)
+        self._kept.remove(raw)
         lib.pn_link_detach(raw)
         lib.pn_link_free(raw)
 

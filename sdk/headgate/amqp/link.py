@@ -11,10 +11,12 @@ from headgate.amqp.proton import (
     put_symbols,
     put_text_map,
     read_condition,
+    read_text_map,
     set_condition,
     symbols,
     text,
 )
+from headgate.amqp.streaming import PIECE
 
 if TYPE_CHECKING:
     from headgate.amqp.engine import Engine
@@ -25,11 +27,13 @@ NOT_ALLOWED: Final = "amqp:not-allowed"
 NOT_IMPLEMENTED: Final = "amqp:not-implemented"
 UNAUTHORIZED: Final = "amqp:unauthorized-access"
 INVALID_FIELD: Final = "amqp:invalid-field"
+ILLEGAL_STATE: Final = "amqp:illegal-state"
 DECODE_ERROR: Final = "amqp:decode-error"
 INTERNAL_ERROR: Final = "amqp:internal-error"
 RESOURCE_LIMIT: Final = "amqp:resource-limit-exceeded"
 RESOURCE_DELETED: Final = "amqp:resource-deleted"
 TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
+ERRANT_LINK: Final = "amqp:session:errant-link"
 TOO_LARGE: Final = "amqp:link:message-size-exceeded"
 LINK_REDIRECT: Final = "amqp:link:redirect"
 CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
@@ -136,8 +140,20 @@ class Link:
 
     @property
     def credit(self) -> int:
-        """Transfers that may still be made, by the peer at a receiver, by us at a sender."""
-        return int(lib.pn_link_credit(self.raw))
+        """Transfers that may still be made, by the peer at a receiver, by us at a sender.
+
+        A peer that makes transfers itself over a link at which it receives has none: the library would take them for
+        ours, and crash later.
+        """
+        if not self.alive or self.has_foreign:
+            return 0
+        return int(lib.pn_link_credit(self.raw)) - self.engine.streams.waiting(self)
+
+    @property
+    def has_foreign(self) -> bool:
+        """Whether a peer has made a transfer over a link at which it receives: ours are not current once sent."""
+        current = None if self.receives else lib.pn_link_current(self.raw)
+        return bool(current) and not self.engine.streams.has(self, current)
 
     @property
     def is_open(self) -> bool:
@@ -159,10 +175,17 @@ class Link:
         """Why the peer detached: an error's name and description, both empty where it gave none."""
         return read_condition(lib.pn_link_remote_condition(self.raw))
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """What else the peer says about the link."""
+        return read_text_map(lib.pn_link_remote_properties(self.raw))
+
     def accept(
         self, source: Terminus, target: Terminus, *, max_message: int = 0, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Answer the peer's attach, or send ours: this is what both ends are."""
+        """Answer the peer's attach, or send ours: this is what both ends are. Nothing happens once it is over."""
+        if not self.alive:
+            return
         raw = self.raw
         source.write(lib.pn_link_source(raw), lib.PN_SOURCE)
         target.write(lib.pn_link_target(raw), lib.PN_TARGET)
@@ -176,19 +199,21 @@ class Link:
 
     def refuse(self, condition: str, description: str) -> None:
         """Answer the peer's attach with an end of it, and why."""
-        lib.pn_link_open(self.raw)
-        self.close(condition, description)
+        if self.alive:
+            lib.pn_link_open(self.raw)
+            self.close(condition, description)
 
     def close(self, condition: str = "", description: str = "") -> None:
         """End the link, durable subscriptions included."""
         if self.alive:
-            self.alive = False
-            self.engine.links.pop(self.raw, None)
+            self.engine.let_go(self)
             set_condition(lib.pn_link_condition(self.raw), condition, description)
             lib.pn_link_close(self.raw)
 
     def set_credit(self, credit: int) -> None:
         """Let the peer make so many transfers from now on; fewer than before takes credit back at once."""
+        if not self.alive:
+            return
         more = credit - self.credit
         if more < 0:
             self.slack = min(self.slack - more, self.engine.limits.slack)
@@ -200,6 +225,10 @@ class Link:
         raw = self.raw
         self.tag += 1
         delivery = _new_delivery(raw, (8, _from_buffer(self.tag.to_bytes(8, "big"))))
+        streams = self.engine.streams
+        if len(message) > PIECE or streams.waiting(self):
+            streams.add(self, delivery, message, settled=settled)
+            return None if settled else delivery
         _send(raw, message, len(message))
         if settled:
             _settle(delivery)
@@ -209,7 +238,8 @@ class Link:
 
     def drained(self) -> None:
         """Say that there is nothing to use the credit for."""
-        lib.pn_link_drained(self.raw)
+        if self.alive:
+            lib.pn_link_drained(self.raw)
 
     @staticmethod
     def accept_delivery(delivery: Any) -> None:

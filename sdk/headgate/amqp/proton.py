@@ -4,6 +4,7 @@ Nothing else in Headgate imports it. The names are those of Proton's C API, ``pn
 """
 
 import threading
+from collections.abc import Mapping
 from typing import Any, Final
 
 from headgate.errors import HeadgateError
@@ -79,16 +80,20 @@ def put_symbols(data: Any, symbols: tuple[str, ...]) -> None:
     lib.pn_data_exit(data)
 
 
-def put_text_map(data: Any, entries: dict[str, str]) -> None:
-    """Write a map of symbols to text."""
+def put_text_map(data: Any, entries: Mapping[str, str | int]) -> None:
+    """Write a map of symbols to text, or to numbers up to 65,535."""
     if not entries:
         return
     lib.pn_data_put_map(data)
     lib.pn_data_enter(data)
     for name, value in entries.items():
-        raw, said = name.encode(), value.encode()
+        raw = name.encode()
         lib.pn_data_put_symbol(data, (len(raw), ffi.from_buffer(raw)))
-        lib.pn_data_put_string(data, (len(said), ffi.from_buffer(said)))
+        if isinstance(value, int):
+            lib.pn_data_put_ushort(data, value)
+        else:
+            said = value.encode()
+            lib.pn_data_put_string(data, (len(said), ffi.from_buffer(said)))
     lib.pn_data_exit(data)
 
 
@@ -111,6 +116,21 @@ def symbols(data: Any) -> tuple[str, ...]:
                 found.append(_bytes(lib.pn_data_get_symbol(data)))
         lib.pn_data_exit(data)
     return tuple(found)
+
+
+def read_text_map(data: Any) -> dict[str, str]:
+    """Return what :func:`put_text_map` wrote; entries of other types are left out."""
+    lib.pn_data_rewind(data)
+    if not lib.pn_data_next(data) or lib.pn_data_type(data) != lib.PN_MAP:
+        return {}
+    entries = {}
+    lib.pn_data_enter(data)
+    while lib.pn_data_next(data):
+        name = _bytes(lib.pn_data_get_symbol(data)) if lib.pn_data_type(data) == lib.PN_SYMBOL else ""
+        if lib.pn_data_next(data) and name and lib.pn_data_type(data) == lib.PN_STRING:
+            entries[name] = _bytes(lib.pn_data_get_string(data))
+    lib.pn_data_exit(data)
+    return entries
 
 
 def map_names(data: Any) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from headgate.errors import HeadgateError
 _log = logging.getLogger("headgate")
 WRITE_AHEAD: Final = 1 << 20
 """Bytes that may wait in the socket's buffer before nothing more is offered to it."""
-LINGER: Final = 1.0
-"""Seconds for the peer to close, after we have. Until then its bytes are read: a socket that is closed on bytes that
-nobody read takes back what was said last."""
+MOST_AHEAD: Final = 4 * WRITE_AHEAD
+"""Bytes that may wait before nothing more is read: a peer that does not read asks no more questions either."""
+LINGER: Final = 5.0
+"""Seconds that a peer has to read the last words."""
 
 
 class Wire(asyncio.Protocol):
@@ -33,9 +34,9 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._timer: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
         self._flushing = False
         self._secured = False
-        self._leaving = False
 
     def make_engine(self) -> Engine:
         """Return the engine, now that the handshake is over."""
@@ -58,7 +59,9 @@ class Wire(asyncio.Protocol):
         self._send_sasl()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes."""
+        """Take bytes; what comes after the end is dropped."""
+        if self._linger:
+            return
         if self._secured:
             self.engine.receive(data)
             self.flush_soon()
@@ -123,13 +126,12 @@ class Wire(asyncio.Protocol):
         if self.lost or not self._secured:
             return
         pieces = self.engine.outgoing()
-        if pieces:
+        if pieces and not self._linger:
             self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        if self.engine.ended and not self._leaving:
-            self._leaving = True
-            self._loop.call_later(LINGER, self._transport.close)
-        if self._leaving and self.engine.heard_out:
-            self._transport.close()
+            if self.congested and self._transport.get_write_buffer_size() > MOST_AHEAD:
+                self._transport.pause_reading()
+        if self.engine.ended:
+            self.end()
 
     def pause_writing(self) -> None:
         """Note that the peer reads more slowly than we send."""
@@ -139,6 +141,8 @@ class Wire(asyncio.Protocol):
         """Note that the peer has read what waited."""
         self.congested = False
         if not self.lost:
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
             self.relieved()
 
     def eof_received(self) -> bool:
@@ -153,8 +157,9 @@ class Wire(asyncio.Protocol):
         if self.lost:
             return
         self.lost = True
-        if self._timer:
-            self._timer.cancel()
+        for timer in (self._timer, self._linger):
+            if timer:
+                timer.cancel()
         try:
             self.went(error)
         finally:
@@ -164,7 +169,18 @@ class Wire(asyncio.Protocol):
     def hang_up(self, error: Exception) -> None:
         """Close the socket without a word of AMQP; what was said before still goes out."""
         _log.info("%s: %s", self.peername, error)
-        if self._transport is not None:
+        self.end()
+
+    def end(self) -> None:
+        """Say nothing more, and close the socket when the peer does, or after :data:`LINGER` seconds."""
+        if self._transport is None or self.lost or self._linger:
+            return
+        self._linger = self._loop.call_later(LINGER, self.abort)
+        if self._transport.can_write_eof():  # closed with bytes unread, a socket takes back what was said last
+            with contextlib.suppress(OSError):  # it is gone already, and will be told of
+                self._transport.write_eof()
+            self._transport.resume_reading()
+        else:
             self._transport.close()
 
     def abort(self) -> None:

@@ -64,8 +64,13 @@ class CreditLine:
         self.spent_m += 1
         return True
 
+    def overdraw(self, size: int) -> None:
+        """Take credit for one message whether it is in hand or not: what lacks is granted as it is published."""
+        self.spent += size
+        self.spent_m += 1
+
     def put_back(self, size: int) -> None:
-        """Put back what :meth:`take` took and nothing used."""
+        """Put back what :meth:`take` or :meth:`overdraw` took and nothing used."""
         self.spent -= size
         self.spent_m -= 1
 

@@ -31,6 +31,7 @@ class Outgoing:
         since: when it began to wait for credit; 0 while that is not known.
         timed: whether its deadline is being watched.
         paid: whether it has its credit: then only a rate, or Redis, can hold it up.
+        beyond: whether it may exceed the limit, up to the destination's hard limit, rather than wait.
     """
 
     payload: bytes
@@ -43,6 +44,7 @@ class Outgoing:
     since: float = 0.0
     timed: bool = False
     paid: bool = False
+    beyond: bool = False
 
     def abandoned(self) -> bool:
         """Whether nobody wants it sent any more."""
@@ -51,11 +53,15 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Batch:
-    """Messages published together, of one ``ttl_ms``; ``seq`` numbers the first, counted by the session from 1."""
+    """Messages published together, of one ``ttl_ms``; ``seq`` numbers the first, counted by the session from 1.
+
+    ``beyond``: they go up to the hard limit, and were paid with credit that may not be in hand.
+    """
 
     seq: int
     items: list[Outgoing]
     size: int
+    beyond: bool = False
 
 
 @dataclass(slots=True)
@@ -143,6 +149,20 @@ class Outbox:
                 self.flight = Batch(self.next_seq, items, size)
         return self.flight
 
+    def exceed(self) -> None:
+        """Put the first that waits in flight, beyond the credit in hand. Nothing may be ready or in flight."""
+        item = self.waiting.popleft()
+        self.credit.overdraw(item.size)
+        self.flight = Batch(self.next_seq, [item], item.size, beyond=True)
+
+    def refused(self) -> list[Outgoing]:
+        """Take the batch out: nothing of it was stored, nor may be; its numbers are free."""
+        batch, self.flight = self.flight, None
+        items = batch.items if batch else []
+        for item in items:
+            self.credit.put_back(item.size)
+        return items
+
     def published(self, stored: int) -> list[Outgoing]:
         """Take the first ``stored`` of the batch out; their numbers are never used again. The rest is ready again."""
         batch, self.flight = self.flight, None
@@ -152,7 +172,9 @@ class Outbox:
         self.next_seq = batch.seq + stored
         self.credit.publish(batch.size if stored == len(batch.items) else sum(item.size for item in items), stored)
         for item in reversed(batch.items[stored:]):
-            self.ready.appendleft(item)
+            if batch.beyond:
+                self.credit.put_back(item.size)
+            (self.waiting if batch.beyond else self.ready).appendleft(item)
             self._watch(item)
         return items
 

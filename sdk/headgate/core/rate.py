@@ -16,6 +16,10 @@ class Rate:
         self._next = max(self._next, now) + amount / self.rate
         return max(0.0, self._next - self.burst / self.rate - now)
 
+    def owed(self, now: float) -> float:
+        """Return in how many seconds all that was taken is paid off."""
+        return max(0.0, self._next - now)
+
     def put_back(self, amount: float = 1.0) -> None:
         """Put back what was just taken and will not be used."""
         self._next -= amount / self.rate

@@ -31,10 +31,12 @@ class Backend(Protocol):
     Attributes:
         version: of Redis; empty until it is open.
         calls: script calls made so far; what a message costs is read off it.
+        session_prefix: what ids of sessions are to begin with; known once it is open.
     """
 
     version: tuple[int, ...]
     calls: int
+    session_prefix: str
 
     async def open(self) -> None:
         """Connect once, to find out what is there.

@@ -4,6 +4,7 @@
 destination one hash slot; neither they nor glob characters can occur in what they enclose.
 """
 
+import hashlib
 import re
 import secrets
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ NODES: Final = ("nodes", "beats")
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,20}\Z", re.ASCII)
+_OWN: Final = re.compile(r"[A-Za-z0-9_-]{1,48}~[0-9a-f]{8}\Z", re.ASCII)
 _REFUSED: Final = re.compile(r"[{}*?\[\]\\#>\x00-\x1f\x7f]")
 MAX_NAME_BYTES: Final = 255
 
@@ -66,10 +69,24 @@ def check_session(session: str) -> str:
     return session
 
 
-def session_id(name: str) -> str:
-    """Return a fresh id that begins with a readable form of ``name``."""
+def session_id(name: str, prefix: str = "") -> str:
+    """Return a fresh id: ``prefix``, a readable form of ``name``, and what nobody else has."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:48] or "session"
-    return check_session(f"{readable}~{secrets.token_hex(4)}")
+    return check_session(f"{prefix}{readable}~{secrets.token_hex(4)}")
+
+
+def session_prefix(user: str) -> str:
+    """Return what the ids of a user's sessions begin with: no two users have the same, nor one that begins another.
+
+    ``alice~`` for whoever has a short plain name, ``~<hash>~`` for others. Ids that belong to no user, as
+    :func:`session_id` makes them without a prefix, have one ``~`` only, those of users at least two.
+    """
+    return f"{user}~" if _PLAIN.match(user) else f"~{hashlib.sha256(user.encode()).hexdigest()[:16]}~"
+
+
+def is_session_of(session: str, prefix: str) -> bool:
+    """Return whether it is an id that :func:`session_id` makes with that prefix."""
+    return session.startswith(prefix) and _OWN.match(session, len(prefix)) is not None
 
 
 def encode_name(name: str, what: str = "destination") -> str:

@@ -60,6 +60,7 @@ class Server:
     def __init__(self, url: RedisUrl) -> None:
         self.url = url
         self.version: tuple[int, ...] = ()
+        self.session_prefix = ""
         self.calls = 0
         """Script calls made so far; what a message costs is read off it."""
         self._options = connection_options(url)

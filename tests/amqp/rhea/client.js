@@ -87,24 +87,31 @@ function watch(name, container) {
   });
 }
 
+// rhea takes more than there is credit for, and what waits within it keeps up the other links of the session.
 function pump(link) {
   const work = pumps[link.called];
-  while (work && work.left > 0 && link.sendable() && !link.session.outgoing.closed) {
+  if (!work || work.busy || work.left === 0 || link.credit <= 0) return;
+  const now = Math.min(work.left, link.credit);
+  for (let sent = 0; sent < now; sent++) {
     link.send({ body: rhea.message.data_section(Buffer.alloc(work.size, 120)), ...work.more });
-    work.left -= 1;
   }
+  work.left -= now;
+  work.busy = true; // until its credit is counted down
+  setImmediate(() => {
+    work.busy = false;
+    pump(link);
+  });
 }
 
 const commands = {
-  connect({ name, ports, tls, ...options }) {
+  connect({ name, ports, tls, host = "127.0.0.1", ...options }) {
     const container = rhea.create_container({ id: options.container_id || name });
     watch(name, container);
-    const ca = tls && { transport: "tls", ca: [fs.readFileSync(tls)], servername: "localhost" };
-    const where = (attempt) => ({ host: "127.0.0.1", port: ports[attempt % ports.length], ...ca });
+    const trusted = tls && { ca: [fs.readFileSync(tls)], servername: "localhost" };
+    const { connect } = require(tls ? "tls" : "net");
     let attempts = 0;
-    connections[name] = container.connect({
-      reconnect: false, ...options, ...ca, connection_details: () => where(attempts++),
-    });
+    const where = () => ({ host, port: ports[attempts++ % ports.length], connect, options: { ...trusted } });
+    connections[name] = container.connect({ reconnect: false, ...options, connection_details: where });
   },
   session({ connection, name }) {
     sessions[name] = connections[connection].create_session();
@@ -141,6 +148,9 @@ const commands = {
   },
   drain({ link }) {
     links[link].drain_credit();
+  },
+  cheat({ link }) {
+    links[link].credit = 1e9; // whatever it was given
   },
   settle({ link, how, options, count = 1 }) {
     for (const delivery of held[link].splice(0, count)) delivery[how](options);

@@ -1,0 +1,161 @@
+"""The link over which an SDK makes its calls: each is checked, done, and answered over the link for answers.
+
+It is presettled both ways, for an answer says more than a settlement. What a connection may have under way is bounded
+by the credit of this link: it is renewed when calls are answered.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.amqp.calls import CREDIT, GATEWAY, LARGE, MAX_CALL, MAX_CALLS, OK, failure, read
+from headgate.amqp.handler import Incoming
+from headgate.amqp.link import CONNECTION_FORCED, DECODE_ERROR, RESOURCE_LIMIT, Link, Terminus
+from headgate.errors import AccessDenied, HeadgateError, InvalidValue, MessageFormatError
+from headgate_coordinator.node.desk import Desk
+from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.permits import Permits
+from headgate_coordinator.node.replies import Replies
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.connection import Connection
+
+_log = logging.getLogger("headgate.node")
+AT_ONCE: Final = 32
+"""Calls of one connection that Redis is busy with at a time: nobody else waits behind more of them."""
+CHANNELS: Final = 20_000
+"""Channels that one connection may listen to."""
+
+
+class Gateway(LinkEnd):
+    """Calls of one connection."""
+
+    def __init__(self, connection: "Connection", link: Link) -> None:
+        super().__init__(connection, link, GATEWAY)
+        client, identity = connection.node.client, connection.identity
+        self._permits = Permits(identity.name if identity else "nobody", client.namespace, connection.may)
+        self._parts = client.parts
+        self._desk = Desk(client.parts, self._permits)
+        self._replies: Replies
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._batches = 0
+        self._large = False
+        self._heard: dict[str, Callable[[list[str]], None]] = {}
+
+    async def open(self) -> None:
+        """Answer the client's attach, and give it credit.
+
+        Raises:
+            InvalidValue: it has no link for answers, or another link for calls.
+            AccessDenied: it was not let in.
+        """
+        ends = self.connection.ends.values()
+        replies = next((end for end in ends if isinstance(end, Replies)), None)
+        if replies is None or any(isinstance(end, Gateway) and end is not self for end in ends):
+            raise InvalidValue(f"one link from {GATEWAY!r} for answers comes first, then one link to it for calls")
+        self._replies = replies
+        await self._parts.registry.policies.current()  # from now on the node follows it, for who may not put it back
+        if not self.link.alive:
+            return
+        properties = {
+            "redis": ".".join(map(str, self._parts.store.server.version)),
+            "namespace": self._permits.namespace,
+            "sessions": self._permits.prefix,
+        }
+        self.link.accept(self.link.source, Terminus(GATEWAY), max_message=MAX_CALL, properties=properties)
+        self.link.set_credit(CREDIT + 1)
+        self.connection.flush_soon()
+
+    def received(self, messages: list[Incoming]) -> None:
+        """Do what was asked for."""
+        for raw, _ in messages:
+            self.messages += 1
+            self.bytes += len(raw)
+            try:
+                calls = read(raw)
+            except MessageFormatError as error:
+                self.connection.node.counters.refused("gateway")
+                self.fail(DECODE_ERROR, f"calls cannot be read: {error.problem}")
+                return
+            if len(calls) > MAX_CALLS:
+                self.connection.node.counters.refused("gateway")
+                self.fail(RESOURCE_LIMIT, f"{len(calls)} calls in one message; at most {MAX_CALLS}")
+                return
+            large = len(raw) > LARGE + 1024
+            if large and self._large:
+                self.fail(RESOURCE_LIMIT, f"two messages of more than {LARGE} bytes at a time")
+                return
+            self._large = self._large or large
+            self._batches += 1
+            self.connection.node.spawn(self._serve(calls, large=large))
+
+    async def _serve(self, calls: Sequence[list[Any]], *, large: bool) -> None:
+        try:
+            if len(calls) == 1:
+                await self._answer(calls[0])
+            else:
+                await asyncio.gather(*map(self._answer, calls))
+        finally:
+            self._batches -= 1
+            if large:
+                self._large = False
+            link = self.link
+            free = CREDIT + 1 - self._batches
+            if link.alive and link.credit <= CREDIT // 2 < free:
+                link.set_credit(free)
+                self.connection.flush_soon()
+
+    async def _answer(self, call: list[Any]) -> None:
+        number, what, *words = call
+        async with self._room:
+            await self._replies.room()
+            if not self._replies.link.alive:
+                return
+            try:
+                act = self._listen if what in ("hear", "unhear") else self._desk.perform
+                self._replies.say(number, OK, await act(what, words))
+            except HeadgateError as error:
+                if isinstance(error, AccessDenied | InvalidValue):
+                    self.connection.node.counters.refused("gateway")
+                self._replies.say(number, *failure(error))
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
+                _log.exception("%s: a call failed: %r", self.connection.client, what)
+                self._replies.say(number, *failure(HeadgateError(f"the node failed: {type(error).__name__}")))
+
+    async def _listen(self, what: Any, words: list[Any]) -> None:
+        """Begin or end to pass on the hints of channels; those that are not the user's are left out."""
+        channels = words[0] if words and isinstance(words[0], list) else []
+        wake_ups = self._parts.wake_ups
+        if what == "unhear":
+            for channel in channels:
+                if isinstance(channel, str) and (listener := self._heard.pop(channel, None)):
+                    await wake_ups.unsubscribe((channel,), listener)
+            return
+        fresh = []
+        for channel in channels:
+            if len(self._heard) >= CHANNELS:
+                raise InvalidValue(f"a connection hears at most {CHANNELS} channels")
+            if isinstance(channel, str) and channel not in self._heard and self._permits.channel(channel):
+                self._heard[channel] = partial(self._replies.hint, channel)
+                fresh.append(channel)
+        await asyncio.gather(*(wake_ups.subscribe((channel,), self._heard[channel]) for channel in fresh))
+        if not self.link.alive:
+            await self._deafen()
+
+    async def _deafen(self) -> None:
+        heard, self._heard = self._heard, {}
+        for channel, listener in heard.items():
+            with contextlib.suppress(HeadgateError):
+                await self._parts.wake_ups.unsubscribe((channel,), listener)
+
+    def stop_credit(self) -> None:
+        """Send the client to another node at once: its calls are as good there, and may be made twice."""
+        self.fail(CONNECTION_FORCED, f"node {self.connection.node.name} stops; connect to another one")
+
+    def gone(self, *, lost: bool) -> None:
+        """Pass on no more hints."""
+        del lost
+        self.connection.node.spawn(self._deafen())

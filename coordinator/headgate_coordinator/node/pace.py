@@ -1,0 +1,52 @@
+"""The rate of one sending client: the settings of a destination bound each producer, and each link is one.
+
+What came is known only afterwards, so it is booked then: the link has no credit until that is paid off. At most
+:data:`AHEAD` seconds' worth of the rate come at once.
+"""
+
+from typing import Final
+
+from headgate.core.rate import Rate
+
+AHEAD: Final = 0.05
+"""Seconds' worth of its rate for which a link may have credit."""
+
+
+class LinkPace:
+    """The rates of one link, in messages and in bytes a second; None is no bound.
+
+    Attributes:
+        is_waiting: whether somebody will look again once what came is paid off.
+    """
+
+    def __init__(self) -> None:
+        self.is_waiting = False
+        self._rates: tuple[float | None, float | None] = (None, None)
+        self._messages: Rate | None = None
+        self._bytes: Rate | None = None
+        self._until = 0.0
+
+    def set(self, rates: tuple[float | None, float | None]) -> None:
+        """Change the rates; what is owed under the old ones is forgotten."""
+        if rates != self._rates:
+            self._rates = rates
+            self._messages = Rate(rates[0]) if rates[0] else None
+            self._bytes = Rate(rates[1]) if rates[1] else None
+            self._until = 0.0
+
+    def book(self, now: float, messages: int, size: int) -> None:
+        """Note what came."""
+        for rate, amount in ((self._messages, messages), (self._bytes, size)):
+            if rate is not None:
+                rate.delay(now, amount)
+                self._until = max(self._until, now + rate.owed(now))
+
+    def credit(self, now: float, most: int) -> tuple[int, float]:
+        """Return for how many messages there may be credit, at the most ``most``, and in how many s to ask again."""
+        if now < self._until:
+            return 0, self._until - now
+        if self._messages is not None:
+            most = min(most, max(1, int(self._messages.rate * AHEAD)))
+        elif self._bytes is not None:
+            most = 1  # how large the next is, nobody knows
+        return most, 0.0

@@ -1,0 +1,287 @@
+"""What a user may ask of a node's gateway: each call is checked here before it runs.
+
+Nothing of what a client says is passed on unseen: its keys are not even carried but follow from the first one, values
+have the form that the script's header declares, and a session must be one of the user's own.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from headgate.errors import AccessDenied, InvalidValue
+from headgate.index import PLACEHOLDER
+from headgate.options import MAX_TTL, MAX_WEIGHT
+from headgate.redis.keys import (
+    Address,
+    PoolAddress,
+    decode_name,
+    index_keys,
+    is_session_of,
+    parse_key,
+    parse_pool_key,
+    policy_key,
+    session_prefix,
+)
+from headgate.redis.scripts import Script
+from headgate_coordinator.node.rights import (
+    ANY,
+    INDEX_SCRIPTS,
+    MANAGES,
+    MOST_READ,
+    NAMESPACE_WIDE,
+    OPEN_READS,
+    POOL_SCRIPTS,
+    READS,
+    RIGHTS,
+    SENDS,
+    TAKES,
+    check_rest,
+    named,
+    text_of,
+)
+from headgate_coordinator.security import Action
+
+_CHANNEL: Final = re.compile(r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?")
+_STAND_IN: Final = re.compile(rf"{PLACEHOLDER}[0-9a-f]{{16}}")
+
+
+class May(Protocol):
+    """Whether the user may do something, with what belongs to a name."""
+
+    def __call__(self, action: Action, name: str) -> bool:
+        """Return whether it may."""
+
+
+@lru_cache(maxsize=4096)
+def place_of(key: bytes) -> Address | PoolAddress | str:
+    """Return whose key it is, of a destination or a pool; the key itself where it is one of a namespace.
+
+    Raises:
+        InvalidValue: it is not Headgate's.
+    """
+    text = key.decode("ascii", "replace")
+    if parsed := parse_key(text):
+        return Address.of(*parsed)
+    if parsed := parse_pool_key(text):
+        return PoolAddress.of(*parsed)
+    return text
+
+
+class Permits:
+    """What one user may do through a gateway.
+
+    Args:
+        user: its name.
+        namespace: of the node.
+        may: whether it may.
+    """
+
+    def __init__(self, user: str, namespace: str, may: May) -> None:
+        self.user = user
+        self.namespace = namespace
+        self._may = may
+        self.prefix = "" if self.manages(NAMESPACE_WIDE) else session_prefix(user)
+        """What the user's sessions begin with; who manages the namespace may act for anybody's."""
+
+    def manages(self, destination: str) -> bool:
+        """Return whether the user may change things there."""
+        return self._may(Action.MANAGE, destination)
+
+    def has(self, actions: frozenset[Action], destination: str) -> bool:
+        """Return whether the user may do one of these there."""
+        return any(self._may(action, destination) for action in Action if action in actions)
+
+    def need(self, actions: frozenset[Action], destination: str, what: str) -> None:
+        """Check that the user may do one of these there.
+
+        Raises:
+            AccessDenied: it may not.
+        """
+        if not self.has(actions, destination):
+            wanted = " or ".join(action.value for action in Action if action in actions)
+            raise self._denied(f"{what} needs {wanted} at {destination!r}", wanted, destination)
+
+    def _denied(self, text: str, action: str = "", destination: str = "") -> AccessDenied:
+        return AccessDenied(
+            f"user {self.user!r}: {text}; a grant of an operator is needed",
+            user=self.user,
+            action=action,
+            destination=destination,
+        )
+
+    def place(self, key: Any) -> Address | PoolAddress | str:
+        """Return whose key it is.
+
+        Raises:
+            AccessDenied: it is not of the node's namespace.
+            InvalidValue: it is not Headgate's.
+        """
+        if not isinstance(key, bytes | str):
+            raise InvalidValue("a key is text")
+        place = place_of(key if isinstance(key, bytes) else key.encode("utf-8", "replace"))
+        if isinstance(place, str):
+            if place not in self._keys():
+                raise self._denied(f"the node serves namespace {self.namespace!r}, and {place[:80]!r} is no key of it")
+        elif place.namespace != self.namespace:
+            raise self._denied(f"the node serves namespace {self.namespace!r}, not {place.namespace!r}")
+        return place
+
+    def _keys(self) -> tuple[str, ...]:
+        return (policy_key(self.namespace), *(key.decode() for key in index_keys(self.namespace)))
+
+    def call(self, op: Script, key: Any, argv: Sequence[Any]) -> tuple[tuple[bytes, ...], dict[str, Any]]:
+        """Check a call of a script; returns its keys, and its arguments by name.
+
+        Raises:
+            AccessDenied: the user may not do that.
+            InvalidValue: it is none.
+        """
+        place, values = self.place(key), named(op, argv)
+        wanted = RIGHTS[op.name]
+        if op.name in POOL_SCRIPTS:
+            if not isinstance(place, PoolAddress):
+                raise InvalidValue(f"{op.name} is for pools")
+            self.need(wanted, decode_name(values["member"]) if op.name == "pool" else NAMESPACE_WIDE, op.name)
+            return place.keys, values
+        if op.name in INDEX_SCRIPTS:
+            keys = index_keys(self.namespace)
+            if place != keys[0].decode():
+                raise InvalidValue(f"{op.name} is for the index of a namespace")
+            self._index(op, values)
+            return keys, values
+        if op.name == "policy":
+            own = policy_key(self.namespace)
+            if place != own:
+                raise InvalidValue("policy is for the policy of a namespace")
+            self.need(wanted, NAMESPACE_WIDE, op.name)
+            return (own.encode(),), values
+        if not isinstance(place, Address):
+            raise InvalidValue(f"{op.name} is for destinations")
+        session = values.get("session", "-") if op.name != "snapshot" else "-"
+        if op.name != "snapshot" and "session" in values:
+            self._session(op, place.name, values, wanted)
+        else:
+            self.need(wanted, place.name, op.name)
+        self._bounds(op, place.name, values, argv)
+        return place.keys(session), values
+
+    def _session(self, op: Script, destination: str, values: dict[str, Any], wanted: frozenset[Action]) -> None:
+        session, consumer = values["session"], values.get("consumer", "")
+        if self._stands_in(op, values):
+            self.need(frozenset({SENDS, TAKES}), destination, op.name)
+            return
+        self.need(wanted, destination, op.name)
+        if op.name == "detach" and session == "-" and consumer.startswith("!"):
+            return
+        self.own(session)
+        if consumer and not consumer.startswith(f"{session}."):
+            raise self._denied(f"consumer {consumer!r} is not of session {session!r}")
+        if op.name == "acquire" and not self.has(frozenset({SENDS}), destination):
+            asks = any(values[name] for name in ("granted", "granted_m", "need", "need_m", "want", "want_m", "size"))
+            if asks:
+                raise self._denied(f"credit needs produce at {destination!r}", SENDS.value, destination)
+
+    @staticmethod
+    def _stands_in(op: Script, values: Mapping[str, Any]) -> bool:
+        """Return whether it is a call for the paused consumer that holds a new subscription of a pattern."""
+        if not _STAND_IN.fullmatch(values["session"]):
+            return False
+        if op.name == "attach":
+            return bool(values["window"] == "paused" and values["number"] == 1)
+        if op.name == "detach":
+            return bool(values["consumer"] == f"{values['session']}.1")
+        return op.name == "acquire" and values["leave"] == "leave"
+
+    def own(self, session: str) -> None:
+        """Check that a session is the user's.
+
+        Raises:
+            AccessDenied: it is not.
+        """
+        if self.prefix and not is_session_of(session, self.prefix):
+            raise self._denied(f"session {session!r} is not yours: yours begin with {self.prefix!r}")
+
+    def _bounds(self, op: Script, destination: str, values: Mapping[str, Any], argv: Sequence[Any]) -> None:
+        if values.get("ttl_ms", 0) > MAX_TTL * 1000:
+            raise InvalidValue("a lease is at most an hour")
+        if values.get("weight", 0) > MAX_WEIGHT:
+            raise InvalidValue(f"a weight is at most {MAX_WEIGHT}")
+        if op.name == "snapshot" and max(values["waiters"], values["consumers"], values["entries"]) > 100:
+            raise InvalidValue("a snapshot shows at most 100 of each")
+        if op.name == "publish" and values["beyond"] == "hard" and not self.manages(destination):
+            raise self._denied("only nodes go up to the hard limit", MANAGES.value, destination)
+        if op.variadic:
+            check_rest(op.name, values, argv[len(values) :])
+
+    def _index(self, op: Script, values: Mapping[str, Any]) -> None:
+        first = values["name"].split(" ")[0]
+        destination = decode_name(first)
+        if op.name == "topic":
+            self.need(RIGHTS["topic"] if values["present"] == 1 else frozenset({MANAGES}), destination, "the index")
+            return
+        self.need(RIGHTS["wildcard"], destination, "a subscription by pattern")
+        if " " not in values["name"]:
+            raise InvalidValue("a wildcard subscription is a pattern and a name")
+        if values["holder"] != "-":
+            self.own(values["holder"].rpartition("~")[0])
+
+    def read(self, key: Any, words: Sequence[Any]) -> None:
+        """Check a read-only command: one of those that the SDK makes, on keys of one place.
+
+        Raises:
+            AccessDenied: the user may not read that.
+            InvalidValue: it is no such command.
+        """
+        if len(words) < 2 or not all(isinstance(word, str | bytes | int) for word in words):
+            raise InvalidValue("a command has a key and is made of words")
+        name, wanted = text_of(words[0]).upper(), text_of(words[1])
+        base, part = _split(wanted)
+        place = self.place(base)
+        if len(words) > 64 or (name in ("XRANGE", "HSCAN", "SSCAN") and not _is_bounded(words)):
+            raise InvalidValue(f"{name} reads at most {MOST_READ} at a time: COUNT is its last word but one")
+        if _split(text_of(key))[0] != base:
+            raise InvalidValue("a command reads the key that it is sent for")
+        if isinstance(place, Address):
+            actions = READS.get((name, part))
+            if actions is None:
+                raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
+            self.need(actions, place.name, name)
+        elif isinstance(place, PoolAddress):
+            self._read_pool(name, part, wanted)
+        elif (name, place.rpartition(":")[2]) not in OPEN_READS:
+            raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
+
+    def _read_pool(self, name: str, part: str, wanted: str) -> None:
+        if (name, f"pool:{part}" if part else "pool") in OPEN_READS:
+            return
+        if (name, part) != ("HSCAN", "members"):
+            raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
+        self.need(frozenset({MANAGES}), NAMESPACE_WIDE, "the members of a pool")
+
+    def channel(self, channel: Any) -> bool:
+        """Return whether the user may hear the hints of a channel."""
+        match = re.fullmatch(
+            r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?", text_of(channel)
+        )
+        if not match or match[2] != self.namespace:
+            return False
+        parsed = parse_key(match[1])
+        if parsed is None:
+            return match[4] is None
+        mine = match[4] is None or not self.prefix or is_session_of(match[4], self.prefix)
+        return mine and self.has(ANY, parsed[1])
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Return the key of a place, and which part of it another key is."""
+    head, brace, tail = key.partition("}")
+    if "/" in head:
+        return head + brace, tail.removeprefix(":")
+    pool = re.fullmatch(r"(:pool:[^:]+)(?::(.*))?", tail)
+    return (head + brace + pool[1], pool[2] or "") if pool else (key, "")
+
+
+def _is_bounded(words: Sequence[Any]) -> bool:
+    count = words[-1]
+    return len(words) >= 4 and text_of(words[-2]).upper() == "COUNT" and type(count) is int and 0 < count <= MOST_READ

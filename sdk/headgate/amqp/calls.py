@@ -1,0 +1,104 @@
+"""What travels between an SDK and a node: calls one way, their answers and hints the other, many in one AMQP message.
+
+A message is one data section with a msgpack array. A call is ``[number, what, ...]``; an answer
+``[number, "ok", value]`` or ``[number, error, text, facts]``; a hint ``[0, channel, words]``. Numbers tell which answer
+is whose, so answers come in any order; a call that is repeated, on whatever connection, keeps its number.
+
+    call        script, first key, ARGV      the other keys follow from the first, and from the session in ARGV
+    command     key, words                   one read-only command
+    scan        pattern                      keys
+    everywhere  words                        one read-only command at each master
+    hear        channels                     from now on their hints come
+    unhear      channels
+    ping                                     answered without asking Redis
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgpack
+
+from headgate.errors import (
+    AccessDenied,
+    CoordinatorUnavailable,
+    HeadgateError,
+    InvalidName,
+    InvalidValue,
+    MessageFormatError,
+    PolicyError,
+)
+
+GATEWAY: Final = "$headgate"
+"""Where the calls go to, and where the answers come from."""
+MAX_CALL: Final = 129 << 20
+"""Bytes of one AMQP message with calls: the largest message there is, 128 MiB, and what is said about it."""
+MAX_CALLS: Final = 256
+"""Calls in one AMQP message."""
+LARGE: Final = 1 << 20
+"""Bytes above which a call goes alone, and only when no other such call of its connection is under way."""
+CREDIT: Final = 16
+"""AMQP messages with calls that a connection may have under way; one more is kept for a ping."""
+ANSWERS: Final = 1000
+"""AMQP messages with answers that a node may send ahead of its client."""
+PING: Final = -1
+"""The number of a call that asks for a sign of life."""
+HINT: Final = 0
+OK: Final = "ok"
+
+_DATA: Final = b"\0\x53\x75\xb0"
+_ERRORS: Final[dict[str, type[HeadgateError]]] = {
+    "unavailable": CoordinatorUnavailable,
+    "policy": PolicyError,
+    "name": InvalidName,
+    "invalid": InvalidValue,
+}
+"""Those with facts are made by name."""
+_packer: Final = msgpack.Packer(autoreset=True, use_bin_type=True)
+pack: Final = _packer.pack
+
+
+def message(packed: Sequence[bytes]) -> bytes:
+    """Return the AMQP message with these calls or answers, each packed."""
+    content = b"".join((_packer.pack_array_header(len(packed)), *packed))
+    return b"".join((_DATA, struct.pack(">I", len(content)), content))
+
+
+def read(raw: bytes) -> list[list[Any]]:
+    """Return the calls or answers in an AMQP message.
+
+    Raises:
+        MessageFormatError: it is none of ours.
+    """
+    if raw[:4] != _DATA or len(raw) < 9:
+        raise MessageFormatError("not one data section with its size in four bytes", at=0)
+    try:
+        found = msgpack.unpackb(memoryview(raw)[8:], strict_map_key=False)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise MessageFormatError(str(error) or type(error).__name__, at=8) from None
+    if type(found) is not list or not all(type(one) is list and len(one) > 1 and type(one[0]) is int for one in found):
+        raise MessageFormatError("not an array of arrays that begin with a number", at=8)
+    return found
+
+
+def failure(error: HeadgateError) -> tuple[str, str, dict[str, str]]:
+    """Return how an error is told: its kind, its text and its facts."""
+    if isinstance(error, AccessDenied):
+        return "denied", str(error), {"user": error.user, "action": error.action, "destination": error.destination}
+    for kind, known in _ERRORS.items():
+        if isinstance(error, known):
+            return kind, str(error), {}
+    return "failed", str(error), {}
+
+
+def error_of(kind: Any, text: Any = "", facts: Any = None) -> HeadgateError:
+    """Return the error that was told."""
+    if kind == "denied":
+        said = facts if isinstance(facts, dict) else {}
+        return AccessDenied(
+            str(text),
+            user=str(said.get("user", "")),
+            action=str(said.get("action", "")),
+            destination=str(said.get("destination", "")),
+        )
+    return _ERRORS.get(kind, HeadgateError)(str(text))

@@ -1,0 +1,36 @@
+"""What is told of a connection, and what comes over it."""
+
+from typing import Any, Protocol
+
+from headgate.amqp.link import Link, Outcome
+
+Incoming = tuple[bytes, Any]
+"""A message as it came, and its delivery to be settled; None where its sender settled it."""
+
+
+class Handler(Protocol):
+    """What is told of a connection. None of this may call ``Engine.receive``."""
+
+    def opened(self) -> None:
+        """Note that the peer opened the connection; ``Engine.open`` answers it, unless that was first."""
+
+    def attached(self, link: Link) -> None:
+        """Note a link that the peer began: :meth:`Link.accept` or :meth:`Link.refuse` it."""
+
+    def answered(self, link: Link) -> None:
+        """Note that the peer answered a link that we began. One that it refuses is detached right after."""
+
+    def received(self, link: Link, messages: list[Incoming]) -> None:
+        """Take messages that came in."""
+
+    def flowed(self, link: Link) -> None:
+        """Note that a link has other credit than before."""
+
+    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
+        """Note what became of a message that went out; call :meth:`Link.forget` when that is dealt with."""
+
+    def detached(self, link: Link) -> None:
+        """Note that a link is over, by the peer or by a fault of its; nothing of it may be used any more."""
+
+    def closed(self, condition: str, description: str) -> None:
+        """Note that the peer closed the connection, or that it broke the protocol."""

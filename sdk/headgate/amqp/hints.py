@@ -1,0 +1,62 @@
+"""Wake-up hints that come from a node, for a whole client.
+
+Nothing depends on them but speed: whoever waits also looks again by itself, at least once a second.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from headgate.errors import HeadgateError
+from headgate.redis.backend import Listener
+
+CONFIRM_WITHIN: Final = 0.5
+"""Seconds for which a subscription waits to be confirmed: a hint before that is lost, and costs its receiver a poll."""
+
+
+class NodeWakeUps:
+    """Subscriptions to channels; a new connection is told of all of them.
+
+    Args:
+        ask: makes a call within so many seconds.
+    """
+
+    def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
+        self._ask = ask
+        self._listeners: dict[str, list[Listener]] = {}
+
+    @property
+    def channels(self) -> list[str]:
+        """What is listened to."""
+        return list(self._listeners)
+
+    async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
+        """Call ``listener`` with the words of every message on these channels; without a node, from its return on."""
+        fresh = [channel for channel in channels if channel not in self._listeners]
+        for channel in channels:
+            self._listeners.setdefault(channel, []).append(listener)
+        if fresh:
+            with contextlib.suppress(HeadgateError):
+                await self._ask("hear", fresh, within=CONFIRM_WITHIN)
+
+    async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
+        """Stop calling ``listener``."""
+        gone = []
+        for channel in channels:
+            listeners = self._listeners.get(channel, [])
+            if listener in listeners:
+                listeners.remove(listener)
+            if not listeners and self._listeners.pop(channel, None) is not None:
+                gone.append(channel)
+        if gone:
+            with contextlib.suppress(HeadgateError):
+                await self._ask("unhear", gone, within=CONFIRM_WITHIN)
+
+    def dispatch(self, channel: str, words: list[str]) -> None:
+        """Tell the listeners of a channel."""
+        for listener in tuple(self._listeners.get(channel, ())):
+            listener(words)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._listeners.clear()

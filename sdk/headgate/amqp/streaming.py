@@ -1,0 +1,72 @@
+"""Large messages on their way out, a piece at a time.
+
+The library moves all that it has been given of a message whenever it takes a frame from it, which for 100 MB takes most
+of a minute. So it is given the next piece only when it has passed on the last; that waits for the peer's window too.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.amqp.proton import lib
+
+if TYPE_CHECKING:
+    from headgate.amqp.link import Link
+
+PIECE: Final = 262_144
+"""Bytes that the library has of a message at a time."""
+
+
+@dataclass(slots=True)
+class Unsent:
+    """A message that the library does not have all of yet; what is sent after it on its link waits behind it."""
+
+    delivery: Any
+    message: bytes
+    settled: bool
+    at: int = 0
+
+
+class Streams:
+    """What is still to be sent, over all links of a connection."""
+
+    def __init__(self) -> None:
+        self._links: dict[Link, deque[Unsent]] = {}
+
+    def waiting(self, link: "Link") -> int:
+        """Return how many messages of a link are not sent yet: its credit is spent only when they are."""
+        return len(self._links[link]) if self._links and link in self._links else 0
+
+    def add(self, link: "Link", delivery: Any, message: bytes, *, settled: bool) -> None:
+        """Send a message in pieces."""
+        self._links.setdefault(link, deque()).append(Unsent(delivery, message, settled))
+
+    def has(self, link: "Link", delivery: Any) -> bool:
+        """Return whether a delivery is not sent yet: what the peer already says of it is heard when it is."""
+        return bool(self._links) and any(unsent.delivery == delivery for unsent in self._links.get(link, ()))
+
+    def feed(self) -> tuple[bool, "list[tuple[Link, Any]]"]:
+        """Give the library the next pieces; returns whether it took any, and deliveries whose outcome is known."""
+        fed, known = False, []
+        for link, line in tuple(self._links.items()):
+            if not link.alive:
+                del self._links[link]
+                continue
+            if lib.pn_session_outgoing_bytes(lib.pn_link_session(link.raw)) > 0:
+                continue  # the peer's window is full
+            unsent, fed = line[0], True
+            piece = unsent.message[unsent.at : unsent.at + PIECE]
+            lib.pn_link_send(link.raw, piece, len(piece))
+            unsent.at += PIECE
+            if unsent.at < len(unsent.message):
+                continue
+            line.popleft()
+            if not line:
+                del self._links[link]
+            if unsent.settled:
+                lib.pn_delivery_settle(unsent.delivery)
+                continue
+            lib.pn_link_advance(link.raw)
+            if lib.pn_delivery_remote_state(unsent.delivery) or lib.pn_delivery_settled(unsent.delivery):
+                known.append((link, unsent.delivery))
+        return fed, known

@@ -1,0 +1,124 @@
+"""What the URL of nodes says, without its secrets ever being printed.
+
+Accepted forms::
+
+    amqp://[user:password@]host[:port][,host2[:port]...]     any of these nodes: they all serve the same state
+    amqps://...                                              the same over TLS
+
+A password can be kept out of the URL: ``?password_file=/run/secrets/headgate``. TLS takes ``?ca_file=``,
+``?cert_file=`` and ``?key_file=``. Windows and rates of the connection's producers and consumers can be said too:
+``?consumer_window=pull``, see :mod:`headgate.core.url_options`.
+"""
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from headgate.core.url_options import UrlOptions, take_options
+from headgate.errors import InvalidValue
+
+PORTS: Final = {"amqp": 5672, "amqps": 5671}
+FORMS: Final = "amqp://host:5672, amqp://user:password@host1,host2, amqps://..."
+_OPTIONS: Final = {"password_file", "ca_file", "cert_file", "key_file"}
+_FILES: Final = ("ca_file", "cert_file", "key_file")
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpUrl:
+    """A URL of nodes taken apart; its text form shows no password.
+
+    Attributes:
+        tls: whether the connections are encrypted.
+        hosts: name and port of each node.
+        username: None to come without a name.
+        password: of that user.
+        files: of TLS, by option.
+        said: what it says for producers and consumers.
+    """
+
+    tls: bool
+    hosts: tuple[tuple[str, int], ...]
+    username: str | None = None
+    password: str | None = field(repr=False, default=None)
+    files: tuple[tuple[str, str], ...] = ()
+    said: UrlOptions = field(default_factory=UrlOptions)
+
+    def __str__(self) -> str:
+        user = f"{self.username}{':***' if self.password else ''}@" if self.username else ""
+        return f"{'amqps' if self.tls else 'amqp'}://{user}{self.where}"
+
+    @property
+    def where(self) -> str:
+        """The nodes: ``host:port,host:port``."""
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what TLS goes by; None without it.
+
+        Raises:
+            InvalidValue: a file cannot be read.
+        """
+        if not self.tls:
+            return None
+        files = dict(self.files)
+        try:
+            context = ssl.create_default_context(cafile=files.get("ca_file"))
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if "cert_file" in files:
+                context.load_cert_chain(files["cert_file"], files.get("key_file"))
+        except OSError as error:  # those of ssl are too
+            raise InvalidValue(f"a certificate of {self} cannot be used: {error.strerror or error}") from None
+        return context
+
+
+def parse_url(url: str) -> AmqpUrl:
+    """Return the parts of a URL of nodes.
+
+    Raises:
+        InvalidValue: the form is unknown; what is wrong is said without repeating a password.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme not in PORTS:
+        raise InvalidValue(f"URL scheme {scheme!r} is unknown; use {FORMS}")
+    parts = urlsplit(f"x://{rest}")
+    userinfo, _, location = parts.netloc.rpartition("@")
+    username, colon, password = userinfo.partition(":")
+    said, options = take_options(parts.query)
+    if unknown := set(options) - _OPTIONS:
+        raise InvalidValue(f"URL option {sorted(unknown)[0]!r} is unknown; there are {', '.join(sorted(_OPTIONS))}")
+    if parts.path.strip("/"):
+        raise InvalidValue("a URL of nodes has no path; a namespace is said in code: connect(url, namespace=...)")
+    tls = scheme == "amqps"
+    if not tls and (files := [name for name in _FILES if name in options]):
+        raise InvalidValue(f"URL option {files[0]!r} is for TLS: amqps://...")
+    secret = unquote(password) if colon else None
+    if file := options.get("password_file"):
+        secret = _read_secret(file)
+    if secret is not None and not username:
+        raise InvalidValue("a URL with a password names its user: amqp://user:password@host")
+    return AmqpUrl(
+        tls=tls,
+        hosts=tuple(_host(part, PORTS[scheme]) for part in location.split(",")),
+        username=unquote(username) or None,
+        password=secret,
+        files=tuple((name, options[name]) for name in _FILES if name in options),
+        said=said,
+    )
+
+
+def _host(text: str, default: int) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    if not colon:
+        host, port = (port or host), str(default)
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InvalidValue(f"URL host {text!r}: expected host or host:port with a port from 1 to 65535")
+    return host.strip("[]"), int(port)
+
+
+def _read_secret(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise InvalidValue(f"password_file {file!r} cannot be read: {error.strerror}") from None

@@ -1,0 +1,296 @@
+"""A client of AMQP nodes: one that behaves (`Peer`), and one that says any bytes whatever (`Rude`)."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from headgate.amqp.engine import Engine
+from headgate.amqp.handler import Incoming
+from headgate.amqp.limits import Limits
+from headgate.amqp.link import Link, Outcome, Terminus
+from headgate.amqp.sasl import SaslClient
+from headgate.amqp.wire import Wire
+from headgate.core.amqp_message import AmqpMessage, decode, encode
+from tests.amqp import raw
+from tests.support.waiting import wait_until
+
+PATIENCE = 20.0
+Take = Callable[[Link, bytes, Any], None]
+
+
+class Gone(ConnectionError):
+    """The connection or the link is over."""
+
+
+def written(body: str) -> bytes:
+    """A message as clients send it."""
+    return encode(AmqpMessage(kind="data", body=body.encode()))
+
+
+def read(message: bytes) -> str:
+    """The body of a message, of a client or of the SDK."""
+    found = decode(message)
+    return found.body if isinstance(found.body, str) else bytes(found.body).decode()
+
+
+class Peer(Wire):
+    """One connection of a client that keeps the rules."""
+
+    def __init__(self, name: str, limits: Limits | None = None) -> None:
+        super().__init__(SaslClient(None, None, "localhost"), handshake=PATIENCE)
+        self.name = name
+        self.over: list[tuple[str, str]] = []
+        self.gone: list[Link] = []
+        self.takes: dict[Link, Take] = {}
+        self.waits: dict[Any, asyncio.Future[tuple[Outcome, str]]] = {}
+        self.ready = asyncio.Event()
+        self.changed = asyncio.Event()
+        self._limits = limits or Limits()
+
+    @classmethod
+    async def connect(cls, port: int, name: str = "a-client", limits: Limits | None = None) -> Self:
+        """Connect, and return when the connection is open.
+
+        Raises:
+            Gone: there is no node, or it refuses.
+        """
+        try:
+            async with asyncio.timeout(2):
+                _, peer = await asyncio.get_running_loop().create_connection(
+                    lambda: cls(name, limits), "127.0.0.1", port
+                )
+        except (OSError, TimeoutError) as error:
+            raise Gone(str(error)) from error
+        try:
+            async with asyncio.timeout(2):
+                await peer.ready.wait()
+        except TimeoutError:
+            peer.abort()
+            raise Gone("the node does not answer") from None
+        if peer.lost or peer.over:
+            peer.abort()
+            raise Gone(str(peer.over))
+        return peer
+
+    def make_engine(self) -> Engine:
+        engine = Engine(self, server=False, container=self.name, limits=self._limits, hostname="localhost")
+        engine.open()
+        return engine
+
+    def opened(self) -> None:
+        self.ready.set()
+        self.settled_in()
+
+    def attached(self, link: Link) -> None:
+        raise AssertionError(f"a node began a link: {link.name}")
+
+    def answered(self, link: Link) -> None:
+        self._tell()
+
+    def received(self, link: Link, messages: list[Incoming]) -> None:
+        take = self.takes[link]
+        for message, delivery in messages:
+            take(link, message, delivery)
+        self.flush_soon()
+
+    def flowed(self, link: Link) -> None:
+        self._tell()
+
+    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
+        link.forget(delivery)
+        if (wait := self.waits.pop(delivery, None)) and not wait.done():
+            wait.set_result((outcome, reason))
+
+    def detached(self, link: Link) -> None:
+        link.user = link.condition
+        self.gone.append(link)
+        self._tell()
+
+    def closed(self, condition: str, description: str) -> None:
+        self.over.append((condition, description))
+        self._tell()
+
+    def went(self, error: Exception | None) -> None:
+        del error
+        for link in self.engine.links.values() if self._secured else ():
+            link.alive = False
+        for wait in self.waits.values():
+            if not wait.done():
+                wait.set_exception(Gone("the connection is lost"))
+                wait.exception()
+        self.ready.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self.changed.set()
+
+    async def until(self, true: Callable[[], Any], link: Link | None = None) -> None:
+        """Wait until something is true.
+
+        Raises:
+            Gone: the connection, or the link, ended first.
+        """
+        while not true():
+            if self.lost or self.over or (link and not link.alive):
+                raise Gone(f"{self.over} {link.user if link else ''}")
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def sender(self, address: str | None, name: str = "s", *, presettled: bool = False) -> Link:
+        """Attach a link to send over; returns when there is credit or the link is answered."""
+        link = self.engine.attach(self.engine.session(), name, receives=False, presettled=presettled)
+        link.accept(Terminus("here"), Terminus(address))
+        self.flush()
+        await self.until(lambda: link.credit > 0, link)
+        return link
+
+    async def receiver(self, address: str, take: Take, *, credit: int = 50, name: str = "r") -> Link:
+        """Attach a link to receive over."""
+        link = self.engine.attach(self.engine.session(), name, receives=True)
+        self.takes[link] = take
+        link.accept(Terminus(address), Terminus("here"))
+        link.set_credit(credit)
+        self.flush()
+        return link
+
+    async def put(self, link: Link, body: str) -> "asyncio.Future[tuple[Outcome, str]]":
+        """Send a message once there is credit; what is returned tells its outcome."""
+        await self.until(lambda: link.credit > 0, link)
+        wait: asyncio.Future[tuple[Outcome, str]] = self._loop.create_future()
+        self.waits[link.send(written(body))] = wait
+        self.flush_soon()
+        return wait
+
+    async def send(self, link: Link, body: str) -> tuple[Outcome, str]:
+        """Send a message and return its outcome."""
+        return await (await self.put(link, body))
+
+    async def close(self) -> None:
+        """Say farewell, and wait for the end."""
+        if not self.lost and self._secured:
+            self.engine.close()
+            self.flush()
+        with contextlib.suppress(AssertionError):
+            await wait_until(lambda: self.lost, timeout=3)
+        self.abort()
+
+
+class Rude:
+    """A socket on which anything may be said, and what the node answers to that."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.heard = b""
+
+    async def say(self, data: bytes) -> None:
+        """Write, and wait until the node's machine has taken it, or hung up."""
+        with contextlib.suppress(ConnectionError):
+            self.writer.write(data)
+            await self.writer.drain()
+
+    async def greet(self, *frames: bytes) -> Self:
+        """Open the connection and a session."""
+        await self.say(raw.opening() + raw.begin() + b"".join(frames))
+        return self
+
+    async def until(self, wanted: bytes) -> bytes:
+        """Read until that has come."""
+        async with asyncio.timeout(PATIENCE):
+            while wanted not in self.heard:
+                data = await self._read()
+                assert data, f"hung up before {wanted!r}: {self.heard[-300:]!r}"
+        return self.heard
+
+    async def granted(self) -> None:
+        """Read until a link has credit: a flow that names one, and some."""
+        async with asyncio.timeout(PATIENCE):
+            while not re.search(rb"\x00S\x13\xc0.[\x07-\x0b]", self.heard, re.DOTALL):
+                assert await self._read(), f"hung up: {self.heard[-300:]!r}"
+
+    async def end(self) -> str:
+        """Read until the node hangs up; returns the last AMQP error that it told."""
+        async with asyncio.timeout(PATIENCE):
+            while await self._read():
+                pass
+        return self.told
+
+    @property
+    def told(self) -> str:
+        """The last AMQP error that the node told."""
+        found = re.findall(
+            rb"amqp:[a-z:-]+(?:exceeded|error|state|forced|implemented|allowed|timeout|violation)", self.heard
+        )
+        return found[-1].decode() if found else ""
+
+    async def _read(self) -> bytes:
+        try:
+            data = await self.reader.read(1 << 20)
+        except ConnectionError:
+            return b""
+        self.heard += data
+        return data
+
+
+@asynccontextmanager
+async def rude(port: int) -> AsyncIterator[Rude]:
+    """A socket to a node."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Rude(reader, writer)
+    finally:
+        writer.transport.abort()
+        with contextlib.suppress(ConnectionError, OSError):
+            await writer.wait_closed()
+
+
+class Pulse:
+    """A sender and a receiver on connections of their own, that go on all the while."""
+
+    def __init__(self, port: int, address: str = "healthy") -> None:
+        self._port, self._address = port, address
+        self.sent: list[str] = []
+        self.got: list[str] = []
+        self._task: asyncio.Task[None]
+
+    async def _run(self) -> None:
+        link = await self._sends.sender(self._address)
+        while True:
+            body = f"{len(self.sent)}"
+            outcome, reason = await self._sends.send(link, body)
+            assert outcome == "accepted", reason
+            self.sent.append(body)
+
+    def _take(self, link: Link, message: bytes, delivery: Any) -> None:
+        self.got.append(read(message))
+        link.settle(delivery)
+        link.set_credit(50)
+
+    async def beats(self, more: int = 20) -> None:
+        """Wait for so many messages more to come through."""
+        wanted = len(self.got) + more
+        await wait_until(lambda: len(self.got) >= wanted or self._task.done(), timeout=PATIENCE, description="a pulse")
+        if self._task.done():
+            self._task.result()
+
+    async def __aenter__(self) -> Self:
+        self._sends = await Peer.connect(self._port, "healthy-sender")
+        self._receives = await Peer.connect(self._port, "healthy-receiver")
+        await self._receives.receiver(self._address, self._take)
+        self._task = asyncio.create_task(self._run())
+        await self.beats()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if error[0] is None:
+            await self.beats()
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        if error[0] is None:
+            await wait_until(lambda: len(self.got) >= len(self.sent))
+            assert self.got[: len(self.sent)] == self.sent, "each once, in order"
+        await self._sends.close()
+        await self._receives.close()

@@ -1,0 +1,231 @@
+"""A node without Redis and without sockets, for its connections to be played to."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from headgate.errors import CoordinatorUnavailable, MessageTooLarge, PolicyError
+from headgate.message import Receipt
+from headgate_coordinator.node import outlet
+from headgate_coordinator.node.connection import Connection
+from headgate_coordinator.node.lines import Lines
+from headgate_coordinator.node.node import Node
+from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.security import Users
+from tests.amqp.conversations import MESSAGE
+
+HANDSHAKE = b"AMQP\x00\x01\x00\x00"  # a client that skips SASL says this twice over: it begins its AMQP, too
+
+
+class Socket(asyncio.Transport):
+    """A transport that swallows what is written."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1)})
+        self.closed = False
+        self.written = 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Take note of nothing."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: Any) -> None:
+        self.written += len(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+    pause_reading = resume_reading = lambda _: None
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+class Stored:
+    """A producer whose Redis has everything at once, later, or never."""
+
+    is_closed = is_busy = False
+    kind = "queue"
+    reason = "full"
+    in_hand = 100_000
+    rates = (None, None)
+
+    def __init__(self, ground: "Playground") -> None:
+        self._ground = ground
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._ground.dice.random() < 0.1
+
+    @property
+    def is_full(self) -> bool:
+        return self._ground.dice.random() < 0.1
+
+    def seek(self) -> None:
+        """Look for nothing."""
+
+    def configure(self, **said: Any) -> None:
+        """Take note of nothing."""
+
+    async def close(self) -> None:
+        """Be closed."""
+
+    def put(self, raw: bytes, *, done: Any, **_: Any) -> None:
+        roll = self._ground.dice.random()
+        if roll < 0.1:
+            self._ground.waiting.append(done)
+        elif roll < 0.2:
+            done.set_exception(CoordinatorUnavailable("gone"))
+        elif roll < 0.25:
+            raise MessageTooLarge("orders", len(raw), 1)
+        else:
+            done.set_result(Receipt(1, len(raw)))
+
+
+class Holding:
+    """A consumer with three messages at a time."""
+
+    subscription = "s"
+
+    def __init__(self, ground: "Playground") -> None:
+        self._ground = ground
+        self._buffer = deque(range(3))
+
+    def _free(self) -> tuple[int, int]:
+        return 1, 1
+
+    def next_message(self) -> Any:
+        if not self._buffer:
+            return None
+        self._buffer.popleft()
+        return SimpleNamespace(stored=MESSAGE, delivery_count=self._ground.dice.randrange(3))
+
+    def ask(self, credit: int) -> None:
+        assert isinstance(credit, int)
+
+    def look(self) -> None:
+        """Look for nothing."""
+
+    def count_received(self) -> None:
+        """Count nothing."""
+
+    def settle(self, message: Any, outcome: str, **_: Any) -> None:
+        assert outcome in {"accepted", "released", "failed", "rejected"}
+
+    async def close(self) -> None:
+        if self._ground.dice.random() < 0.2:
+            raise CoordinatorUnavailable("gone")
+
+
+class Playground:
+    """A node, and a loop for it; :meth:`play` is one connection from its first byte to its end."""
+
+    def __init__(self) -> None:
+        self.dice = random.Random(0)
+        self.waiting: list[Any] = []
+        self._runner = asyncio.Runner()
+        self._runner.run(self._start())
+        self._failures: list[Any] = []
+        self._runner.get_loop().set_exception_handler(lambda _, context: self._failures.append(context))
+
+    async def _start(self) -> None:
+        client: Any = SimpleNamespace(
+            session=lambda *_, **__: self,
+            browse=lambda *_: self.seen(),
+            unsubscribe=self.unsubscribe,
+            remove=self.unsubscribe,
+        )
+        self._node = Node(
+            client, NodeOptions(name="node", credit=10, low_credit=3, held=3000), Users.from_file(Path("none"))
+        )
+        self._node.lines = Lines(client, self, self._node.options)  # type: ignore[arg-type]
+        self._node._session = SimpleNamespace(id="node~1")  # type: ignore[assignment]
+        self._node.gateway = self._node.browsing  # type: ignore[assignment, method-assign]
+
+    @property
+    def consumers(self) -> "Playground":
+        return self
+
+    async def producer(self, *_: Any, **__: Any) -> Stored:
+        await self._redis()
+        return Stored(self)
+
+    async def open(self, *_: Any, make: Any, **__: Any) -> Any:
+        await self._redis()
+        with patch.object(outlet, "LinkConsumer", lambda: Holding(self)):
+            return make()
+
+    async def _redis(self) -> None:
+        await asyncio.sleep(0)
+        if self.dice.random() < 0.1:
+            raise self.dice.choice((PolicyError("no"), CoordinatorUnavailable("gone")))
+
+    async def seen(self) -> Any:
+        for _ in range(3):
+            await asyncio.sleep(0)
+            yield SimpleNamespace(stored=MESSAGE)
+
+    async def unsubscribe(self, *_: Any) -> None:
+        await self._redis()
+
+    async def close(self) -> None:
+        await self._redis()
+
+    def play(self, dice: random.Random, data: bytes) -> None:
+        self.dice = dice
+        self._runner.run(self._play(dice, data))
+        assert not self._failures, self._failures
+
+    async def _play(self, dice: random.Random, data: bytes) -> None:
+        connection = Connection(self._node, encrypted=False)
+        socket = Socket()
+        connection.connection_made(socket)
+        for piece in _pieces(dice, data):
+            if socket.closed:
+                break
+            connection.data_received(piece)
+            if dice.random() < 0.5:
+                await asyncio.sleep(0)
+            if dice.random() < 0.05:
+                self._tell()
+            if dice.random() < 0.02:
+                connection.pause_writing()
+                connection.resume_writing()
+            if dice.random() < 0.01:
+                connection.rest()
+            if dice.random() < 0.01:
+                connection.send_away("amqp:connection:forced", "elsewhere")
+        if dice.random() < 0.5:
+            connection.eof_received()
+        connection.connection_lost(None)
+        while self._node._tasks:
+            self._tell()
+            await asyncio.sleep(0)
+        self._tell()
+        assert connection.held == 0, connection.held
+        assert not self._node.connections
+
+    def _tell(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for done in waiting:
+            if not done.done():
+                done.set_result(Receipt(1, 1))
+
+
+def _pieces(dice: random.Random, data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size = dice.choice((7, 100, 1000, 100_000))
+        yield data[at : at + size]
+        at += size

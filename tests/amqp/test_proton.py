@@ -1,0 +1,245 @@
+"""Qpid Proton's own Python client: blocking, and driven by events in a thread of its own."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from proton import Condition, Delivery, Message, Terminus
+from proton.handlers import MessagingHandler
+from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Selector
+from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached, SendException, SyncRequestResponse
+
+import headgate
+from tests.amqp.conftest import StartNode
+from tests.amqp.nodes import NodeProcess
+from tests.sdk.observing import GUARD, drain, field
+from tests.support.waiting import wait_for, wait_until
+
+pytestmark = pytest.mark.one_server
+
+
+async def blocking(node: NodeProcess, work: Callable[[BlockingConnection], Any], **how: Any) -> Any:
+    """Do something with a blocking connection, in a thread."""
+
+    def whole() -> Any:
+        connection = BlockingConnection(node.url, timeout=GUARD, **how)
+        try:
+            return work(connection)
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(whole)
+
+
+async def test_every_part_of_a_message_comes_back(node: NodeProcess) -> None:
+    sent = Message(
+        body={"a": [1, "two", 3.5]}, id="m-1", subject="s", correlation_id=7, reply_to="r", durable=True, priority=9,
+        properties={"n": 1, "text": "ä"}, annotations={"x-opt-a": "b"}, content_type="text/plain", group_id="g",
+    )  # fmt: skip
+
+    def work(connection: BlockingConnection) -> Message:
+        connection.create_sender("orders").send(sent)
+        receiver = connection.create_receiver("orders")
+        got = receiver.receive()
+        receiver.accept()
+        return got
+
+    got = await blocking(node, work)
+    parts = (
+        "body", "id", "subject", "correlation_id", "reply_to", "durable", "priority", "properties", "content_type",
+        "group_id",
+    )  # fmt: skip
+    assert [getattr(got, part) for part in parts] == [getattr(sent, part) for part in parts]
+    assert got.annotations == sent.annotations
+
+
+async def test_released_comes_again_and_rejected_does_not(node: NodeProcess, client: headgate.Client) -> None:
+    await client.apply("orders", dead_letter="dead")
+
+    def work(connection: BlockingConnection) -> list[int]:
+        connection.create_sender("orders").send(Message(body="x"))
+        receiver: Any = connection.create_receiver("orders", credit=1)
+        counts: list[int] = []
+        for settle in (lambda: receiver.release(delivered=False), receiver.release, receiver.reject):
+            counts.append(receiver.receive().delivery_count)
+            settle()
+        assert connection.create_receiver("dead").receive().body == "x"
+        return counts
+
+    # Proton says `released` of what was not delivered; of what was, `modified`, but not that it failed.
+    assert await blocking(node, work) == [0, 0, 0]
+
+
+async def test_messages_of_the_sdk_and_to_the_sdk(node: NodeProcess, client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        await (await session.producer("there")).send("hello", headers={"n": 1}, timeout=GUARD)
+
+        def work(connection: BlockingConnection) -> Message:
+            connection.create_sender("back").send(Message(body=b"\x00\xff", inferred=True, properties={"n": 2}))
+            return connection.create_receiver("there").receive()
+
+        got = await blocking(node, work)
+        assert (got.body, got.properties) == ("hello", {"n": 1})
+        (message,) = await drain(await session.consumer("back"), 1)
+        assert (message.body, message.headers["n"]) == (b"\x00\xff", 2)
+
+
+async def test_five_megabytes_there_and_back(node: NodeProcess) -> None:
+    body = "0123456789abcdef" * (5 << 16)  # text: its bytes are a view of memory that Proton has freed
+
+    def work(connection: BlockingConnection) -> Any:
+        connection.create_sender("files").send(Message(body=body))
+        return connection.create_receiver("files").receive().body
+
+    assert await blocking(node, work, max_frame_size=8192) == body
+
+
+async def test_settled_before_it_is_sent(node: NodeProcess, client: headgate.Client) -> None:
+    def work(connection: BlockingConnection) -> Any:
+        connection.create_sender("orders", options=AtMostOnce()).send(Message(body="x"))
+        return connection.create_receiver("orders", options=AtMostOnce()).receive().body
+
+    assert await blocking(node, work) == "x"
+
+    async def gone() -> bool:
+        return await field(client, "orders", "pending_messages") == 0
+
+    await wait_until(gone)
+
+
+async def test_browsing_takes_nothing(node: NodeProcess, client: headgate.Client) -> None:
+    def work(connection: BlockingConnection) -> list[Any]:
+        sender = connection.create_sender("orders")
+        for n in range(3):
+            sender.send(Message(body=n))
+        browser = connection.create_receiver("orders", credit=10, options=Copy())
+        return [browser.receive().body for _ in range(3)]
+
+    assert await blocking(node, work) == [0, 1, 2]
+    assert await field(client, "orders", "pending_messages") == 3
+
+
+async def test_filters_are_refused_by_name(node: NodeProcess) -> None:
+    with pytest.raises(LinkDetached, match=r"selector.*not-implemented|not-implemented.*selector"):
+        await blocking(node, lambda connection: connection.create_receiver("q", options=Selector("colour = 'red'")))
+
+
+async def test_a_request_is_answered(node: NodeProcess) -> None:
+    def serve(connection: BlockingConnection) -> None:
+        requests = connection.create_receiver("sums")
+        replies = connection.create_sender(None)
+        for _ in range(3):
+            request: Any = requests.receive()
+            requests.accept()
+            replies.send(
+                Message(address=request.reply_to, correlation_id=request.correlation_id, body=request.body * 2)
+            )
+
+    def ask(connection: BlockingConnection) -> list[Any]:
+        asking = SyncRequestResponse(connection, "sums")
+        return [asking.call(Message(body=n)).body for n in range(3)]
+
+    _, answers = await asyncio.gather(blocking(node, serve), blocking(node, ask))
+    assert answers == [0, 2, 4]
+
+
+class Handler(MessagingHandler):
+    """Sends so many, receives as many, and detaches its durable subscription in between."""
+
+    def __init__(self, url: str, count: int) -> None:
+        super().__init__(prefetch=10)
+        self.url, self.count = url, count
+        self.sent = self.accepted = 0
+        self.got: list[Any] = []
+
+    def on_start(self, event: Any) -> None:
+        connection = event.container.connect(self.url, reconnect=False)
+        event.container.create_receiver(connection, "news", name="sub", options=[DurableSubscription()])
+        event.container.create_sender(connection, "news")
+
+    def on_sendable(self, event: Any) -> None:
+        while event.sender.credit and self.sent < self.count:
+            event.sender.send(Message(body=self.sent))
+            self.sent += 1
+
+    def on_accepted(self, event: Any) -> None:
+        self.accepted += 1
+
+    def on_message(self, event: Any) -> None:
+        self.got.append(event.message.body)
+        if len(self.got) == self.count:
+            event.connection.close()
+
+
+async def test_events_of_a_durable_subscriber(node: NodeProcess, client: headgate.Client) -> None:
+    await client.apply("news", kind="topic")
+    handler = Handler(node.url, 100)
+    container = Container(handler)
+    container.container_id = "reader"
+    await asyncio.to_thread(container.run)
+    assert handler.got == list(range(100))
+    async with client.session("s") as session:
+        await (await session.producer("news")).send("meanwhile", timeout=GUARD)
+    again = Handler(node.url, 1)
+    again.sent = 1
+    container = Container(again)
+    container.container_id = "reader"
+    await asyncio.to_thread(container.run)
+    assert again.got[-1] == "meanwhile"
+
+
+class Transaction(MessagingHandler):
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+        self.told = Condition("none")
+
+    def on_start(self, event: Any) -> None:
+        self.connection = event.container.connect(self.url, reconnect=False)
+        sender = event.container.create_sender(self.connection, None, name="txn")
+        sender.target.type = Terminus.COORDINATOR
+
+    def on_link_error(self, event: Any) -> None:
+        self.told = event.link.remote_condition
+        event.connection.close()
+
+
+async def test_transactions_are_refused(node: NodeProcess) -> None:
+    handler = Transaction(node.url)
+    await asyncio.to_thread(Container(handler).run)
+    assert handler.told.name == "amqp:not-implemented"
+    assert "transactions" in str(handler.told.description)
+
+
+async def test_what_can_never_fit_is_rejected_and_the_link_goes_on(node: NodeProcess, client: headgate.Client) -> None:
+    await client.apply("small", limit=100)
+
+    def work(connection: BlockingConnection) -> tuple[int, int]:
+        sender = connection.create_sender("small")
+        with pytest.raises(SendException) as refused:
+            sender.send(Message(body="x" * 200))
+        return refused.value.state, sender.send(Message(body="x")).remote_state
+
+    assert await blocking(node, work) == (Delivery.REJECTED, Delivery.ACCEPTED)
+
+
+async def test_a_node_that_stops_says_where_another_one_is(start_node: StartNode) -> None:
+    """Mutant: `elsewhere` stays None."""
+    stopping, other = start_node("--name", "first"), start_node("--name", "second")
+
+    def stop_and_hear() -> Any:
+        connection = BlockingConnection(f"127.0.0.1:{stopping.port}", timeout=20, reconnect=False)
+        wait_for(lambda: "second" in httpx.get(f"{stopping.admin}/api/v1/nodes").text)
+        stopping.terminate()
+        with pytest.raises(ConnectionClosed):
+            connection.wait(lambda: False)
+        assert connection.conn is not None
+        return connection.conn.remote_condition
+
+    heard = await asyncio.to_thread(stop_and_hear)
+    assert heard.name == "amqp:connection:forced"
+    assert str(heard.info["network-host"]) == "127.0.0.1"
+    assert int(heard.info["port"]) == other.port
+    assert f"127.0.0.1:{other.port}" in heard.description

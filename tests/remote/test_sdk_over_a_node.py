@@ -1,0 +1,74 @@
+"""The stories that tests/sdk tells of a client on Redis, told again of one that comes through a node.
+
+They are the same functions: here, the fixtures `client`, `other` and `scene` lead over AMQP. Where a story has a client
+of its own besides, that one sits on Redis directly, and both share the limits.
+"""
+
+import inspect
+from types import ModuleType
+
+import pytest
+
+from tests.sdk import (
+    test_blocked,
+    test_browse,
+    test_bucket,
+    test_consumer,
+    test_dead_letters,
+    test_expiry,
+    test_explain,
+    test_gates,
+    test_names,
+    test_on_blocked,
+    test_pools,
+    test_producer,
+    test_rates_of_delivery,
+    test_rules,
+    test_slow,
+    test_when_full,
+    test_wildcards,
+    test_windows,
+)
+from tests.sdk.test_on_blocked import full  # noqa: F401 -- a fixture of its stories
+
+pytestmark = pytest.mark.one_server
+
+_OVER_A_NODE = {"client", "other", "scene", "full"}
+_NOT_HERE = {"server", "cluster", "cluster_url", "monkeypatch"}
+"""Stories with these look behind the connection to Redis; so do those that send commands of their own."""
+
+
+def _stories(module: ModuleType) -> dict[str, object]:
+    name = module.__name__.rpartition("test_")[2]
+    return {
+        f"test_{name}_{story.removeprefix('test_')}": function
+        for story, function in vars(module).items()
+        if story.startswith("test_")
+        and inspect.isfunction(function)
+        and (asks := set(inspect.signature(function).parameters)) & _OVER_A_NODE
+        and not asks & _NOT_HERE
+        and "server.command(" not in inspect.getsource(function)
+    }
+
+
+for _module in (
+    test_blocked,
+    test_browse,
+    test_bucket,
+    test_consumer,
+    test_dead_letters,
+    test_expiry,
+    test_explain,
+    test_gates,
+    test_names,
+    test_on_blocked,
+    test_pools,
+    test_producer,
+    test_rates_of_delivery,
+    test_rules,
+    test_slow,
+    test_when_full,
+    test_wildcards,
+    test_windows,
+):
+    globals().update(_stories(_module))
