@@ -2,13 +2,13 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import headgate
-from headgate.redis.embedded import EmbeddedRedis
 from headgate_coordinator import audit as auditing
 from headgate_coordinator import cli_node, cli_policy, cli_security
 from headgate_coordinator import status as reporting
@@ -59,7 +59,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Flow control for messages over a whole cluster: credits, byte budgets and rates, held in Redis."""
+    """Flow control for messages over a whole cluster: credits, byte budgets and rates in Redis, and AMQP nodes."""
 
 
 @app.command()
@@ -81,7 +81,7 @@ def demo(
     redis: Redis = None,
     as_json: Json = False,
 ) -> None:
-    """See it work, and check it: real messages between processes, one of them killed with -9.
+    """See it work, and check it: real messages between processes and over two nodes, and `kill -9` to one of each.
 
     Uses a private Redis, or, of the one that is given, a namespace of its own, which it removes again.
     """
@@ -100,20 +100,41 @@ def demo(
 def up(
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, show_default=False, help="Listen on this TCP port of loopback; 0: a free one."),
+        typer.Option(
+            min=0, max=65535, show_default=False, help="Redis listens on this TCP port of loopback; 0: a free one."
+        ),
     ] = None,
+    amqp_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default="5672, or the next free one", help="Of the node; 0: a free one."),
+    ] = None,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default="8161, or the next free one", help="Of its page; 0: a free one."),
+    ] = None,
+    node: Annotated[bool, typer.Option("--node/--no-node", help="A broker node and its page too.")] = True,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Start a private Redis, say how to use it, and keep it running until Ctrl-C. It keeps nothing on disk."""
+    """Start a private Redis, a broker node and its live page, say how to use them, and run until Ctrl-C.
 
-    def tell(redis: EmbeddedRedis) -> None:
-        if as_json:
-            typer.echo(json.dumps(embedded.facts(redis)))
-        else:
-            typer.echo(embedded.welcome(redis, namespace))
+    It keeps nothing on disk. Everything listens at loopback only. A port that is given must be free.
+    """
+    options = embedded.Options(namespace, port, amqp_port, admin_port, node, os.environ.get(cli_node.TOKEN))
 
-    _run(embedded.up(port, tell))
+    def tell(running: embedded.Running) -> None:
+        typer.echo(json.dumps(running.facts()) if as_json else embedded.welcome(running))
+
+    try:
+        _run(embedded.up(options, tell))
+    except headgate.HeadgateError:
+        raise
+    except OSError as error:
+        typer.echo(
+            f"headgate: the node cannot listen at {embedded.HOST}:{amqp_port}: {os.strerror(error.errno or 0)}",
+            err=True,
+        )
+        raise typer.Exit(FAILED) from None
     if not as_json:
         typer.echo("Stopped; nothing of it is left.")
 

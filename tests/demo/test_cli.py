@@ -1,11 +1,13 @@
 """The commands as a shell sees them: what they print, and how they exit."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -252,6 +254,7 @@ def test_no_redis_there(command: tuple[str, ...]) -> None:
         ("bogus",),
         ("explain",),
         ("up", "--port", "99999"),
+        ("up", "--amqp-port", "99999"),
         ("demo", "--seconds", "1"),
         ("block", "x"),
         ("top", "--interval", "0"),
@@ -309,6 +312,64 @@ def test_up_says_how_to_use_it(up: Running) -> None:
     assert f"export HEADGATE_URL={url} HEADGATE_NAMESPACE=" in text
     assert "HGETALL 'hg:{shop/orders}'" in text
     assert run("status", "--redis", url).returncode == 0
+
+
+@pytest.mark.parametrize("up", [("--json",)], indirect=True)
+def test_up_has_a_node_and_its_page(up: Running) -> None:
+    told = json.loads(up.next_line())
+    assert (told["no_node"], told["namespace"]) == (None, "default")
+    host, port = told["amqp"].removeprefix("amqp://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as client:
+        client.sendall(b"AMQP\x03\x01\x00\x00")
+        assert client.recv(8, socket.MSG_WAITALL) == b"AMQP\x03\x01\x00\x00"
+        with urllib.request.urlopen(f"{told['page']}ready", timeout=10) as ready:
+            assert ready.status == 200
+        up.process.send_signal(signal.SIGINT)
+        _, stderr = up.process.communicate(timeout=20)  # although the client does not go
+    assert (up.process.returncode, stderr) == (0, "")
+
+
+def test_up_takes_the_next_port_when_the_usual_one_is_taken(up_ports: Running) -> None:
+    text = up_ports.read_until("Ctrl-C stops it.")
+    assert "(instead of 5672)" in text
+    assert "(instead of 8161)" in text
+
+
+@pytest.fixture
+def up_ports() -> Iterator[Running]:
+    with contextlib.ExitStack() as taken:
+        for port in (5672, 8161):
+            with contextlib.suppress(OSError):  # somebody has it already: just as well
+                taken.enter_context(socket.create_server(("127.0.0.1", port)))
+        running = Running("up")
+        yield running
+        with running.process:
+            running.process.send_signal(signal.SIGINT)
+            running.process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("option", ["--amqp-port", "--admin-port"])
+def test_up_listens_at_the_port_that_is_given_or_not_at_all(option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("up", option, str(port))
+    assert (done.returncode, done.stdout) == (1 if option == "--amqp-port" else 2, "")
+    assert_one_line(done.stderr, "cannot listen", f":{port}: ")
+
+
+@pytest.mark.parametrize(("options", "words"), [(("--no-node",), "--no-node"), ((), "headgate[amqp]")])
+def test_up_without_a_node_says_why(options: tuple[str, ...], words: str, without_amqp: dict[str, str]) -> None:
+    running = Running("up", *options, **({} if options else without_amqp))
+    try:
+        first, second = running.next_line(), running.next_line()
+        assert first.startswith("Redis runs at ")
+        assert second.startswith("No node runs: ")
+        assert words in second
+        assert running.read_until("Ctrl-C stops it.").startswith("\n")
+    finally:
+        running.process.send_signal(signal.SIGTERM)
+        running.process.communicate(timeout=20)
+    assert running.process.returncode == 0
 
 
 @pytest.mark.parametrize("up", [("--json",)], indirect=True)

@@ -15,8 +15,9 @@ from tests.support.waiting import wait_for
 
 CHECKS = [
     "delivered", "identical", "nothing else", "once", "in order", "limit",
-    "blocked", "reclaimed", "counters", "processes", "clean",
+    "blocked", "reclaimed", "node reclaimed", "went on", "counters", "processes", "clean",
 ]  # fmt: skip
+OF_NODES = {"node reclaimed", "went on"}
 
 
 @pytest.fixture
@@ -47,19 +48,34 @@ def test_the_demo_passes_on_a_private_redis(files: Path) -> None:
         "producer fast": 0,
         "producer medium": -signal.SIGKILL,
         "producer slow": 0,
+        "producer amqp-a": 0,
+        "producer amqp-b": 0,
         "consumer slow": 0,
         "consumer fast": 0,
+        "consumer amqp-a": 0,
+        "node a": -signal.SIGKILL,
+        "node b": 0,
     }
+    assert facts["node"]["held"] > 0
+    assert set(facts["node"]["back"]) == {"producer amqp-a", "consumer amqp-a"}
     assert facts["blocked_at_a_time"] > 0
     assert facts["killed_held_bytes"] > 0
     assert all(count > 0 for count in (*facts["accepted_messages"].values(), *facts["received_messages"].values()))
+
+
+def test_without_the_engine_the_demo_runs_without_nodes(files: Path, without_amqp: dict[str, str]) -> None:
+    done = run("demo", "--seconds", "5", "--limit", "128KiB", "--input", str(files), **without_amqp)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "PASSED: 11 of 11 checks" in done.stdout
+    assert "nodes were left out: AMQP needs the package python-qpid-proton" in done.stdout
+    assert not any(name in done.stdout for name in OF_NODES)
 
 
 @pytest.mark.one_server
 def test_on_a_given_redis_it_leaves_no_key_and_prints_lines(redis_url: str, files: Path) -> None:
     done = run("demo", "--seconds", "5", "--limit", "128KiB", "--input", str(files), HEADGATE_URL=redis_url)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert "PASSED: 11 of 11 checks" in done.stdout
+    assert "PASSED: 13 of 13 checks" in done.stdout
     assert "% of 128 KiB" in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -78,7 +94,7 @@ def demo(files: Path, tmp_path: Path) -> Iterator[Running]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
 def test_an_interrupted_demo_leaves_nothing(demo: Running, tmp_path: Path, how: signal.Signals) -> None:
     demo.read_until("the fast consumer joins")
-    assert len(demo.left()) >= 7  # itself, Redis with its reaper, the actors
+    assert len(demo.left()) >= 12  # itself, Redis with its reaper, the actors
     demo.process.send_signal(how)
     _, stderr = demo.process.communicate(timeout=30)
     assert (demo.process.returncode, stderr) == (130, "headgate: interrupted\n")

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from headgate_coordinator.demo.corpus import (
     standard_library,
 )
 from headgate_coordinator.demo.journal import Accepted, Journal, Received, Record
-from headgate_coordinator.demo.table import Frame, Lines, Rate, Row, line, table, view_for
+from headgate_coordinator.demo.table import Frame, Lines, LiveTable, Rate, Row, line, table, view_for
 from headgate_coordinator.demo.watch import Sample
 from headgate_coordinator.terminal import size
 
@@ -115,6 +116,7 @@ FRAME = Frame(
         Row("consumer slow", "", 0, 0, 0.0, 0.0, "0 msgs", "not started yet"),
     ],
     events=[(0.1, "the limit is reached: producers wait until there is room"), (4.2, "x " * 60)],
+    page="http://127.0.0.1:65535/",
 )
 
 
@@ -131,12 +133,27 @@ def test_the_table_fits_its_terminal(width: int, narrow: bool, ascii_only: bool)
         "leased 176 KiB",
         "waits 12.3 s",
         "not started yet",
+        "live page: http://127.0.0.1:65535/",
     ):
         assert expected in text
     for figure in ("99999", "3210", "94.4 MiB/s", "1023 KiB"):
         assert figure in text
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_the_live_table_shows_as_many_events_as_its_terminal_has_room_for(width: int) -> None:
+    console = Console(width=width, height=24, color_system=None, force_terminal=True)
+    with console.capture() as captured, LiveTable(console) as view:
+        view.show(
+            replace(FRAME, rows=[*FRAME.rows] * 5, events=[(float(n), f"event {n}, {'x' * 50}") for n in range(20)])
+        )
+    last = captured.get().split("Headgate demo")[-1]
+    assert "event 19" in last
+    assert "event 15" not in last
+    assert last.count("\n") <= 24
+    assert "..." not in last  # which is how a table that is too high would end
 
 
 def test_without_a_terminal_there_is_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None:

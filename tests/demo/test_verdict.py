@@ -2,19 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from headgate_coordinator.demo.journal import Accepted, Received
-from headgate_coordinator.demo.verdict import Facts, judge
+from headgate_coordinator.demo.verdict import Facts, NodeDeath, judge
 
 
-def sent(number: int, producer: str, seq: int) -> Accepted:
-    return Accepted(f"{number}-100", producer, seq, f"digest {number}", 100, f"file {number}")
+def sent(number: int, producer: str, seq: int, connection: int = 1) -> Accepted:
+    return Accepted(f"{number}-100", producer, seq, f"digest {number}", 100, f"file {number}", connection)
 
 
 def got(message: Accepted, attempts: int = 0) -> Received:
-    return Received(message.id, message.producer, message.seq, message.sha256, message.sha256, message.size, attempts)
+    digest = message.sha256
+    return Received(
+        message.id, message.producer, message.seq, digest, digest, message.size, attempts, message.connection
+    )
 
 
 FAST = [sent(1, "fast", 1), sent(3, "fast", 2), sent(4, "fast", 3), sent(6, "fast", 4)]
@@ -42,6 +46,16 @@ GOOD = Facts(
 )
 
 
+WITH_NODES = replace(
+    GOOD,
+    looks=300,
+    node=NodeDeath("a", 2, 200, 2.9, leased_without_it=True, back={"producer amqp-a": 0.1}),
+    exits=GOOD.exits | {"node a": -9, "node b": 0},
+)
+UNACKNOWLEDGED = sent(20, "amqp-a", 1)  # stored by the node that was killed, which could not say so any more
+AGAIN = sent(21, "amqp-a", 1, connection=2)
+
+
 def failing(facts: Facts) -> set[str]:
     return {check.name for check in judge(facts) if not check.passed}
 
@@ -54,6 +68,51 @@ def test_good_facts_pass_every_check() -> None:
     checks = judge(GOOD)
     assert len({check.name for check in checks}) == len(checks) == 11
     assert failing(GOOD) == set()
+
+
+def test_with_nodes_there_are_two_checks_more() -> None:
+    assert {check.name for check in judge(WITH_NODES)} - {check.name for check in judge(GOOD)} == {
+        "node reclaimed",
+        "went on",
+    }
+    assert failing(WITH_NODES) == set()
+
+
+def of_node(**changed: Any) -> Facts:
+    assert WITH_NODES.node is not None
+    return replace(WITH_NODES, node=replace(WITH_NODES.node, **changed))
+
+
+@pytest.mark.parametrize(
+    ("facts", "fails"),
+    [
+        (of_node(held=0), "node reclaimed"),
+        (of_node(reclaimed=None), "node reclaimed"),
+        (of_node(reclaimed=4.01), "node reclaimed"),
+        (of_node(leased_without_it=False), "node reclaimed"),
+        (of_node(back={}), "went on"),
+        (of_node(back={"producer amqp-a": None}), "went on"),
+        (of_node(back={"producer amqp-a": 2.01}), "went on"),
+        (replace(WITH_NODES, exits=WITH_NODES.exits | {"node a": 0}), "processes"),
+        (replace(WITH_NODES, exits=WITH_NODES.exits | {"node b": -9}), "processes"),
+    ],
+)
+def test_an_altered_fact_of_the_node_fails_its_check(facts: Facts, fails: str) -> None:
+    assert failing(facts) == {fails}
+
+
+def test_what_a_client_sent_again_may_be_doubled_if_it_was_never_acknowledged() -> None:
+    facts = replace(WITH_NODES, accepted=[*WITH_NODES.accepted, AGAIN])
+    both = received(facts, lambda r: [*r, got(UNACKNOWLEDGED), got(AGAIN)])
+    assert failing(both) == set()
+    assert "1 are doubled" in judge(both)[3].sentence
+    assert failing(received(facts, lambda r: [*r, got(UNACKNOWLEDGED)])) == {"delivered"}
+    twice = received(facts, lambda r: [*r, got(UNACKNOWLEDGED), got(UNACKNOWLEDGED), got(AGAIN)])
+    assert failing(twice) == {"once", "in order"}
+
+
+def test_what_was_never_acknowledged_at_all_may_not_come_from_a_client_that_lived() -> None:
+    assert failing(received(WITH_NODES, lambda r: [*r, got(UNACKNOWLEDGED)])) == {"nothing else"}
 
 
 @pytest.mark.parametrize(

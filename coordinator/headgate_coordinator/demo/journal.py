@@ -15,7 +15,12 @@ _READ: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A message whose receipt a producer has."""
+    """A message that was acknowledged to its producer.
+
+    Attributes:
+        id: of the sending, see :func:`headgate_coordinator.demo.sending.id_of`.
+        connection: over which it went, as its producer counts.
+    """
 
     id: str
     producer: str
@@ -23,6 +28,7 @@ class Accepted:
     sha256: str
     size: int
     path: str
+    connection: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class Received:
     stated: str
     size: int
     attempts: int
+    connection: int = 1
 
 
 class Journal:
@@ -49,7 +56,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def write(self, kind: str, *values: str | int) -> None:
+    def write(self, kind: str, *values: str | float) -> None:
         """Append a line."""
         line = json.dumps([kind, *values]).encode() + b"\n"
         while line:
@@ -70,7 +77,10 @@ class Record:
 
     Attributes:
         session: id of its session, once it has one.
-        size: bytes as stored, of all messages it sent or received.
+        address: of a node: where it listens; ``page``: where its page is.
+        at: of an AMQP client: the node that it is at; ``since``: when it came there, on the monotonic clock.
+        served: of a node: messages that went in and out.
+        size: bytes of all messages it sent, received or served.
         error: what it ended with, empty if nothing went wrong.
     """
 
@@ -78,6 +88,11 @@ class Record:
     session: str = ""
     accepted: list[Accepted] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
+    address: str = ""
+    page: str = ""
+    at: str = ""
+    since: float = 0.0
+    served: int = 0
     size: int = 0
     error: str = ""
     _offset: int = 0
@@ -85,8 +100,13 @@ class Record:
 
     @property
     def messages(self) -> int:
-        """How many it sent or received."""
-        return len(self.accepted) + len(self.received)
+        """How many it sent, received or served."""
+        return len(self.accepted) + len(self.received) + self.served
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has begun its work."""
+        return bool(self.session or self.at)
 
     def update(self) -> None:
         """Read what was appended since the last time."""
@@ -105,6 +125,12 @@ class Record:
         kind, *values = entry
         if kind == "session":
             self.session = values[0]
+        elif kind == "listens":
+            self.address, self.page = values
+        elif kind == "at":
+            self.at, self.since = values
+        elif kind == "served":
+            self.served, self.size = values
         elif kind == "accepted":
             accepted = Accepted(*values)
             self.accepted.append(accepted)

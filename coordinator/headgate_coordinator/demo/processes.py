@@ -17,15 +17,17 @@ _END_WITHIN: Final = 15.0
 
 
 class Actor:
-    """One producer or consumer, in an operating system process of its own.
+    """One producer, consumer or node, in an operating system process of its own.
 
     Attributes:
         name: for people, e.g. ``producer fast``; ``role`` and ``speed`` are its two words.
+        amqp: whether it is a client of a node.
         record: what it wrote down, as far as it was read.
     """
 
-    def __init__(self, role: str, speed: str, directory: Path) -> None:
+    def __init__(self, role: str, speed: str, directory: Path, *, amqp: bool = False) -> None:
         self.role = role
+        self.amqp = amqp
         self.speed = speed
         self.name = f"{role} {speed}"
         self.record = Record(directory / f"{role}-{speed}.journal")

@@ -52,4 +52,5 @@ class Report:
             if failed
             else Text(f"PASSED: {len(self.checks)} of {len(self.checks)} checks", style="bold green")
         )
-        return Group(Text(), table, Text(), verdict)
+        left_out = [Text(f"nodes were left out: {self.facts.no_node}", style="dim")] if self.facts.no_node else []
+        return Group(Text(), table, Text(), *left_out, verdict)

@@ -17,19 +17,31 @@ from headgate import Client, HeadgateError, InvalidValue
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address
 from headgate.units import parse_size
-from headgate_coordinator.demo import CONSUMERS, PRODUCERS, QUEUE, TTL, VICTIM
+from headgate_coordinator.demo import (
+    AMQP_CONSUMERS,
+    AMQP_PRODUCERS,
+    CONSUMERS,
+    NODE_VICTIM,
+    NODES,
+    PRODUCERS,
+    QUEUE,
+    TTL,
+    VICTIM,
+)
 from headgate_coordinator.demo.corpus import MIN_LIMIT, find_files, standard_library
+from headgate_coordinator.demo.killing import PATIENCE, Killing
 from headgate_coordinator.demo.processes import Actor
 from headgate_coordinator.demo.report import Report
-from headgate_coordinator.demo.table import Frame, Rate, Row, View
-from headgate_coordinator.demo.verdict import GRACE, Facts, judge
+from headgate_coordinator.demo.rows import row_of
+from headgate_coordinator.demo.table import Frame, Rate, View
+from headgate_coordinator.demo.verdict import Facts, NodeDeath, judge
 from headgate_coordinator.demo.watch import EVERY, Watch
+from headgate_coordinator.node.missing import why_no_node
 from headgate_coordinator.terminal import size
 
 MIN_SECONDS: Final = 5.0
 MAX_SECONDS: Final = 600.0
-_JOINS, _DIES, _ENDS = 0.15, 0.35, 0.85  # when things happen, as parts of the whole
-_PATIENCE: Final = 30.0  # seconds for anything that is expected to happen soon
+_JOINS, _DIES, _NODE_DIES, _ENDS = 0.15, 0.35, 0.6, 0.85  # when things happen, as parts of the whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +110,8 @@ class _Demo:
     """One run: its processes, and what was seen of them."""
 
     def __init__(self, options: Options, view: View, client: Client, directory: Path, url: str) -> None:
-        self.actors = [Actor("producer", speed, directory) for speed in PRODUCERS]
-        self.actors += [Actor("consumer", speed, directory) for speed in CONSUMERS]
+        self.no_node = why_no_node()
+        self.actors = _actors(directory, nodes=self.no_node is None)
         self._options = options
         self._view = view
         self._client = client
@@ -108,14 +120,19 @@ class _Demo:
         self._watch = Watch(client, self._address)
         self._rates = {actor.name: Rate() for actor in self.actors}
         self._events: list[tuple[float, str]] = []
-        self._began = time.monotonic()
+        self._began: float | None = None
+        self._page = ""
         self._looking: asyncio.Task[None] | None = None
-        self._held = 0
-        self._reclaimed: float | None = None
-        self._leased_without_it = False
+        self._killing = Killing(self._actor("producer", VICTIM))
+        self._node_death: NodeDeath | None = None
         self._stored: tuple[int, ...] = ()
         self._counted: tuple[int, ...] = ()
         self._exits: dict[str, int | None] = {}
+
+    @property
+    def _elapsed(self) -> float:
+        """Seconds since all were at work; 0 before."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     @property
     def _broken(self) -> bool:
@@ -123,29 +140,25 @@ class _Demo:
         blind = self._looking is None or self._looking.done()
         return blind or any(actor.broken for actor in self.actors)
 
-    @property
-    def _victim(self) -> Actor:
-        return self._actor("producer", VICTIM)
-
     async def play(self) -> None:
         """Let it all happen."""
         seconds = self._options.seconds
         await self._client.apply(QUEUE, limit=self._options.limit)
         looking = self._looking = asyncio.create_task(self._keep_looking())
         try:
-            for actor in self.actors:
-                if actor.name != "consumer fast":
-                    await self._start(actor)
-            await self._until(lambda: all(a.record.session for a in self.actors if a.pid), _PATIENCE)
-            self._began = time.monotonic()
-            self._tell("three producers and the slow consumer are at work")
+            await self._begin()
             if await self._until(lambda: self._watch.blocked > 0, seconds * _JOINS):
                 self._tell("the limit is reached: producers wait until there is room")
             await self._at(seconds * _JOINS)
-            await self._start(self._actor("consumer", "fast"))
-            self._tell("the fast consumer joins")
+            for actor in self.actors:
+                if actor.pid is None:
+                    await self._start(actor)
+            self._tell("the fast consumer joins" + ("" if self.no_node else ", and one at a node"))
             await self._at(seconds * _DIES)
             await self._kill()
+            if not self.no_node:
+                await self._at(seconds * _NODE_DIES)
+                await self._kill_node()
             await self._at(seconds * _ENDS)
             await self._end()
         finally:
@@ -158,10 +171,12 @@ class _Demo:
         for actor in self.actors:
             await actor.kill()
         server = self._client.store.server
-        mine = f"hg:{{{self._client.namespace}/*"
+        mine = f"hg:{{{self._client.namespace}*"  # nobody else's name begins like that
         try:
             await self._client.remove(QUEUE)
-            for key in await server.scan(mine):  # e.g. receipts, which outlive their sessions
+            for key in await server.scan(
+                mine
+            ):  # e.g. receipts, which outlive their sessions, and the killed node's entry
                 await server.command(key.encode(), "UNLINK", key)
             return len(await server.scan(mine))
         except HeadgateError:
@@ -178,9 +193,9 @@ class _Demo:
             accepted=[message for actor in self.actors for message in actor.record.accepted],
             received={a.speed: a.record.received for a in self.actors if a.role == "consumer"},
             victim=VICTIM,
-            held=self._held,
-            reclaimed=self._reclaimed,
-            leased_without_it=self._leased_without_it,
+            held=self._killing.held,
+            reclaimed=self._killing.reclaimed,
+            leased_without_it=self._killing.leased_without_it,
             peak=sample.peak,
             sampled_peak=self._watch.peak,
             blocked=self._watch.blocked,
@@ -190,41 +205,70 @@ class _Demo:
             exits=self._exits,
             errors={actor.name: actor.error for actor in self.actors if actor.error},
             lingering=(),
+            looks=self._watch.looks,
+            node=self._node_death,
+            no_node=self.no_node,
         )
+
+    async def _begin(self) -> None:
+        """Start all but the consumers that join later; AMQP clients when the nodes listen."""
+        nodes = [actor for actor in self.actors if actor.role == "node"]
+        for actor in [*nodes, *(a for a in self.actors if a.role == "producer" and not a.amqp)]:
+            await self._start(actor)
+        await self._start(self._actor("consumer", "slow"))
+        await self._until(lambda: all(node.record.ready for node in nodes), PATIENCE)
+        for actor in self.actors:
+            if actor.role == "producer" and actor.amqp:
+                await self._start(actor)
+        await self._until(lambda: all(a.record.ready for a in self.actors if a.pid), PATIENCE)
+        self._began = time.monotonic()
+        if self.no_node:
+            self._tell("nodes are left out: the extra amqp is not installed")
+            self._tell("three producers and the slow consumer are at work")
+        else:
+            self._tell("two nodes, five producers (two of AMQP) and the slow consumer are at work")
+            self._page = f"{nodes[-1].record.page}/"
+            self._view.tell(0.0, f"watch it on a live page: {self._page}")
 
     async def _start(self, actor: Actor) -> None:
         arguments = ["--limit", str(self._options.limit)]
         arguments += ["--source", str(self._options.source)] if actor.role == "producer" else []
+        if actor.amqp:
+            nodes = [a for a in self.actors if a.role == "node"]
+            arguments += ["--nodes", *(f"{node.speed}={node.record.address}" for node in nodes)]
         await actor.start(arguments, self._environment)
 
     async def _kill(self) -> None:
-        """Kill the victim while it has credit in hand, and see when the credit is back."""
-        await self._catch_with_credit()
-        died_at = time.monotonic()
-        await self._victim.kill()
-        self._victim.record.update()
-        self._tell(f"producer {VICTIM} is killed with -9; its credit stays leased until its session expires")
-        session, patience = self._victim.record.session, TTL + GRACE + _PATIENCE
-        self._reclaimed, self._held = await self._watch.reclaim_of(session, since=died_at, patience=patience)
-        count = await self._client.recount(QUEUE)
-        self._leased_without_it = count.equal
-        if self._reclaimed is not None:
-            self._tell(f"its {size(self._held)} of credit is back, {self._reclaimed:.2f} s after its death")
+        """Kill a producer, and see when its credit is back."""
+        killing = self._killing
+        await killing.kill(self._watch)
+        self._tell(f"{killing.victim.name} is killed with -9; its credit stays leased until its session expires")
+        await killing.see_it_back(self._watch, self._client)
+        if killing.reclaimed is not None:
+            self._tell(f"its {size(killing.held)} of credit is back, {killing.reclaimed:.2f} s after its death")
 
-    async def _catch_with_credit(self) -> None:
-        """Freeze the victim at an instant when it holds credit: where room is scarce it has some only now and then."""
-        deadline = time.monotonic() + _PATIENCE
-        while time.monotonic() < deadline and not self._broken:
-            if await self._victim_holds():
-                self._victim.send(signal.SIGSTOP)
-                # Twice: what it had sent just before may reach Redis after our first look, but not after our second.
-                if await self._victim_holds() and await self._victim_holds():
-                    return
-                self._victim.send(signal.SIGCONT)
-            await asyncio.sleep(EVERY / 10)
-
-    async def _victim_holds(self) -> bool:
-        return (await self._watch.look()).holds.get(self._victim.record.session, 0) > 0
+    async def _kill_node(self) -> None:
+        """Kill a node, and see when its credit is back, and its clients at work."""
+        node = self._actor("node", NODE_VICTIM)
+        killing, clients = Killing(node), [actor for actor in self.actors if actor.record.at == node.speed]
+        await killing.kill(self._watch)
+        self._tell(f"{node.name} is killed with -9; its {len(clients)} AMQP clients look for another")
+        await self._until(lambda: all(client.record.at != node.speed for client in clients), PATIENCE)
+        back = {
+            client.name: client.record.since - killing.died_at if client.record.at != node.speed else None
+            for client in clients
+        }
+        if None not in back.values():
+            most = max((seconds for seconds in back.values() if seconds is not None), default=0.0)
+            self._tell(
+                f"they are at the other node {most:.2f} s after its death, and send again what it had not accepted"
+            )
+        await killing.see_it_back(self._watch, self._client)
+        if killing.reclaimed is not None:
+            self._tell(f"its {size(killing.held)} of credit is back, {killing.reclaimed:.2f} s after its death")
+        self._node_death = NodeDeath(
+            node.speed, len(NODES), killing.held, killing.reclaimed, killing.leased_without_it, back
+        )
 
     async def _end(self) -> None:
         """Stop the producers, let the consumers empty the queue, stop them, and count."""
@@ -234,8 +278,9 @@ class _Demo:
                 actor.tell_to_hurry()
         self._tell("the producers have stopped; the consumers empty the queue at full speed")
         await self._watch.look()
-        await self._until(lambda: self._watch.now.pending_messages == 0, self._options.seconds + _PATIENCE)
+        await self._until(lambda: self._watch.now.pending_messages == 0, self._options.seconds + PATIENCE)
         await self._stop("consumer")
+        await self._stop("node")
         await self._watch.look()
         count = await self._client.recount(QUEUE)
         self._stored, self._counted = count.stored, count.counted
@@ -252,7 +297,7 @@ class _Demo:
         self._exits |= {actor.name: code for actor, code in zip(ending, codes, strict=True)}
 
     async def _at(self, elapsed: float) -> None:
-        await self._until(lambda: time.monotonic() - self._began >= elapsed, elapsed)
+        await self._until(lambda: self._elapsed >= elapsed, elapsed)
 
     async def _until(self, happened: Callable[[], bool], patience: float) -> bool:
         """Wait until something is so; gives up after ``patience`` seconds, or when a process ended that should not."""
@@ -275,42 +320,30 @@ class _Demo:
         return next(actor for actor in self.actors if (actor.role, actor.speed) == (role, speed))
 
     def _tell(self, text: str) -> None:
-        elapsed = time.monotonic() - self._began
-        self._events.append((elapsed, text))
-        self._view.tell(elapsed, text)
+        self._events.append((self._elapsed, text))
+        self._view.tell(self._elapsed, text)
 
     def _show(self) -> None:
         now = time.monotonic()
         self._view.show(
             Frame(
-                now - self._began,
+                self._elapsed,
                 self._options.seconds,
                 self._options.limit,
                 self._watch.now,
-                [self._row(actor, now) for actor in self.actors],
+                [row_of(actor, self._watch.now, self._rates[actor.name], now) for actor in self.actors],
                 self._events,
+                self._page,
             )
         )
 
-    def _row(self, actor: Actor, now: float) -> Row:
-        record, sample = actor.record, self._watch.now
-        rate, byte_rate = self._rates[actor.name].update(now, record.messages, record.size)
-        if actor.role == "producer":
-            holds = size(sample.holds.get(record.session, 0))
-        else:
-            holds = f"{sample.unsettled.get(record.session, 0)} msgs"
-        state = "sending" if actor.role == "producer" else "receiving"
-        if actor.pid is None:
-            state = "not started yet"
-        elif actor.exit_code == -signal.SIGKILL:
-            state = "killed, leased" if record.session in sample.holds else "killed, reclaimed"
-        elif actor.exit_code is not None:
-            state = "ended"
-        elif not record.session:
-            state = "starting"
-        elif record.session in sample.waits:
-            state = f"waits {sample.waits[record.session]:.1f} s"
-        return Row(actor.name, str(actor.pid or ""), record.messages, record.size, rate, byte_rate, holds, state)
+
+def _actors(directory: Path, *, nodes: bool) -> list[Actor]:
+    actors = [Actor("producer", speed, directory) for speed in PRODUCERS]
+    actors += [Actor("producer", name, directory, amqp=True) for name in AMQP_PRODUCERS if nodes]
+    actors += [Actor("consumer", speed, directory) for speed in CONSUMERS]
+    actors += [Actor("consumer", name, directory, amqp=True) for name in AMQP_CONSUMERS if nodes]
+    return actors + [Actor("node", name, directory) for name in NODES if nodes]
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -21,8 +21,17 @@ EVENTS: Final = 10
 """Events that stay in sight."""
 _SPAN: Final = 2.0  # seconds over which rates are taken
 _BAR: Final = 44  # columns
+_AROUND: Final = 9  # lines beside those of processes and events
+_MARGIN: Final = 9  # columns before an event's text
 _NARROW: Final = 110  # columns below which a table has to do without some
-_STYLES: Final = {"waits": "red", "sending": "green", "receiving": "green", "killed": "bold red"}
+_STYLES: Final = {
+    "waits": "red",
+    "sending": "green",
+    "receiving": "green",
+    "killed": "bold red",
+    "serving": "green",
+    "at": "green",
+}
 
 
 class Rate:
@@ -66,6 +75,7 @@ class Frame:
     sample: Sample
     rows: Sequence[Row]
     events: Sequence[tuple[float, str]] = field(default_factory=tuple)
+    page: str = ""
 
     def rate_of(self, role: str) -> str:
         """Return how fast all producers, or all consumers, are together."""
@@ -157,13 +167,16 @@ class LiveTable(Silent):
     def show(self, frame: Frame) -> None:
         """Draw the table, unless it has just been drawn."""
         self._last = frame
-        if frame.elapsed >= self._next:
+        if frame.elapsed >= self._next or not frame.elapsed:
             self._next = frame.elapsed + REFRESH
             self._draw(frame)
 
     def _draw(self, frame: Frame) -> None:
         options = self._console.options
-        drawn = table(frame, narrow=options.max_width < _NARROW, ascii_only=options.ascii_only)
+        narrow = options.max_width < _NARROW
+        room = options.max_height - len(frame.rows) - _AROUND - narrow - bool(frame.page)
+        fitting = _last_events(frame.events, room, options.max_width - _MARGIN)
+        drawn = table(replace(frame, events=fitting), narrow=narrow, ascii_only=options.ascii_only)
         self._live.update(drawn, refresh=True)
 
 
@@ -214,9 +227,21 @@ def table(frame: Frame, *, narrow: bool = False, ascii_only: bool = False) -> Re
         processes.add_row(row.name, *(cells[header] for header in widths), Text(row.state, style=style))
     events = Table.grid(padding=(0, 2, 0, 0))
     events.add_column(justify="right", no_wrap=True, min_width=7)
-    for elapsed, text in frame.events[-EVENTS:]:
+    for elapsed, text in frame.events:
         events.add_row(f"{elapsed:.1f} s", Text(text))
-    return Group(head, Text(), *_gauge(sample, frame.limit, ascii_only=ascii_only), processes, events)
+    page = [Text(f"the same on a live page: {frame.page}", style="dim")] if frame.page else []
+    return Group(head, Text(), *_gauge(sample, frame.limit, ascii_only=ascii_only), *page, processes, events)
+
+
+def _last_events(events: Sequence[tuple[float, str]], lines: int, width: int) -> list[tuple[float, str]]:
+    """Return the last events that fit into so many lines; one at least."""
+    chosen: list[tuple[float, str]] = []
+    for event in reversed(events[-EVENTS:]):
+        lines -= -(-len(event[1]) // width)
+        if chosen and lines < 0:
+            break
+        chosen.insert(0, event)
+    return chosen
 
 
 def _gauge(sample: Sample, limit: int, *, ascii_only: bool) -> list[Text]:

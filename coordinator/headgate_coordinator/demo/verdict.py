@@ -1,7 +1,7 @@
 """What the demo's processes wrote down, judged: facts in, checks with a sentence each out. Nothing here does I/O."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from headgate_coordinator.audit import COUNTERS
@@ -10,8 +10,29 @@ from headgate_coordinator.terminal import size
 
 GRACE: Final = 1.0
 """Seconds beyond the TTL within which a dead session's credit must be back."""
+BACK: Final = 2.0
+"""Seconds within which the clients of a dead node must be at work at another."""
 KILLED: Final = -9
 _SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeath:
+    """What was seen when a node was killed.
+
+    Attributes:
+        name: of the node.
+        nodes: how many there were.
+        held, reclaimed, leased_without_it: as :class:`Facts` has them of the producer.
+        back: for each of its AMQP clients, the seconds until it was at work at another node; None: it never was.
+    """
+
+    name: str
+    nodes: int
+    held: int
+    reclaimed: float | None
+    leased_without_it: bool
+    back: dict[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +41,7 @@ class Facts:
 
     Attributes:
         ttl: of the sessions, in seconds.
-        accepted: every receipt that a producer wrote down.
+        accepted: every acknowledgement that a producer wrote down.
         received: what each consumer received and accepted, in order, by consumer.
         victim: the producer that was killed.
         held: bytes of credit that it held when it was dead.
@@ -32,6 +53,9 @@ class Facts:
         exits: the exit codes of the processes, minus the signal that ended one; None: it had to be killed.
         errors: what a process said it ended with.
         lingering: what was left behind when everything had been stopped.
+        looks: how often the queue was sampled.
+        node: the node that was killed; None where there were none.
+        no_node: why there were none.
     """
 
     limit: int
@@ -51,6 +75,9 @@ class Facts:
     exits: dict[str, int | None]
     errors: dict[str, str]
     lingering: Sequence[str]
+    looks: int = 0
+    node: NodeDeath | None = None
+    no_node: str | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return them as plain data, the messages as numbers."""
@@ -73,6 +100,9 @@ class Facts:
             "exit_codes": self.exits,
             "errors": self.errors,
             "left_behind": list(self.lingering),
+            "samples": self.looks,
+            "node": asdict(self.node) if self.node else None,
+            "no_node": self.no_node,
         }
 
 
@@ -96,6 +126,7 @@ def judge(facts: Facts) -> list[Check]:
         _limit(facts),
         _blocked(facts),
         _reclaimed(facts),
+        *_node_checks(facts),
         _counters(facts),
         _processes(facts),
         _clean(facts),
@@ -127,10 +158,11 @@ def _identical(facts: Facts) -> Check:
 
 
 def _nothing_else(facts: Facts) -> Check:
-    """Whether what arrived without a receipt is only the killed producer's last: stored, but not written down."""
+    """Whether what arrived unacknowledged is the killed producer's last, or what an AMQP client sent again after it."""
     known = {message.id for message in facts.accepted}
     last = max((m.seq for m in facts.accepted if m.producer == facts.victim), default=0)
-    extra = {message.id: message for message in _all(facts) if message.id not in known}
+    again = _sent_again(facts)
+    extra = {message.id: message for message in _all(facts) if message.id not in known and message.id not in again}
     strange = [id_ for id_, message in extra.items() if message.producer != facts.victim or message.seq <= last]
     if strange:
         sentence = f"{len(strange)} messages arrived that nobody had a receipt for: {_some(strange)}"
@@ -144,6 +176,12 @@ def _nothing_else(facts: Facts) -> Check:
     return Check("nothing else", not strange, sentence)
 
 
+def _sent_again(facts: Facts) -> set[str]:
+    """Return the ids of what arrived, but was acknowledged over a later connection of its AMQP client only."""
+    accepted = {(m.producer, m.seq): m.connection for m in facts.accepted}
+    return {m.id for m in _all(facts) if m.connection < accepted.get((m.producer, m.seq), 0)}
+
+
 def _once(facts: Facts) -> Check:
     """Whether every message was accepted once, but for those that were delivered again after a failed attempt."""
     seen: dict[str, list[int]] = {}
@@ -151,26 +189,34 @@ def _once(facts: Facts) -> Check:
         seen.setdefault(message.id, []).append(message.attempts)
     repeated = {id_: attempts for id_, attempts in seen.items() if len(attempts) > 1}
     wrong = [id_ for id_, attempts in repeated.items() if sum(count == 0 for count in attempts) > 1]
+    again = _sent_again(facts)
+    why = "its consumer stalled or its node died" if facts.node else "its consumer stalled"
     if wrong:
         sentence = f"{len(wrong)} messages were delivered twice for no reason: {_some(wrong)}"
     elif repeated:
-        sentence = f"{len(repeated)} messages arrived twice, each marked as delivered again after its consumer stalled"
+        sentence = f"{len(repeated)} messages arrived twice, each marked as delivered again after {why}"
     else:
         sentence = "no message arrived twice"
+    if again and not wrong:
+        sentence += f"; {len(again)} are doubled: stored by the killed node but never acknowledged, so sent again"
     return Check("once", not wrong, sentence)
 
 
 def _in_order(facts: Facts) -> Check:
-    """Whether each consumer saw each producer's messages in the order in which they were sent, redeliveries aside."""
+    """Whether each consumer saw each producer's messages in the order in which they were sent, redeliveries aside.
+
+    What an AMQP client sends again over its next connection begins a new order there.
+    """
     wrong = []
     for consumer, received in facts.received.items():
-        latest: dict[str, int] = {}
+        latest: dict[tuple[str, int], int] = {}
         for message in received:
             if message.attempts:
                 continue
-            if message.seq <= latest.get(message.producer, 0):
+            line = message.producer, message.connection
+            if message.seq <= latest.get(line, 0):
                 wrong.append(f"{message.id} at {consumer}")
-            latest[message.producer] = message.seq
+            latest[line] = message.seq
     if wrong:
         sentence = f"{len(wrong)} messages arrived after a later one of the same producer: {_some(wrong)}"
     else:
@@ -184,7 +230,10 @@ def _limit(facts: Facts) -> Check:
         sentence = f"pending and leased reached {peak} bytes, {peak - facts.limit} above the limit of {facts.limit}"
     else:
         share = 100 * peak / facts.limit
-        sentence = f"pending and leased never exceeded the limit: at most {peak} of {facts.limit} bytes ({share:.1f} %)"
+        where = f" over {facts.node.nodes} nodes and the SDKs, {facts.looks} looks" if facts.node else ""
+        sentence = (
+            f"pending and leased never exceeded the limit{where}: at most {peak} of {facts.limit} bytes ({share:.1f} %)"
+        )
     return Check("limit", peak <= facts.limit, sentence)
 
 
@@ -197,21 +246,48 @@ def _blocked(facts: Facts) -> Check:
 
 
 def _reclaimed(facts: Facts) -> Check:
+    return _back("reclaimed", "the killed producer", facts, facts)
+
+
+def _node_checks(facts: Facts) -> list[Check]:
+    if facts.node is None:
+        return []
+    return [_back("node reclaimed", "the killed node", facts, facts.node), _went_on(facts.node)]
+
+
+def _back(name: str, victim: str, facts: Facts, death: "Facts | NodeDeath") -> Check:
     allowed = facts.ttl + GRACE
-    who = f"the killed producer's {size(facts.held)} of credit"
+    who = f"{victim}'s {size(death.held)} of credit"
     passed = False
-    if facts.held <= 0:
-        sentence = "the killed producer held no credit, so nothing was shown"
-    elif facts.reclaimed is None:
+    if death.held <= 0:
+        sentence = f"{victim} held no credit, so nothing was shown"
+    elif death.reclaimed is None:
         sentence = f"{who} never came back"
-    elif facts.reclaimed > allowed:
-        sentence = f"{who} came back after {facts.reclaimed:.2f} s; {allowed:g} s are allowed"
-    elif not facts.leased_without_it:
-        sentence = f"its session went after {facts.reclaimed:.2f} s, but {who} is still counted as leased"
+    elif death.reclaimed > allowed:
+        sentence = f"{who} came back after {death.reclaimed:.2f} s; {allowed:g} s are allowed"
+    elif not death.leased_without_it:
+        sentence = f"its session went after {death.reclaimed:.2f} s, but {who} is still counted as leased"
     else:
         passed = True
-        sentence = f"{who} was back after {facts.reclaimed:.2f} s ({allowed:g} s are allowed)"
-    return Check("reclaimed", passed, sentence)
+        sentence = f"{who} was back after {death.reclaimed:.2f} s ({allowed:g} s are allowed)"
+    return Check(name, passed, sentence)
+
+
+def _went_on(node: NodeDeath) -> Check:
+    stuck = [client for client, seconds in node.back.items() if seconds is None]
+    most = max((seconds for seconds in node.back.values() if seconds is not None), default=0.0)
+    passed = False
+    if not node.back:
+        sentence = f"node {node.name} had no clients when it was killed, so nothing was shown"
+    elif stuck:
+        sentence = f"{_some(stuck)} never went on after node {node.name} was killed"
+    elif most > BACK:
+        sentence = f"the AMQP clients of node {node.name} were at another after {most:.2f} s; {BACK:g} s are allowed"
+    else:
+        passed = True
+        count = f"{len(node.back)} AMQP client{'' if len(node.back) == 1 else 's'}"
+        sentence = f"{count} of the killed node went on at the other after {most:.2f} s ({BACK:g} s are allowed)"
+    return Check("went on", passed, sentence)
 
 
 def _counters(facts: Facts) -> Check:
@@ -228,16 +304,18 @@ def _counters(facts: Facts) -> Check:
 
 def _processes(facts: Facts) -> Check:
     wrong = [f"{name}: {error}" for name, error in facts.errors.items()]
+    killed = [f"producer {facts.victim}", *([f"node {facts.node.name}"] if facts.node else [])]
     for name, code in facts.exits.items():
-        expected = KILLED if name == f"producer {facts.victim}" else 0
+        expected = KILLED if name in killed else 0
         if code != expected and name not in facts.errors:
             ended = "did not end when told to" if code is None else f"ended with {code} instead of {expected}"
             wrong.append(f"{name} {ended}")
     if wrong:
         sentence = "; ".join(wrong)
     else:
-        sentence = f"one of {len(facts.exits)} processes was killed with -9, the others ended as they should"
-    return Check("processes", not wrong and KILLED in facts.exits.values(), sentence)
+        were = "one was" if len(killed) == 1 else f"{len(killed)} were"
+        sentence = f"of {len(facts.exits)} processes {were} killed with -9, the others ended as they should"
+    return Check("processes", not wrong and all(facts.exits.get(name) == KILLED for name in killed), sentence)
 
 
 def _clean(facts: Facts) -> Check:

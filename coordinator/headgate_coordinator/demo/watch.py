@@ -41,12 +41,14 @@ class Watch:
     Attributes:
         now: the last sample.
         peak: the most that was pending and leased together in any sample; ``blocked``: the most that waited.
+        looks: how many samples were taken.
     """
 
     def __init__(self, client: Client, address: Address) -> None:
         self.now = Sample()
         self.peak = 0
         self.blocked = 0
+        self.looks = 0
         self._store = client.store
         self._address = address
         self._sessions = f"{address.key}:sessions".encode()
@@ -78,6 +80,7 @@ class Watch:
             },
             unsettled=unsettled,
         )
+        self.looks += 1
         self.peak = max(self.peak, self.now.pending + self.now.leased)
         self.blocked = max(self.blocked, self.now.blocked)
         return self.now
