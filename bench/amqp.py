@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headgate.amqp.engine import Engine, Incoming, Limits
+from headgate.amqp.engine import Engine
+from headgate.amqp.handler import Incoming
+from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Outcome, Terminus
 from headgate.amqp.sasl import SaslClient
 from headgate.amqp.wire import Wire
