@@ -11,7 +11,7 @@ import redis
 
 import headgate
 from headgate import CoordinatorUnavailable, CreditTimeout, HeadgateError
-from tests.sdk.observing import GUARD, counts, drain, field, outcomes, stored_bodies
+from tests.sdk.observing import GUARD, counts, drain, field, look, outcomes, stored_bodies
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
@@ -279,3 +279,20 @@ async def test_a_storm_of_script_flushes_is_not_noticed(client: headgate.Client,
     assert {message.delivery_count for message in messages} == {0}
     assert await counts(client, "orders") == (0, 0)
     assert stored_bodies(server.url, "default", "orders") == []
+
+
+async def test_a_call_that_is_cancelled_ends(client: headgate.Client) -> None:
+    """Mutant: redis-py's own timeout around each write, which loses a cancellation on Python 3.11."""
+    await client.apply("orders", kind="queue")
+
+    async def call_for_ever() -> None:
+        while True:
+            await look(client, "orders")
+
+    for number in range(200):
+        calling = asyncio.create_task(call_for_ever())
+        for _ in range(number % 8):
+            await asyncio.sleep(0)
+        calling.cancel()
+        _, pending = await asyncio.wait([calling], timeout=GUARD)
+        assert not pending

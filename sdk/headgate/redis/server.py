@@ -24,6 +24,8 @@ from headgate.redis.url import RedisUrl
 from headgate.redis.wake import PubSubWakeUps
 
 CONNECT_TIMEOUT: Final = 1.0
+READ_SIZE: Final = 131_072
+"""Bytes that are parsed at a time: a reply of many messages takes fewer turns."""
 _FAILED: Final = (rx.RedisError, rx.RedisClusterException, OSError)
 _MOVING: Final = (
     rx.MovedError,
@@ -42,6 +44,9 @@ def connection_options(url: RedisUrl) -> dict[str, Any]:
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
         "socket_connect_timeout": CONNECT_TIMEOUT,
+        # Ours is around each call. redis-py's makes a task of each write, and loses cancellations that come then.
+        "socket_timeout": None,
+        "socket_read_size": READ_SIZE,
     }
     if url.tls:
         files = dict(url.options)
