@@ -123,6 +123,8 @@ class Load:
         orders, jobs = self._promised()
         await wait_until(lambda: orders <= set(self.keeper.got), timeout=30, description="all orders")
         await wait_until(lambda: jobs <= set(self._jobs_got()), timeout=30, description="all jobs")
+        for address in ("orders", "jobs"):  # what is doubled may still be there when all that was promised has come
+            await wait_until(partial(self._consumed, address), timeout=TTL + 30, description="an empty queue")
 
     def _promised(self) -> tuple[set[str], set[str]]:
         orders = {*self.senders[0].accepted, *self.senders[2].accepted, *self.directs[0].accepted}
@@ -140,6 +142,10 @@ class Load:
         for address in ("orders", "jobs"):
             assert await look_field(self.client, address, "peak_bytes") <= LIMIT
             await wait_until(partial(self._empty, address), timeout=TTL + 15, description="counters at 0")
+
+    async def _consumed(self, address: str) -> bool:
+        await self.client.store.reap(Address.of(self.client.namespace, address))
+        return await look_field(self.client, address, "pending_messages") == 0
 
     async def _empty(self, address: str) -> bool:
         await self.client.store.reap(Address.of(self.client.namespace, address))
