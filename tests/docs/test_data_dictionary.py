@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.pool_limits import FIELDS
-from headgate.redis.keys import INDEX, PARTS, POOL_PARTS
+from headgate.redis.keys import INDEX, OWNED, PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
 
@@ -87,7 +87,7 @@ def test_every_key() -> None:
 
 
 def test_every_key_of_a_namespace() -> None:
-    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in (*INDEX, "policy")]
+    assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in (*INDEX, "policy", *OWNED)]
 
 
 def test_every_word_to_a_namespace() -> None:
@@ -129,6 +129,9 @@ def test_every_key_field_and_record_of_a_pool() -> None:
         ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
         ("### Slice record", "lib/slice.lua", "SLICE"),
         ("### Wildcard record", "lib/index.lua", "ENTRY"),
+        ("### Link record at the source", "lib/link.lua", "SOURCE"),
+        ("### Link record at the target", "lib/link.lua", "TARGET"),
+        ("### Lease record", "lib/owned.lua", "OWNED"),
         ("### Pace record", "lib/pace.lua", "PACE"),
     ],
 )

@@ -169,7 +169,7 @@ MUTANTS: Final = tuple(
          f"{_P5}::test_a_fetch_that_was_overtaken_delivers_to_nobody"),
         ("P5", "settle", "if fetch == 0 or fetch > c.fetches then", "if true then",
          f"{_P5}::test_a_failed_attempt_counts_once"),
-        ("P5", "attach", "if not c then", "if true then",
+        ("P5", "lib/attach", "if not c then", "if true then",
          f"{_P5}::test_attaching_again_changes_nothing"),
         ("P5", "lib/putback", "  if failed then", "  if true then",
          f"{_P5}::test_detaching_again_changes_nothing"),

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from headgate.redis.keys import INDEX, PARTS, Address, PoolAddress, index_keys
+from headgate.redis.keys import INDEX, OWNED, PARTS, Address, PoolAddress, index_keys, owned_keys
 from headgate.redis.scripts import ScriptError, expand, hasten, parse, script, script_names
 
 LUA: Final = Path(__file__).resolve().parents[2] / "lua"
@@ -16,6 +16,7 @@ _INDEX: Final = ("the namespace's, as lib/index", "local K_WILDCARDS = KEYS[1]")
 KEYS: Final = {
     "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
     "policy": ("the namespace's policy", "local K_POLICY = KEYS[1]"),
+    "lease": ("the namespace's, as lib/owned", "local K_OWNED = KEYS[1]"),
     "topic": _INDEX,
     "wildcard": _INDEX,
     "pool": _POOL,
@@ -108,6 +109,12 @@ def test_lua_and_python_have_the_keys_of_the_index_in_the_same_order() -> None:
     declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/index.lua").read_text(), re.MULTILINE)
     assert [(part.lower(), int(number)) for part, number in declared] == [(p, n + 1) for n, p in enumerate(INDEX)]
     assert index_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in INDEX)
+
+
+def test_lua_and_python_have_the_keys_of_leases_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/owned.lua").read_text(), re.MULTILINE)
+    assert [(part.lower(), int(number)) for part, number in declared] == [(p, n + 1) for n, p in enumerate(OWNED)]
+    assert owned_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in OWNED)
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -4,6 +4,7 @@
 destination one hash slot; neither they nor glob characters can occur in what they enclose.
 """
 
+import hashlib
 import re
 import secrets
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ PARTS: Final = (
     "pace",
     "drops",
     "slices",
+    "links",
     "ledger",
 )
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""
@@ -35,6 +37,8 @@ PARTS: Final = (
 POOL_PARTS: Final = ("members", "line")
 INDEX: Final = ("wildcards", "holders", "topics")
 """Of a namespace, in the order of lua/lib/index.lua."""
+OWNED: Final = ("owned", "owners")
+"""Of a namespace, in the order of lua/lib/owned.lua."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
@@ -68,6 +72,18 @@ def session_id(name: str) -> str:
     """Return a fresh id that begins with a readable form of ``name``."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:48] or "session"
     return check_session(f"{readable}~{secrets.token_hex(4)}")
+
+
+def link_id(name: str) -> str:
+    """Return the id of a link: a session's id, the same wherever it is asked for, that begins readably.
+
+    Raises:
+        InvalidName: empty.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidName(f"link {name!r}: a name is text and not empty")
+    readable = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:48]
+    return check_session(f"link~{readable}~{hashlib.sha256(name.encode()).hexdigest()[:16]}")
 
 
 def encode_name(name: str, what: str = "destination") -> str:
@@ -167,6 +183,11 @@ def namespace_channel(namespace: str) -> str:
 def index_keys(namespace: str) -> tuple[bytes, ...]:
     """Return what the scripts of the namespace's index get as KEYS."""
     return tuple(f"hg:{{{check_namespace(namespace)}}}:{part}".encode() for part in INDEX)
+
+
+def owned_keys(namespace: str) -> tuple[bytes, ...]:
+    """Return what the script of the namespace's named leases gets as KEYS."""
+    return tuple(f"hg:{{{check_namespace(namespace)}}}:{part}".encode() for part in OWNED)
 
 
 def parse_key(key: str) -> tuple[str, str] | None:
