@@ -22,6 +22,9 @@ local doubted = now_ms + math.floor(ttl_ms * 6 / 10)
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', K_OWNERS, '-inf', int(now_ms), 'LIMIT', 0, MAX_OWNERS_LAPSED)) do
   redis.call('ZREM', K_OWNERS, gone)
 end
+for _, late in ipairs(redis.call('ZRANGEBYSCORE', K_OWNERS, '(' .. int(now_ms + ttl_ms), '+inf', 'LIMIT', 0, MAX_OWNERS_LAPSED)) do
+  redis.call('ZADD', K_OWNERS, int(doubted), late) -- the clock was set back
+end
 if mode == 'hold' or mode == 'watch' then
   redis.call('ZADD', K_OWNERS, int(doubted), owner)
 elseif mode == 'leave' then

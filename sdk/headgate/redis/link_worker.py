@@ -143,10 +143,10 @@ class LinkWorker:
         for call in self.forwarder.calls(now):
             task = asyncio.create_task(self._make(call), name=f"headgate {self.link} {type(call).__name__}")
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        if self._tasks or self.forwarder.phase != Phase.RESERVED:
+            task.add_done_callback(self._ended)
+        if self.forwarder.phase != Phase.RESERVED:
             self._busy_at = now
-        elif self._recalled or now - self._busy_at >= IDLE:
+        elif not self._tasks and (self._recalled or now - self._busy_at >= IDLE):
             self._recalled = False
             with contextlib.suppress(CoordinatorUnavailable):  # it ends by itself, with its lease
                 await self.leave()
@@ -165,6 +165,9 @@ class LinkWorker:
             self.forwarder.trouble = str(error)
         else:
             self.forwarder.hear(call, answer, loop.time(), replicas=replicas)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         self._event.set()
 
     async def _listen(self, *, stop: bool = False) -> None:
