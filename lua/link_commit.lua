@@ -68,10 +68,7 @@ else
   for i = at + 1, #ARGV, 4 do
     local seq, size = tonumber(ARGV[i]), #ARGV[i + 3]
     if seq > mark and ARGV[i + 1] ~= 'skip' then
-      if too_large(size, 1) then
-        code = 'TOO_LARGE'
-        break
-      elseif bytes + size > held_b or #puts + 1 > held_m then
+      if bytes + size > held_b or #puts + 1 > held_m then
         code, need = 'NOCREDIT', size
         break
       end

@@ -1,4 +1,4 @@
-"""Destinations on real servers, with producers and consumers as simple as can be, and workers of a link between them."""
+"""Destinations on real servers, with a simple producer and consumer, and workers of a link between them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,17 +45,13 @@ class Site:
         """Publish as one session that holds what it needs."""
         size, count = sum(map(len, bodies)), len(bodies)
         need, need_m = self.spent + size, self.seq - 1 + count
-        account = Account(
-            "sender", 1, 0, self.spent, self.seq - 1, need=need, need_m=need_m, want=need, want_m=need_m
-        )
+        account = Account("sender", 1, 0, self.spent, self.seq - 1, need=need, need_m=need_m, want=need, want_m=need_m)
         credit = await self.store.acquire(self.address(name), account, ttl_ms=60_000)
         assert credit.granted >= need, credit
         account = Account("sender", 1, credit.epoch, credit.granted, credit.granted_m)
         for first in range(0, count, 256):
             part = bodies[first : first + 256]
-            done = await self.store.publish(
-                self.address(name), account, seq=self.seq, bodies=part, ttl_ms=60_000
-            )
+            done = await self.store.publish(self.address(name), account, seq=self.seq, bodies=part, ttl_ms=60_000)
             assert done.code == "OK", done
             self.seq += len(part)
         self.spent = need
@@ -124,7 +120,7 @@ class Dead(Exception):
 
 
 async def work(worker: LinkWorker, *, calls: int = 10_000, answered: bool = True) -> int:
-    """Make calls one after the other until they change nothing more; at the call with the number ``calls`` the worker dies.
+    """Make calls one after the other until they change nothing more; at call number ``calls`` the worker dies.
 
     Raises:
         Dead: it died, after that call was done, or before.

@@ -39,7 +39,7 @@ class Links:
                 return self.dead.commit(fence, call.born, 0, put, need=0, want=0, lost=False)
 
     def run(self, faults: dict[int, str], *, most: int = 300, drain: bool = True) -> int:
-        """Work until all that was sent has left the source; at the call with a number a fault happens. Returns calls."""
+        """Work until all has left the source, with faults at the calls of these numbers. Returns calls."""
         worker, now, number = Forwarder(self.how), 0.0, 0
         later: list[tuple[int, Call]] = []
         while number < most:
@@ -59,9 +59,8 @@ class Links:
                     later.remove(item)
                     self.answer(item[1])
                 fault = faults.get(number)
-                if fault in (None, "unanswered", "crash after"):
-                    answer = self.answer(call)
-                if fault is None:
+                answer = self.answer(call) if fault in (None, "unanswered", "crash after") else None
+                if fault is None and answer is not None:
                     worker.hear(call, answer, now, replicas=self.how.replicas)
                 elif fault in ("crash", "crash after"):
                     worker = Forwarder(self.how)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.lua.mutants_of_links import LINKS
 from tests.lua.mutants_of_rules import RULES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -48,6 +49,7 @@ MUTANTS: Final = tuple(
     Mutant(*row)
     for row in (
         *RULES,
+        *LINKS,
         # Drops are counted once, and a session's count ends with its account.
         ("P5", "drop", "if more <= 0 or more_b < 0 then", "if false then",
          "test_drop::test_totals_of_sessions_add_up_and_count_once"),

@@ -1,4 +1,4 @@
-"""Named leases: each with one owner at a time, shared out evenly, with numbers that only grow, under the test's clock."""
+"""Named leases: one owner each, shared out evenly, with numbers that only grow; under the test's clock."""
 
 from collections.abc import AsyncIterator
 
@@ -43,7 +43,9 @@ class Board:
                 await self.call(owner)
 
     async def clear(self) -> None:
-        await self.server.command(self.keys[0], "UNLINK", *self.keys, self.keys[0] + b":clock", self.keys[0] + b":trace")
+        await self.server.command(
+            self.keys[0], "UNLINK", *self.keys, self.keys[0] + b":clock", self.keys[0] + b":trace"
+        )
 
 
 @pytest.fixture

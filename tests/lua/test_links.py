@@ -191,6 +191,12 @@ async def test_messages_of_a_source_that_was_made_anew_are_not_taken_for_those_b
     assert (await route.read()).code == "BORN"
 
 
+async def test_opening_a_link_again_does_not_change_which_source_it_is(route: Route) -> None:
+    born = route.born
+    await route.wait(1000)
+    assert (await route.open()).born == born
+
+
 async def test_no_number_that_a_failover_lost_is_given_to_another_message(route: Route) -> None:
     one = (await filled(route, 10))[0]
     await route.commit(one)
@@ -236,6 +242,14 @@ async def test_a_message_that_comes_back_below_the_mark_gets_a_new_number(route:
     assert (await route.commit(*puts(entries), prev=3)).mark == 4
 
 
+async def test_a_source_that_forgot_how_far_a_link_got_hears_it_from_the_target(route: Route) -> None:
+    bob = await route.source.consumer("bob")
+    await route.source.producer("ann").send(11, 12)
+    await bob.call(failed=await bob.fetch(1))
+    entries = (await route.read(after=1)).entries
+    assert [(entry.seq, len(entry.body)) for entry in entries] == [(2, 12), (3, 11)]
+
+
 async def test_another_subscription_keeps_a_topics_message_after_the_link_let_it_go(topic_route: Route) -> None:
     route = topic_route
     red = await route.source.consumer("red", "red")
@@ -255,7 +269,7 @@ async def test_what_is_released_is_given_to_who_waits(route: Route) -> None:
     await route.commit(one, want=990)
     await route.commit(one)
     await route.read(mark=1)
-    assert (await waiting.ask(need=500)).granted == 500
+    assert (await route.source.look()).granted("waiting").bytes == 500
 
 
 async def test_one_call_releases_a_bounded_number(server: RewritingServer, namespace: str) -> None:
@@ -312,6 +326,7 @@ async def test_the_targets_rate_holds_for_links(server: RewritingServer, namespa
     batch = await filled(route, 10, 20, 30)
     slow = await route.commit(*batch)
     assert (slow.code, slow.mark, slow.again_ms) == ("RATE", 2, 100)
+    assert (await route.commit(*batch[2:], prev=2)).mark == 2
     await route.wait(100)
     assert (await route.commit(*batch[2:], prev=2)).mark == 3
     await route.check()

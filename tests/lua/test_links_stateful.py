@@ -1,4 +1,4 @@
-"""The two ends of a link against the model of them: any call in any order, repeated and late, by old and new workers."""
+"""The two ends of a link against the model of them: any call in any order, repeated, late, by old and new workers."""
 
 import asyncio
 from collections.abc import Iterator
@@ -106,7 +106,12 @@ class LinkMachine(RuleBasedStateMachine):
             )  # fmt: skip
             self.seen += [entry for entry in answer.entries if entry not in self.seen]
 
-    @rule(data=st.data(), need=st.sampled_from((0, 0, 10, 50)), want=st.sampled_from((0, 60, 200)), times=st.integers(1, 3))
+    @rule(
+        data=st.data(),
+        need=st.sampled_from((0, 0, 10, 50)),
+        want=st.sampled_from((0, 60, 200)),
+        times=st.integers(1, 3),
+    )
     def commit(self, data: st.DataObject, need: int, want: int, times: int) -> None:
         entries: list[Put | Skip] = []
         prev = 0

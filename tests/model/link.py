@@ -26,12 +26,14 @@ class ModelSource:
     taken: int = 0
     released: int = 0
     is_open: bool = False
+    largest: int = 0
 
     @property
     def stored(self) -> list[Entry]:
         return [*self.waiting, *self.held, *self.elsewhere, *self.back]
 
     def send(self, body: bytes) -> None:
+        self.largest = max(self.largest if self.stored else 0, len(body))
         self.seq += 1
         self.waiting.append(Entry(self.seq, body))
 
@@ -78,16 +80,28 @@ class ModelSource:
         if messages == 0:
             return Read("OK", self.released)
         entries = self._in_hand(after, messages, size)
-        left = messages - len(entries)
-        while left > 0 and (self.back or self.waiting):
-            total = sum(len(entry.body) for entry in entries)
-            if entries and (total >= size or len(entries) < len(self._in_hand(after, messages, 1 << 60))):
-                break
-            self.held.append((self.back or self.waiting).pop(0))
-            entries, left = self._in_hand(after, messages, size), left - 1
+        total = sum(len(entry.body) for entry in entries)
+        if not entries or (len(entries) < messages and total < size):
+            self._take(messages - len(entries), size - total)
+            entries = self._in_hand(after, messages, size)
         if entries:
             self.taken = max(self.taken, entries[-1].seq)
         return Read("OK", self.released, tuple(entries))
+
+    def _take(self, messages: int, size: int) -> None:
+        """Take what is back, then what is new, as consumers do: by the size of the largest message there was."""
+        taken, total = 0, 0
+        while self.back and taken < messages and not (total and total + len(self.back[0].body) > size):
+            self.held.append(self.back.pop(0))
+            taken, total = taken + 1, total + len(self.held[-1].body)
+        while self.waiting and taken < messages:
+            fits = (size - total) // max(self.largest, 1)
+            if fits < 1 and total:
+                return
+            for _ in range(max(1, min(messages - taken, fits))):
+                if self.waiting:
+                    self.held.append(self.waiting.pop(0))
+                    taken, total = taken + 1, total + len(self.held[-1].body)
 
     def _in_hand(self, after: int, messages: int, size: int) -> list[Entry]:
         entries: list[Entry] = []
@@ -159,9 +173,6 @@ class ModelTarget:
             if entry.seq <= self.mark:
                 continue
             if isinstance(entry, Put):
-                if len(entry.body) > self.limit:
-                    code = "TOO_LARGE"
-                    break
                 if len(entry.body) > self.held:
                     code, need = "NOCREDIT", len(entry.body)
                     break

@@ -1,9 +1,9 @@
 """The worker of one link, as a state machine without I/O: it says which calls to make, and hears what was answered.
 
 A message goes through five steps: credit is **reserved** at the target, the message is **read** at the source, where it
-stays, it is **committed** at the target together with the mark, the commit is **secured** on replicas, and only then is the
-message **released** at the source. The target's mark is the only truth about how far a link got: a worker that knows
-nothing asks for it and goes on from there, so any step may be repeated, by this worker or by another.
+stays, it is **committed** at the target together with the mark, the commit is **secured** on replicas, and only then is
+the message **released** at the source. The target's mark is the only truth about how far a link got: a worker that
+knows nothing asks for it and goes on from there, so any step may be repeated, by this worker or by another.
 
 At most one call of each kind is under way; the next batch is read while one is committed and another is secured.
 """
@@ -49,7 +49,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """The target lost what it had: messages after ``mark`` up to ``released``, which the source does not have any more."""
+    """The target lost what it had: messages after ``mark`` up to ``released``, which left the source."""
 
     mark: int
     released: int
@@ -202,7 +202,7 @@ class Forwarder:
             self._read(answer, now)
         elif isinstance(call, Copy):
             self._copied(call, answer, now)
-        else:
+        elif isinstance(call, Commit | Secure):
             self._answered(call, answer, now, replicas)
 
     def _opened(self, answer: Opened, now: float) -> None:
@@ -300,7 +300,7 @@ class Forwarder:
             return None
         return Secure(born, self.mark)
 
-    def _answered(self, call: Call, answer: Committed, now: float, replicas: int) -> None:
+    def _answered(self, call: Commit | Secure, answer: Committed, now: float, replicas: int) -> None:
         if answer.code in ("UNKNOWN", "KIND", "STALE"):
             self._target_at, self.trouble = now + LOOK_AGAIN, f"the target answers {answer.code}"
             if answer.code == "STALE":
@@ -314,7 +314,7 @@ class Forwarder:
             return
         self.held = answer.held
         if self.mark is None:
-            if isinstance(call, Commit) and not call.entries:
+            if not call.entries:
                 self._learn(answer.mark)
             return
         if answer.mark < self.mark or answer.code == "GAP":
@@ -338,7 +338,7 @@ class Forwarder:
         return head is not None and not head.refusal and self.held < len(head.entry.body)
 
     def _learn(self, mark: int) -> None:
-        """Go on from where the target is; below what left the source, what it lost is noted first, and then accepted."""
+        """Go on from where the target is. Below what left the source, its loss is noted, and then accepted."""
         self.mark = self._before = self._after = mark
         self.durable = min(self.durable, mark)
         if mark < self.released:

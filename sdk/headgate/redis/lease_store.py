@@ -34,7 +34,15 @@ class LeaseStore:
         self._keys = owned_keys(namespace)
 
     async def call(
-        self, owner: str, names: Sequence[str], *, mode: Mode, ttl_ms: int, held: int = 0, total: int = 0, above: int = 0
+        self,
+        owner: str,
+        names: Sequence[str],
+        *,
+        mode: Mode,
+        ttl_ms: int,
+        held: int = 0,
+        total: int = 0,
+        above: int = 0,
     ) -> Held:
         """Renew and claim, or let go.
 

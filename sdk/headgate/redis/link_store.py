@@ -60,7 +60,14 @@ class LinkStore:
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
         """
-        values = {"fence": fence, "born": born, "mark": mark, "after": after, "max_messages": messages, "max_bytes": size}
+        values = {
+            "fence": fence,
+            "born": born,
+            "mark": mark,
+            "after": after,
+            "max_messages": messages,
+            "max_bytes": size,
+        }
         reply = await self._call("link_read", source, link, values)
         code = reply[0].decode()
         if code not in ("OK", "MORE"):
@@ -134,9 +141,7 @@ class LinkStore:
         argv = op.argv({"run_id": None, "link": link, **values})
         keys = target.keys(link)
         commit = (b"EVALSHA", op.sha, len(keys), *keys, *argv)
-        reply, replicated = await self.server.burst(
-            [(keys[0], commit), (keys[0], (b"WAIT", replicas, timeout_ms))]
-        )
+        reply, replicated = await self.server.burst([(keys[0], commit), (keys[0], (b"WAIT", replicas, timeout_ms))])
         if isinstance(reply, Exception) or isinstance(replicated, Exception):  # not loaded yet, or moved: nothing shown
             return _committed(await self.server.call(op, keys, argv)), 0
         return _committed(reply), int(replicated)

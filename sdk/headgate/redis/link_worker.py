@@ -1,4 +1,4 @@
-"""One worker of a link: makes the calls that :class:`headgate.core.forwarding.Forwarder` asks for, until it is fenced."""
+"""One worker of a link: makes the calls that its :class:`~headgate.core.forwarding.Forwarder` asks for."""
 
 import asyncio
 import contextlib
