@@ -50,7 +50,7 @@ def _models() -> list[str]:
 CHECKS: Final = (
     Check("tiny", {"Messages": 2, "MaxTargetFailovers": 1}),
     Check("two workers", {"MaxCrashes": 0}),
-    Check("the target fails over", {"MaxTargetFailovers": 1, "MaxCrashes": 0}),
+    Check("the target fails over", {"Workers": "{w1}", "MaxTargetFailovers": 1, "MaxCrashes": 0}),
     Check("the source fails over", {"MaxSourceFailovers": 1, "MaxCrashes": 0, "Messages": 2}),
     Check("a queue with another consumer", {"Competes": True, "Messages": 2}),
     Check("without the barrier", {"BARRIER": False, "Messages": 2, "MaxTargetFailovers": 1}, "NothingLost"),
