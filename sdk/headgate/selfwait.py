@@ -1,0 +1,123 @@
+"""Sends that wait for room that only the very tasks that send could make: a deadlock within one session."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+from typing import Any, Final, Protocol
+
+from headgate.core import deadlock
+from headgate.core.deadlock import Deadlock, Party, Passes, Wait
+from headgate.core.outbox import Outgoing
+from headgate.redis.replies import Snapshot
+from headgate.waits import destination, wait_for_consumers
+
+CONFIRM_AFTER: Final = 0.4
+"""Seconds after which what looks like a deadlock is looked at again."""
+_log: Final = logging.getLogger("headgate")
+
+
+class SoleUser:
+    """The task that uses something, as long as there is only one.
+
+    Attributes:
+        task: the one that used it; the one that made it, before anybody did. None once another one used it too: then
+            whoever has it may use it any time.
+    """
+
+    __slots__ = ("_alone", "_loop", "_used", "task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.task: asyncio.Task[Any] | None = asyncio.current_task(loop)
+        self._used = False
+        self._alone = True
+
+    def note(self) -> None:
+        """Note that the task that runs uses it."""
+        if self._alone:
+            task = asyncio.current_task(self._loop)
+            if task is not self.task and self._used:
+                self._alone, task = False, None
+            self.task, self._used = task, True
+
+
+class Used(Protocol):
+    """What is asked of a consumer."""
+
+    @property
+    def id(self) -> str:
+        """What it is called in the state."""
+
+    @property
+    def sole_user(self) -> "asyncio.Task[Any] | None":
+        """The one task that uses it."""
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether settlements are on their way out."""
+
+
+class SelfWait:
+    """Whether a session waits for itself at one destination.
+
+    It does when consumers alone can make room, all consumers there are this session's, each of them is used by one task
+    only, and each of these tasks waits in a send to this same destination; and when nothing of that changed between two
+    looks. A consumer that several tasks used is taken for one that somebody will use again.
+
+    Args:
+        name: the destination's.
+        session: the session's id.
+
+    Attributes:
+        action: what is done about it: ``none``, ``alert`` or ``fail``.
+        consumers: the session's at the destination.
+        deadlock: the one that was found and has not ended, as far as is known.
+    """
+
+    def __init__(self, name: str, session: str) -> None:
+        self.action = "none"
+        self.consumers: Collection[Used] = ()
+        self.deadlock: Deadlock | None = None
+        self._name = name
+        self._session = session
+        self._passes = Passes()
+        self.suspects = False
+        """Whether the last look saw what the next one may confirm."""
+
+    def look(self, snapshot: Snapshot | None, line: Iterable[Outgoing]) -> Outgoing | None:
+        """Take in how the destination is and who waits; returns whose send has to fail, if one has to."""
+        if self.action == "none":
+            self.forget()
+            return None
+        waiting = [item for item in line if not item.done.done()]
+        graph = self._graph(snapshot, waiting) if snapshot else {}
+        before, certain = self.deadlock, self._passes.look(graph)
+        self.deadlock = certain[0] if certain else None
+        self.suspects = bool(graph) and not certain
+        if self.deadlock is None:
+            return None
+        if self.action == "fail":
+            users = {consumer.sole_user for consumer in self.consumers}
+            return next(item for item in reversed(waiting) if item.who in users)
+        if before is None:
+            _log.warning("%s waits for itself to send to %s: %s", self._session, self._name, self.deadlock)
+        return None
+
+    def forget(self) -> None:
+        """Forget what was seen: another wait begins."""
+        self._passes, self.deadlock, self.suspects = Passes(), None, False
+
+    def _graph(self, snapshot: Snapshot, waiting: list[Outgoing]) -> dict[Party, Wait]:
+        """Return the waits, empty unless all of them are this session's for itself."""
+        tasks = {item.who for item in waiting if item.who is not None}
+        here = {consumer.id for consumer in self.consumers}
+        if not here or here != set(snapshot.consumers):
+            return {}
+        if any(consumer.is_settling or consumer.sole_user not in tasks for consumer in self.consumers):
+            return {}
+        wait = wait_for_consumers(snapshot, self._session, snapshot.own, snapshot.place)
+        if wait is None:
+            return {}
+        at, me = destination(self._name, snapshot), Party("session", self._session)
+        graph = {at: wait, me: deadlock.session([at], tuple(item.since for item in waiting))}
+        return graph if deadlock.stuck(graph) else {}
