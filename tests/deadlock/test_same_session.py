@@ -15,8 +15,8 @@ SIZE = 400
 """Two of them fit, a third one does not."""
 
 
-async def queue(client: headgate.Client, deadlock: str | None, **settings: str) -> None:
-    await client.apply("loop", kind="queue", limit=LIMIT, deadlock=deadlock, **settings)
+async def queue(client: headgate.Client, deadlock: str | None) -> None:
+    await client.apply("loop", kind="queue", limit=LIMIT, deadlock=deadlock)
 
 
 async def fill(producer: headgate.Producer) -> None:
@@ -37,7 +37,11 @@ async def looks_twice(client: headgate.Client, producer: headgate.Producer) -> N
     outlook = producer._account.outlook  # what it looked at is not told to anybody
     for _ in range(2):
         seen = outlook._seen
-        await wait_until(lambda seen=seen: outlook._seen is not None and outlook._seen is not seen)
+
+        def looked_again(seen: object = seen) -> bool:
+            return outlook._seen is not None and outlook._seen is not seen
+
+        await wait_until(looked_again)
 
 
 async def test_a_task_that_sends_to_what_it_consumes_fails_instead_of_waiting(client: headgate.Client) -> None:
