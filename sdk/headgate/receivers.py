@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from headgate.core.window import Holding, Window
 from headgate.deadletters import Dead, DeadLetters
@@ -11,7 +11,7 @@ from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError, Inval
 from headgate.message import Message
 from headgate.pacing import Pacing
 from headgate.redis.keys import Address
-from headgate.selfwait import SoleUser
+from headgate.selfwait import Use
 from headgate.units import parse_duration
 
 _log = logging.getLogger("headgate")
@@ -49,7 +49,8 @@ class Receivers:
         self._generation = 0
         self._closed = False
         self._failure: BaseException | None = None
-        self._user = SoleUser(self._loop)
+        self.use = Use(self._loop, self._outcomes, dead_letters)
+        """Which task uses it."""
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._holding.messages} messages held, {self._holding.window!r}"
@@ -75,16 +76,6 @@ class Receivers:
         """Their bytes."""
         return self._holding.bytes
 
-    @property
-    def sole_user(self) -> "asyncio.Task[Any] | None":
-        """The one task that receives and settles, or opened it and nobody did yet; None where there may be others."""
-        return self._user.task
-
-    @property
-    def is_settling(self) -> bool:
-        """Whether settlements are on their way out."""
-        return bool(self._outcomes) or bool(self._dead_letters)
-
     def __aiter__(self) -> Self:
         return self
 
@@ -106,7 +97,7 @@ class Receivers:
             Closed: the consumer is closed.
         """
         self._received += 1
-        self._user.note()
+        self.use.note()
         if not self._buffer:
             self._rests = False
             await self._await_arrival(timeout)
@@ -157,7 +148,7 @@ class Receivers:
         if self._closed:
             raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
         message.settled = True
-        self._user.note()
+        self.use.note()
         future = self._loop.create_future() if confirm else None
         if outcome == "rejected":
             self._die(message, f"rejected: {reason or 'no reason given'}", message.delivery_count, future)

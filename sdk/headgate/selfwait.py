@@ -16,21 +16,31 @@ CONFIRM_AFTER: Final = 0.4
 _log: Final = logging.getLogger("headgate")
 
 
-class SoleUser:
-    """The task that uses something, as long as there is only one.
+class Use:
+    """Which task uses a consumer, as long as it is one only.
+
+    Args:
+        loop: where the tasks run.
+        going_out: what is not empty while settlements are on their way out.
 
     Attributes:
         task: the one that used it; the one that made it, before anybody did. None once another one used it too: then
             whoever has it may use it any time.
     """
 
-    __slots__ = ("_alone", "_loop", "_used", "task")
+    __slots__ = ("_alone", "_going_out", "_loop", "_used", "task")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *going_out: object) -> None:
         self._loop = loop
+        self._going_out = going_out
         self.task: asyncio.Task[Any] | None = asyncio.current_task(loop)
         self._used = False
         self._alone = True
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether settlements are on their way out."""
+        return any(self._going_out)
 
     def note(self) -> None:
         """Note that the task that runs uses it."""
@@ -42,19 +52,13 @@ class SoleUser:
 
 
 class Used(Protocol):
-    """What is asked of a consumer."""
+    """What is asked of a consumer: what it is called in the state, and who uses it."""
+
+    use: Use
 
     @property
     def id(self) -> str:
         """What it is called in the state."""
-
-    @property
-    def sole_user(self) -> "asyncio.Task[Any] | None":
-        """The one task that uses it."""
-
-    @property
-    def is_settling(self) -> bool:
-        """Whether settlements are on their way out."""
 
 
 class SelfWait:
@@ -97,7 +101,7 @@ class SelfWait:
         if self.deadlock is None:
             return None
         if self.action == "fail":
-            users = {consumer.sole_user for consumer in self.consumers}
+            users = {consumer.use.task for consumer in self.consumers}
             return next(item for item in reversed(waiting) if item.who in users)
         if before is None:
             _log.warning("%s waits for itself to send to %s: %s", self._session, self._name, self.deadlock)
@@ -113,7 +117,7 @@ class SelfWait:
         here = {consumer.id for consumer in self.consumers}
         if not here or here != set(snapshot.consumers):
             return {}
-        if any(consumer.is_settling or consumer.sole_user not in tasks for consumer in self.consumers):
+        if any(consumer.use.is_settling or consumer.use.task not in tasks for consumer in self.consumers):
             return {}
         wait = wait_for_consumers(snapshot, self._session, snapshot.own, snapshot.place)
         if wait is None:
