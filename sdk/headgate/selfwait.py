@@ -93,7 +93,7 @@ class SelfWait:
         if self.action == "none":
             self.forget()
             return None
-        waiting = [item for item in line if not item.done.done()]
+        waiting = [item for item in line if not (item.done.done() or item.abandoned())]
         graph = self._graph(snapshot, waiting) if snapshot else {}
         before, certain = self.deadlock, self._passes.look(graph)
         self.deadlock = certain[0] if certain else None

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 
 import headgate
 from headgate.core.deadlock import Deadlock, Passes, deadlocks
+from headgate.redis.keys import link_id, session_id
+from headgate.waits import owner_of
 from headgate_coordinator.deadlock.graph import read_graph
 from tests.sdk.observing import drain, waiting
 from tests.support.waiting import wait_until
@@ -63,6 +65,11 @@ async def test_figure_14_two_programs_and_two_destinations(client: headgate.Clie
             f"queue x waits for session {a.id} to consume; session {a.id} waits for room in queue y; "
             f"queue y waits for session {b.id} to consume; session {b.id} waits for room in queue x"
         )
+
+
+def test_a_link_is_told_from_a_session_by_its_id() -> None:
+    assert str(owner_of(f"{link_id('orders to audit')}.1")).startswith("link link~orders-to-audit~")
+    assert str(owner_of(f"{session_id('orders')}.1")).startswith("session orders~")
 
 
 async def test_with_one_more_consumer_it_is_none(client: headgate.Client, other: headgate.Client) -> None:

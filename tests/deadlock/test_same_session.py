@@ -148,6 +148,25 @@ async def test_another_task_that_works_on_a_message_is_no_deadlock(client: headg
         await asyncio.gather(works, sends)
 
 
+async def test_a_task_that_gave_up_its_post_does_not_wait(client: headgate.Client) -> None:
+    await queue(client, "fail")
+    async with client.session("shop") as session:
+        consumer, producer = await session.consumer("loop", window=1), await session.producer("loop", window=1)
+        await fill(producer)
+        sends = asyncio.create_task(producer.send(b"x" * SIZE, timeout=600))
+        await wait_until(lambda: producer.is_blocked)
+        message = await consumer.receive(timeout=GUARD)
+        assert message is not None
+        posts = asyncio.ensure_future(producer.post(b"x" * SIZE, timeout=600))
+        await wait_until(lambda: len(producer._account.outbox.waiting) == 2)
+        producer._account.outbox.waiting[1].who = asyncio.current_task()  # as if it had posted by itself
+        posts.cancel()
+        await looks_twice(client, producer)
+        assert producer._account.outlook.self_wait.deadlock is None
+        await message.accept()
+        await sends
+
+
 async def test_a_consumer_that_several_tasks_have_used_is_no_deadlock(client: headgate.Client) -> None:
     """Whoever has it may use it any time."""
     await queue(client, "fail")
