@@ -9,7 +9,7 @@ from headgate.core import deadlock
 from headgate.core.deadlock import Deadlock, Party, Passes, Wait
 from headgate.core.outbox import Outgoing
 from headgate.redis.replies import Snapshot
-from headgate.waits import destination, wait_for_consumers
+from headgate.waits import destination, owner_of, wait_for_consumers
 
 CONFIRM_AFTER: Final = 0.4
 """Seconds after which what looks like a deadlock is looked at again."""
@@ -64,9 +64,10 @@ class Used(Protocol):
 class SelfWait:
     """Whether a session waits for itself at one destination.
 
-    It does when consumers alone can make room, all consumers there are this session's, each of them is used by one task
-    only, and each of these tasks waits in a send to this same destination; and when nothing of that changed between two
-    looks. A consumer that several tasks used is taken for one that somebody will use again.
+    It does when consumers alone can make room; all of a queue's, or of one subscription that a topic waits for, are
+    this session's; each of its consumers here is used by one task only; each of these tasks waits in a send to this
+    same destination; and nothing of that changed between two looks. A consumer that several tasks used is taken for
+    one that somebody will use again.
 
     Args:
         name: the destination's.
@@ -114,14 +115,15 @@ class SelfWait:
     def _graph(self, snapshot: Snapshot, waiting: list[Outgoing]) -> dict[Party, Wait]:
         """Return the waits, empty unless all of them are this session's for itself."""
         tasks = {item.who for item in waiting if item.who is not None}
+        me = Party("session", self._session)
         here = {consumer.id for consumer in self.consumers}
-        if not here or here != set(snapshot.consumers):
-            return {}
+        if not here or here != {consumer for consumer in snapshot.consumers if owner_of(consumer) == me}:
+            return {}  # one of them comes or goes
         if any(consumer.use.is_settling or consumer.use.task not in tasks for consumer in self.consumers):
             return {}
         wait = wait_for_consumers(snapshot, self._session, snapshot.own, snapshot.place)
         if wait is None:
             return {}
-        at, me = destination(self._name, snapshot), Party("session", self._session)
+        at = destination(self._name, snapshot)
         graph = {at: wait, me: deadlock.session([at], tuple(item.since for item in waiting))}
         return graph if deadlock.stuck(graph) else {}

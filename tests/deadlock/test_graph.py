@@ -82,6 +82,14 @@ async def test_with_one_more_consumer_it_is_none(client: headgate.Client, other:
             await drain(consumer, 1)
 
 
+async def test_what_is_stopped_by_hand_is_none(client: headgate.Client, other: headgate.Client) -> None:
+    await start(client)
+    async with program(client, reads="x", writes="y"), program(other, reads="y", writes="x"):
+        await wait_until(lambda: found(client))
+        await client.block("y", "maintenance")
+        assert not await found(client), "who stopped it can let it go on"
+
+
 async def test_who_waits_for_a_slow_consumer_is_in_none(client: headgate.Client, other: headgate.Client) -> None:
     await start(client)
     async with other.session("slow") as slow, client.session("sender") as sender:

@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
 import headgate
 from headgate import DeadlockDetected, PolicyError
+from headgate.redis.keys import Address
+from headgate.selfwait import SelfWait
 from tests.sdk.observing import GUARD, drain, waiting
 from tests.support.waiting import wait_until
 
@@ -215,6 +218,37 @@ async def test_a_topic_that_only_the_sender_subscribes_to_fails_too(client: head
         async with asyncio.timeout(GUARD):
             with pytest.raises(DeadlockDetected, match=r"topic news \(subscription"):
                 await echo(consumer, producer)
+
+
+async def test_other_subscriptions_of_the_topic_do_not_help(client: headgate.Client, other: headgate.Client) -> None:
+    await client.apply("news", kind="topic", limit=LIMIT, deadlock="fail")
+    async with client.session("shop") as session, other.session("reader") as reader:
+        await reader.consumer("news")
+        consumer, producer = await session.consumer("news", window=1), await session.producer("news", window=1)
+        await fill(producer)
+        async with asyncio.timeout(GUARD):
+            with pytest.raises(DeadlockDetected, match=r"topic news \(subscription shop"):
+                await echo(consumer, producer)
+
+
+async def test_one_look_is_not_enough_and_neither_are_two_that_differ(client: headgate.Client) -> None:
+    await queue(client, None)
+    async with client.session("shop") as session:
+        consumer, producer = await session.consumer("loop", window=1), await session.producer("loop", window=1)
+        await fill(producer)
+        task = asyncio.create_task(echo(consumer, producer))
+        await wait_until(lambda: waiting(client, "loop"))
+        snapshot = await client.store.snapshot(Address.of(client.namespace, "loop"), session=session.id)
+        assert snapshot is not None
+        moved = replace(snapshot, fields=snapshot.fields | {"pending_bytes": str(LIMIT)})
+        line, waits = producer._account.outbox.waiting, SelfWait("loop", session.id)
+        waits.action, waits.consumers = "fail", [consumer]
+        for seen in (snapshot, moved, snapshot):
+            assert waits.look(seen, line) is None
+            assert waits.suspects
+        assert waits.look(snapshot, line) is line[-1]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_the_setting_is_one_of_three_words_and_is_about_messages(client: headgate.Client) -> None:
