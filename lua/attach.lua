@@ -13,7 +13,7 @@
   Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (the consumer or
            the subscription is being removed, a piece a call: try again)
 ]]
---- @include "lib/orphans"
+--- @include "lib/attach"
 local run_id, sid, k, ttl_ms, sub = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local durable, window = tonumber(ARGV[6]), ARGV[7]
 local cid = sid .. '.' .. int(k)
@@ -46,22 +46,8 @@ end
 s.consumers = math.max(s.consumers, k)
 renew(sid, s, ttl_ms)
 save_session(sid, s)
-if not subscription then
-  local from = d.kind == 'queue' and '0' or '$'
-  redis.call('XGROUP', 'CREATE', K_MESSAGES, sub, from, 'MKSTREAM')
-  subscription = { durable = durable, from = d.message_seq, till = 0, consumers = 0 }
-  d.subscriptions = d.subscriptions + 1
-end
-local c = read_consumer(cid)
-if not c then
-  redis.call('HDEL', K_PACE, cid) -- of one that had the number before
-  c = { sub = sub, fetches = 0, delivered = 0, delivered_b = 0, settled = 0, settled_b = 0 }
-  subscription.consumers = subscription.consumers + 1
-  d.consumers = d.consumers + 1
-  note('attach', cid, sub)
-end
+local c = place_consumer(cid, sub, durable)
 local judged = set_window(cid, c, window)
-save_subscription(sub, subscription)
 if judged then
   hand_over() -- where the last active consumer was paused, no limit binds any more
 end

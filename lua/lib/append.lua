@@ -1,32 +1,52 @@
 --- @include "lib/destination"
--- Messages into the stream, each with its number and size as its id, and the moment at which it expires, if it does.
+-- Messages into the stream, each with its number and size as its id, the moment at which it expires, if it does, and the
+-- places that it came through, if it came over links.
 
--- Appends `count` of ARGV after `at`; returns whether they are stored: a topic without subscriptions keeps nothing.
-local function append(at, count, expires_ms)
+-- Stores one message under a number, and returns its id.
+local function store(seq, body, expires_ms, path)
+  local id = string.format('%d-%d', seq, #body)
+  local entry = { 'XADD', K_MESSAGES, id, 'm', body }
+  if expires_ms > 0 then
+    entry[6], entry[7] = 'x', int(now_ms + expires_ms)
+    redis.call('ZADD', K_EXPIRY, entry[7], id)
+  end
+  if path ~= '' then
+    entry[#entry + 1], entry[#entry + 2] = 'h', path
+  end
+  redis.call(unpack(entry))
+  return id
+end
+
+local function shortest_ms(expires_ms)
   if d.message_ttl_ms and (expires_ms == 0 or d.message_ttl_ms < expires_ms) then
-    expires_ms = d.message_ttl_ms
+    return d.message_ttl_ms
   end
-  local stored = d.kind ~= 'topic' or d.subscriptions > 0
-  local seq, largest = d.message_seq, d.largest_bytes
+  return expires_ms
+end
+
+-- Whether messages are kept: a topic without subscriptions keeps nothing.
+local function keeps_messages()
+  return d.kind ~= 'topic' or d.subscriptions > 0
+end
+
+-- Gives a message the next number, and stores it if messages are kept.
+local function append_one(body, expires_ms, path, kept)
+  local seq = d.message_seq + 1
+  if kept then
+    store(seq, body, expires_ms, path)
+    if d.subscriptions > 1 then
+      redis.call('HSET', K_REFS, int(seq), int(d.subscriptions))
+    end
+  end
+  d.message_seq, d.largest_bytes = seq, math.max(d.largest_bytes, #body)
+end
+
+-- Appends `count` of ARGV after `at`; returns whether they are stored.
+local function append(at, count, expires_ms)
+  local kept = keeps_messages()
+  expires_ms = shortest_ms(expires_ms)
   for i = 1, count do
-    local body = ARGV[at + i]
-    seq = seq + 1
-    if stored then
-      local id = string.format('%d-%d', seq, #body)
-      if expires_ms > 0 then
-        redis.call('XADD', K_MESSAGES, id, 'm', body, 'x', int(now_ms + expires_ms))
-        redis.call('ZADD', K_EXPIRY, int(now_ms + expires_ms), id)
-      else
-        redis.call('XADD', K_MESSAGES, id, 'm', body)
-      end
-      if d.subscriptions > 1 then
-        redis.call('HSET', K_REFS, int(seq), int(d.subscriptions))
-      end
-    end
-    if #body > largest then
-      largest = #body
-    end
+    append_one(ARGV[at + i], expires_ms, '', kept)
   end
-  d.message_seq, d.largest_bytes = seq, largest
-  return stored
+  return kept
 end

@@ -34,6 +34,7 @@ local function begin_epoch(run_id, ttl_ms)
   d.run_id = run_id
   d.epoch = math.max(d.epoch + 1, now_ms)
   d.epoch_ms = now_ms
+  d.message_seq = math.max(d.message_seq, now_us) -- no number that was lost is ever given to another message
   d.learning_until = now_ms + math.max(ttl_ms, d.ttl_ms)
   d.new_epoch = true
 end

@@ -13,6 +13,7 @@ from headgate.errors import (
     Closed,
     CoordinatorUnavailable,
     CreditTimeout,
+    DeadlockDetected,
     DestinationFull,
     HeadgateError,
     MessageTooLarge,
@@ -23,6 +24,7 @@ from headgate.message import Receipt
 from headgate.outlook import EXPLAIN_AFTER, EXPLAIN_EVERY, Outlook
 from headgate.redis.keys import Address
 from headgate.redis.replies import Credit
+from headgate.selfwait import CONFIRM_AFTER
 
 SWEEP: Final = 0.02
 """Seconds between looks for callers whose time is over; only while somebody waits."""
@@ -227,7 +229,22 @@ class Callers:
             return False
         self._explain_at = now + EXPLAIN_EVERY
         await self.outlook.look()
+        self._break_deadlock(self._loop.time())
         return True
+
+    def _break_deadlock(self, now: float) -> None:
+        """See whether the line waits for itself, and fail the newest send of it where the settings say so."""
+        doomed = self.outlook.find_deadlock(self.outbox.waiting)
+        if doomed is not None:
+            waited = max(0.0, now - (doomed.since or now))
+            deadlock, why = self.outlook.self_wait.deadlock, self.why(doomed)
+            error = DeadlockDetected(
+                self.address.name, self.session, doomed.size, waited, deadlock=deadlock, explanation=why
+            )
+            self._tell(doomed, error)
+            self._ask_at = 0.0
+        if self.outlook.self_wait.suspects:
+            self._explain_at = min(self._explain_at, now + CONFIRM_AFTER)
 
     def _throttled(self, now: float) -> bool:
         """Whether what is paid waits for the destination's rate."""

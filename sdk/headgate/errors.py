@@ -106,7 +106,38 @@ class MessageTooLarge(HeadgateError):
 
 
 class DeadlockDetected(HeadgateError):
-    """Every way out of this wait leads back to it."""
+    """Every way out of this wait leads back to it; nothing was sent.
+
+    Attributes:
+        destination: its name.
+        session: id of the session that waited.
+        size: bytes that were asked for.
+        waited: seconds.
+        deadlock: the cycle: its ``steps``, each with ``who`` waits for ``what``; None when that is not known.
+        explanation: why, as :meth:`Client.explain` says it; None when Redis could not be asked.
+    """
+
+    def __init__(
+        self,
+        destination: str,
+        session: str,
+        size: int,
+        waited: float,
+        *,
+        deadlock: Any = None,
+        explanation: Any = None,
+    ) -> None:
+        self.destination = destination
+        self.session = session
+        self.size = size
+        self.waited = waited
+        self.deadlock = deadlock
+        self.explanation = explanation
+        cycle = f": {deadlock}" if deadlock else ""
+        super().__init__(
+            f"{size} bytes on {destination!r} would wait for ever{cycle}; consume in a task that does not send there, "
+            f"settle before you send, or raise the limit"
+        )
 
 
 class SessionExpired(HeadgateError):

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from headgate.core.deadlock import Deadlock
 
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
 Unit = Literal["bytes", "messages"]
@@ -39,6 +41,11 @@ Cause = Literal[
     "consumer-idle",
 ]
 """What a wait comes from, for programs; those that begin with ``consumer-`` are the view of one consumer."""
+CONSUMERS_HOLD: Final[frozenset[Cause]] = frozenset({
+    "same-session", "unsettled", "at-capacity", "slow-subscription", "slow-consumer", "slow-consumers", "head-needs",
+    "pull-idle", "oversize", "hysteresis",
+})  # fmt: skip
+"""Of these, causes that only consumers end, by settling: not the passing of time, nor credit that is given back."""
 
 
 def count(number: int, what: str = "message") -> str:
@@ -188,8 +195,8 @@ class Explanation:
         freed_per_second: bytes, over the last few seconds; None when the ledger does not tell.
         settled_per_second: messages, likewise.
         session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
-        upstream: the link that fills it, downstream: the one that drains it, deadlock: the cycle it is part of; all
-            None in this version, which has no links.
+        deadlock: the cycle that the wait is part of; None where none is known, which is not to say that there is none.
+        upstream: the link that fills it, downstream: the one that drains it; both None in this version.
     """
 
     destination: str
@@ -219,7 +226,7 @@ class Explanation:
     holds: int = 0
     upstream: None = None
     downstream: None = None
-    deadlock: None = None
+    deadlock: Deadlock | None = None
     fields: dict[str, str] = field(default_factory=dict, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -232,7 +239,8 @@ class Explanation:
         rule = f" (set by {self.rule})" if self.rule else ""
         remedy = f"; {self.remedy}" if self.remedy else ""
         soon = f"; about {self.unblocks_in:.3g} s left" if self.unblocks_in is not None else ""
-        return f"{self.destination} is {self.state}: {self.reason}{rule}{remedy}{soon}"
+        cycle = f"; a deadlock: {self.deadlock}" if self.deadlock else ""
+        return f"{self.destination} is {self.state}: {self.reason}{rule}{remedy}{soon}{cycle}"
 
     def __str__(self) -> str:
         return "\n".join((*self._why(), *self._amounts(), *self._who()))
@@ -243,6 +251,8 @@ class Explanation:
             yield f"  set by {self.rule}"
         if self.remedy:
             yield f"  to free it: {self.remedy}"
+        if self.deadlock is not None:
+            yield f"  a deadlock: {self.deadlock}"
         if self.unblocks_in is not None:
             yield f"  at the present pace in about {self.unblocks_in:.3g} s"
         for other in self.causes[1:]:

@@ -2,16 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from headgate.blocked import Listeners, Notices
 from headgate.core.full import BLOCK, WhenFull
+from headgate.core.outbox import Outgoing
 from headgate.explain import explain, leased
 from headgate.explanation import Explanation
 from headgate.redis.keys import Address
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
+from headgate.selfwait import SelfWait
 
 T = TypeVar("T")
 
@@ -37,6 +40,7 @@ class Outlook:
         dropped_bytes: the same in bytes.
         notices: whom it tells of its waits.
         report_at: when the next report of them may go out.
+        self_wait: whether its sends wait for room that only the very tasks that send can make.
     """
 
     def __init__(self, store: Store, address: Address, session: str, listeners: Listeners) -> None:
@@ -45,6 +49,7 @@ class Outlook:
         self.hard = False
         self.dropped = self.dropped_bytes = 0
         self.report_at = 0.0
+        self.self_wait = SelfWait(address.name, session)
         self._store = store
         self._address = address
         self._session = session
@@ -57,6 +62,7 @@ class Outlook:
         """Take in the settings that are in force."""
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
         self.hard = bool(fields.get("hard_bytes"))
+        self.self_wait.action = fields.get("deadlock") or "none"
 
     async def look(self, *, unless_seconds: float = 0.0) -> None:
         """See how the destination is, unless it was looked at so short a time ago."""
@@ -74,6 +80,7 @@ class Outlook:
 
     def forget(self) -> None:
         """Forget how it was seen, if that is old."""
+        self.self_wait.forget()
         if time.monotonic() - self._seen_at >= EXPLAIN_EVERY:
             self._seen = None
 
@@ -81,7 +88,12 @@ class Outlook:
         """Return why ``size`` bytes, which may have their credit, wait, as last seen; None when that is not known."""
         if self._seen is None:
             return None
-        return explain(self._address.name, self._seen, self._lessees, session=self._session, need=size, paid=paid)
+        told = explain(self._address.name, self._seen, self._lessees, session=self._session, need=size, paid=paid)
+        return replace(told, deadlock=self.self_wait.deadlock) if self.self_wait.deadlock and not paid else told
+
+    def find_deadlock(self, line: Iterable[Outgoing]) -> Outgoing | None:
+        """See whether those in line wait for themselves, as last seen; returns whose send has to fail, if one has."""
+        return self.self_wait.look(self._seen, line)
 
     def drop(self, size: int) -> None:
         """Count a message that is dropped."""

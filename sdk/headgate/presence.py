@@ -24,6 +24,7 @@ class Presence:
         """What the destination is, as last seen."""
         self.account: CreditAccount | None = None
         self.consumers: set[Consumer] = set()
+        outlook.self_wait.consumers = self.consumers
         self._number = 0
 
     def next_number(self) -> int:

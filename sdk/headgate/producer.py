@@ -116,6 +116,7 @@ class Producer:
         Raises:
             CreditTimeout: there was no room in time; nothing was sent.
             DestinationFull: there was no room, and ``when_full`` says ``fail``, or ``fail-after`` and that is over.
+            DeadlockDetected: only tasks that wait here can make room, and ``deadlock`` says ``fail``; nothing was sent.
             MessageTooLarge: it can never fit.
             CoordinatorUnavailable: Redis did not answer in time; the text says whether it may be stored all the same.
             InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
@@ -124,7 +125,8 @@ class Producer:
         item = self._item(body, headers, timeout, ttl)
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
-        self._account.submit(item)
+        if not self._account.submit(item):
+            item.who = asyncio.current_task(self._loop)
         receipt: Receipt = await item.done
         return receipt
 
@@ -236,6 +238,7 @@ class Producer:
         if self._account.submit(item):
             item.credited.set_result(None)
         else:
+            item.who = asyncio.current_task(self._loop)
             await item.credited
         return item
 

@@ -11,6 +11,7 @@ from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError, Inval
 from headgate.message import Message
 from headgate.pacing import Pacing
 from headgate.redis.keys import Address
+from headgate.selfwait import Use
 from headgate.units import parse_duration
 
 _log = logging.getLogger("headgate")
@@ -48,6 +49,8 @@ class Receivers:
         self._generation = 0
         self._closed = False
         self._failure: BaseException | None = None
+        self.use = Use(self._loop, self._outcomes, dead_letters)
+        """Which task uses it."""
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._holding.messages} messages held, {self._holding.window!r}"
@@ -94,6 +97,7 @@ class Receivers:
             Closed: the consumer is closed.
         """
         self._received += 1
+        self.use.note()
         if not self._buffer:
             self._rests = False
             await self._await_arrival(timeout)
@@ -144,6 +148,7 @@ class Receivers:
         if self._closed:
             raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
         message.settled = True
+        self.use.note()
         future = self._loop.create_future() if confirm else None
         if outcome == "rejected":
             self._die(message, f"rejected: {reason or 'no reason given'}", message.delivery_count, future)

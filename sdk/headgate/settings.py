@@ -14,6 +14,7 @@ Kind = Literal["queue", "topic", "gate", "bucket"]
 KINDS = ("queue", "topic", "gate", "bucket")
 LEDGER_LEVELS = ("all", "off")
 ENFORCE: Final = ("always", "with-consumers", "off")
+DEADLOCK: Final = ("none", "alert", "fail")
 OVERSIZE: Final = ("refuse", "allow-one")
 SLOW_ACTIONS: Final = ("notify", "detach")
 MOST_POOLS: Final = 4
@@ -34,6 +35,8 @@ class Settings:
         resume_at: bytes, or a percentage of ``limit``: once that was reached nobody is served until pending is here.
         resume_at_messages: the same in messages.
         when_full: ``block``, ``fail``, ``fail-after 3s`` or ``drop``: what a send does that finds no room.
+        deadlock: what happens to a send that waits for room that only its own task could make: ``none`` (nobody looks),
+            ``alert`` (the log is told) or ``fail`` (it raises ``DeadlockDetected``).
         oversize: a message above the limit is refused (``refuse``), or goes when nothing is pending (``allow-one``).
         enforce: whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``.
         stopped: a reason: nobody may send until it is taken away.
@@ -75,6 +78,7 @@ class Settings:
     resume_at: int | str | None = None
     resume_at_messages: int | str | None = None
     when_full: str | None = None
+    deadlock: str | None = None
     oversize: str | None = None
     enforce: str | None = None
     stopped: str | None = None
@@ -254,6 +258,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
     "resume_at": ("resume_bytes", _resume_at),
     "resume_at_messages": ("resume_messages", _resume_at),
     "when_full": ("when_full", _when_full),
+    "deadlock": ("deadlock", _word(*DEADLOCK)),
     "oversize": ("oversize", _word(*OVERSIZE)),
     "enforce": ("enforce", _word(*ENFORCE)),
     "stopped": ("stopped", _text),
@@ -287,7 +292,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
 }
 _MESSAGES_ONLY: Final = (
     "hard_limit", "resume_at", "resume_at_messages", "send_rate", "send_byte_rate", "delivery_rate", "message_ttl",
-    "max_attempts", "dead_letter", "slow_multiple", "slow_rate", "consumer_window", "durable_window",
+    "max_attempts", "dead_letter", "slow_multiple", "slow_rate", "consumer_window", "durable_window", "deadlock",
 )  # fmt: skip
 _RESET: Final = {"limit_bytes": "unlimited", "limit_messages": "unlimited", "ledger": "all", "ledger_keep": "10000"}
 DEFAULTS: Final[dict[str, str]] = {

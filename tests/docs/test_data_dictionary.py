@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.pool_limits import FIELDS
-from headgate.redis.keys import INDEX, NODES, PARTS, POOL_PARTS
+from headgate.redis.keys import INDEX, NODES, OWNED, PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
 from headgate_coordinator.node.registry import NodeEntry
@@ -89,7 +89,7 @@ def test_every_key() -> None:
 
 
 def test_every_key_of_a_namespace() -> None:
-    parts = (*INDEX, "policy", *NODES, "users")
+    parts = (*INDEX, "policy", *NODES, "users", *OWNED)
     assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in parts]
 
 
@@ -132,6 +132,9 @@ def test_every_key_field_and_record_of_a_pool() -> None:
         ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
         ("### Slice record", "lib/slice.lua", "SLICE"),
         ("### Wildcard record", "lib/index.lua", "ENTRY"),
+        ("### Link record at the source", "lib/link.lua", "SOURCE"),
+        ("### Link record at the target", "lib/link.lua", "TARGET"),
+        ("### Lease record", "lib/owned.lua", "OWNED"),
         ("### Pace record", "lib/pace.lua", "PACE"),
     ],
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.lua.mutants_of_links import LINKS
 from tests.lua.mutants_of_rules import RULES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -50,6 +51,7 @@ MUTANTS: Final = tuple(
     Mutant(*row)
     for row in (
         *RULES,
+        *LINKS,
         # Drops are counted once, and a session's count ends with its account.
         ("P5", "drop", "if more <= 0 or more_b < 0 then", "if false then",
          "test_drop::test_totals_of_sessions_add_up_and_count_once"),
@@ -171,7 +173,7 @@ MUTANTS: Final = tuple(
          f"{_P5}::test_a_fetch_that_was_overtaken_delivers_to_nobody"),
         ("P5", "settle", "if fetch == 0 or fetch > c.fetches then", "if true then",
          f"{_P5}::test_a_failed_attempt_counts_once"),
-        ("P5", "attach", "if not c then", "if true then",
+        ("P5", "lib/attach", "if not c then", "if true then",
          f"{_P5}::test_attaching_again_changes_nothing"),
         ("P5", "lib/putback", "  if failed then", "  if true then",
          f"{_P5}::test_detaching_again_changes_nothing"),

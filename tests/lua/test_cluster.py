@@ -5,8 +5,10 @@ from typing import Final
 
 import pytest
 
+from headgate.core.link_calls import Put, Read, Skip
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.keys import Address
+from headgate.redis.link_store import LinkStore
 from headgate.redis.pool_store import PoolStore, Slice
 from headgate.redis.scripts import parse, script_names
 from tests.lua.place import TTL_MS, Consumer, Place
@@ -156,6 +158,36 @@ async def test_what_frees_room_begins_with_what_a_full_redis_allows(places: list
         assert writes[0] in ALLOWED_WHEN_FULL, (call, writes)
 
 
+async def read_link(place: Place, **arguments: int) -> Read:
+    values = {"fence": 1, "born": 1, "mark": 0, "after": 0, "messages": 9, "size": 99} | arguments
+    return await LinkStore(place.server).read(place.address, "x", **values)
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_links_keep_to_their_keys_too(places: list[Place], kind: str) -> None:
+    place = places[0]
+    store = LinkStore(place.server)
+    await place.create(kind, limit=300)
+    bob = await place.consumer("bob", "red")
+    opened = await store.open(place.address, "x", fence=1, window="9/99")
+    await place.producer("ann").send(10, 20, 30, expires_ms=50_000)
+    first = await bob.fetch(1)
+    await read_link(place, born=opened.born)
+    await bob.call(failed=first)
+    await place.server.take_trace(place.address)
+    await read_link(place, born=opened.born, mark=2, after=3)
+    writes = [name for name in await place.server.take_trace(place.address) if name not in READ_ONLY]
+    assert writes[0] in ALLOWED_WHEN_FULL
+    assert {"XACK", "XREADGROUP", "HSET"} <= set(writes)
+    for fence, entries in ((1, ()), (1, (Put(5, b"x" * 10, 5000, ("here",)), Skip(6))), (2, ())):
+        answer = await store.commit(
+            place.address, "y", entries, fence=fence, born=1, prev=0, ttl_ms=TTL_MS, need=10, want=50
+        )
+        assert answer.code == "OK"
+    while await place.store.detach(place.address, "x", "x.1", failed=False) == "MORE":
+        pass
+
+
 async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place]) -> None:
     place = places[1]
     await place.wait(0)
@@ -170,6 +202,11 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
         "reap": (await place.store.reap(place.address))[0],
         "recount": (await place.recount()).code,
         "slice": (await PoolStore(place.server).slice(place.address, "memory")).code,
+        "link_open": (await LinkStore(place.server).open(place.address, "x", fence=1, window="1/1")).code,
+        "link_read": (await read_link(place)).code,
+        "link_commit": (
+            await LinkStore(place.server).commit(place.address, "x", fence=1, born=1, prev=0, ttl_ms=TTL_MS)
+        ).code,
         "drop": await place.store.drop(place.address, "ann", messages=1, size=1),
     }
     assert set(replies.values()) == {"UNKNOWN"}

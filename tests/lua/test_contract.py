@@ -6,7 +6,17 @@ from typing import Final
 
 import pytest
 
-from headgate.redis.keys import INDEX, NODES, PARTS, Address, PoolAddress, index_keys, node_keys
+from headgate.redis.keys import (
+    INDEX,
+    NODES,
+    OWNED,
+    PARTS,
+    Address,
+    PoolAddress,
+    index_keys,
+    node_keys,
+    owned_keys,
+)
 from headgate.redis.scripts import ScriptError, expand, hasten, parse, script, script_names
 
 LUA: Final = Path(__file__).resolve().parents[2] / "lua"
@@ -18,6 +28,7 @@ KEYS: Final = {
     "node": ("the namespace's registry of nodes, as lib/node_keys", "local K_NODES = KEYS[1]"),
     "policy": ("the namespace's policy", "local K_POLICY = KEYS[1]"),
     "users": ("the namespace's users", "local K_USERS = KEYS[1]"),
+    "lease": ("the namespace's, as lib/owned", "local K_OWNED = KEYS[1]"),
     "topic": _INDEX,
     "wildcard": _INDEX,
     "pool": _POOL,
@@ -116,6 +127,12 @@ def test_lua_and_python_have_the_keys_of_the_nodes_in_the_same_order() -> None:
     declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/node_keys.lua").read_text(), re.MULTILINE)
     assert [(part.lower(), int(number)) for part, number in declared] == [(p, n + 1) for n, p in enumerate(NODES)]
     assert node_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in NODES)
+
+
+def test_lua_and_python_have_the_keys_of_leases_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/owned.lua").read_text(), re.MULTILINE)
+    assert [(part.lower(), int(number)) for part, number in declared] == [(p, n + 1) for n, p in enumerate(OWNED)]
+    assert owned_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in OWNED)
 
 
 @pytest.mark.parametrize("file", FILES)

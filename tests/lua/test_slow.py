@@ -44,7 +44,7 @@ async def is_slow(consumer: Consumer) -> bool:
 
 
 async def ledger(place: Place) -> str:
-    key = place.address.shared[15]
+    key = place.address.shared[-1]
     return b" ".join(entry[1][1] for entry in await place.server.command(key, "XRANGE", key, "-", "+")).decode()
 
 

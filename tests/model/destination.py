@@ -441,4 +441,5 @@ class Destination:
             return
         self.known_runs = (self.run, self.known_runs[0])
         self.epoch = max(self.epoch + 1, self.now)
+        self.shelf.seq = max(self.shelf.seq, self.now * 1000)
         self.learning_until = self.now + max(ttl_ms, self.longest_ttl)

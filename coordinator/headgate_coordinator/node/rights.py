@@ -21,6 +21,10 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "attach": frozenset({TAKES}),
     "detach": frozenset({TAKES}),
     "drop": frozenset({SENDS}),
+    "lease": NOBODY,
+    "link_commit": NOBODY,
+    "link_open": NOBODY,
+    "link_read": NOBODY,
     "node": NOBODY,
     "policy": frozenset({MANAGES}),
     "pool": frozenset({SENDS}),  # who does not manage has the node do it

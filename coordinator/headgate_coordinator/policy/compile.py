@@ -25,6 +25,7 @@ KEYS: Final[dict[str, Path]] = {
     "resume_at": ("resume_at", "bytes"),
     "resume_at_messages": ("resume_at", "messages"),
     "when_full": ("when_full",),
+    "deadlock": ("deadlock",),
     "oversize": ("oversize",),
     "enforce": ("enforce",),
     "send_rate": ("rate", "messages"),

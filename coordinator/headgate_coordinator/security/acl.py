@@ -19,7 +19,7 @@ _CONTAINERS: Final = {"XGROUP", "XINFO"}
 _CONNECT: Final = ("evalsha", "script|load", "info", "ping", "select", "subscribe", "unsubscribe")
 _READ: Final = (
     *("scan", "hget", "hmget", "hgetall", "hkeys", "hlen", "hexists", "hscan", "sismember", "sscan"),
-    *("xrange", "xlen", "zcard"),
+    *("xrange", "xlen", "zcard", "wait"),
 )
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (

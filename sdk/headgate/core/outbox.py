@@ -32,6 +32,7 @@ class Outgoing:
         timed: whether its deadline is being watched.
         paid: whether it has its credit: then only a rate, or Redis, can hold it up.
         beyond: whether it may exceed the limit, up to the destination's hard limit, rather than wait.
+        who: the task that does nothing else until the message is paid; None when that is not known.
     """
 
     payload: bytes
@@ -45,6 +46,7 @@ class Outgoing:
     timed: bool = False
     paid: bool = False
     beyond: bool = False
+    who: Any = None
 
     def abandoned(self) -> bool:
         """Whether nobody wants it sent any more."""

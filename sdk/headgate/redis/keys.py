@@ -29,6 +29,7 @@ PARTS: Final = (
     "pace",
     "drops",
     "slices",
+    "links",
     "ledger",
 )
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""
@@ -38,6 +39,8 @@ INDEX: Final = ("wildcards", "holders", "topics")
 """Of a namespace, in the order of lua/lib/index.lua."""
 NODES: Final = ("nodes", "beats")
 """Likewise, in the order of lua/lib/node_keys.lua."""
+OWNED: Final = ("owned", "owners")
+"""Of a namespace, in the order of lua/lib/owned.lua."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
@@ -87,6 +90,18 @@ def session_prefix(user: str) -> str:
 def is_session_of(session: str, prefix: str) -> bool:
     """Return whether it is an id that :func:`session_id` makes with that prefix."""
     return session.startswith(prefix) and _OWN.match(session, len(prefix)) is not None
+
+
+def link_id(name: str) -> str:
+    """Return the id of a link: a session's id, the same wherever it is asked for, that begins readably.
+
+    Raises:
+        InvalidName: empty.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidName(f"link {name!r}: a name is text and not empty")
+    readable = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:48]
+    return check_session(f"link~{readable}~{hashlib.sha256(name.encode()).hexdigest()[:16]}")
 
 
 def encode_name(name: str, what: str = "destination") -> str:
@@ -196,6 +211,11 @@ def index_keys(namespace: str) -> tuple[bytes, ...]:
 def node_keys(namespace: str) -> tuple[bytes, ...]:
     """Return what the script of the namespace's registry of nodes gets as KEYS."""
     return tuple(f"hg:{{{check_namespace(namespace)}}}:{part}".encode() for part in NODES)
+
+
+def owned_keys(namespace: str) -> tuple[bytes, ...]:
+    """Return what the script of the namespace's named leases gets as KEYS."""
+    return tuple(f"hg:{{{check_namespace(namespace)}}}:{part}".encode() for part in OWNED)
 
 
 def parse_key(key: str) -> tuple[str, str] | None:

@@ -282,7 +282,7 @@ class Store:
         """Return up to ``count`` stored messages after an id: id, message, ms at which it expires. Changes nothing."""
         key = address.shared[4]
         entries = await self.server.command(key, "XRANGE", key, f"({after}" if after else "-", "+", "COUNT", count)
-        return [(id_, parts[1], int(parts[3]) if len(parts) > 2 else None) for id_, parts in entries]
+        return [(id_, parts[1], int(parts[3]) if b"x" in parts[2:3] else None) for id_, parts in entries]
 
     async def recount(self, address: Address, *, repair: bool = False, most: int = 200_000) -> Recount:
         """Count from the ground truth, and repair the counters on request."""

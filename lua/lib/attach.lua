@@ -1,0 +1,23 @@
+--- @include "lib/orphans"
+-- A consumer's place: its subscription, made where there is none, and its record.
+
+-- Returns the consumer, which is new or as it was.
+local function place_consumer(cid, sub, durable)
+  local subscription = read_subscription(sub)
+  if not subscription then
+    local from = d.kind == 'queue' and '0' or '$'
+    redis.call('XGROUP', 'CREATE', K_MESSAGES, sub, from, 'MKSTREAM')
+    subscription = { durable = durable, from = d.message_seq, till = 0, consumers = 0 }
+    d.subscriptions = d.subscriptions + 1
+  end
+  local c = read_consumer(cid)
+  if not c then
+    redis.call('HDEL', K_PACE, cid) -- of one that had the number before
+    c = { sub = sub, fetches = 0, delivered = 0, delivered_b = 0, settled = 0, settled_b = 0 }
+    subscription.consumers = subscription.consumers + 1
+    d.consumers = d.consumers + 1
+    note('attach', cid, sub)
+  end
+  save_subscription(sub, subscription)
+  return c
+end

@@ -1,0 +1,30 @@
+--- @include "lib/destination"
+-- What a destination knows of links. Of one that takes messages from here, how far it got; of one that puts messages
+-- here, what it put last. That lies in the slot of the messages, so both are written, and lost, together.
+local SOURCE = 'fence=%d taken=%d released=%d'
+local SOURCE_PATTERN = '^fence=(%d+) taken=(%d+) released=(%d+)$'
+local TARGET = 'born=%d fence=%d mark=%d'
+local TARGET_PATTERN = '^born=(%d+) fence=(%d+) mark=(%d+)$'
+local ANY_SIZE = '-18446744073709551615' -- of the messages with a number, the last id there can be
+
+local function born()
+  return tonumber(redis.call('HGET', K_DESTINATION, 'born') or 0)
+end
+
+local function read_source(link)
+  local fence, taken, released = string.match(redis.call('HGET', K_LINKS, 'from:' .. link) or '', SOURCE_PATTERN)
+  return { fence = tonumber(fence or 0), taken = tonumber(taken or 0), released = tonumber(released or 0) }
+end
+
+local function save_source(link, l)
+  redis.call('HSET', K_LINKS, 'from:' .. link, string.format(SOURCE, l.fence, l.taken, l.released))
+end
+
+local function read_target(link)
+  local from, fence, mark = string.match(redis.call('HGET', K_LINKS, 'to:' .. link) or '', TARGET_PATTERN)
+  return { born = tonumber(from or 0), fence = tonumber(fence or 0), mark = tonumber(mark or 0) }
+end
+
+local function save_target(link, l)
+  redis.call('HSET', K_LINKS, 'to:' .. link, string.format(TARGET, l.born, l.fence, l.mark))
+end

@@ -1,0 +1,126 @@
+--[[
+  link_commit - put what was read at a link's source into its target, in order and once, paid with credit; ask for more.
+
+  Without entries it asks for credit alone, or says again what it said, and writes that again.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1]  run_id   the server's run id as the caller learnt it when it connected
+  ARGV[2]  link     id of the link; also of its session here
+  ARGV[3]  fence    number of the caller's lease on the link; also the incarnation of its account
+  ARGV[4]  ttl_ms   length of the lease on credit
+  ARGV[5]  weight   share among producers
+  ARGV[6]  born     which destination the source is, as link_open answered
+  ARGV[7]  prev     number of the message before the first entry, as far as the link is concerned
+  ARGV[8]  chain    'keep' refuses a prev above the mark; 'lost' accepts it: what lies between is gone, and is told
+  ARGV[9]  need     bytes of the message that comes after these entries, 0 when that is not known
+  ARGV[10] want     bytes of credit to hold
+  ARGV[11..] entries  at most 256 of four: number at the source, ms that it lives or 'never' or 'skip', path, body
+  Returns {code, epoch, mark, held, held_m, place, blocked, again_ms}; mark: number of the last entry that is here, or was
+           skipped; held: bytes of credit; place: in line for more, 0 when not
+  Codes    OK, GAP (prev is above the mark), NOCREDIT (for the entry after the mark; it waits in line), RATE (no more until
+           again_ms), TOO_LARGE (the entry after the mark, or need, exceeds the limit), STOPPED (by hand), UNKNOWN,
+           KIND (it stores no messages; the kind follows), FENCED (a later lease; its number follows epoch),
+           STALE (the source is an earlier one than was here; its number follows epoch)
+]]
+--- @include "lib/account"
+--- @include "lib/reap"
+--- @include "lib/sendrate"
+--- @include "lib/append"
+--- @include "lib/link"
+local run_id, link, fence, ttl_ms, from = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
+local prev, need = tonumber(ARGV[7]), tonumber(ARGV[9])
+local at = 10 -- the last of ARGV before the entries
+local NOTHING = { epoch = 0, granted = 0, granted_m = 0, used = 0, used_m = 0, returned = 0, returned_m = 0 }
+
+if not load_destination(run_id, ttl_ms) then
+  return { 'UNKNOWN' }
+elseif d.kind ~= 'queue' and d.kind ~= 'topic' then
+  return { 'KIND', d.kind }
+end
+local l, s = read_target(link), read_session(link)
+if fence < l.fence or (s and fence < s.inc) then
+  return { 'FENCED', int(d.epoch), int(math.max(l.fence, s and s.inc or 0)) }
+elseif from < l.born and fence == l.fence then
+  return { 'STALE', int(d.epoch), int(l.born) }
+end
+
+redis.call('HSET', K_DESTINATION, 'kind', d.kind) -- no effect but this: under OOM nothing is applied
+d.grows, d.caller = true, link
+reap_leases()
+s = open_account(link, s, fence, ttl_ms, NOTHING)
+enrol(s, tonumber(ARGV[5]))
+if from ~= l.born then
+  l.born, l.mark = from, 0
+end
+l.fence = fence
+if prev > l.mark and ARGV[8] == 'lost' then
+  note('regressed', link, int(l.mark), int(prev))
+  l.mark = prev
+end
+
+local code, puts, sizes, bytes, mark = 'OK', {}, {}, 0, l.mark
+local held_b, held_m = held(s)
+if d.stopped then
+  code = 'STOPPED'
+elseif prev > l.mark then
+  code = 'GAP'
+else
+  for i = at + 1, #ARGV, 4 do
+    local seq, size = tonumber(ARGV[i]), #ARGV[i + 3]
+    if seq > mark and ARGV[i + 1] ~= 'skip' then
+      if bytes + size > held_b or #puts + 1 > held_m then
+        code, need = 'NOCREDIT', size
+        break
+      end
+      puts[#puts + 1], sizes[#sizes + 1], bytes = i, size, bytes + size
+    end
+    mark = math.max(mark, seq)
+  end
+end
+local rate_again
+if #puts > 0 and (d.send_rate or d.send_byte_rate) then
+  local allowed, again = within_send_rate(sizes)
+  if allowed < #puts then
+    local cut = puts[allowed + 1]
+    code, rate_again, mark = 'RATE', again, math.max(l.mark, cut > at + 1 and tonumber(ARGV[cut - 4]) or 0)
+    bytes = 0
+    for i = 1, #puts do
+      puts[i] = i <= allowed and puts[i] or nil
+      bytes = bytes + (i <= allowed and sizes[i] or 0)
+    end
+  end
+  charge_send_rate(#puts, bytes)
+end
+
+local first, kept = d.message_seq + 1, keeps_messages()
+for _, i in ipairs(puts) do
+  append_one(ARGV[i + 3], shortest_ms(tonumber(ARGV[i + 1]) or 0), ARGV[i + 2], kept)
+end
+s.used, s.used_m = s.used + bytes, s.used_m + #puts
+add_lease(s, -bytes, -#puts)
+if kept and #puts > 0 then
+  d.pending_bytes, d.pending_messages = d.pending_bytes + bytes, d.pending_messages + #puts
+  wake_hungry(#puts)
+end
+if mark > l.mark then
+  note('committed', link, int(mark))
+end
+l.mark = mark
+save_target(link, l)
+
+if need > 0 and too_large(need, 1) then
+  code, need = 'TOO_LARGE', 0
+end
+local base, base_m = s.used + s.returned, s.used_m + s.returned_m
+s.need, s.need_m = need > 0 and base + need or s.granted, need > 0 and base_m + 1 or s.granted_m
+s.want, s.want_m = math.max(base + tonumber(ARGV[10]), s.need), math.max(base_m + 256, s.need_m)
+renew(link, s, ttl_ms)
+ask(link, s)
+save_session(link, s)
+if #puts > 0 or #notes > 0 then
+  write_ledger('publish', link, bytes, #puts, first)
+end
+save_destination()
+local reply = credit_reply(code, link, s)
+held_b, held_m = held(s)
+return { code, reply[2], int(mark), int(held_b), int(held_m), reply[5], reply[6], rate_again and int(rate_again) or reply[7] }

@@ -1,0 +1,53 @@
+--[[
+  link_open - open a link at its source: an ordinary consumer that no lease ends, for its target may have what it holds.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id  the server's run id as the caller learnt it when it connected
+  ARGV[2] link    id of the link; also the name of its subscription, unless the source is a queue
+  ARGV[3] fence   number of the caller's lease on the link
+  ARGV[4] window  as the operator reads it, '<messages>/<bytes>'
+  Returns {code, epoch, born, released}; born: which destination of this name it is; released: number of the last message
+           that left it over the link
+  Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (an earlier link of this id is
+           being removed: try again), FENCED (a later lease; its number follows epoch)
+]]
+--- @include "lib/attach"
+--- @include "lib/link"
+local run_id, link, fence, window = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local cid = link .. '.1'
+
+if not load_destination(run_id, 0) then
+  return { 'UNKNOWN' }
+elseif d.kind ~= 'queue' and d.kind ~= 'topic' then
+  return { 'KIND', d.kind }
+end
+local sub = d.kind == 'queue' and 'queue' or link
+local l = read_source(link)
+if fence < l.fence then
+  return { 'FENCED', int(d.epoch), int(l.fence) }
+end
+
+d.grows = true
+redis.call('HSET', K_DESTINATION, 'kind', d.kind) -- no effect but this: under OOM nothing is applied
+if reap() then
+  hand_over()
+end
+local code, subscription = 'OK', read_subscription(sub)
+if redis.call('ZSCORE', K_ORPHANS, cid) or (subscription and subscription.till > 0) then
+  code = 'GONE'
+else
+  local judged = set_window(cid, place_consumer(cid, sub, 1), window)
+  if judged then
+    hand_over()
+  end
+  if born() == 0 then
+    redis.call('HSET', K_DESTINATION, 'born', int(now_ms))
+  end
+  l.fence = fence
+  save_source(link, l)
+end
+if #notes > 0 then
+  write_ledger('attach', cid, 0, 0, 0)
+end
+save_destination()
+return { code, int(d.epoch), int(born()), int(l.released) }

@@ -1,0 +1,99 @@
+--[[
+  link_read - let go at the source what the target has for good, and read what comes after; nothing read is removed.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id        the server's run id as the caller learnt it when it connected
+  ARGV[2] link          id of the link
+  ARGV[3] fence         number of the caller's lease on the link
+  ARGV[4] born          which destination of this name the caller means, as link_open answered
+  ARGV[5] mark          number of the last message that the target has for good; up to it they are accepted
+  ARGV[6] after         number of the last message that the caller has, at least the target's mark: later ones are read
+  ARGV[7] max_messages  most to return, 0 reads nothing
+  ARGV[8] max_bytes     the same; a larger message is returned when it is the only one
+  Returns {code, epoch, released, again_ms, {id, ttl_ms, path, body, ...}}; again_ms: when there will be more, 0 when that
+           is not known; ttl_ms: to the message's end, 'never' for none; path: places that it came through
+  Codes    OK, MORE (some up to the mark are left: call again), UNKNOWN, CLOSED (open it first), FENCED (a later lease; its
+           number follows epoch), BORN (another destination of this name; its number follows epoch)
+]]
+--- @include "lib/orphans"
+--- @include "lib/deliver"
+--- @include "lib/renumber"
+--- @include "lib/link"
+local run_id, link, fence, mark, after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local most, most_b = math.min(tonumber(ARGV[7]), MAX_DELIVERED), tonumber(ARGV[8])
+local cid = link .. '.1'
+
+if not load_destination(run_id, 0) then
+  return { 'UNKNOWN' }
+end
+local c, l = read_consumer(cid), read_source(link)
+if not c or redis.call('ZSCORE', K_ORPHANS, cid) then
+  return { 'CLOSED', int(d.epoch) }
+elseif fence < l.fence then
+  return { 'FENCED', int(d.epoch), int(l.fence) }
+elseif born() ~= tonumber(ARGV[4]) then
+  return { 'BORN', int(d.epoch), int(born()) }
+end
+
+redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
+local reaped, ids = reap(), {}
+for i, entry in ipairs(redis.call('XPENDING', K_MESSAGES, c.sub, '-', int(mark), MAX_DELIVERED, cid)) do
+  ids[i] = entry[1]
+end
+local code, settled, settled_b, freed, freed_b = 'OK', settle_ids(c.sub, ids)
+c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
+if #ids == MAX_DELIVERED then
+  code, mark = 'MORE', tonumber(string.match(ids[#ids], '^(%d+)'))
+end
+l.fence, l.released, l.taken = fence, math.max(l.released, mark), math.max(l.taken, after, mark)
+if d.returned > 0 and d.kind == 'queue' then
+  renumber_returned(c.sub, l.taken)
+end
+
+local function in_hand()
+  local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(most), 'STREAMS', K_MESSAGES,
+    int(after) .. ANY_SIZE)
+  local entries, bytes = {}, 0
+  for _, entry in ipairs(reply and reply[1] and reply[1][2] or {}) do
+    local size = size_of(entry[1])
+    if not entry[2] or (#entries > 0 and bytes + size > most_b) then
+      break
+    end
+    entries[#entries + 1], bytes = entry, bytes + size
+  end
+  return entries, bytes
+end
+
+local entries, bytes, delivered, delivered_b, again_ms = {}, 0, 0, 0, 0
+if most > 0 then
+  entries, bytes = in_hand()
+  if #entries == 0 or (#entries < most and bytes < most_b) then
+    local before = c.delivered
+    local _, _, new_b, due_ms = deliver(cid, c, most - #entries, most_b - bytes)
+    delivered, delivered_b, again_ms = c.delivered - before, new_b, due_ms
+    entries, bytes = in_hand()
+  end
+end
+local out = {}
+for _, entry in ipairs(entries) do
+  local fields = {}
+  for i = 1, #entry[2], 2 do
+    fields[entry[2][i]] = entry[2][i + 1]
+  end
+  out[#out + 1], out[#out + 2] = entry[1], fields.x and int(math.max(1, tonumber(fields.x) - now_ms)) or 'never'
+  out[#out + 1], out[#out + 2] = fields.h or '', fields.m
+  l.taken = math.max(l.taken, tonumber(string.match(entry[1], '^(%d+)')))
+end
+if freed > 0 or reaped or d.expired then
+  hand_over()
+end
+save_source(link, l)
+save_consumer(cid, c)
+if settled > 0 or delivered > 0 or #notes > 0 then
+  note('settled', int(settled_b), int(settled))
+  note('fetched', int(delivered_b), int(delivered))
+  note('released', link, int(l.released))
+  write_ledger('settle', cid, freed_b, freed, 0)
+end
+save_destination()
+return { code, int(d.epoch), int(l.released), int(again_ms), out }

@@ -1,0 +1,363 @@
+"""The worker of one link, as a state machine without I/O: it says which calls to make, and hears what was answered.
+
+A message goes through five steps: credit is **reserved** at the target, the message is **read** at the source, where it
+stays, it is **committed** at the target together with the mark, the commit is **secured** on replicas, and only then is
+the message **released** at the source. The target's mark is the only truth about how far a link got: a worker that
+knows nothing asks for it and goes on from there, so any step may be repeated, by this worker or by another.
+
+At most one call of each kind is under way; the next batch is read while one is committed and another is secured.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import takewhile
+from typing import Final
+
+from headgate.core.link_calls import Call, Commit, Committed, Copy, Entry, Fetch, Open, Opened, Put, Read, Secure, Skip
+
+BATCH: Final = 256
+"""Messages a call."""
+LOOK_AGAIN: Final = 1.0
+"""Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
+
+
+class Phase(StrEnum):
+    """How far the oldest message is that the link has to do with."""
+
+    IDLE = "idle"
+    RESERVED = "reserved"
+    LOADED = "loaded"
+    COMMITTED = "committed"
+    DURABLE = "durable"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a message does not go over a link.
+
+    Attributes:
+        reason: one word: ``loop``, ``hops``, ``too-large``, or a filter's own.
+        dead_letter: whether a copy goes to the dead-letter destination first.
+    """
+
+    reason: str
+    dead_letter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """The target lost what it had: messages after ``mark`` up to ``released``, which left the source."""
+
+    mark: int
+    released: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """How a link forwards.
+
+    Attributes:
+        source: name of the place it reads at, which it adds to the path of what it forwards.
+        target: name of the place it writes to; what has been there is not forwarded to it again.
+        window: bytes of credit it holds, and so of messages that it has in hand.
+        messages: the same in messages.
+        max_hops: places that a message may come through, the source included.
+        replicas: that must have a commit before the source lets go.
+        has_dead_letters: whether there is a place for what can never be delivered; else that stops the link.
+        judge: says why a message is not for the target; None where it is.
+    """
+
+    source: str
+    target: str
+    window: int = 1 << 20
+    messages: int = 1000
+    max_hops: int = 8
+    replicas: int = 0
+    has_dead_letters: bool = True
+    judge: Callable[[Entry], Refusal | None] | None = None
+
+    def refusal(self, entry: Entry) -> Refusal | None:
+        """Return why a message does not go over the link, None where it does."""
+        if self.target in (*entry.path, self.source):
+            return Refusal("loop")
+        if len(entry.path) >= self.max_hops:
+            return Refusal("hops", dead_letter=True)
+        return self.judge(entry) if self.judge else None
+
+
+@dataclass(slots=True)
+class _Item:
+    entry: Entry
+    refusal: Refusal | None
+    copied: bool = False
+
+    @property
+    def waits_for_copy(self) -> bool:
+        return self.refusal is not None and self.refusal.dead_letter and not self.copied
+
+
+class Forwarder:
+    """One worker of a link. Times are seconds of the caller's monotonic clock.
+
+    Attributes:
+        born: which destination the source is, None until it is open.
+        mark: the last message that the target has, None until it is asked.
+        durable: the last message that it has for good.
+        released: the last message that left the source.
+        held: bytes of credit at the target.
+        fence: set when a later lease is in force: this worker is done, no call will do anything any more.
+        regressions: what the target was found to have lost, the newest last.
+        refused: how many messages did not go over the link, by reason.
+        trouble: why nothing moves, None while it does.
+        committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
+    """
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        self.how = forwarding
+        self.born: int | None = None
+        self.mark: int | None = None
+        self.durable = self.released = self.held = self.committed = 0
+        self.fence: int | None = None
+        self.regressions: list[Regression] = []
+        self.refused: dict[str, int] = {}
+        self.trouble: str | None = None
+        self._loaded: deque[_Item] = deque()
+        self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
+        self._source_at = self._target_at = 0.0
+        self._flying: dict[type, Call] = {}
+
+    @property
+    def phase(self) -> Phase:
+        """How far the oldest message is."""
+        if self.fence is not None:
+            return Phase.FENCED
+        if self.durable > self.released:
+            return Phase.DURABLE
+        if (self.mark or 0) > self.durable:
+            return Phase.COMMITTED
+        if self._loaded:
+            return Phase.LOADED
+        return Phase.RESERVED if self.held else Phase.IDLE
+
+    @property
+    def in_hand(self) -> int:
+        """How many messages were read and are not known to be at the target."""
+        return len(self._loaded)
+
+    @property
+    def wake_at(self) -> float:
+        """When to ask for calls again if nothing is answered and nothing is heard before."""
+        if not self._loaded:
+            return self._source_at
+        return min(self._target_at, self._source_at) if self._room > 0 else self._target_at
+
+    @property
+    def _room(self) -> int:
+        """How many bytes more may be in hand, 0 when the window is full."""
+        size = self.how.window - sum(len(item.entry.body) for item in self._loaded)
+        return size if len(self._loaded) < self.how.messages else 0
+
+    def calls(self, now: float) -> list[Call]:
+        """Return the calls to make now; each is answered to :meth:`hear`, or to :meth:`missed`."""
+        if self.fence is not None:
+            return []
+        if self.born is None:
+            chosen: list[Call | None] = [Open() if now >= self._source_at else None]
+        else:
+            chosen = [self._at_target(self.born, now), self._secure(self.born), self._fetch(self.born, now)]
+        calls = [call for call in chosen if call is not None and type(call) not in self._flying]
+        self._flying |= {type(call): call for call in calls}
+        return calls
+
+    def woken(self, *, source: bool = False, target: bool = False) -> None:
+        """Take a hint: there is something at the source, or room at the target."""
+        self._source_at = 0.0 if source else self._source_at
+        self._target_at = 0.0 if target else self._target_at
+
+    def left(self) -> None:
+        """Note that the credit was given back at the target."""
+        self.held = 0
+
+    def missed(self, call: Call, now: float) -> None:
+        """Note that a call was not answered, whether it was done or not: it will be made again."""
+        self._flying.pop(type(call), None)
+        if isinstance(call, Open | Fetch):
+            self._source_at = now + LOOK_AGAIN
+        else:
+            self._target_at = now + LOOK_AGAIN
+
+    def hear(self, call: Call, answer: Opened | Read | Committed, now: float, *, replicas: int = 0) -> None:
+        """Take in an answer; ``replicas`` is how many have it, with that to :class:`Secure`."""
+        self._flying.pop(type(call), None)
+        if answer.code == "FENCED":
+            self.fence = answer.fence
+        elif isinstance(answer, Opened):
+            self._opened(answer, now)
+        elif self.born is None or isinstance(call, Open) or call.born != self.born:
+            return  # of before the source was opened anew
+        elif isinstance(answer, Read):
+            self._read(answer, now)
+        elif isinstance(call, Copy):
+            self._copied(call, answer, now)
+        elif isinstance(call, Commit | Secure):
+            self._answered(call, answer, now, replicas)
+
+    def _opened(self, answer: Opened, now: float) -> None:
+        if answer.code != "OK":
+            self._wait_for_source(f"the source answers {answer.code}", now)
+            return
+        self.born, self.released, self.trouble = answer.born, answer.released, None
+        self.durable = 0
+        self._ask_anew()
+
+    def _ask_anew(self) -> None:
+        """Forget what is in hand: the target is to say how far the link got."""
+        self.mark = None
+        self._loaded.clear()
+        self._target_at = 0.0
+
+    def _wait_for_source(self, trouble: str | None, now: float) -> None:
+        self.trouble, self._source_at = trouble, now + LOOK_AGAIN
+
+    # The source.
+
+    def _fetch(self, born: int, now: float) -> Call | None:
+        if self.mark is None or self.mark < self.released:
+            return None
+        room = self._room
+        reads = now >= self._source_at and room > 0
+        if not reads and self.durable <= self.released:
+            return None
+        messages = min(self.how.messages - len(self._loaded), BATCH) if reads else 0
+        return Fetch(born, self.durable, self._after, messages, max(room, 1))
+
+    def _read(self, answer: Read, now: float) -> None:
+        if answer.code in ("CLOSED", "BORN", "UNKNOWN"):
+            self.born = None
+            self._wait_for_source("there is no such source" if answer.code == "UNKNOWN" else None, now)
+            self._source_at = self._source_at if answer.code == "UNKNOWN" else now
+            return
+        self.released = max(self.released, answer.released)
+        if self.mark is None:
+            return
+        fresh = [entry for entry in answer.entries if entry.seq > self._after]
+        for entry in fresh:
+            refusal = self.how.refusal(entry)
+            self._loaded.append(_Item(entry, refusal))
+            self._after = entry.seq
+        if not fresh and now >= self._source_at and answer.code == "OK":
+            self._source_at = now + (LOOK_AGAIN if answer.again_ms is None else answer.again_ms / 1000)
+
+    # The target.
+
+    def _at_target(self, born: int, now: float) -> Call | None:
+        if Commit in self._flying or Copy in self._flying or now < self._target_at:
+            return None
+        if self.mark is None:  # what is under way would be answered as of before
+            return None if {Fetch, Secure} & self._flying.keys() else Commit(born, 0)
+        if self.mark < self.released:
+            return Commit(born, self.released, lost=True)
+        if not self._loaded:
+            return None
+        if self._loaded[0].waits_for_copy:
+            return self._copy(born, self._loaded[0], now)
+        return self._batch(born)
+
+    def _copy(self, born: int, item: _Item, now: float) -> Call | None:
+        reason = item.refusal.reason if item.refusal else ""
+        if not self.how.has_dead_letters:
+            self._target_at = now + LOOK_AGAIN
+            self.trouble = f"message {item.entry.seq} cannot be delivered ({reason}), and there are no dead letters"
+            return None
+        return Copy(born, item.entry, reason)
+
+    def _batch(self, born: int) -> Call:
+        entries: list[Put | Skip] = []
+        credit = self.held
+        need = 0
+        for item in takewhile(lambda item: not item.waits_for_copy, self._loaded):
+            entry = item.entry
+            if item.refusal:
+                entries.append(Skip(entry.seq))
+            else:
+                credit -= len(entry.body)
+                if credit < 0:
+                    need = len(entry.body)
+                    break
+                entries.append(Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, self.how.source)))
+            if len(entries) == BATCH:
+                break
+        return Commit(born, self._before, tuple(entries), need, self.how.window)
+
+    def _secure(self, born: int) -> Call | None:
+        if self.mark is None or self.mark <= self.durable or self.mark < self.released:
+            return None
+        if self.how.replicas == 0:
+            self.durable = self.mark
+            return None
+        return Secure(born, self.mark)
+
+    def _answered(self, call: Commit | Secure, answer: Committed, now: float, replicas: int) -> None:
+        if answer.code in ("UNKNOWN", "KIND", "STALE"):
+            self._target_at, self.trouble = now + LOOK_AGAIN, f"the target answers {answer.code}"
+            if answer.code == "STALE":
+                self.born = None
+            return
+        if isinstance(call, Secure):
+            if self.mark is not None and answer.mark < call.mark:
+                self._ask_anew()  # it lost something
+            elif self.mark is not None and replicas >= self.how.replicas:
+                self.durable = max(self.durable, answer.mark)
+            return
+        self.held = answer.held
+        if self.mark is None:
+            if not call.entries:
+                self._learn(answer.mark)
+            return
+        if answer.mark < self.mark or answer.code == "GAP":
+            self._ask_anew()  # it is behind what it was: an answer that comes late, or it lost something
+            return
+        self._advance(answer.mark)
+        self.trouble = None
+        if answer.code == "TOO_LARGE" and self._loaded:
+            self._loaded[0].refusal = Refusal("too-large", dead_letter=True)
+        elif answer.code in ("OK", "NOCREDIT"):
+            if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
+                self._target_at = now + answer.again_ms / 1000
+                self.trouble = "the target has no room"
+        else:
+            self._target_at = now + answer.again_ms / 1000
+            self.trouble = f"the target answers {answer.code}"
+
+    @property
+    def _lacks_credit(self) -> bool:
+        head = self._loaded[0] if self._loaded else None
+        return head is not None and not head.refusal and self.held < len(head.entry.body)
+
+    def _learn(self, mark: int) -> None:
+        """Go on from where the target is. Below what left the source, its loss is noted, and then accepted."""
+        self.mark = self._before = self._after = mark
+        self.durable = min(self.durable, mark)
+        if mark < self.released:
+            self.regressions.append(Regression(mark, self.released))
+
+    def _advance(self, mark: int) -> None:
+        while self._loaded and self._loaded[0].entry.seq <= mark:
+            item = self._loaded.popleft()
+            if item.refusal:
+                self.refused[item.refusal.reason] = self.refused.get(item.refusal.reason, 0) + 1
+            else:
+                self.committed += 1
+        self.mark = self._before = mark
+        self._after = max(self._after, mark)
+
+    def _copied(self, call: Copy, answer: Committed, now: float) -> None:
+        if answer.code == "OK" and answer.mark >= call.entry.seq:
+            for item in self._loaded:
+                item.copied = item.copied or item.entry.seq == call.entry.seq
+            return
+        self._target_at = now + answer.again_ms / 1000
+        self.trouble = f"the dead-letter destination answers {answer.code}"

@@ -1,0 +1,154 @@
+"""What the worker of a link asks of its source and its target, and what they answer. Values only.
+
+Numbers are of messages at the source: they grow, and none is ever given to another message of that destination.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message as it was read at the source.
+
+    Attributes:
+        seq: its number.
+        body: as stored.
+        ttl_ms: for which it lives on; None for ever.
+        path: places that it came through, the oldest first.
+    """
+
+    seq: int
+    body: bytes
+    ttl_ms: int | None = None
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A message for the target, with the place that it comes from on its path."""
+
+    seq: int
+    body: bytes
+    ttl_ms: int | None = None
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A message that the target is not to have; its mark goes past it."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The source's answer to :class:`Open`.
+
+    Attributes:
+        code: as ``lua/link_open.lua`` names it.
+        born: which destination of its name the source is: with a number, what identifies a message.
+        released: the last message that left it over this link.
+        fence: with ``FENCED``, the lease that is in force.
+    """
+
+    code: str
+    born: int = 0
+    released: int = 0
+    fence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The source's answer to :class:`Fetch`.
+
+    Attributes:
+        code: as ``lua/link_read.lua`` names it.
+        released: the last message that left it over this link.
+        entries: in order.
+        again_ms: when there will be more; None when that is not known.
+        fence: with ``FENCED``, the lease that is in force.
+        born: with ``BORN``, which destination it is now.
+    """
+
+    code: str
+    released: int = 0
+    entries: tuple[Entry, ...] = ()
+    again_ms: int | None = None
+    fence: int = 0
+    born: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The target's answer to :class:`Commit`, :class:`Secure` and :class:`Copy`.
+
+    Attributes:
+        code: as ``lua/link_commit.lua`` names it.
+        mark: the last message that is there, or was skipped.
+        held: bytes of credit.
+        held_m: messages of credit.
+        place: in line for more, 0 when not.
+        blocked: sessions in that line.
+        again_ms: when to ask again where it has no room.
+        fence: with ``FENCED``, the lease that is in force.
+    """
+
+    code: str
+    mark: int = 0
+    held: int = 0
+    held_m: int = 0
+    place: int = 0
+    blocked: int = 0
+    again_ms: int = 1000
+    fence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open the link at its source; answered by :class:`Opened`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Release up to ``mark`` at the source, and read after ``after``; answered by :class:`Read`."""
+
+    born: int
+    mark: int
+    after: int
+    messages: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Put entries into the target, and ask for credit; without entries, ask for credit or for the mark.
+
+    Answered by :class:`Committed`. ``lost`` accepts that what lies between the mark and ``prev`` is gone.
+    """
+
+    born: int
+    prev: int
+    entries: tuple[Put | Skip, ...] = ()
+    need: int = 0
+    want: int = 0
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Secure:
+    """Wait until replicas have at least ``mark``; answered by :class:`Committed` and their number."""
+
+    born: int
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Put a copy of a message into the dead-letter destination, once; answered by its :class:`Committed`."""
+
+    born: int
+    entry: Entry
+    reason: str
+
+
+Call = Open | Fetch | Commit | Secure | Copy

@@ -1,0 +1,67 @@
+"""Named leases of a namespace: who works on which link, shared out evenly over all who do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from headgate.redis.backend import Backend
+from headgate.redis.keys import owned_keys
+from headgate.redis.scripts import script
+
+Mode = Literal["hold", "watch", "release", "leave", "forget"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The answer of ``lua/lease.lua``.
+
+    Attributes:
+        fair: how many leases the caller may have; who has more lets some go.
+        again_ms: when another of those asked for may be free; None when that is not known.
+        fences: name -> fencing number, of those asked for that the caller has.
+    """
+
+    fair: int
+    again_ms: int | None
+    fences: dict[str, int] = field(default_factory=dict)
+
+
+class LeaseStore:
+    """The named leases of one namespace. Each call may be repeated."""
+
+    def __init__(self, server: Backend, namespace: str) -> None:
+        self._server = server
+        self._keys = owned_keys(namespace)
+
+    async def call(
+        self,
+        owner: str,
+        names: Sequence[str],
+        *,
+        mode: Mode,
+        ttl_ms: int,
+        held: int = 0,
+        total: int = 0,
+        above: int = 0,
+    ) -> Held:
+        """Renew and claim, or let go.
+
+        Args:
+            owner: who calls; an id without blanks.
+            names: at most 256, without blanks.
+            mode: ``hold`` renews and claims, ``watch`` renews only, ``release`` gives these up, ``leave`` also gives up
+                the owner's part of the whole, ``forget`` removes what nobody else has.
+            ttl_ms: how long a lease lasts without being renewed; renew it every quarter.
+            held: leases that the caller has by now, these included.
+            total: leases that there are to share.
+            above: claims get a fencing number above this one: a target may remember more than this namespace.
+
+        Raises:
+            CoordinatorUnavailable: no answer.
+        """
+        op = script("lease")
+        values = {"owner": owner, "mode": mode, "ttl_ms": ttl_ms, "held": held, "total": total, "above": above}
+        reply = await self._server.call(op, self._keys, op.argv(values, names))
+        flat = reply[3]
+        fences = {flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)}
+        return Held(int(reply[1]), int(reply[2]) or None, fences)

@@ -1,0 +1,171 @@
+"""A link's steps as typed calls: open and read at the source, commit at the target. Each may be repeated by anybody."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headgate.core.link_calls import Committed, Entry, Opened, Put, Read, Skip
+from headgate.redis.backend import Backend
+from headgate.redis.keys import Address
+from headgate.redis.scripts import script
+
+MAX_ENTRIES: Final = 256
+
+
+class LinkStore:
+    """Links of one server: of those that begin here the source's steps, of those that end here the target's."""
+
+    def __init__(self, server: Backend) -> None:
+        self.server = server
+
+    async def _call(
+        self, name: str, address: Address, link: str, values: dict[str, Any], rest: Sequence[Any] = ()
+    ) -> Any:
+        op = script(name)
+        argv = op.argv({"run_id": None, "link": link, **values}, rest)
+        return await self.server.call(op, address.keys(link), argv)
+
+    async def open(self, source: Address, link: str, *, fence: int, window: str) -> Opened:
+        """Open a link at its source: make its subscription, if there is none, and its consumer, that no lease ends.
+
+        Args:
+            source: a queue or a topic.
+            link: its id, see :func:`headgate.redis.keys.link_id`.
+            fence: number of the caller's lease on the link.
+            window: as the operator reads it, ``<messages>/<bytes>``.
+
+        Raises:
+            CoordinatorUnavailable: no answer; the call may be repeated.
+        """
+        reply = await self._call("link_open", source, link, {"fence": fence, "window": window})
+        code = reply[0].decode()
+        if len(reply) < 4:
+            return Opened(code, fence=int(reply[2]) if code == "FENCED" else 0)
+        return Opened(code, int(reply[2]), int(reply[3]))
+
+    async def read(
+        self, source: Address, link: str, *, fence: int, born: int, mark: int, after: int, messages: int, size: int
+    ) -> Read:
+        """Accept at the source all up to ``mark``, and read what comes after ``after``; nothing read is removed.
+
+        Args:
+            source: as for :meth:`open`.
+            link: its id.
+            fence: number of the caller's lease on the link.
+            born: as :meth:`open` answered.
+            mark: number of the last message that the target has for good.
+            after: number of the last message that the caller has, at least the target's mark.
+            messages: most to return, 0 for none.
+            size: most bytes to return; a larger message comes alone.
+
+        Raises:
+            CoordinatorUnavailable: no answer; the call may be repeated.
+        """
+        values = {
+            "fence": fence,
+            "born": born,
+            "mark": mark,
+            "after": after,
+            "max_messages": messages,
+            "max_bytes": size,
+        }
+        reply = await self._call("link_read", source, link, values)
+        code = reply[0].decode()
+        if code not in ("OK", "MORE"):
+            number = int(reply[2]) if len(reply) > 2 else 0
+            return Read(code, fence=number if code == "FENCED" else 0, born=number if code == "BORN" else 0)
+        flat = reply[4]
+        entries = (_entry(*flat[i : i + 4]) for i in range(0, len(flat), 4))
+        return Read(code, int(reply[2]), tuple(entries), int(reply[3]) or None)
+
+    @staticmethod
+    def _target(
+        *, fence: int, born: int, prev: int, lost: bool, need: int, want: int, ttl_ms: int, weight: int
+    ) -> dict[str, Any]:
+        chain = "lost" if lost else "keep"
+        values = {"fence": fence, "ttl_ms": ttl_ms, "weight": weight, "born": born, "prev": prev, "chain": chain}
+        return {**values, "need": need, "want": want}
+
+    async def commit(
+        self,
+        target: Address,
+        link: str,
+        entries: Sequence[Put | Skip] = (),
+        *,
+        fence: int,
+        born: int,
+        prev: int,
+        ttl_ms: int,
+        lost: bool = False,
+        need: int = 0,
+        want: int = 0,
+        weight: int = 1,
+    ) -> Committed:
+        """Put entries into the target once and in order, as far as credit goes, and ask for more. Without any: reserve.
+
+        Args:
+            target: a queue or a topic.
+            link: its id.
+            entries: at most 256, in the order of the source.
+            fence: number of the caller's lease on the link.
+            born: of the source, as :meth:`open` answered.
+            prev: number of the message before the first entry.
+            ttl_ms: how long credit is kept without a call.
+            lost: accept a ``prev`` above the target's mark: what lies between is gone. The target's ledger tells.
+            need: bytes of the message after these entries, 0 when not known.
+            want: bytes of credit to hold.
+            weight: share among producers.
+
+        Raises:
+            CoordinatorUnavailable: no answer; the call may be repeated.
+        """
+        values = self._target(
+            fence=fence, born=born, prev=prev, lost=lost, need=need, want=want, ttl_ms=ttl_ms, weight=weight
+        )
+        return _committed(await self._call("link_commit", target, link, values, _flat(entries)))
+
+    async def barrier(
+        self, target: Address, link: str, *, fence: int, born: int, prev: int, ttl_ms: int, replicas: int,
+        timeout_ms: int, want: int = 0, weight: int = 1,
+    ) -> tuple[Committed, int]:  # fmt: skip
+        """Say the mark again and wait until replicas have it; returns the target's answer, and how many do.
+
+        Both go over one connection in one write, for WAIT is about what its own connection wrote.
+
+        Raises:
+            CoordinatorUnavailable: no answer; the call may be repeated.
+        """
+        op = script("link_commit")
+        values = self._target(
+            fence=fence, born=born, prev=prev, lost=False, need=0, want=want, ttl_ms=ttl_ms, weight=weight
+        )
+        argv = op.argv({"run_id": None, "link": link, **values})
+        keys = target.keys(link)
+        commit = (b"EVALSHA", op.sha, len(keys), *keys, *argv)
+        reply, replicated = await self.server.burst([(keys[0], commit), (keys[0], (b"WAIT", replicas, timeout_ms))])
+        if isinstance(reply, Exception) or isinstance(replicated, Exception):  # not loaded yet, or moved: nothing shown
+            return _committed(await self.server.call(op, keys, argv)), 0
+        return _committed(reply), int(replicated)
+
+
+def _entry(identifier: bytes, ttl: bytes, path: bytes, body: bytes) -> Entry:
+    seq = int(identifier.partition(b"-")[0])
+    return Entry(seq, body, None if ttl == b"never" else int(ttl), tuple(path.decode().split()))
+
+
+def _flat(entries: Sequence[Put | Skip]) -> list[Any]:
+    flat: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, Skip):
+            flat += (entry.seq, "skip", "", "")
+        else:
+            ttl = "never" if entry.ttl_ms is None else entry.ttl_ms
+            flat += (entry.seq, ttl, " ".join(entry.path), entry.body)
+    return flat
+
+
+def _committed(reply: list[Any]) -> Committed:
+    code = reply[0].decode()
+    if len(reply) < 8:
+        return Committed(code, fence=int(reply[2]) if code == "FENCED" else 0)
+    mark, held, held_m, place, blocked, again_ms = (int(n) for n in reply[2:])
+    return Committed(code, mark, held, held_m, place, blocked, again_ms)

@@ -1,0 +1,227 @@
+"""The worker of a link as a pure state machine: nothing lost, nothing doubled, in order, whatever call fails."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.core.forwarding import Forwarder, Forwarding, Phase, Refusal, Regression
+from headgate.core.link_calls import Call, Commit, Committed, Entry, Fetch, Open, Opened, Put, Read, Secure, Skip
+from tests.links.world import FAULTS, Links, sent
+from tests.model.link import ModelTarget
+
+BODIES = [bytes([65 + number]) * (8 + number) for number in range(7)]
+
+
+def test_a_link_forwards_all_in_order() -> None:
+    links = sent(Links(), BODIES)
+    links.run({})
+    assert links.target.log == BODIES
+    assert links.source.released == 7
+
+
+def phase_of(worker: Forwarder) -> Phase:
+    return worker.phase
+
+
+def test_a_message_passes_through_its_phases() -> None:
+    worker = Forwarder(Forwarding("here", "there", replicas=1))
+    assert worker.calls(0) == [Open()]
+    assert worker.calls(0) == [], "one call of a kind at a time"
+    worker.hear(Open(), Opened("OK", 5, 0), 0)
+    (ask,) = worker.calls(0)
+    worker.hear(ask, Committed("OK", 0), 0)
+    (fetch,) = worker.calls(0)
+    assert isinstance(fetch, Fetch)
+    worker.hear(fetch, Read("OK", 0, (Entry(1, b"abc"),)), 0)
+    assert phase_of(worker) == Phase.LOADED
+    reserve = next(call for call in worker.calls(0) if isinstance(call, Commit))
+    assert (reserve.entries, reserve.need) == ((), 3)
+    worker.hear(reserve, Committed("OK", 0, held=1000), 0)
+    commit = next(call for call in worker.calls(0) if isinstance(call, Commit))
+    assert commit.entries == (Put(1, b"abc", None, ("here",)),)
+    worker.hear(commit, Committed("OK", 1, held=997), 0)
+    assert phase_of(worker) == Phase.COMMITTED
+    secure = next(call for call in worker.calls(0) if isinstance(call, Secure))
+    worker.hear(secure, Committed("OK", 1), 0, replicas=0)
+    assert phase_of(worker) == Phase.COMMITTED, "no replica has it yet"
+    secure = next(call for call in worker.calls(0) if isinstance(call, Secure))
+    worker.hear(secure, Committed("OK", 1, held=997), 0, replicas=1)
+    assert phase_of(worker) == Phase.DURABLE
+    worker.hear(fetch, Read("OK", 0), 0)
+    release = next(call for call in worker.calls(0) if isinstance(call, Fetch))
+    assert release.mark == 1
+    worker.hear(release, Read("OK", 1), 0)
+    assert phase_of(worker) == Phase.RESERVED
+    worker.left()
+    assert phase_of(worker) == Phase.IDLE
+
+
+def exactly_once(faults: dict[int, str], links: Links) -> None:
+    links.run(faults)
+    assert links.target.log == BODIES, faults
+    assert links.source.released >= 7
+
+
+def points() -> int:
+    return sent(Links(), BODIES).run({})
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_any_fault_at_any_call_loses_and_doubles_nothing(fault: str) -> None:
+    for number in range(1, points() + 1):
+        exactly_once({number: fault}, sent(Links(), BODIES))
+
+
+@pytest.mark.parametrize("first", FAULTS)
+def test_any_two_faults_at_any_two_calls_lose_and_double_nothing(first: str) -> None:
+    reach = points() + 6
+    for one, other in itertools.combinations(range(1, reach), 2):
+        for second in FAULTS:
+            exactly_once({one: first, other: second}, sent(Links(), BODIES))
+
+
+@given(st.dictionaries(st.integers(1, 120), st.sampled_from(FAULTS), max_size=12), st.integers(20, 200))
+@settings(max_examples=150)
+def test_many_faults_lose_and_double_nothing(faults: dict[int, str], limit: int) -> None:
+    exactly_once(faults, sent(Links(target=ModelTarget(limit=limit)), BODIES))
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_two_workers_with_one_fence_lose_and_double_nothing(data: st.DataObject) -> None:
+    """Both believe that the link is theirs; answers come in any order, or not at all."""
+    links = sent(Links(), BODIES)
+    workers = [Forwarder(links.how), Forwarder(links.how)]
+    under_way: list[tuple[Forwarder, Call, Opened | Read | Committed]] = []
+    coin: st.SearchStrategy[bool] = st.booleans()
+    dice = st.integers(0, 5)
+    now = 0.0
+    for _ in range(60):
+        now += 1.0
+        worker = data.draw(st.sampled_from(workers))
+        worker.woken(source=True, target=True)
+        under_way += [(worker, call, links.answer(call)) for call in worker.calls(now)]
+        arrives = data.draw(coin)
+        if under_way and arrives:
+            to, call, answer = under_way.pop(data.draw(st.integers(0, len(under_way) - 1)))
+            if data.draw(dice):
+                to.hear(call, answer, now)
+            else:
+                to.missed(call, now)
+        links.target.consume()
+    for to, call, _ in under_way:
+        to.missed(call, now)
+    links.run({})
+    assert links.target.log == BODIES
+
+
+def test_a_full_target_stops_the_link_with_a_window_in_hand() -> None:
+    links = sent(Links(target=ModelTarget(limit=30), how=Forwarding("here", "there", window=25)), [b"x" * 10] * 9)
+    with pytest.raises(AssertionError, match="no room"):
+        links.run({}, drain=False)
+    assert len(links.target.log) == 3
+    assert len(links.source.held) <= 3
+    links.run({})
+    assert len(links.target.log) == 9
+
+
+def test_a_source_that_was_made_anew_is_forwarded_from_its_beginning() -> None:
+    links = sent(Links(), BODIES[:2])
+    links.run({})
+    links.source.make_anew()
+    sent(links, BODIES[2:]).run({})
+    assert links.target.log == BODIES
+
+
+def test_a_target_that_lost_everything_is_told_of_and_the_link_goes_on() -> None:
+    links = sent(Links(), BODIES[:3])
+    links.run({})
+    links.target.lose()
+    sent(links, BODIES[3:])
+    worker = Forwarder(links.how)
+    for _ in range(40):
+        for call in worker.calls(0):
+            worker.hear(call, links.answer(call), 0)
+        worker.woken(source=True, target=True)
+    assert worker.regressions == [Regression(0, 3)]
+    assert links.target.log == BODIES[3:]
+    assert links.target.mark >= 6
+
+
+def test_a_target_that_lost_what_no_replica_had_gets_it_again() -> None:
+    links = sent(Links(how=Forwarding("here", "there", replicas=1)), BODIES[:2])
+    worker = Forwarder(links.how)
+    for turn in range(30):
+        if turn == 10:
+            assert links.target.log == BODIES[:2]
+            assert len(links.source.held) == 2, "not released"
+            links.target.lose()
+        for call in worker.calls(turn):
+            worker.hear(call, links.answer(call), turn, replicas=int(turn > 10))
+        worker.woken(source=True, target=True)
+    assert links.target.log == BODIES[:2]
+    assert (links.source.released, worker.regressions) == (2, [])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_head_that_never_fits_goes_to_the_dead_letters_once_and_the_rest_passes(fault: str) -> None:
+    bodies = [b"a" * 10, b"b" * 300, b"c" * 12]
+    for number in range(1, 30):
+        links = sent(Links(), bodies)
+        links.run({number: fault})
+        assert links.target.log == [bodies[0], bodies[2]]
+        assert links.dead.log == [bodies[1]]
+
+
+def test_without_dead_letters_it_stops_there_and_says_so() -> None:
+    links = sent(Links(how=Forwarding("here", "there", has_dead_letters=False)), [b"b" * 300])
+    with pytest.raises(AssertionError, match="message 1 cannot be delivered"):
+        links.run({})
+    assert links.source.stored
+
+
+def test_what_has_been_at_the_target_is_not_forwarded_to_it_again() -> None:
+    how = Forwarding("b", "a", max_hops=3)
+    assert how.refusal(Entry(1, b"", path=("a",))) == Refusal("loop")
+    assert how.refusal(Entry(1, b"", path=("c",))) is None
+    assert how.refusal(Entry(1, b"", path=("c", "d", "e"))) == Refusal("hops", dead_letter=True)
+    assert Forwarding("a", "a").refusal(Entry(1, b"")) == Refusal("loop")
+
+
+def test_what_is_not_for_the_target_is_skipped_in_order_and_costs_no_credit() -> None:
+    def odd(entry: Entry) -> Refusal | None:
+        return Refusal("other") if entry.seq % 2 == 0 else None
+
+    links = sent(Links(how=Forwarding("here", "there", judge=odd)), BODIES)
+    links.run({})
+    assert links.target.log == BODIES[::2]
+    assert links.source.released == 7
+    worker = Forwarder(Forwarding("here", "there", judge=odd))
+    worker.hear(Open(), Opened("OK", 1), 0)
+    for call in worker.calls(0):
+        worker.hear(call, Committed("OK", 0), 0)
+    for call in worker.calls(0):
+        worker.hear(call, Read("OK", 0, (Entry(2, b"x"), Entry(4, b"y"))), 0)
+    commit = next(call for call in worker.calls(0) if isinstance(call, Commit))
+    assert commit.entries == (Skip(2), Skip(4))
+    worker.hear(commit, Committed("OK", 4), 0)
+    assert worker.refused == {"other": 2}
+
+
+def test_a_worker_that_is_fenced_makes_no_call_any_more() -> None:
+    worker = Forwarder(Forwarding("here", "there"))
+    worker.hear(Open(), Opened("FENCED", fence=9), 0)
+    assert (worker.calls(99), worker.fence, worker.phase) == ([], 9, Phase.FENCED)
+
+
+def test_a_target_without_room_is_asked_again_when_it_says_and_at_a_hint() -> None:
+    links = sent(Links(target=ModelTarget(limit=10)), [b"x" * 10, b"y" * 10])
+    worker = Forwarder(links.how)
+    for _ in range(12):
+        for call in worker.calls(0):
+            worker.hear(call, links.answer(call), 0)
+    assert (worker.calls(0.5), worker.trouble, worker.wake_at) == ([], "the target has no room", 1.0)
+    worker.woken(target=True)
+    assert len(worker.calls(0.5)) == 1

@@ -1,0 +1,81 @@
+"""A link between two destinations of one server under the test's clock, called step by step."""
+
+from dataclasses import dataclass, field
+
+from headgate.core.link_calls import Committed, Entry, Opened, Put, Read, Skip
+from headgate.redis.keys import Address, link_id
+from headgate.redis.link_store import LinkStore
+from tests.lua.place import TTL_MS, Place
+from tests.support.rewriting import RewritingServer
+
+LINK = link_id("a route")
+
+
+@dataclass
+class Route:
+    """Two destinations, and what a worker of the link between them would know."""
+
+    server: RewritingServer
+    namespace: str
+    kind: str = "queue"
+    fence: int = 1
+    born: int = 0
+    store: LinkStore = field(init=False)
+    source: Place = field(init=False)
+    target: Place = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = LinkStore(self.server)
+        self.source = Place(self.server, Address.of(self.namespace, "from"))
+        self.target = Place(self.server, Address.of(self.namespace, "to"))
+        self.source.sessions.add(LINK)
+        self.target.sessions.add(LINK)
+
+    @classmethod
+    async def make(cls, server: RewritingServer, namespace: str, kind: str = "queue", **settings: str) -> "Route":
+        route = cls(server, namespace, kind)
+        await route.source.create(kind, limit=1000)
+        await route.target.create("queue", **{"limit": "1000", **settings})  # type: ignore[arg-type]  # all text
+        assert (await route.open()).code == "OK"
+        return route
+
+    async def wait(self, ms: int) -> None:
+        await self.source.wait(ms)
+        await self.target.wait(ms)
+
+    async def close(self) -> None:
+        await self.source.server.forget(self.source.address, *self.source.sessions)
+        await self.source.server.forget(self.target.address, *self.target.sessions)
+
+    async def open(self) -> Opened:
+        opened = await self.store.open(self.source.address, LINK, fence=self.fence, window="10/1000")
+        self.born = opened.born or self.born
+        return opened
+
+    async def read(self, mark: int = 0, after: int | None = None, *, messages: int = 256, size: int = 1 << 30) -> Read:
+        return await self.store.read(
+            self.source.address, LINK, fence=self.fence, born=self.born, mark=mark,
+            after=mark if after is None else after, messages=messages, size=size,
+        )  # fmt: skip
+
+    async def commit(
+        self, *entries: Put | Skip, prev: int = 0, need: int = 0, want: int = 0, lost: bool = False
+    ) -> Committed:
+        return await self.store.commit(
+            self.target.address, LINK, entries, fence=self.fence, born=self.born, prev=prev, need=need, want=want,
+            lost=lost, ttl_ms=TTL_MS,
+        )  # fmt: skip
+
+    async def stored(self) -> list[bytes]:
+        return list((await self.target.look()).messages.values())
+
+    async def check(self) -> None:
+        """Expect the counters of both sides to be true."""
+        for place in (self.source, self.target):
+            count = await place.recount()
+            assert count.equal, count
+            assert min(count.stored) >= 0
+
+
+def puts(entries: tuple[Entry, ...], *, place: str = "here") -> list[Put]:
+    return [Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, place)) for entry in entries]
