@@ -113,13 +113,14 @@ class Forwarder:
         refused: how many messages did not go over the link, by reason.
         trouble: why nothing moves, None while it does.
         committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
+        committed_bytes: of these.
     """
 
     def __init__(self, forwarding: Forwarding) -> None:
         self.how = forwarding
         self.born: int | None = None
         self.mark: int | None = None
-        self.durable = self.released = self.held = self.committed = 0
+        self.durable = self.released = self.held = self.committed = self.committed_bytes = 0
         self.fence: int | None = None
         self.regressions: list[Regression] = []
         self.refused: dict[str, int] = {}
@@ -351,6 +352,7 @@ class Forwarder:
                 self.refused[item.refusal.reason] = self.refused.get(item.refusal.reason, 0) + 1
             else:
                 self.committed += 1
+                self.committed_bytes += len(item.entry.body)
         self.mark = self._before = mark
         self._after = max(self._after, mark)
 
