@@ -1,12 +1,17 @@
 """Bridges of a policy, forwarded by real nodes: within both limits, once and in order, whoever dies."""
 
 import asyncio
+import json
+import signal
+import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import headgate
 from headgate.redis.keys import Address, owned_keys
+from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.support.waiting import wait_until
@@ -145,6 +150,47 @@ async def test_a_limit_at_the_target_only_is_not_felt_by_producers_of_the_source
     await settled(client, "orders", "billing")
 
 
+async def listed(client: headgate.Client, redis_url: str) -> list[dict[str, Any]]:
+    """Return what `headgate links --json` prints."""
+    command = ("-m", "headgate_coordinator", "links", "--json", "--redis", redis_url, "--namespace", client.namespace)
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    links: list[dict[str, Any]] = json.loads(out)
+    return links
+
+
+async def test_operators_see_who_works_on_a_link_and_why_nothing_moves(
+    client: headgate.Client, redis_url: str, pair: list[NodeProcess]
+) -> None:
+    rules = rule("billing", "limit = 400") + rule("events", 'kind = "topic"')
+    await client.apply_policy(loads(bridges(("orders", "billing"), ("events", "audit"), more=rules), "shop.toml"))
+    await send(client, "orders", *BODIES)
+
+    async def stalled() -> bool:
+        links = await list_links(client)
+        return [one.state for one in links] == ["stalled", "works"]
+
+    await wait_until(stalled, timeout=20)
+    one, other = await listed(client, redis_url)
+    assert one["trouble"] == "the target has no room"
+    assert one["owner"] == await owner(client)
+    assert (one["name"], one["source"], one["target"], one["origin"]) == (
+        "orders to billing", "orders", "billing", "shop.toml:1"
+    )  # fmt: skip
+    assert one["mark"] + one["backlog"] == len(BODIES)
+    assert (other["mark"], other["backlog"], other["trouble"]) == (None, 0, "")
+    for node in pair:
+        node.kill9()
+
+    async def nobody() -> bool:
+        return [one.state for one in await list_links(client)] == ["nobody", "nobody"]
+
+    await wait_until(nobody, timeout=20)
+    await client.apply_policy(loads(rules))
+    assert [one["state"] for one in await listed(client, redis_url)] == ["ending", "ending"]
+
+
 async def test_limits_at_both_sides_stop_producers_of_the_source_until_the_target_has_room(
     client: headgate.Client, pair: list[NodeProcess]
 ) -> None:
@@ -258,6 +304,20 @@ async def test_links_are_shared_out_evenly_and_move_to_who_is_left(
         return await owners() == ["node-1"] * 6
 
     await wait_until(moved, timeout=20)
+
+
+async def test_a_node_that_stops_lets_others_go_on_at_once(client: headgate.Client, pair: list[NodeProcess]) -> None:
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+    await send(client, "orders", b"one")
+    await wait_until(lambda: holds(client, "billing", b"one"), timeout=20)
+    name = await owner(client)
+    leaving = next(node for node in pair if name.startswith(f"{node.name}~"))
+    leaving.signal(signal.SIGTERM)
+    await asyncio.to_thread(leaving.ended)
+    assert await owner(client) != name, "it gave its lease back"
+    assert (await fields(client, "billing"))["leased_bytes"] == "0", "and its credit"
+    await send(client, "orders", b"two")
+    await wait_until(lambda: holds(client, "billing", b"one", b"two"), timeout=20)
 
 
 async def bombard(client: headgate.Client, pair: list[NodeProcess], *, count: int, kills: int) -> None:

@@ -2,10 +2,12 @@
 
 import pytest
 
+import headgate
 from headgate.core.bridge import Bridge, cycle, ends_of
 from headgate.core.policy import Policy
 from headgate.policies import says_the_same
 from headgate_coordinator.policy import BadDocument, loads
+from headgate_coordinator.policy.plan import plan
 
 TOPIC = "[[destination]]\nmatch = 'events'\nkind = 'topic'\n"
 
@@ -72,3 +74,16 @@ def test_a_circle_is_found_behind_a_way_that_leads_nowhere() -> None:
     found = cycle(Bridge(f"{one}{other}", one, other) for one, other in ways)
     assert [one.name for one in found] == ["xy", "yz", "zx"]
     assert cycle(Bridge(f"{one}{other}", one, other) for one, other in ways[:-1]) == ()
+
+
+@pytest.mark.parametrize("after", [bridge("b", "a", "'d'"), "destination = []"], ids=["another", "none"])
+async def test_a_plan_tells_which_bridges_would_begin_and_end(one_url: str, namespace: str, after: str) -> None:
+    async with headgate.connect(one_url, namespace=namespace) as client:
+        await client.apply_policy(loads(bridge("b", "a", "'c'")))
+        planned = await plan(client, loads(after, "x"))
+    assert [one.target for one in planned.end] == ["c"]
+    assert [one.target for one in planned.begin] == (["d"] if "bridge" in after else [])
+    lines = list(planned.lines())
+    assert "bridge b: a -> c would end (it is named no more)" in lines
+    assert ("bridge b: a -> d would begin (x:1)" in lines) == ("bridge" in after)
+    assert len(planned.as_dict()["bridges"]["end"]) == 1

@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.client import Client
 from headgate.core.bridge import Bridge
-from headgate.core.forwarding import Forwarder, Forwarding
+from headgate.core.forwarding import MAX_HOPS, Forwarder, Forwarding
 from headgate.errors import HeadgateError, PolicyError
 from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, encode_name, link_id
@@ -82,12 +82,11 @@ class Duty:
         source, target = await self._end(self.bridge.source), await self._end(self.bridge.target)
         dead = await self._end(self.bridge.dead_letters) if self.bridge.dead_letters else None
         namespace = self._client.namespace
-        hops = {} if self.bridge.max_hops is None else {"max_hops": self.bridge.max_hops}
         how = Forwarding(
             f"{namespace}/{encode_name(self.bridge.source)}",
             f"{namespace}/{encode_name(self.bridge.target)}",
+            max_hops=self.bridge.max_hops or MAX_HOPS,
             has_dead_letters=dead is not None,
-            **hops,
         )
         link = link_id(self.bridge.link)
         worker = LinkWorker(link, source, target, how, fence=self.fence, dead=dead, ttl=self._ttl)

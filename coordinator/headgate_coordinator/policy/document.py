@@ -185,7 +185,7 @@ class PoolTable(Table):
 class BridgeTable(Table):
     """A link from one destination to others of the namespace: what is stored there is forwarded, once and in order."""
 
-    name: str = Field(min_length=1, max_length=255, description="what operators call it")
+    name: Name = Field(description="what operators call it")
     source: Name = Field(alias="from", description="a queue, or a topic, of which it is a durable subscription")
     to: Names = Field(description="a queue or a topic; several, where the source is a topic: each gets all messages")
     max_hops: Hops = Field(None, description="places that a message may come through, the source included; else 8")

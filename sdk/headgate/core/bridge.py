@@ -76,15 +76,15 @@ def cycle(bridges: Iterable[Bridge]) -> tuple[Bridge, ...]:
         path: list[Bridge] = []
         ways: list[Iterator[Bridge]] = [iter(first)]
         while ways:
-            bridge = next(ways[-1], None)
-            if bridge is None:
+            step = next(ways[-1], None)
+            if step is None:
                 ways.pop()
                 done.add(path.pop().target if path else start)
                 continue
             passed = [start, *(one.target for one in path)]
-            if bridge.target in passed:
-                return (*path[passed.index(bridge.target) :], bridge)
-            if bridge.target not in done:
-                path.append(bridge)
-                ways.append(iter(onward.get(bridge.target, ())))
+            if step.target in passed:
+                return (*path[passed.index(step.target) :], step)
+            if step.target not in done:
+                path.append(step)
+                ways.append(iter(onward.get(step.target, ())))
     return ()

@@ -19,6 +19,8 @@ from headgate.core.link_calls import Call, Commit, Committed, Copy, Entry, Fetch
 
 BATCH: Final = 256
 """Messages a call."""
+MAX_HOPS: Final = 8
+"""Places that a message may come through where nobody says how many."""
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
 
@@ -74,7 +76,7 @@ class Forwarding:
     target: str
     window: int = 1 << 20
     messages: int = 1000
-    max_hops: int = 8
+    max_hops: int = MAX_HOPS
     replicas: int = 0
     has_dead_letters: bool = True
     judge: Callable[[Entry], Refusal | None] | None = None
