@@ -322,7 +322,8 @@ async def test_a_node_that_stops_lets_others_go_on_at_once(client: headgate.Clie
 
 async def bombard(client: headgate.Client, pair: list[NodeProcess], *, count: int, kills: int) -> None:
     """Send, forward and consume, while the node that works on the link is killed again and again."""
-    await client.apply_policy(loads(bridges(("orders", "billing"), more=rule("billing", 'limit = "2KiB"'))))
+    rules = rule("orders", 'limit = "8KiB"') + rule("billing", 'limit = "2KiB"')
+    await client.apply_policy(loads(bridges(("orders", "billing"), more=rules)))
     bodies = [b"%06d" % number for number in range(count)]
     consuming = asyncio.create_task(consume(client, "billing", count))
     progress: list[int] = []
@@ -335,11 +336,15 @@ async def bombard(client: headgate.Client, pair: list[NodeProcess], *, count: in
                 progress.append(first)
             await producer.close()
 
-    sending = asyncio.create_task(produce())
+    async def another(than: str) -> str:
+        name = await owner(client)
+        return name if name != than else ""
+
+    sending, name = asyncio.create_task(produce()), ""
     for number in range(kills):
         reached = (number + 1) * count / (kills + 2) / 20
         await wait_until(lambda: len(progress) >= reached, timeout=60)  # noqa: B023 -- used before it changes
-        name = await wait_until(lambda: owner(client), timeout=20)
+        name = await wait_until(lambda: another(name), timeout=20)  # noqa: B023 -- likewise
         victim = next(node for node in pair if name.startswith(f"{node.name}~"))
         victim.kill9()
         victim.start()
