@@ -150,6 +150,15 @@ async def test_a_limit_at_the_target_only_is_not_felt_by_producers_of_the_source
     await settled(client, "orders", "billing")
 
 
+async def test_a_link_fetches_what_its_target_lacks_of_a_pool(client: headgate.Client, pair: list[NodeProcess]) -> None:
+    rules = rule("billing", 'pools = ["shared"]') + '[[pool]]\nname = "shared"\nlimit = 600\n'
+    await client.apply_policy(loads(bridges(("orders", "billing"), more=rules)))
+    await send(client, "orders", *BODIES)
+    assert await consume(client, "billing", len(BODIES)) == BODIES
+    assert int((await fields(client, "billing"))["peak_bytes"]) <= 600
+    await settled(client, "orders", "billing")
+
+
 async def listed(client: headgate.Client, redis_url: str) -> list[dict[str, Any]]:
     """Return what `headgate links --json` prints."""
     command = ("-m", "headgate_coordinator", "links", "--json", "--redis", redis_url, "--namespace", client.namespace)
