@@ -63,6 +63,9 @@ def node(
     held: Annotated[
         int, typer.Option(min=1, metavar="BYTES", help="What one connection may have waiting to be stored.")
     ] = 64 << 20,
+    forwarding: Annotated[
+        bool, typer.Option("--forwarding/--no-forwarding", help="Take part in forwarding over the links of the policy.")
+    ] = True,
     admin_host: Annotated[str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Of admin HTTP.")] = "127.0.0.1",
     admin_port: Annotated[
         int, typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Of admin HTTP; 0 takes a free one.")
@@ -112,6 +115,7 @@ def node(
         slow_reader=slow_reader,
         held=held,
         limits=Limits(sessions=sessions, links=links, message=max_message, idle=idle),
+        forwarding=forwarding,
     )
     http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
 

@@ -198,6 +198,11 @@ def render_rules(policy: Policy) -> Table:
     for pool in policy.pools:
         for field, value in pool.fields.items():
             table.add_row(pool.name, "pool", field, value, pool.origins.get(field, ""))
+    for bridge in policy.bridges:
+        more = (("max_hops", bridge.max_hops), ("dead_letters", bridge.dead_letters))
+        for key, told in (("from", bridge.source), ("to", bridge.target), *more):
+            if told is not None:
+                table.add_row(bridge.name, "bridge", key, str(told), bridge.origin)
     return table
 
 

@@ -105,7 +105,7 @@ def read(
         waiters=waiters,
         consumers=tuple(_holder(cid, one, fields, pace) for cid, one in snapshot.consumers.items()),
         leasers=_leasers(sessions, now_ms),
-        backlogs=_backlogs(snapshot),
+        backlogs=backlogs(snapshot),
         slices={
             pool: int(one.get("granted", 0)) - int(one.get("returned", 0)) for pool, one in snapshot.slices.items()
         },
@@ -176,7 +176,8 @@ def _is_slow(fields: Mapping[str, str], messages: int, most: float, rate: float 
     return bool(multiple and messages and messages >= most and ready > float(multiple) * most)
 
 
-def _backlogs(snapshot: Snapshot) -> tuple[Backlog, ...]:
+def backlogs(snapshot: Snapshot) -> tuple[Backlog, ...]:
+    """Return the subscriptions, also that of a queue, with what each has to settle; the most first."""
     newest, pending = int(snapshot.fields["message_seq"]), int(snapshot.fields["pending_messages"])
     found = []
     for name, (unsettled, last) in snapshot.groups.items():

@@ -147,12 +147,12 @@ class Policies:
 
 def numbered(policy: Policy, version: int) -> Policy:
     """Return the policy under a version, resolving to every field that policies govern."""
-    return Policy(version, policy.rules, policy.pools, policy.source, defaults=GOVERNED)
+    return Policy(version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, bridges=policy.bridges)
 
 
 def says_the_same(one: Policy, other: Policy) -> bool:
     """Return whether two policies differ in nothing but their version."""
-    return (one.rules, one.pools, one.source) == (other.rules, other.pools, other.source)
+    return (one.rules, one.pools, one.bridges, one.source) == (other.rules, other.pools, other.bridges, other.source)
 
 
 def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] | None:

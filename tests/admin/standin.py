@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
-from headgate_coordinator.node.facts import Counters, LinkFacts, NodeFacts, NodeState
+from headgate_coordinator.node.facts import BridgeFacts, Counters, LinkFacts, NodeFacts, NodeState
 
 
 @dataclass
@@ -19,10 +19,19 @@ class StandIn:
     links: tuple[LinkFacts, ...] = ()
     counters: Counters = field(default_factory=Counters)
     started: float = field(default_factory=time.time)
+    bridges: tuple[BridgeFacts, ...] = ()
 
     def facts(self) -> NodeFacts:
         return NodeFacts(
-            self.id, self.address, self.admin, self.started, self.state, self.connections, self.links, self.counters
+            self.id,
+            self.address,
+            self.admin,
+            self.started,
+            self.state,
+            self.connections,
+            self.links,
+            self.counters,
+            self.bridges,
         )
 
     async def readiness(self) -> str | None:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import headgate
 from headgate_coordinator.admin.metrics import METRICS
-from headgate_coordinator.node.facts import Counters
+from headgate_coordinator.node.facts import BridgeFacts, Counters
 from tests.admin.standin import StandIn, link
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
@@ -75,7 +75,14 @@ async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
     node.connections = 4
     node.links = (link(1), link(2, waiting_seconds=1.0), link(3, direction="to client", unsettled=9))
     node.counters = Counters({"from client": 10, "to client": 5}, {"from client": 1000}, {"too-large": 2})
+    node.bridges = (
+        BridgeFacts("a>b", "a", "b", works=True, trouble="the target has no room", messages=7, bytes=70),
+        BridgeFacts("a>c", "a", "c", works=False, messages=2, bytes=20),
+    )
     samples = await scrape(http)
+    assert value(samples, "headgate_node_bridges") == value(samples, "headgate_node_stalled_bridges") == 1
+    assert value(samples, "headgate_node_forwarded_messages_total", source="a", target="b") == 7
+    assert value(samples, "headgate_node_forwarded_bytes_total", source="a", target="c") == 20
     assert value(samples, "headgate_node_connections") == 4
     assert value(samples, "headgate_node_links", direction="in") == 2
     assert value(samples, "headgate_node_waiting_links", direction="in") == 1
@@ -91,6 +98,7 @@ async def test_only_declared_metrics_with_declared_labels(http: Http, client: he
     await client.apply("orders", limit=1000, limit_messages=5)
     await client.apply("sms", kind="bucket", rate="10/s")
     node.counters = Counters({"from client": 1}, {"from client": 1}, {"too-large": 1})
+    node.bridges = (BridgeFacts("a>b", "a", "b", works=True),)
     found = {name: {label for label, _ in labels} for name, labels in await scrape(http)}
     assert found == {declared.exposed: set(declared.labels) for declared in METRICS}
 

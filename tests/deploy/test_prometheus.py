@@ -156,6 +156,8 @@ def test_a_panel_asks_for_what_is_exported(panel: Any) -> None:
             "direction",
             "reason",
             "destination",
+            "source",
+            "target",
         }
 
 

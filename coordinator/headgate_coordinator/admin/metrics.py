@@ -85,9 +85,15 @@ UNSETTLED: Final = Declared("headgate_node_unsettled_messages", "gauge", "Delive
 MESSAGES: Final = Declared("headgate_node_messages", "counter", "Messages carried.", ("direction",))
 BYTES: Final = Declared("headgate_node_bytes", "counter", "Bytes of these.", ("direction",))
 REJECTED: Final = Declared("headgate_node_rejected", "counter", "What the node refused.", ("reason",))
+BRIDGES: Final = Declared("headgate_node_bridges", "gauge", "Links of the policy that the node works on.")
+STALLED: Final = Declared("headgate_node_stalled_bridges", "gauge", "Those of them that do not move.")
+FORWARDED: Final = Declared(
+    "headgate_node_forwarded_messages", "counter", "Messages forwarded over a link of the policy.", ("source", "target")
+)
+FORWARDED_BYTES: Final = Declared("headgate_node_forwarded_bytes", "counter", "Bytes of these.", ("source", "target"))
 METRICS: Final = (
     BUILD, UP, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS), NODE, STARTED, READY, CONNECTIONS,
-    LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED,
+    LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
 )  # fmt: skip
 """All there are."""
 
@@ -152,3 +158,7 @@ def _node(node: NodeFacts) -> Iterator[Metric]:
     yield MESSAGES.family({(DIRECTIONS[direction],): count for direction, count in counters.messages.items()})
     yield BYTES.family({(DIRECTIONS[direction],): count for direction, count in counters.bytes.items()})
     yield REJECTED.family({(reason,): count for reason, count in counters.rejected.items()})
+    yield BRIDGES.family({(): sum(one.works for one in node.bridges)})
+    yield STALLED.family({(): sum(bool(one.trouble) for one in node.bridges)})
+    yield FORWARDED.family({(one.source, one.target): one.messages for one in node.bridges})
+    yield FORWARDED_BYTES.family({(one.source, one.target): one.bytes for one in node.bridges})

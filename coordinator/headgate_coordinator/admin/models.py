@@ -135,6 +135,7 @@ class Node(Answer):
     links: int
     messages_per_second: float
     silent: float = Field(description="seconds since its last beat")
+    troubles: dict[str, str] = Field(description="links of the policy that do not move at this node -> why")
 
     @classmethod
     def of(cls, entry: NodeEntry) -> "Node":
@@ -241,6 +242,7 @@ class PolicyInForce(Answer):
     source: str
     rules: list[PolicyRule]
     pools: list[PolicyPool]
+    bridges: list[dict[str, Any]] = Field(description="name, from, to and origin of each, and what else it says")
 
 
 class Applied(Answer):
@@ -259,6 +261,7 @@ class Planned(Answer):
     destinations: int
     changes: list[dict[str, Any]]
     pools: list[dict[str, Any]]
+    bridges: dict[str, list[dict[str, Any]]] = Field(description="those that would begin, and those that would end")
 
 
 class Live(Answer):

@@ -40,6 +40,29 @@ class LinkFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class BridgeFacts:
+    """One link of the policy that the node works on, or worked on.
+
+    Attributes:
+        link: what it is known by: ``<source>><target>``, both encoded.
+        source: where it takes messages from.
+        target: where it puts them.
+        works: whether this node works on it now.
+        trouble: why nothing moves, in a sentence; empty when it does.
+        messages: that this node forwarded.
+        bytes: of these.
+    """
+
+    link: str
+    source: str
+    target: str
+    works: bool
+    trouble: str = ""
+    messages: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """Totals of a node since it started; ended links included, so they never go back.
 
@@ -72,6 +95,7 @@ class NodeFacts:
         connections: that are open.
         links: that are attached.
         counters: totals since it started.
+        bridges: of the policy, those that it works on or worked on.
     """
 
     id: str
@@ -82,6 +106,7 @@ class NodeFacts:
     connections: int = 0
     links: tuple[LinkFacts, ...] = ()
     counters: Counters = field(default_factory=Counters)
+    bridges: tuple[BridgeFacts, ...] = ()
 
 
 @runtime_checkable

@@ -19,8 +19,8 @@ from headgate_coordinator.node.browsing import Browsing
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.facts import BridgeFacts, NodeFacts
 from headgate_coordinator.node.facts import Counters as Totals
-from headgate_coordinator.node.facts import NodeFacts
 from headgate_coordinator.node.gateway import Gateway
 from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
@@ -61,6 +61,8 @@ class Node:
         self.another: Callable[[], Awaitable[tuple[str, int] | None]] | None = None
         """Returns host and port of another node that takes clients; asked when this one stops."""
         self._elsewhere: tuple[str, int] | None = None
+        self.bridges: Callable[[], tuple[BridgeFacts, ...]] = tuple
+        """Returns the links of the policy that it works on."""
         self.admin = ""
         """Base URL of its admin HTTP; empty when it has none."""
         self.lines: Lines
@@ -130,6 +132,7 @@ class Node:
                 {"from client": counters.bytes_in, "to client": counters.bytes_out},
                 dict(counters.rejected),
             ),
+            bridges=self.bridges(),
         )
 
     async def readiness(self) -> str | None:

@@ -28,6 +28,7 @@ class NodeOptions:
         drain: seconds for what is under way when the node is told to stop.
         ttl: seconds after which what a dead node held is others'.
         limits: what one connection may take.
+        forwarding: whether it takes its part of the links of the policy.
     """
 
     host: str = "127.0.0.1"
@@ -47,3 +48,4 @@ class NodeOptions:
     drain: float = 10.0
     ttl: float = 5.0
     limits: Limits = field(default_factory=Limits)
+    forwarding: bool = True

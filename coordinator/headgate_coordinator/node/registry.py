@@ -7,7 +7,7 @@ forgotten when another node beats.
 import asyncio
 import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from headgate import Client, HeadgateError
@@ -19,6 +19,8 @@ BEAT: Final = 1.0
 """Seconds between two beats of a node."""
 MISSED: Final = 3
 """Beats that a node may miss."""
+TROUBLES: Final = 100
+"""Links in trouble that a beat tells of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class NodeEntry:
         links: how many are attached.
         messages_per_second: in both directions, between its last two beats.
         silent: seconds since its last beat, by Redis' clock.
+        troubles: links of the policy that it works on, and that do not move -> why; at most :data:`TROUBLES`.
     """
 
     id: str
@@ -46,6 +49,7 @@ class NodeEntry:
     links: int
     messages_per_second: float
     silent: float = 0.0
+    troubles: dict[str, str] = field(default_factory=dict)
 
 
 class NodeRegistry:
@@ -81,6 +85,7 @@ class NodeRegistry:
                 connections=facts.connections,
                 links=len(facts.links),
                 messages_per_second=round(self._rate(facts.counters.carried, now), 3),
+                troubles=dict([(one.link, one.trouble) for one in facts.bridges if one.trouble][:TROUBLES]),
             )
         )
         del told["id"], told["silent"]

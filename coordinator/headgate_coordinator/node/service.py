@@ -1,4 +1,4 @@
-"""All of a node in one process: AMQP, admin HTTP, its place in the registry, and its share of the sweeping."""
+"""All of a node in one process: AMQP, admin HTTP, its place in the registry, its share of the sweeping and of links."""
 
 import asyncio
 import contextlib
@@ -13,6 +13,7 @@ from headgate.errors import HeadgateError
 from headgate.tasks import stop
 from headgate_coordinator.admin.app import create_app
 from headgate_coordinator.admin.serve import AdminServer
+from headgate_coordinator.links.supervisor import Supervisor
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.registry import NodeRegistry
@@ -77,6 +78,11 @@ async def service(
             asyncio.create_task(_dismiss(node), name="headgate users that went"),
         ]
         stack.push_async_callback(_leave, tasks, registry, node.id)
+        if options.forwarding:
+            supervisor = Supervisor(client, node.id, ttl=options.ttl)
+            node.bridges = supervisor.facts
+            await supervisor.start()
+            stack.push_async_callback(supervisor.close)
         yield node
 
 

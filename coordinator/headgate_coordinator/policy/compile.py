@@ -10,6 +10,7 @@ from headgate.core.window import Window
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
 from headgate.redis.keys import encode_name
 from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
+from headgate_coordinator.policy.bridges import compile_bridges
 from headgate_coordinator.policy.document import Destination, Document, Table, WindowTable
 from headgate_coordinator.policy.places import Path
 from headgate_coordinator.policy.presets import preset
@@ -94,6 +95,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     rules = [_rule(told, ("destination", i), source, at, sharing) for i, told in enumerate(document.destination)]
     made = [rule for rule in rules if rule]
     pools = compile_pools(document.pool, source, at, problems)
+    bridges = compile_bridges(document.bridge, source, at, problems)
     if problems:
         raise BadDocument(problems)
     named = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
@@ -104,6 +106,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
         named.values(),
         source.name,
         defaults=DEFAULTS,
+        bridges=bridges,
     )  # fmt: skip
 
 

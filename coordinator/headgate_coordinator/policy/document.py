@@ -7,10 +7,12 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 from headgate_coordinator.policy.forms import (
     Count,
     Duration,
+    Hops,
     Kept,
     LimitCount,
     LimitSize,
     Name,
+    Names,
     Number,
     Percent,
     Rate,
@@ -183,6 +185,18 @@ class PoolTable(Table):
         return self
 
 
+class BridgeTable(Table):
+    """A link from one destination to others of the namespace: what is stored there is forwarded, once and in order."""
+
+    name: Name = Field(description="what operators call it")
+    source: Name = Field(alias="from", description="a queue, or a topic, of which it is a durable subscription")
+    to: Names = Field(description="a queue or a topic; several, where the source is a topic: each gets all messages")
+    max_hops: Hops = Field(None, description="places that a message may come through, the source included; else 8")
+    dead_letters: Name = Field(
+        None, description="gets copies of what can never be delivered; else the bridge stops there"
+    )
+
+
 class Document(Table):
     """A policy document of Headgate."""
 
@@ -190,6 +204,7 @@ class Document(Table):
     preset: Preset | None = Field(None, description="base rules: what destinations of that system have by default")
     destination: list[Destination] = []
     pool: list[PoolTable] = []
+    bridge: list[BridgeTable] = []
 
 
 def schema() -> dict[str, Any]:

@@ -13,6 +13,8 @@ from headgate.redis.keys import encode_name
 from headgate.settings import DEFAULT, Settings
 from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
 
+MOST_HOPS: Final = 64
+"""Of a link: each place that a message came through is kept beside it."""
 _UNIT: Final = r"\s*(\d+(\.\d+)?|\.\d+)\s*"
 _SIZE: Final = _UNIT + r"([kKmMgGtT][iI]?)?[bB]?\s*"
 _AMOUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1}
@@ -102,6 +104,21 @@ def _name(value: Any, what: str) -> None:
     encode_name(value, what)
 
 
+def _names(value: Any, what: str) -> None:
+    if not isinstance(value, list):
+        encode_name(value, what)
+    elif not value:
+        raise InvalidValue(f"{what}: [] is nowhere; give a name, or several")
+    else:
+        for name in value:
+            encode_name(name, what)
+
+
+def _hops(value: Any, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_HOPS:
+        raise InvalidValue(f"{what}: {value!r} is no number of places; write a whole number from 1 to {MOST_HOPS}")
+
+
 def _percent(value: Any, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
         raise InvalidValue(f"{what}: {value!r} is not a percentage; write a number above 0 and up to 100")
@@ -112,7 +129,7 @@ def _top_up(value: Any, what: str) -> None:
         raise InvalidValue(f"{what}: {value!r} is not a share of the window; write a number above 0 and up to 1")
 
 
-_NAME: Final = {"type": "string", "minLength": 1, "maxLength": 255}
+_NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": 255}
 _SIZES: Final = (_AMOUNT, _text(_SIZE))
 _UNLIMITED_SIZES: Final = (_AMOUNT, _text(_SIZE, "unlimited"))
 
@@ -128,5 +145,7 @@ Number = _form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum":
 Percent = _form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
 TopUp = _form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})
 Name = _form(_name, _NAME)
+Names = _form(_names, _NAME, {"type": "array", "items": _NAME, "minItems": 1})
+Hops = _form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})
 WhenFull = _form(_when_full, _text("block|fail|drop|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
 WindowWord = _form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))

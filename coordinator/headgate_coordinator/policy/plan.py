@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate import Client
+from headgate.core.bridge import Bridge
 from headgate.core.policy import Policy, origins
 from headgate.policies import due, numbered, says_the_same
 from headgate.redis.keys import Address
@@ -90,6 +91,8 @@ class Plan:
         destinations: how many there are.
         changes: those of them that would change, by name.
         pools: what would change of the pools that policies set, by pool.
+        begin: links that there would be, and are not.
+        end: links that there are, and would not be: what they hold goes back to their sources.
     """
 
     version: int
@@ -97,6 +100,8 @@ class Plan:
     destinations: int
     changes: tuple[Change, ...]
     pools: tuple[tuple[str, Difference], ...] = ()
+    begin: tuple[Bridge, ...] = ()
+    end: tuple[Bridge, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
@@ -105,6 +110,10 @@ class Plan:
         for name, difference in self.pools:
             old, new = difference.old or "none", difference.new or "none"
             yield f"pool {name}: {difference.field}: {old} -> {new} ({difference.place or 'it is named no more'})"
+        for bridge in self.begin:
+            yield f"bridge {bridge.name}: {bridge.source} -> {bridge.target} would begin ({bridge.origin})"
+        for bridge in self.end:
+            yield f"bridge {bridge.name}: {bridge.source} -> {bridge.target} would end (it is named no more)"
         over = sum(bool(change.over) for change in self.changes)
         yield f"{len(self.changes)} of {self.destinations} destination(s) would change, {over} would block"
         if self.same:
@@ -120,6 +129,10 @@ class Plan:
             "destinations": self.destinations,
             "changes": [change.as_dict() for change in self.changes],
             "pools": [{"pool": name, **difference.as_dict()} for name, difference in self.pools],
+            "bridges": {
+                "begin": [bridge.as_dict() for bridge in self.begin],
+                "end": [bridge.as_dict() for bridge in self.end],
+            },
         }
 
 
@@ -145,7 +158,20 @@ async def plan(client: Client, policy: Policy) -> Plan:
 
     await asyncio.gather(*(look() for _ in range(LOOKS)))
     changes.sort(key=lambda change: change.destination)
-    return Plan(current.version, same, len(names), tuple(changes), tuple(_pools(current, policy)))
+    return Plan(
+        current.version,
+        same,
+        len(names),
+        tuple(changes),
+        tuple(_pools(current, policy)),
+        tuple(_only_in(policy, current)),
+        tuple(_only_in(current, policy)),
+    )
+
+
+def _only_in(one: Policy, other: Policy) -> Iterator[Bridge]:
+    known = {bridge.link for bridge in other.bridges}
+    yield from (bridge for bridge in one.bridges if bridge.link not in known)
 
 
 def _pools(before: Policy, after: Policy) -> Iterator[tuple[str, Difference]]:

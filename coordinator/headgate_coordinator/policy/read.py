@@ -171,7 +171,7 @@ def keys_at(path: Path) -> list[str]:
     for step in path:
         if model and step in model.model_fields:
             model = next(iter(_models(model.model_fields[str(step)].annotation)), None)
-    return list(model.model_fields) if model else []
+    return [field.alias or name for name, field in model.model_fields.items()] if model else []
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

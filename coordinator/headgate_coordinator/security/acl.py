@@ -23,7 +23,7 @@ _READ: Final = (
 )
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
-    *("apply", "attach", "policy", "pool", "pool_forget", "pool_set", "reap", "recount"),
+    *("apply", "attach", "node", "policy", "pool", "pool_forget", "pool_set", "reap", "recount"),
     *("remove", "slice", "snapshot", "topic", "users", "wildcard"),
 )
 """What the commands of the command line call. Making a topic makes its wildcard subscriptions: `attach`."""

@@ -19,6 +19,8 @@ from headgate.core.link_calls import Call, Commit, Committed, Copy, Entry, Fetch
 
 BATCH: Final = 256
 """Messages a call."""
+MAX_HOPS: Final = 8
+"""Places that a message may come through where nobody says how many."""
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
 
@@ -74,7 +76,7 @@ class Forwarding:
     target: str
     window: int = 1 << 20
     messages: int = 1000
-    max_hops: int = 8
+    max_hops: int = MAX_HOPS
     replicas: int = 0
     has_dead_letters: bool = True
     judge: Callable[[Entry], Refusal | None] | None = None
@@ -113,13 +115,14 @@ class Forwarder:
         refused: how many messages did not go over the link, by reason.
         trouble: why nothing moves, None while it does.
         committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
+        committed_bytes: of these.
     """
 
     def __init__(self, forwarding: Forwarding) -> None:
         self.how = forwarding
         self.born: int | None = None
         self.mark: int | None = None
-        self.durable = self.released = self.held = self.committed = 0
+        self.durable = self.released = self.held = self.committed = self.committed_bytes = 0
         self.fence: int | None = None
         self.regressions: list[Regression] = []
         self.refused: dict[str, int] = {}
@@ -351,6 +354,7 @@ class Forwarder:
                 self.refused[item.refusal.reason] = self.refused.get(item.refusal.reason, 0) + 1
             else:
                 self.committed += 1
+                self.committed_bytes += len(item.entry.body)
         self.mark = self._before = mark
         self._after = max(self._after, mark)
 

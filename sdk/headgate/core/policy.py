@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from headgate.core.bridge import Bridge
 from headgate.core.pattern import Pattern
 from headgate.errors import PolicyError
 
@@ -115,6 +116,7 @@ class Policy:
         pools: of the namespace.
         source: name of the document.
         defaults: every field that a policy governs at its default: ``headgate.settings.DEFAULTS``.
+        bridges: of the namespace.
     """
 
     def __init__(
@@ -125,10 +127,12 @@ class Policy:
         source: str = "",
         *,
         defaults: Mapping[str, str] | None = None,
+        bridges: Iterable[Bridge] = (),
     ) -> None:
         self.version = version
         self.rules = tuple(rules)
         self.pools = tuple(pools)
+        self.bridges = tuple(bridges)
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
@@ -145,7 +149,7 @@ class Policy:
                 self._by_word.setdefault(pattern.words[0] if pattern.words else "*", []).append(rule)
 
     def __repr__(self) -> str:
-        counts = f"rules={len(self.rules)}, pools={len(self.pools)}"
+        counts = f"rules={len(self.rules)}, pools={len(self.pools)}, bridges={len(self.bridges)}"
         return f"Policy(version={self.version}, source={self.source!r}, {counts})"
 
     def matching(self, name: str) -> list[Rule]:
@@ -212,6 +216,7 @@ class Policy:
                     for r in self.rules
                 ],
                 "pools": [{"name": p.name, "fields": dict(p.fields), "origins": dict(p.origins)} for p in self.pools],
+                "bridges": [bridge.as_dict() for bridge in self.bridges],
                 "source": self.source,
             },
             ensure_ascii=False,
@@ -233,6 +238,7 @@ class Policy:
                 [Pool(p["name"], dict(p["fields"]), dict(p["origins"])) for p in told["pools"]],
                 str(told["source"]),
                 defaults=defaults,
+                bridges=[Bridge.from_dict(told) for told in told.get("bridges", ())],
             )
         except PolicyError:
             raise

@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.core.forwarding import Forwarder, Forwarding, Phase
 from headgate.core.link_calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Put, Read, Secure
-from headgate.errors import CoordinatorUnavailable
+from headgate.errors import AccessDenied, CoordinatorUnavailable
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.link_store import LinkStore
@@ -160,7 +160,7 @@ class LinkWorker:
         loop = asyncio.get_running_loop()
         try:
             answer, replicas = await self.perform(call)
-        except CoordinatorUnavailable as error:
+        except (CoordinatorUnavailable, AccessDenied) as error:
             self.forwarder.missed(call, loop.time())
             self.forwarder.trouble = str(error)
         else:

@@ -1,0 +1,1 @@
+"""Links of a policy, worked on by the nodes of a namespace."""
