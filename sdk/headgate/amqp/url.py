@@ -12,12 +12,12 @@ A password can be kept out of the URL: ``?password_file=/run/secrets/headgate``.
 
 import ssl
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from headgate.core.url_options import UrlOptions, take_options
 from headgate.errors import InvalidValue
+from headgate.url_parts import host_and_port, read_secret
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 FORMS: Final = "amqp://host:5672, amqp://user:password@host1,host2, amqps://..."
@@ -95,30 +95,14 @@ def parse_url(url: str) -> AmqpUrl:
         raise InvalidValue(f"URL option {files[0]!r} is for TLS: amqps://...")
     secret = unquote(password) if colon else None
     if file := options.get("password_file"):
-        secret = _read_secret(file)
+        secret = read_secret(file)
     if secret is not None and not username:
         raise InvalidValue("a URL with a password names its user: amqp://user:password@host")
     return AmqpUrl(
         tls=tls,
-        hosts=tuple(_host(part, PORTS[scheme]) for part in location.split(",")),
+        hosts=tuple(host_and_port(part, PORTS[scheme]) for part in location.split(",")),
         username=unquote(username) or None,
         password=secret,
         files=tuple((name, options[name]) for name in _FILES if name in options),
         said=said,
     )
-
-
-def _host(text: str, default: int) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-    if not colon:
-        host, port = (port or host), str(default)
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InvalidValue(f"URL host {text!r}: expected host or host:port with a port from 1 to 65535")
-    return host.strip("[]"), int(port)
-
-
-def _read_secret(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise InvalidValue(f"password_file {file!r} cannot be read: {error.strerror}") from None

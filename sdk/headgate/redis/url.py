@@ -14,12 +14,12 @@ consumers can be said too: ``?consumer_window=pull``, see :mod:`headgate.core.ur
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from headgate.core.url_options import UrlOptions, take_options
 from headgate.errors import InvalidValue
+from headgate.url_parts import host_and_port, read_secret
 
 Kind = Literal["single", "unix", "sentinel", "cluster"]
 SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
@@ -97,11 +97,11 @@ def parse_url(url: str) -> RedisUrl:
         raise InvalidValue("a socket URL has three slashes: unix:///path/to/redis.sock")
     secret = unquote(password) if colon else None
     if file := options.pop("password_file", None):
-        secret = _read_secret(file)
+        secret = read_secret(file)
     return RedisUrl(
         kind=kind,
         tls=tls,
-        hosts=tuple(_host(part, _PORTS[kind]) for part in location.split(",")) if kind != "unix" else (),
+        hosts=tuple(host_and_port(part, _PORTS[kind]) for part in location.split(",")) if kind != "unix" else (),
         path=unquote(parts.path) if kind == "unix" else "",
         service=service,
         db=int(db),
@@ -110,19 +110,3 @@ def parse_url(url: str) -> RedisUrl:
         options=tuple(sorted(options.items())),
         said=said,
     )
-
-
-def _host(text: str, default: int) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-    if not colon:
-        host, port = (port or host), str(default)
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InvalidValue(f"URL host {text!r}: expected host or host:port with a port from 1 to 65535")
-    return host.strip("[]"), int(port)
-
-
-def _read_secret(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise InvalidValue(f"password_file {file!r} cannot be read: {error.strerror}") from None
