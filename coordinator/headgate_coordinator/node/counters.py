@@ -12,7 +12,6 @@ class Counters:
     bytes_in: int = 0
     messages_out: int = 0
     bytes_out: int = 0
-    connections: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
 
     def came(self, messages: int, size: int) -> None:
