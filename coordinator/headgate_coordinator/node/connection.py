@@ -263,11 +263,9 @@ class Connection(Wire):
 
     def rest(self) -> None:
         """Let the client send no more, and give it no more."""
-        for end in self.ends.values():
-            end.rest()
         if self._secured and not self.lost:
             for end in tuple(self.ends.values()):
-                end.stop_credit()
+                end.rest()
             self.flush_soon()
 
     def send_away(self, condition: str, reason: str, elsewhere: tuple[str, int] | None = None) -> None:

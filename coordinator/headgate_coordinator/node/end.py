@@ -71,16 +71,13 @@ class LinkEnd:
     def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
         """Note what became of a message."""
 
-    def stop_credit(self) -> None:
-        """Let the client send no more: the node is about to stop."""
-        if self.link.receives and self.link.is_open:
-            self.link.set_credit(0)
-
     def relieved(self) -> None:
         """Note that the client reads again."""
 
     def rest(self) -> None:
-        """Begin nothing more; what the client holds may still be settled."""
+        """Begin nothing more, for the node is about to stop; what the client holds may still be settled."""
+        if self.link.receives and self.link.is_open:
+            self.link.set_credit(0)
 
     @property
     def unsettled(self) -> int:

@@ -151,7 +151,7 @@ class Gateway(LinkEnd):
             with contextlib.suppress(HeadgateError):
                 await self._parts.wake_ups.unsubscribe((channel,), listener)
 
-    def stop_credit(self) -> None:
+    def rest(self) -> None:
         """Send the client to another node at once: its calls are as good there, and may be made twice."""
         self.fail(CONNECTION_FORCED, f"node {self.connection.node.name} stops; connect to another one")
 
