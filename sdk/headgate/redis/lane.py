@@ -141,12 +141,8 @@ class Lane:
                 return connection
         fresh: Any = await self._dial()  # redis-py leaves some of its methods untyped
         fresh.redis_connect_func = greet
-        task = asyncio.current_task()
-        cancelled = task.cancelling() if task is not None else 0
         try:
             await fresh.connect()
-            if task is not None and task.cancelling() > cancelled:  # lost by asyncio.wait_for on 3.11
-                raise asyncio.CancelledError  # noqa: TRY301 -- it is to end as any other failure to connect
         except BaseException:
             await fresh.disconnect(nowait=True)
             raise
