@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
+from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.errors import InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace, encode_name
-from headgate.redis.url import FORMS, SCHEMES
 from headgate.settings import DEFAULT, Settings
 from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
 
@@ -143,8 +143,8 @@ def _url(value: Any, what: str) -> None:
             f"{what}: it holds a password, and a policy is shown to all; write 'env:NAME', 'file:/path', or "
             "redis://user@host?password_file=/path"
         )
-    if not rest or value.partition("://")[0] not in SCHEMES:
-        raise InvalidValue(f"{what}: use 'env:NAME', 'file:/path', {FORMS}")
+    if not rest or value.partition("://")[0] not in REDIS_SCHEMES:
+        raise InvalidValue(f"{what}: use 'env:NAME', 'file:/path', {REDIS_FORMS}")
 
 
 def _selector(value: Any, what: str) -> None:
