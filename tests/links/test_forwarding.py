@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.forwarding import Forwarder, Forwarding, Phase, Refusal, Regression
-from headgate.core.link_calls import Call, Commit, Committed, Entry, Fetch, Open, Opened, Put, Read, Secure, Skip
+from headgate.core.forwarding import Forwarder, Phase, Regression
+from headgate.core.link_calls import Call, Commit, Committed, Entry, Fetch, Open, Opened, Paced, Put, Read, Secure, Skip
+from headgate.core.link_rules import Forwarding, Refusal
 from tests.links.world import FAULTS, Links, sent
 from tests.model.link import ModelTarget
 
@@ -94,7 +95,7 @@ def test_two_workers_with_one_fence_lose_and_double_nothing(data: st.DataObject)
     """Both believe that the link is theirs; answers come in any order, or not at all."""
     links = sent(Links(), BODIES)
     workers = [Forwarder(links.how), Forwarder(links.how)]
-    under_way: list[tuple[Forwarder, Call, Opened | Read | Committed]] = []
+    under_way: list[tuple[Forwarder, Call, Opened | Read | Committed | Paced]] = []
     coin: st.SearchStrategy[bool] = st.booleans()
     dice = st.integers(0, 5)
     now = 0.0
