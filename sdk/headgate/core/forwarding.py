@@ -130,6 +130,7 @@ class Forwarder:
         self._loaded: deque[_Item] = deque()
         self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
         self._source_at = self._target_at = 0.0
+        self._source_heard = self._target_heard = False  # a hint came while a call was under way
         self._flying: dict[type, Call] = {}
 
     @property
@@ -173,12 +174,16 @@ class Forwarder:
             chosen = [self._at_target(self.born, now), self._secure(self.born), self._fetch(self.born, now)]
         calls = [call for call in chosen if call is not None and type(call) not in self._flying]
         self._flying |= {type(call): call for call in calls}
+        for call in calls:
+            self._source_heard = self._source_heard and not (isinstance(call, Fetch) and call.messages)
+            self._target_heard = self._target_heard and not isinstance(call, Commit)
         return calls
 
     def woken(self, *, source: bool = False, target: bool = False) -> None:
-        """Take a hint: there is something at the source, or room at the target."""
+        """Take a hint: there is something at the source, or room at the target. It outlives an answer of before it."""
         self._source_at = 0.0 if source else self._source_at
         self._target_at = 0.0 if target else self._target_at
+        self._source_heard, self._target_heard = self._source_heard or source, self._target_heard or target
 
     def left(self) -> None:
         """Note that the credit was given back at the target."""
@@ -202,7 +207,7 @@ class Forwarder:
         elif self.born is None or isinstance(call, Open) or call.born != self.born:
             return  # of before the source was opened anew
         elif isinstance(answer, Read):
-            self._read(answer, now)
+            self._read(answer, now, read=isinstance(call, Fetch) and call.messages > 0)
         elif isinstance(call, Copy):
             self._copied(call, answer, now)
         elif isinstance(call, Commit | Secure):
@@ -237,7 +242,7 @@ class Forwarder:
         messages = min(self.how.messages - len(self._loaded), BATCH) if reads else 0
         return Fetch(born, self.durable, self._after, messages, max(room, 1))
 
-    def _read(self, answer: Read, now: float) -> None:
+    def _read(self, answer: Read, now: float, *, read: bool) -> None:
         if answer.code in ("CLOSED", "BORN", "UNKNOWN"):
             self.born = None
             self._wait_for_source("there is no such source" if answer.code == "UNKNOWN" else None, now)
@@ -251,7 +256,7 @@ class Forwarder:
             refusal = self.how.refusal(entry)
             self._loaded.append(_Item(entry, refusal))
             self._after = entry.seq
-        if not fresh and now >= self._source_at and answer.code == "OK":
+        if read and not fresh and now >= self._source_at and answer.code == "OK" and not self._source_heard:
             self._source_at = now + (LOOK_AGAIN if answer.again_ms is None else answer.again_ms / 1000)
 
     # The target.
@@ -329,7 +334,7 @@ class Forwarder:
             self._loaded[0].refusal = Refusal("too-large", dead_letter=True)
         elif answer.code in ("OK", "NOCREDIT"):
             if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
-                self._target_at = now + answer.again_ms / 1000
+                self._target_at = 0.0 if self._target_heard else now + answer.again_ms / 1000
                 self.trouble = "the target has no room"
         else:
             self._target_at = now + answer.again_ms / 1000
