@@ -1,4 +1,4 @@
-"""What explain tells of links, and through them. Workers are played call by call: nothing happens that a test does not say."""
+"""What explain tells of links, and through them. Workers are played call by call: nothing else happens."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -39,11 +39,9 @@ def end(client: headgate.Client, name: str) -> End:
 
 
 def worker(client: headgate.Client, source: str, target: str) -> LinkWorker:
-    places = (f"{client.namespace}/{name}" for name in (source, target))
-    return LinkWorker(
-        link_id(f"{source}>{target}"), end(client, source), end(client, target),
-        Forwarding(*places, has_dead_letters=False), fence=1,
-    )  # fmt: skip
+    one, other = (f"{client.namespace}/{name}" for name in (source, target))
+    how = Forwarding(one, other, has_dead_letters=False)
+    return LinkWorker(link_id(f"{source}>{target}"), end(client, source), end(client, target), how, fence=1)
 
 
 async def fill(client: headgate.Client, name: str, count: int = 20, kind: str = "queue") -> None:
@@ -153,7 +151,7 @@ async def test_a_topic_is_told_of_the_subscription_that_is_a_link(client: headga
 
 async def test_links_in_a_circle_are_followed_once(client: headgate.Client) -> None:
     """Mutant: `been` is not looked at."""
-    circle = ''.join(
+    circle = "".join(
         f'[[bridge]]\nname = "{name}"\nfrom = "{one}"\nto = "{to}"\nmax_hops = 3\n'
         for name, one, to in (("there", "a", "b"), ("back", "b", "a"))
     )  # fmt: skip
@@ -196,7 +194,9 @@ async def test_the_view_of_a_link_names_the_side_that_binds(client: headgate.Cli
     await client.apply("billing", limit=100)
     await fill(client, "orders")
     await work(link)
-    told = await why(client, "target", "link-waits", "billing is blocked: the limit of 100 bytes is reached: no consumer")
+    told = await why(
+        client, "target", "link-waits", "billing is blocked: the limit of 100 bytes is reached: no consumer"
+    )
     assert told.link is not None
     assert (told.link.owner, told.link.mark, told.link.backlog, told.link.in_hand) == (owner, 10, 10, 10)
     assert told.binding is not None
@@ -235,7 +235,7 @@ THERE = LinkEnds("link~x~0", "orders>orders", "orders", "orders", kind="route", 
 @pytest.mark.parametrize(
     ("ends", "due", "behind", "said", "side", "words"),
     [
-        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", "the target has no room"), "target", "at york: the target"),
+        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", "it has no room"), "target", "at york: it has no room"),
         (THERE, Load(5, 5), Behind(unseen="it is at site york"), Work("n~1"), "moves", "at site york"),
         (THERE, Load(5, 5), Behind(unseen="there"), Work(""), "nobody", "no node"),
         (HERE, Load(5, 5), Behind(Explanation("billing", "queue", "open", "open", "")), None, "nobody", "no account"),
