@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 import headgate
 from bench.harness import Figure, at_most, private_client
 from bench.scripts import crowd
-from headgate.core.bridge import Bridge
+from headgate.core.link import Link
 from headgate.core.policy import Policy
-from headgate.redis.keys import Address, link_id
+from headgate.redis.keys import Address, forwarder_id
 from headgate.redis.link_store import LinkStore
 
 LINE = 10_000
@@ -69,8 +69,8 @@ async def measure(*, quick: bool) -> list[Figure]:
 
 async def _chain(client: headgate.Client, redis: Any, line: int) -> None:
     """Fill destinations that bridges lead through, each of which has all in hand, and waits at the end of a line."""
-    ends = tuple(Bridge(f"{one} to {to}", one, to) for one, to in itertools.pairwise(PLACES))
-    await client.apply_policy(Policy(0, (), bridges=ends))
+    ends = tuple(Link(f"{one} to {to}", one, to) for one, to in itertools.pairwise(PLACES))
+    await client.apply_policy(Policy(0, (), links=ends))
     links, body = LinkStore(client.store.server), b"x" * 1000
     for name in PLACES:
         await client.apply(name, kind="queue", limit=STORED * (len(body) + 4))
@@ -81,7 +81,7 @@ async def _chain(client: headgate.Client, redis: Any, line: int) -> None:
         await crowd(redis, Address.of("default", name), 0, line)
     for bridge in ends:
         source, target = (Address.of("default", name) for name in (bridge.source, bridge.target))
-        link, fence = link_id(bridge.link), 1
+        link, fence = forwarder_id("default", bridge.link), 1
         born = (await links.open(source, link, fence=fence, window="1000/1048576")).born
         await links.read(source, link, fence=fence, born=born, mark=0, after=0, messages=256, size=1 << 20)
         await links.commit(target, link, fence=fence, born=born, prev=0, ttl_ms=60_000, need=1000, want=1 << 20)

@@ -22,8 +22,8 @@ class LinkEnds:
         source: where it takes messages from.
         target: where it puts them.
         name: as the policy calls it; empty when the policy does not name it.
-        kind: ``bridge``, or what else the policy has.
-        site: where the target is; empty for here.
+        kind: ``bridge`` or ``route``.
+        site: name of that of the target; empty for here.
     """
 
     id: str
@@ -35,9 +35,14 @@ class LinkEnds:
     site: str = ""
 
     @property
+    def where(self) -> str:
+        """The target as people read it: with its site where that is another one."""
+        return f"{self.site}:{self.target}" if self.site else self.target
+
+    @property
     def title(self) -> str:
         """What people call it."""
-        return f"{self.kind} {self.source}>{self.target}{f' at {self.site}' if self.site else ''}"
+        return f"{self.kind} {self.source}>{self.where}"
 
     @classmethod
     def of(cls, ends: "LinkEnds", **more: Any) -> Self:
@@ -74,7 +79,8 @@ class LinkView(LinkEnds):
         backlog: messages at the source that it has to settle, with those that other consumers of a queue may get; None
             where there is no source, or it never was a subscription of it.
         in_hand: of these, what it has read.
-        mark: number, at the source, of the last message that the target has; None where it has none, or is elsewhere.
+        mark: number, at the source, of the last message that the target has; None where it has none. Of one to another
+            site, of the last that left the source.
         owner: id of the node that works on it, empty for none; None where that may not be read.
         trouble: what that node says of it, in a sentence; empty when it moves.
     """

@@ -12,7 +12,7 @@ from headgate.explain import explain, leased
 from headgate.explanation import Explanation, Hop
 from headgate.link_ends import LinkEnds
 from headgate.policies import Policies
-from headgate.redis.keys import PARTS, Address, link_id, owned_keys
+from headgate.redis.keys import PARTS, Address, forwarder_id, owned_keys
 from headgate.redis.nodes import NodeStore
 from headgate.redis.replies import Snapshot, record
 from headgate.redis.store import Store
@@ -50,7 +50,7 @@ class Links:
         except AccessDenied:  # who may not put a lost policy back
             policy = self._policies.policy
         if self._ends[0] != policy.version:
-            self._ends = policy.version, ends_of_policy(policy)
+            self._ends = policy.version, ends_of_policy(policy, self._namespace)
         return self._ends[1]
 
     async def place(self, told: Explanation, snapshot: Snapshot) -> Explanation:
@@ -83,7 +83,7 @@ class Links:
     async def _find(self, name: str) -> LinkEnds:
         found = list((await self.known()).values())
         for said in (
-            lambda one: one.name, lambda one: one.link, lambda one: f"{one.source}>{one.target}", lambda one: one.id
+            lambda one: one.name, lambda one: one.link, lambda one: f"{one.source}>{one.where}", lambda one: one.id
         ):  # fmt: skip
             if ends := next((one for one in found if said(one) == name), None):
                 return ends
@@ -143,23 +143,21 @@ class Links:
         return Work(owner, entry.get("troubles", {}).get(link, ""))
 
     async def _mark(self, ends: LinkEnds) -> int | None:
-        if ends.site:
-            return None
-        target = Address.of(self._namespace, ends.target)
+        """Return how far a link got: what the target says, or, of one at another site, what the source heard of it."""
+        name, part, field = (ends.source, "from", "released") if ends.site else (ends.target, "to", "mark")
+        at = Address.of(self._namespace, name)
         try:
-            found = await self._store.server.command(target.shared[0], "HGET", target.shared[_LINKS], f"to:{ends.id}")
+            found = await self._store.server.command(at.shared[0], "HGET", at.shared[_LINKS], f"{part}:{ends.id}")
         except AccessDenied:
             return None
-        return int(record(found or b"").get("mark", 0)) or None
+        return int(record(found or b"").get(field, 0)) or None
 
 
-def ends_of_policy(policy: Policy) -> dict[str, LinkEnds]:
+def ends_of_policy(policy: Policy, namespace: str) -> dict[str, LinkEnds]:
     """Return the links of a policy by their ids."""
     found = {}
-    for bridge in policy.bridges:
-        id_ = link_id(bridge.link)
-        more = {name: getattr(bridge, name, None) or "" for name in ("kind", "site")}
-        found[id_] = LinkEnds(
-            id_, bridge.link, bridge.source, bridge.target, bridge.name, more["kind"] or "bridge", more["site"]
-        )
+    for link in policy.links:
+        id_ = forwarder_id(namespace, link.link)
+        site = link.site.name if link.site else ""
+        found[id_] = LinkEnds(id_, link.link, link.source, link.target, link.name, link.kind, site)
     return found

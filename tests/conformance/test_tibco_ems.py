@@ -8,9 +8,8 @@ import pytest
 
 import headgate
 from headgate_coordinator.policy import loads
-from tests.amqp.node_processes import nodes
 from tests.conformance.story import blocked_send, body, fill
-from tests.sdk.observing import GUARD, counts, drain, field, waiting
+from tests.sdk.observing import GUARD, counts, drain, field
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -168,38 +167,3 @@ async def test_e08_a_topic_is_limited_while_there_is_a_subscriber_of_it_or_of_a_
             await consumer.close()
             await send
             await producer.close()
-
-
-async def test_e15_a_bridge_slows_its_source_down_only_if_both_sides_have_a_limit(
-    client: headgate.Client, redis_url: str
-) -> None:
-    """Each has a bridge of its own, and no consumer behind it. Mutant: a link lets go of what it has read."""
-    combinations = {"none": (), "source": ("from",), "target": ("to",), "both": ("from", "to")}
-    ends = {f"{name}.{end}": end in limited for name, limited in combinations.items() for end in ("from", "to")}
-    policy = "".join(f'[[destination]]\nmatch = "{name}"\nlimit = 500\n' for name, has in ends.items() if has)
-    policy += "".join(f'[[bridge]]\nname = "{n}"\nfrom = "{n}.from"\nto = "{n}.to"\n' for n in combinations)
-    await client.apply_policy(loads(policy))
-
-    async def number(name: str) -> int:
-        return await field(client, name, "pending_messages")
-
-    with nodes(redis_url, client.namespace, 1, "--ttl", 2):
-        sends = {name: asyncio.ensure_future(fill(client, f"{name}.from", 20)) for name in combinations}
-        await asyncio.gather(*(sends[name] for name in ("none", "source", "target")))
-        for name in ("none", "source"):
-            await wait_until(partial(_holds, client, f"{name}.to", 20), description=f"all over the bridge {name}")
-        for name in ("target.to", "both.to", "both.from"):
-            await wait_until(partial(waiting, client, name), description=f"somebody waits at {name}")
-        assert not sends["both"].done(), "its source waits with it"
-        assert (await number("target.from"), await number("target.to")) == (15, 5), "its source took all there was"
-        assert await number("both.from") == await number("both.to") == 5
-        for name in ("target.to", "both.to"):
-            async with client.session("late") as session:
-                assert len(await drain(await session.consumer(name), 20)) == 20
-        await sends["both"]
-    for name, limited in ends.items():
-        assert not limited or 0 < await field(client, name, "peak_bytes") <= 500, name
-
-
-async def _holds(client: headgate.Client, name: str, messages: int) -> bool:
-    return await field(client, name, "pending_messages") == messages

@@ -7,11 +7,11 @@ import pytest
 
 import headgate
 from headgate.chain import Behind, Load, Work, judge_link
-from headgate.core.forwarding import Forwarding
+from headgate.core.link_rules import Forwarding
 from headgate.explanation import Cause, Explanation
 from headgate.link_ends import LinkEnds, Side
 from headgate.links import MOST_HOPS
-from headgate.redis.keys import Address, link_id
+from headgate.redis.keys import Address, forwarder_id
 from headgate.redis.lease_store import LeaseStore
 from headgate.redis.link_store import LinkStore
 from headgate.redis.link_worker import End, LinkWorker
@@ -41,7 +41,9 @@ def end(client: headgate.Client, name: str) -> End:
 def worker(client: headgate.Client, source: str, target: str) -> LinkWorker:
     one, other = (f"{client.namespace}/{name}" for name in (source, target))
     how = Forwarding(one, other, has_dead_letters=False)
-    return LinkWorker(link_id(f"{source}>{target}"), end(client, source), end(client, target), how, fence=1)
+    return LinkWorker(
+        forwarder_id(client.namespace, f"{source}>{target}"), end(client, source), end(client, target), how, fence=1
+    )
 
 
 async def fill(client: headgate.Client, name: str, count: int = 20, kind: str = "queue") -> None:
@@ -128,7 +130,10 @@ async def test_who_holds_more_than_the_link_is_named_and_not_the_link(client: he
         await work(worker(client, "orders", "billing"))
         told = await client.explain("orders")
         assert (told.cause, told.chain) == ("unsettled", ())
-        assert [(one.session, one.messages) for one in told.consumers] == [(session.id, 6), (link_id(LINK), 4)]
+        assert [(one.session, one.messages) for one in told.consumers] == [
+            (session.id, 6),
+            (forwarder_id(client.namespace, LINK), 4),
+        ]
 
 
 async def test_a_topic_is_told_of_the_subscription_that_is_a_link(client: headgate.Client) -> None:
@@ -202,7 +207,7 @@ async def test_the_view_of_a_link_names_the_side_that_binds(client: headgate.Cli
     assert told.binding is not None
     assert told.binding.limit == 100
     assert f"10 to settle at its source, 10 in hand; the target's mark is 10; node {owner}" in str(told)
-    for name in ("orders to billing", link_id(LINK)):
+    for name in ("orders to billing", forwarder_id(client.namespace, LINK)):
         assert (await client.explain(link=name)).link == told.link
     await client.block("billing", "audit")
     await why(client, "target", "link-waits", "audit")

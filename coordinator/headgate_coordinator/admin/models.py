@@ -242,7 +242,9 @@ class PolicyInForce(Answer):
     source: str
     rules: list[PolicyRule]
     pools: list[PolicyPool]
-    bridges: list[dict[str, Any]] = Field(description="name, from, to and origin of each, and what else it says")
+    links: list[dict[str, Any]] = Field(description="kind, name, from, to and origin of each, and what else it says")
+    site: str = Field(description="name of this site; empty where it has none")
+    sites: list[dict[str, Any]] = Field(description="that links may lead to: name, url (without a password), namespace")
 
 
 class Applied(Answer):
@@ -261,7 +263,7 @@ class Planned(Answer):
     destinations: int
     changes: list[dict[str, Any]]
     pools: list[dict[str, Any]]
-    bridges: dict[str, list[dict[str, Any]]] = Field(description="those that would begin, and those that would end")
+    links: dict[str, list[dict[str, Any]]] = Field(description="those that would begin, and those that would end")
 
 
 class Live(Answer):

@@ -12,18 +12,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from headgate.client import Client
-from headgate.core.bridge import ends_of
+from headgate.core.link import Link, Site, ends_of
 from headgate.errors import HeadgateError
-from headgate.redis.keys import Address, link_id, namespace_channel, owned_keys
+from headgate.redis.keys import namespace_channel, owned_keys
 from headgate.redis.lease_store import Held, LeaseStore, Mode
 from headgate.tasks import stop
 from headgate_coordinator.links.duty import Duty
 from headgate_coordinator.links.ending import end_link
+from headgate_coordinator.links.ends import places_of
+from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.node.facts import BridgeFacts
 
 _log = logging.getLogger("headgate.links")
 PAGE: Final = 256
 """Leases that one call is about."""
+ENDING: Final = 16
+"""Links that are ended at a time."""
 CLOSING: Final = 2.0
 """Seconds to give back leases and credit; without Redis, they end by themselves."""
 
@@ -40,9 +44,11 @@ class Supervisor:
     def __init__(self, client: Client, node: str, *, ttl: float) -> None:
         self._client, self._node, self._ttl = client, node, ttl
         self._leases = LeaseStore(client.store.server, client.namespace)
+        self._sites = Sites(client.namespace)
         self._duties: dict[str, Duty] = {}
         self._messages: Counter[str] = Counter()  # of duties that ended
         self._bytes: Counter[str] = Counter()
+        self._troubles: dict[str, str] = {}  # of links that could not be ended
         self._above = 0
         self._heard = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -63,19 +69,21 @@ class Supervisor:
                 for page in _pages(held) if held else ([],):
                     await self._call("leave", page, held=0, total=0)
         await self._stop(list(self._duties), lost=True)
+        await self._sites.close()
 
     def facts(self) -> tuple[BridgeFacts, ...]:
         """Return the links that this node works on, or worked on while they are in the policy."""
         told = []
-        for link in sorted({*self._duties, *self._messages}):
+        for link in sorted({*self._duties, *self._messages, *self._troubles}):
             duty = self._duties.get(link)
-            now = duty.forwarder if duty else None
+            now, ends = duty.forwarder if duty else None, ends_of(link)
             told.append(
                 BridgeFacts(
                     link,
-                    *ends_of(link),
+                    ends.source,
+                    f"{ends.site}:{ends.target}" if ends.site else ends.target,
                     works=duty is not None,
-                    trouble=(duty.trouble or "") if duty else "",
+                    trouble=(duty.trouble or "") if duty else self._troubles.get(link, ""),
                     messages=self._messages[link] + (now.committed if now else 0),
                     bytes=self._bytes[link] + (now.committed_bytes if now else 0),
                 )
@@ -112,8 +120,10 @@ class Supervisor:
             CoordinatorUnavailable: Redis does not answer; repeat it.
         """
         known = await self._known()  # before the policy: what is here and is not there, that policy does not name
-        wanted = {bridge.link: bridge for bridge in (await self._client.policy()).bridges}
-        await self._stop([link for link, duty in self._duties.items() if wanted.get(link) != duty.bridge])
+        policy = await self._client.policy()
+        wanted: dict[str, Link] = {link.link: link for link in policy.links}
+        await self._stop([name for name, duty in self._duties.items() if wanted.get(name) != duty.link])
+        await self._sites.keep(policy.sites)
         for link in set(self._messages) - set(wanted):
             del self._messages[link], self._bytes[link]
         names = sorted({*wanted, *known}, key=lambda link: (link not in self._duties, hash((self._node, link))))
@@ -129,8 +139,9 @@ class Supervisor:
         given = await self._give_back(mine, len(fences) - fair)
         for link in mine:
             if link not in self._duties and link not in given:
-                self._duties[link] = Duty(self._client, wanted[link], fences[link], ttl=self._ttl)
-        await self._end_each({link: fence for link, fence in fences.items() if link not in wanted})
+                self._duties[link] = Duty(self._client, self._sites, wanted[link], fences[link], ttl=self._ttl)
+        ending = {link: fence for link, fence in fences.items() if link not in wanted}
+        await self._end_each(ending, {site.name: site for site in policy.sites})
         return min(again, default=None)
 
     async def _known(self) -> set[str]:
@@ -155,18 +166,31 @@ class Supervisor:
             await self._call("release", page, held=0, total=0)
         return given
 
-    async def _end_each(self, fences: dict[str, int]) -> None:
+    async def _end_each(self, fences: dict[str, int], sites: dict[str, Site]) -> None:
         """End links that the policy does not name; what cannot be ended now is tried again in the next round."""
-        namespace, ttl_ms = self._client.namespace, int(self._ttl * 1000)
-        for link, fence in fences.items():
-            source, target = (Address.of(namespace, name) for name in ends_of(link))
-            try:
-                await end_link(self._client.store, link_id(link), source, target, fence=fence + 1, ttl_ms=ttl_ms)
-                await self._call("forget", [link], held=0, total=0)
-            except HeadgateError as error:
-                _log.warning("the link %s, which the policy does not name any more, has not ended: %s", link, error)
-            else:
-                _log.info("the link %s has ended: the policy does not name it any more", link)
+        self._troubles = dict.fromkeys(fences, "an end of it does not answer in time")
+        rest = iter(fences.items())
+
+        async def work() -> None:
+            for link, fence in rest:
+                await self._end(link, fence, sites)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._ttl / 4):  # leases are to be renewed meanwhile
+                await asyncio.gather(*(work() for _ in range(ENDING)))
+        for link, trouble in self._troubles.items():
+            _log.warning("the link %s, which the policy does not name any more, has not ended: %s", link, trouble)
+
+    async def _end(self, link: str, fence: int, sites: dict[str, Site]) -> None:
+        try:
+            name, source, target = await places_of(link, self._client, self._sites, sites)
+            await end_link(name, source, target, fence=fence + 1, ttl_ms=int(self._ttl * 1000))
+            await self._call("forget", [link], held=0, total=0)
+        except HeadgateError as error:
+            self._troubles[link] = str(error)
+        else:
+            del self._troubles[link]
+            _log.info("the link %s has ended: the policy does not name it any more", link)
 
     async def _stop(self, links: Iterable[str], *, lost: bool = False) -> None:
         ending = {link: self._duties.pop(link) for link in tuple(links) if link in self._duties}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate import Client
-from headgate.core.bridge import Bridge
+from headgate.core.link import Link
 from headgate.core.policy import Policy, origins
 from headgate.policies import due, numbered, says_the_same
 from headgate.redis.keys import Address
@@ -100,8 +100,8 @@ class Plan:
     destinations: int
     changes: tuple[Change, ...]
     pools: tuple[tuple[str, Difference], ...] = ()
-    begin: tuple[Bridge, ...] = ()
-    end: tuple[Bridge, ...] = ()
+    begin: tuple[Link, ...] = ()
+    end: tuple[Link, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
@@ -110,10 +110,10 @@ class Plan:
         for name, difference in self.pools:
             old, new = difference.old or "none", difference.new or "none"
             yield f"pool {name}: {difference.field}: {old} -> {new} ({difference.place or 'it is named no more'})"
-        for bridge in self.begin:
-            yield f"bridge {bridge.name}: {bridge.source} -> {bridge.target} would begin ({bridge.origin})"
-        for bridge in self.end:
-            yield f"bridge {bridge.name}: {bridge.source} -> {bridge.target} would end (it is named no more)"
+        for link in self.begin:
+            yield f"{link.kind} {link.name}: {link.source} -> {link.where} would begin ({link.origin})"
+        for link in self.end:
+            yield f"{link.kind} {link.name}: {link.source} -> {link.where} would end (it is named no more)"
         over = sum(bool(change.over) for change in self.changes)
         yield f"{len(self.changes)} of {self.destinations} destination(s) would change, {over} would block"
         if self.same:
@@ -129,9 +129,9 @@ class Plan:
             "destinations": self.destinations,
             "changes": [change.as_dict() for change in self.changes],
             "pools": [{"pool": name, **difference.as_dict()} for name, difference in self.pools],
-            "bridges": {
-                "begin": [bridge.as_dict() for bridge in self.begin],
-                "end": [bridge.as_dict() for bridge in self.end],
+            "links": {
+                "begin": [link.as_dict() for link in self.begin],
+                "end": [link.as_dict() for link in self.end],
             },
         }
 
@@ -169,9 +169,9 @@ async def plan(client: Client, policy: Policy) -> Plan:
     )
 
 
-def _only_in(one: Policy, other: Policy) -> Iterator[Bridge]:
-    known = {bridge.link for bridge in other.bridges}
-    yield from (bridge for bridge in one.bridges if bridge.link not in known)
+def _only_in(one: Policy, other: Policy) -> Iterator[Link]:
+    known = {link.link for link in other.links}
+    yield from (link for link in one.links if link.link not in known)
 
 
 def _pools(before: Policy, after: Policy) -> Iterator[tuple[str, Difference]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.core.bridge import Bridge
+from headgate.core.link import Link, Site
 from headgate.core.pattern import Pattern
 from headgate.errors import PolicyError
 
@@ -116,7 +116,9 @@ class Policy:
         pools: of the namespace.
         source: name of the document.
         defaults: every field that a policy governs at its default: ``headgate.settings.DEFAULTS``.
-        bridges: of the namespace.
+        links: of the namespace.
+        site: name of this site; empty where it has none.
+        sites: others that links may lead to.
     """
 
     def __init__(
@@ -127,12 +129,16 @@ class Policy:
         source: str = "",
         *,
         defaults: Mapping[str, str] | None = None,
-        bridges: Iterable[Bridge] = (),
+        links: Iterable[Link] = (),
+        site: str = "",
+        sites: Iterable[Site] = (),
     ) -> None:
         self.version = version
         self.rules = tuple(rules)
         self.pools = tuple(pools)
-        self.bridges = tuple(bridges)
+        self.links = tuple(links)
+        self.site = site
+        self.sites = tuple(sites)
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
@@ -149,7 +155,7 @@ class Policy:
                 self._by_word.setdefault(pattern.words[0] if pattern.words else "*", []).append(rule)
 
     def __repr__(self) -> str:
-        counts = f"rules={len(self.rules)}, pools={len(self.pools)}, bridges={len(self.bridges)}"
+        counts = f"rules={len(self.rules)}, pools={len(self.pools)}, links={len(self.links)}"
         return f"Policy(version={self.version}, source={self.source!r}, {counts})"
 
     def matching(self, name: str) -> list[Rule]:
@@ -216,7 +222,9 @@ class Policy:
                     for r in self.rules
                 ],
                 "pools": [{"name": p.name, "fields": dict(p.fields), "origins": dict(p.origins)} for p in self.pools],
-                "bridges": [bridge.as_dict() for bridge in self.bridges],
+                "links": [link.as_dict() for link in self.links],
+                "site": self.site,
+                "sites": [site.as_dict() for site in self.sites],
                 "source": self.source,
             },
             ensure_ascii=False,
@@ -238,7 +246,9 @@ class Policy:
                 [Pool(p["name"], dict(p["fields"]), dict(p["origins"])) for p in told["pools"]],
                 str(told["source"]),
                 defaults=defaults,
-                bridges=[Bridge.from_dict(told) for told in told.get("bridges", ())],
+                links=[Link.from_dict(link) for link in told.get("links", told.get("bridges", ()))],
+                site=str(told.get("site", "")),
+                sites=[Site.from_dict(site) for site in told.get("sites", ())],
             )
         except PolicyError:
             raise
