@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.causes import until_token
+from headgate.core.forwarding import PACED
 from headgate.explanation import CONSUMERS_HOLD, Cause, Explanation, Hop, Reason, State, count
 from headgate.facts import read
 from headgate.link_ends import HELD_UP, LINK, LinkAt, LinkEnds, LinkView, Side
@@ -28,7 +29,7 @@ class Work:
 
     Attributes:
         owner: id of the node; empty when none that is there does.
-        trouble: why nothing moves; empty when it does.
+        trouble: why nothing moves, or why a node leaves it alone; empty when it moves.
     """
 
     owner: str
@@ -124,7 +125,7 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
         return Hop.of(ends, side=side, state=state, cause=SEEN_AS[side], reason=reason, remedy=remedy, seconds=seconds)
 
     if work is not None and not work.owner:
-        return hop("nobody", "no node that is there works on it", NOBODY)
+        return hop("nobody", f"no node that is there works on it{f': {work.trouble}' if work.trouble else ''}", NOBODY)
     if due.backlog == 0:
         return hop("source", f"{ends.source} has nothing for it")
     if told is not None and (told.place or told.state == "stopped") and told.cause not in MOVING:
@@ -134,6 +135,8 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
     if due.paced > 0:
         return hop("rate", f"delivery of {ends.source} is limited; the next is due in {due.paced:.3g} s",
                    f"wait, or raise delivery_rate of {ends.source}", due.paced)  # fmt: skip
+    if work is not None and work.trouble == PACED:
+        return hop("rate", PACED, f"wait, or raise the rate of {ends.kind} {ends.name!r}")
     if work is not None and work.trouble:
         where = f"at {ends.site}: " if ends.site else ""
         return hop("target" if ends.site else "stuck", f"{where}{work.trouble}", f"see node {work.owner}")
@@ -145,12 +148,13 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
 
 
 def _at_target(ends: LinkEnds, told: Explanation) -> Hop:
+    paced = told.cause == "send-rate"
     return Hop.of(
         ends,
-        side="rate" if told.cause == "send-rate" else "target",
+        side="rate" if paced else "target",
         state=told.state,
         cause=told.cause,
-        reason=f"{ends.target} is {told.state}: {told.reason}",
+        reason=f"{ends.target}{'' if paced else f' is {told.state}'}: {told.reason}",
         limit=told.binding,
         rule=told.rule,
         remedy=f"at {ends.target}: {told.remedy}" if told.remedy else "",

@@ -136,11 +136,11 @@ class Links:
         except AccessDenied:
             self._may_ask_nodes = False
             return None
+        entries: dict[str, dict[str, Any]] = {node: json.loads(entry) for node, entry in nodes.items()}
         owner = record(lease or b"").get("owner", "")
-        if owner not in nodes:
-            return Work("")
-        entry: dict[str, Any] = json.loads(nodes[owner])
-        return Work(owner, entry.get("troubles", {}).get(link, ""))
+        owner = owner if owner in entries else ""
+        said = [entries[owner]] if owner else entries.values()  # who has not the lease may say why it does without
+        return Work(owner, next((one["troubles"][link] for one in said if link in one.get("troubles", {})), ""))
 
     async def _mark(self, ends: LinkEnds) -> int | None:
         """Return how far a link got: what the target says, or, of one at another site, what the source heard of it."""

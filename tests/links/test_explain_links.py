@@ -7,6 +7,7 @@ import pytest
 
 import headgate
 from headgate.chain import Behind, Load, Work, judge_link
+from headgate.core.forwarding import PACED
 from headgate.core.link_rules import Forwarding
 from headgate.explanation import Cause, Explanation
 from headgate.link_ends import LinkEnds, Side
@@ -245,6 +246,8 @@ THERE = LinkEnds("link~x~0", "orders>orders", "orders", "orders", kind="route", 
         (THERE, Load(5, 5), Behind(unseen="there"), Work(""), "nobody", "no node"),
         (HERE, Load(5, 5), Behind(Explanation("billing", "queue", "open", "open", "")), None, "nobody", "no account"),
         (HERE, Load(5, 5), Behind(Explanation("billing", "queue", "open", "open", ""), known=True), None, "moves", ""),
+        (HERE, Load(5, 5), Behind(), Work("n~1", PACED), "rate", "its rate is used up"),
+        (HERE, Load(5, 5), Behind(), Work("", "site york is unknown"), "nobody", "site york is unknown"),
         (HERE, Load(), Behind(), Work("n~1"), "source", "nothing at orders yet"),
         (HERE, Load(), Behind(), Work("n~1", "a gate cannot be an end"), "stuck", "a gate cannot be an end"),
         (HERE, Load(5, 0, 2.0), Behind(), None, "rate", "delivery of orders is limited"),

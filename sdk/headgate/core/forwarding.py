@@ -35,6 +35,8 @@ from headgate.core.link_rules import Forwarding, Refusal
 
 BATCH: Final = 256
 """Messages a call."""
+PACED: Final = "its rate is used up"
+"""The trouble of a link that its own rate holds up."""
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
 
@@ -249,7 +251,7 @@ class Forwarder:
             return self._copy(born, head, now)
         size = len(head.entry.body)
         if head.refusal is None and self.held >= size and not self._allowed.covers(1, size):
-            self.trouble = self.trouble or "its rate is used up"
+            self.trouble = self.trouble or PACED
             return None
         return self._batch(born)
 
