@@ -224,7 +224,6 @@ ROWS: Final = (
         "tibco_ems",
         "A bridge slows its source down only if both sides have a limit",
         "all four combinations",
-        "links",
     ),
     Row(
         "E16",

@@ -35,6 +35,8 @@ from headgate.core.link_rules import Forwarding, Refusal
 
 BATCH: Final = 256
 """Messages a call."""
+PACED: Final = "its rate is used up"
+"""The trouble of a link that its own rate holds up."""
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
 
@@ -150,7 +152,7 @@ class Forwarder:
         return calls
 
     def woken(self, *, source: bool = False, target: bool = False) -> None:
-        """Take a hint: there is something at the source, or room at the target."""
+        """Take a hint: there is something at the source, or room at the target. It outlives an answer of before it."""
         if source:
             self._source_at, self._source_hint = 0.0, True
         if target:
@@ -181,8 +183,9 @@ class Forwarder:
             self._opened(answer, now)
         elif self.born is None or isinstance(call, Open) or call.born != self.born:
             return  # of before the source was opened anew
-        elif isinstance(answer, Read) and isinstance(call, Fetch):
-            self._read(call, answer, now)
+        elif isinstance(answer, Read):
+            if isinstance(call, Fetch):
+                self._read(call, answer, now)
         elif isinstance(call, Copy):
             self._copied(call, answer, now)
         elif isinstance(call, Commit | Secure):
@@ -259,7 +262,7 @@ class Forwarder:
             return self._copy(born, head, now)
         size = len(head.entry.body)
         if head.refusal is None and self.held >= size and not self._allowed.covers(1, size):
-            self.trouble = self.trouble or "its rate is used up"
+            self.trouble = self.trouble or PACED
             return None
         return self._batch(born)
 
