@@ -85,7 +85,7 @@ def test_on_a_given_redis_it_leaves_no_key_and_prints_lines(redis_url: str, file
 def demo(files: Path, tmp_path: Path) -> Iterator[Running]:
     temporary = tmp_path / "t"
     temporary.mkdir()
-    running = Running("demo", "--seconds", "60", "--input", str(files), TMPDIR=str(temporary))
+    running = Running("demo", "--seconds", "20", "--input", str(files), TMPDIR=str(temporary))
     yield running
     with running.process:
         running.process.kill()
