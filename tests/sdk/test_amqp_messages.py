@@ -35,7 +35,7 @@ from tests.sdk.test_amqp_values import (
     EPOCH,
     FUZZ,
     ROUND_TRIPS,
-    damaged,
+    damages,
     moments,
     of_proton,
     plain,
@@ -265,7 +265,7 @@ def test_what_is_no_message_is_refused(raw: str) -> None:
 @DAMAGE
 @given(messages().map(amqp_message.encode) | st.just(FULL), st.integers(0, 2**32))
 def test_damaged_messages_are_read_or_refused(raw: bytes, seed: int) -> None:
-    for harmed in (raw, *damaged(raw or b"\0", seed)):
+    for harmed in (raw, *damages(raw or b"\0", seed)):
         for read_it in READERS:
             with contextlib.suppress(MessageFormatError):
                 read_it(harmed)
