@@ -155,12 +155,13 @@ class Client(Administration):
 
         Raises:
             PolicyError: there is no such destination, or no such link.
-            InvalidValue: that session or consumer is not there; or a link and a destination are given, or neither.
+            InvalidName: the name cannot be used, or is missing.
+            InvalidValue: that session or consumer is not there; or a link is given and a destination too.
         """
         store, links = self.store, self._links
-        if bool(link) == bool(destination) or (link and (producer or consumer)):
-            raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
         if link:
+            if destination or producer or consumer:
+                raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
             return await links.explain(link)
         address = Address.of(self.namespace, destination)
         snapshot = await store.snapshot(address, session=producer, entries=100)
