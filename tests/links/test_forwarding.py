@@ -325,3 +325,48 @@ def test_what_came_over_a_zone_of_one_hop_goes_over_no_other_route_of_it(
     refusal = Forwarding("here", "there", zone="mesh").refusal(Entry(1, b"", None, path))
     assert (refusal and refusal.reason) == reason
     assert Forwarding("here", "there", zone="mesh").stamp == "here@mesh"
+
+
+def begun(how: Forwarding) -> Forwarder:
+    """Return a worker that has opened the link, and asked for the mark."""
+    worker = Forwarder(how)
+    worker.hear(Open(), Opened("OK", 1), 0)
+    for call in worker.calls(0):
+        worker.hear(call, Committed("OK", 0, held=100), 0)
+    return worker
+
+
+def call_of(kind: type[Call], worker: Forwarder, now: float) -> Call:
+    return next(call for call in worker.calls(now) if isinstance(call, kind))
+
+
+def test_a_call_that_only_releases_puts_no_reading_off() -> None:
+    """Mutant: the answer to a call that asked for nothing taken as "there is nothing" (`call.messages and` away)."""
+    worker = begun(Forwarding("here", "there", window=3))
+    fetch, full = call_of(Fetch, worker, 0), Read("OK", 0, (Entry(1, b"abc"), Entry(2, b"def")))
+    worker.hear(fetch, full, 0)
+    worker.hear(call_of(Commit, worker, 0), Committed("OK", 1, held=97), 0)
+    commit, release = worker.calls(0)
+    assert isinstance(release, Fetch)
+    assert (release.mark, release.messages) == (1, 0), "the window is full"
+    worker.hear(commit, Committed("OK", 2, held=94), 0)
+    worker.hear(release, Read("OK", 1), 0)
+    again = call_of(Fetch, worker, 0)
+    assert isinstance(again, Fetch)
+    assert again.messages > 0
+
+
+def test_a_hint_that_overtakes_an_answer_is_newer_than_it() -> None:
+    """Mutants: `_rest_source`, or `_rest_target`, without a look at hints."""
+    worker = begun(Forwarding("here", "there"))
+    fetch = call_of(Fetch, worker, 0)
+    worker.woken(source=True)
+    worker.hear(fetch, Read("OK", 0), 0)
+    fetch = call_of(Fetch, worker, 0)
+    worker.hear(fetch, Read("OK", 0, (Entry(1, b"x" * 200),)), 0)
+    commit = call_of(Commit, worker, 0)
+    worker.woken(target=True)
+    worker.hear(commit, Committed("NOCREDIT", 0, held=100, place=1), 0)
+    assert isinstance(call_of(Commit, worker, 0), Commit)
+    worker.hear(commit, Committed("NOCREDIT", 0, held=100, place=1), 0)
+    assert worker.calls(0.5) == [], "one hint, one look"

@@ -130,3 +130,15 @@ async def test_a_route_that_leaves_the_policy_gives_back_what_it_held_at_both_si
 
 async def _none(site: SiteOf) -> bool:
     return not await list_links(site.client)
+
+
+async def test_a_selector_lets_pass_what_it_is_true_of(three_sites: list[SiteOf]) -> None:
+    """A mutant whose worker has no judge forwards all."""
+    paris, _, _ = three_sites
+    bridge = "[[bridge]]\nname = 'b'\nfrom = 'in'\nto = 'out'\nselector = \"region = 'eu' AND size > 4\"\n"
+    await paris.govern(bridge)
+    async with paris.working():
+        for number in range(10):
+            await paris.send("in", b"%d" % number, region="eu" if number % 2 else "us", size=number)
+        await paris.has("in", 0)
+        assert await paris.stored("out") == [b"5", b"7", b"9"]

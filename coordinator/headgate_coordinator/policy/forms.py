@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
+from headgate.core.selector import Selector
 from headgate.errors import InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace, encode_name
 from headgate.settings import DEFAULT, Settings
@@ -150,6 +151,10 @@ def _url(value: Any, what: str) -> None:
 def _selector(value: Any, what: str) -> None:
     if not isinstance(value, str):
         raise InvalidValue(f"{what}: {value!r} is no selector; write e.g. \"region = 'EU'\"")
+    try:
+        Selector.parse(value)
+    except InvalidValue as error:
+        raise InvalidValue(f"{what}: {error}") from None
 
 
 def _replicas(value: Any, what: str) -> None:

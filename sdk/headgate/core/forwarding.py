@@ -100,7 +100,7 @@ class Forwarder:
         self._loaded: deque[_Item] = deque()
         self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
         self._source_at = self._target_at = 0.0
-        self._source_heard = self._target_heard = False  # a hint came while a call was under way
+        self._source_hint = self._target_hint = False  # whether there was one since the source, the target was asked
         self._flying: dict[type, Call] = {}
         self._allowed = Allowance(forwarding.pace)
 
@@ -147,15 +147,16 @@ class Forwarder:
         calls = [call for call in chosen if call is not None and type(call) not in self._flying]
         self._flying |= {type(call): call for call in calls}
         for call in calls:
-            self._source_heard = self._source_heard and not (isinstance(call, Fetch) and call.messages)
-            self._target_heard = self._target_heard and not isinstance(call, Commit)
+            self._source_hint &= not (isinstance(call, Open) or (isinstance(call, Fetch) and call.messages > 0))
+            self._target_hint &= not isinstance(call, Commit | Copy)
         return calls
 
     def woken(self, *, source: bool = False, target: bool = False) -> None:
         """Take a hint: there is something at the source, or room at the target. It outlives an answer of before it."""
-        self._source_at = 0.0 if source else self._source_at
-        self._target_at = 0.0 if target else self._target_at
-        self._source_heard, self._target_heard = self._source_heard or source, self._target_heard or target
+        if source:
+            self._source_at, self._source_hint = 0.0, True
+        if target:
+            self._target_at, self._target_hint = 0.0, True
 
     def left(self) -> None:
         """Note that the credit was given back at the target."""
@@ -183,7 +184,8 @@ class Forwarder:
         elif self.born is None or isinstance(call, Open) or call.born != self.born:
             return  # of before the source was opened anew
         elif isinstance(answer, Read):
-            self._read(answer, now, read=isinstance(call, Fetch) and call.messages > 0)
+            if isinstance(call, Fetch):
+                self._read(call, answer, now)
         elif isinstance(call, Copy):
             self._copied(call, answer, now)
         elif isinstance(call, Commit | Secure):
@@ -204,7 +206,16 @@ class Forwarder:
         self._target_at = 0.0
 
     def _wait_for_source(self, trouble: str | None, now: float) -> None:
-        self.trouble, self._source_at = trouble, now + LOOK_AGAIN
+        self.trouble = trouble
+        self._rest_source(now, LOOK_AGAIN)
+
+    def _rest_source(self, now: float, seconds: float) -> None:
+        """Ask the source no sooner, unless a hint came after what it answered."""
+        self._source_at = 0.0 if self._source_hint else now + seconds
+
+    def _rest_target(self, now: float, seconds: float) -> None:
+        """Ask the target no sooner, unless a hint came after what it answered."""
+        self._target_at = 0.0 if self._target_hint else now + seconds
 
     # The source.
 
@@ -218,7 +229,7 @@ class Forwarder:
         messages = min(self.how.messages - len(self._loaded), BATCH) if reads else 0
         return Fetch(born, self.durable, self._after, messages, max(room, 1))
 
-    def _read(self, answer: Read, now: float, *, read: bool) -> None:
+    def _read(self, call: Fetch, answer: Read, now: float) -> None:
         if answer.code in ("CLOSED", "BORN", "UNKNOWN"):
             self.born = None
             self._wait_for_source("there is no such source" if answer.code == "UNKNOWN" else None, now)
@@ -232,8 +243,8 @@ class Forwarder:
             refusal = self.how.refusal(entry)
             self._loaded.append(_Item(entry, refusal))
             self._after = entry.seq
-        if read and not fresh and now >= self._source_at and answer.code == "OK" and not self._source_heard:
-            self._source_at = now + (LOOK_AGAIN if answer.again_ms is None else answer.again_ms / 1000)
+        if call.messages and not fresh and now >= self._source_at and answer.code == "OK":
+            self._rest_source(now, LOOK_AGAIN if answer.again_ms is None else answer.again_ms / 1000)
 
     # The target.
 
@@ -307,7 +318,8 @@ class Forwarder:
 
     def _answered(self, call: Commit | Secure, answer: Committed, now: float, replicas: int) -> None:
         if answer.code in ("UNKNOWN", "KIND", "STALE"):
-            self._target_at, self.trouble = now + LOOK_AGAIN, f"the target answers {answer.code}"
+            self._rest_target(now, LOOK_AGAIN)
+            self.trouble = f"the target answers {answer.code}"
             if answer.code == "STALE":
                 self.born = None
             return
@@ -331,10 +343,10 @@ class Forwarder:
             self._loaded[0].refusal = Refusal("too-large", dead_letter=True)
         elif answer.code in ("OK", "NOCREDIT"):
             if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
-                self._target_at = 0.0 if self._target_heard else now + answer.again_ms / 1000
+                self._rest_target(now, answer.again_ms / 1000)
                 self.trouble = "the target has no room"
         else:
-            self._target_at = now + answer.again_ms / 1000
+            self._rest_target(now, answer.again_ms / 1000)
             self.trouble = f"the target answers {answer.code}"
 
     @property
@@ -366,5 +378,5 @@ class Forwarder:
             for item in self._loaded:
                 item.copied = item.copied or item.entry.seq == call.entry.seq
             return
-        self._target_at = now + answer.again_ms / 1000
+        self._rest_target(now, answer.again_ms / 1000)
         self.trouble = f"the dead-letter destination answers {answer.code}"

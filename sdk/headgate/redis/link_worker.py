@@ -113,8 +113,7 @@ class LinkWorker:
             case Secure(born=born):
                 return await target.store.barrier(
                     target.address, self.link, fence=fence, born=born, prev=0, ttl_ms=self.ttl_ms,
-                    replicas=self.forwarder.how.replicas, timeout_ms=BARRIER_MS, want=self.forwarder.held,
-                    weight=self.weight,
+                    replicas=self.forwarder.how.replicas, timeout_ms=BARRIER_MS, weight=self.weight,
                 )  # fmt: skip
             case Copy():
                 return await self._copy(call), 0
