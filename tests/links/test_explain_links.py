@@ -108,6 +108,18 @@ async def test_a_destination_behind_a_link_is_told_what_its_target_lacks(client:
     assert [cause.cause for cause in told.causes][:1] == ["link"]
 
 
+async def test_who_waits_before_a_link_is_told_the_same(client: headgate.Client) -> None:
+    """Mutant: `Outlook.why` leaves the links out."""
+    await scene(client, ("orders", "billing"), limited="orders billing")
+    for name in ("orders", "billing"):
+        await overfill(client, name)
+    await work(worker(client, "orders", "billing"))
+    with pytest.raises(headgate.CreditTimeout, match="bridge orders>billing waits: billing is blocked: ") as caught:
+        await fill(client, "orders", 1)
+    assert caught.value.explanation is not None
+    assert [hop.link for hop in caught.value.explanation.chain] == [LINK]
+
+
 async def test_ends_tell_of_their_links(client: headgate.Client) -> None:
     await scene(client, ("orders", "billing"), ("billing", "archive"), limited="billing")
     await fill(client, "orders")
