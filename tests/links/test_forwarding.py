@@ -242,7 +242,7 @@ def call_of(kind: type[Call], worker: Forwarder, now: float) -> Call:
 
 
 def test_a_call_that_only_releases_puts_no_reading_off() -> None:
-    """Mutant: the answer to a call that asked for nothing taken as "there is nothing" (`call.messages and` away)."""
+    """Mutant: the answer to a call that asked for nothing taken as "there is nothing" (`asked and` away)."""
     worker = begun(Forwarding("here", "there", window=3))
     fetch, full = call_of(Fetch, worker, 0), Read("OK", 0, (Entry(1, b"abc"), Entry(2, b"def")))
     worker.hear(fetch, full, 0)
@@ -268,6 +268,6 @@ def test_a_hint_that_overtakes_an_answer_is_newer_than_it() -> None:
     commit = call_of(Commit, worker, 0)
     worker.woken(target=True)
     worker.hear(commit, Committed("NOCREDIT", 0, held=100, place=1), 0)
-    assert call_of(Commit, worker, 0)
+    commit = call_of(Commit, worker, 0)
     worker.hear(commit, Committed("NOCREDIT", 0, held=100, place=1), 0)
     assert worker.calls(0.5) == [], "one hint, one look"

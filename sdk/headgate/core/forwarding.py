@@ -181,8 +181,8 @@ class Forwarder:
             self._opened(answer, now)
         elif self.born is None or isinstance(call, Open) or call.born != self.born:
             return  # of before the source was opened anew
-        elif isinstance(answer, Read) and isinstance(call, Fetch):
-            self._read(call, answer, now)
+        elif isinstance(answer, Read):
+            self._read(answer, now, asked=isinstance(call, Fetch) and call.messages > 0)
         elif isinstance(call, Copy):
             self._copied(call, answer, now)
         elif isinstance(call, Commit | Secure):
@@ -226,7 +226,7 @@ class Forwarder:
         messages = min(self.how.messages - len(self._loaded), BATCH) if reads else 0
         return Fetch(born, self.durable, self._after, messages, max(room, 1))
 
-    def _read(self, call: Fetch, answer: Read, now: float) -> None:
+    def _read(self, answer: Read, now: float, *, asked: bool) -> None:
         if answer.code in ("CLOSED", "BORN", "UNKNOWN"):
             self.born = None
             self._wait_for_source("there is no such source" if answer.code == "UNKNOWN" else None, now)
@@ -240,7 +240,7 @@ class Forwarder:
             refusal = self.how.refusal(entry)
             self._loaded.append(_Item(entry, refusal))
             self._after = entry.seq
-        if call.messages and not fresh and now >= self._source_at and answer.code == "OK":
+        if asked and not fresh and now >= self._source_at and answer.code == "OK":
             self._rest_source(now, LOOK_AGAIN if answer.again_ms is None else answer.again_ms / 1000)
 
     # The target.

@@ -129,8 +129,8 @@ class LinkStore:
     ) -> tuple[Committed, int]:  # fmt: skip
         """Say the mark again and wait until replicas have it; returns the target's answer, and how many do.
 
-        Both go over one connection in one write, for WAIT is about what its own connection wrote. What the link asked for
-        stays as it is, and its place in line.
+        Both go over one connection in one write, for WAIT is about what its own connection wrote. What the link asked
+        for stays as it is, and its place in line.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
