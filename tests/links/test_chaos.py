@@ -1,8 +1,8 @@
 """Workers of a link die at every moment of every step, under load, with limits at both ends: nothing lost or doubled.
 
-A worker on its own asks for the mark before it commits, and has one commit under way. So the deaths of one at a time show
-neither that `link_commit` needs the look at the mark (two at once do, and lost answers in test_outages.py) nor that it
-needs the predecessor, which is for commits that overtake each other: `docs/spec/Link.tla` and tests/lua show that.
+A worker on its own asks for the mark before it commits, and has one commit under way. So the deaths of one at a time do
+not show that `link_commit` needs the look at the mark (two at once do, and lost answers in test_outages.py), nor that
+it needs the predecessor, which is for commits that overtake each other: `docs/spec/Link.tla` and tests/lua show that.
 """
 
 import itertools
