@@ -6,8 +6,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core.allowance import Allowance
 from headgate.core.forwarding import Forwarder, Phase, Regression
-from headgate.core.link_calls import Call, Commit, Committed, Entry, Fetch, Open, Opened, Paced, Put, Read, Secure, Skip
+from headgate.core.link_calls import (
+    Call,
+    Commit,
+    Committed,
+    Entry,
+    Fetch,
+    Open,
+    Opened,
+    Pace,
+    Paced,
+    Put,
+    Read,
+    Secure,
+    Skip,
+)
 from headgate.core.link_rules import Forwarding, Refusal
 from tests.links.world import FAULTS, Links, sent
 from tests.model.link import ModelTarget
@@ -226,6 +241,49 @@ def test_a_target_without_room_is_asked_again_when_it_says_and_at_a_hint() -> No
     assert (worker.calls(0.5), worker.trouble, worker.wake_at) == ([], "the target has no room", 1.0)
     worker.woken(target=True)
     assert len(worker.calls(0.5)) == 1
+
+
+def test_a_link_with_a_rate_commits_what_it_was_allowed_and_no_more() -> None:
+    """A mutant whose batches pass over the allowance commits all at once."""
+    links = sent(Links(how=Forwarding("here", "there", window=1000, pace=(2, 100))), [b"abc"] * 7)
+    worker, now, asked, committed = Forwarder(links.how), 0.0, 0, 0
+    while links.source.stored:
+        for call in worker.calls(now):
+            if isinstance(call, Pace):
+                asked += call.messages
+                assert (call.messages, call.size) == (min(2, 7 - committed), 3 * min(2, 7 - committed))
+            elif isinstance(call, Commit):
+                committed += len(call.entries)
+                assert committed <= asked
+            worker.hear(call, links.answer(call), now)
+    assert (asked, committed) == (7, 7)
+
+
+def test_what_was_allowed_and_not_used_is_worth_nothing_a_second_later() -> None:
+    allowance = Allowance((10, 1000))
+    pace = allowance.ask([5] * 20, 0.0)
+    assert pace == Pace(10, 50)
+    allowance.add(pace, 0.0)
+    assert allowance.covers(10, 50)
+    assert allowance.ask([5], 0.9) is None
+    assert allowance.ask([5], 1.1) == Pace(1, 5)
+
+
+def test_a_message_larger_than_the_rate_allows_at_once_is_asked_for_alone() -> None:
+    assert Allowance((10, 100)).ask([500, 1], 0.0) == Pace(1, 500)
+    assert Allowance((10, 100)).ask([60, 50], 0.0) == Pace(1, 60)
+
+
+@pytest.mark.parametrize(("path", "reason"), [
+    (("x:a/b",), None), (("x:a/b@mesh",), "zone"), (("x:a/b@other",), None),
+    (("there",), "loop"), (("there@z",), "loop"),
+])  # fmt: skip
+def test_what_came_over_a_zone_of_one_hop_goes_over_no_other_route_of_it(
+    path: tuple[str, ...], reason: str | None
+) -> None:
+    refusal = Forwarding("here", "there", zone="mesh").refusal(Entry(1, b"", None, path))
+    assert (refusal and refusal.reason) == reason
+    assert Forwarding("here", "there", zone="mesh").stamp == "here@mesh"
 
 
 def begun(how: Forwarding) -> Forwarder:

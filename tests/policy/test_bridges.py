@@ -50,6 +50,7 @@ BAD = [
     (bridge("b", "a", "'c'", "dead_letters = 'c'"), "x:5", "is an end of bridge 'b' itself"),
     (bridge("b", "a", "[]"), "x:4", "[] is nowhere"),
     (bridge("b", "a", "'c*'"), "x:4", "cannot be part of a name"),
+    (bridge("b", "a", "'c'", "selector = 'region ='"), "x:5", "selector"),
     (bridge("b", "a", "'c'", "max_hops = 0"), "x:5", "write a whole number from 1 to 64"),
     (bridge("b", "a", "'c'", "frm = 'a'"), "x:5", "did you mean 'from'?"),
     (bridge("b", "a", "'c'") + bridge("e", "c", "'a'"), "x:6", "go in a circle: a -> c -> a"),

@@ -9,6 +9,8 @@ from headgate.client import Client
 from headgate.core.forwarding import Forwarder
 from headgate.core.link import Link
 from headgate.core.link_rules import MAX_HOPS, Forwarding
+from headgate.core.selection import judge_by
+from headgate.core.selector import Selector
 from headgate.errors import HeadgateError, PolicyError
 from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, encode_name, forwarder_id
@@ -95,6 +97,7 @@ class Duty:
             has_dead_letters=dead is not None,
             zone=link.zone,
             pace=quantum(link),
+            judge=judge_by(Selector.parse(link.selector)) if link.selector else None,
         )
         async with contextlib.AsyncExitStack() as stack:
             rate = None

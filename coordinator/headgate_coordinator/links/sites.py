@@ -4,14 +4,12 @@ import asyncio
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 import headgate
+from headgate.backends import REDIS_SCHEMES
 from headgate.client import Client
 from headgate.core.link import Site
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
-
-REDIS: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 
 def url_of(site: Site) -> str:
@@ -32,7 +30,7 @@ def url_of(site: Site) -> str:
             raise InvalidValue(f"site {site.name}: the file {what} cannot be read: {error.strerror}") from None
     else:
         url = site.url
-    if url.partition("://")[0] not in REDIS:
+    if url.partition("://")[0] not in REDIS_SCHEMES:
         raise InvalidValue(f"site {site.name}: {site.url} leads to no Redis; use a URL such as redis://host:6379")
     return url
 

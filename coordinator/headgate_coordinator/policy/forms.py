@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
+from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
+from headgate.core.selector import Selector
 from headgate.errors import InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace, encode_name
-from headgate.redis.url import FORMS, SCHEMES
 from headgate.settings import DEFAULT, Settings
 from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
 
@@ -143,13 +144,17 @@ def _url(value: Any, what: str) -> None:
             f"{what}: it holds a password, and a policy is shown to all; write 'env:NAME', 'file:/path', or "
             "redis://user@host?password_file=/path"
         )
-    if not rest or value.partition("://")[0] not in SCHEMES:
-        raise InvalidValue(f"{what}: use 'env:NAME', 'file:/path', {FORMS}")
+    if not rest or value.partition("://")[0] not in REDIS_SCHEMES:
+        raise InvalidValue(f"{what}: use 'env:NAME', 'file:/path', {REDIS_FORMS}")
 
 
 def _selector(value: Any, what: str) -> None:
     if not isinstance(value, str):
         raise InvalidValue(f"{what}: {value!r} is no selector; write e.g. \"region = 'EU'\"")
+    try:
+        Selector.parse(value)
+    except InvalidValue as error:
+        raise InvalidValue(f"{what}: {error}") from None
 
 
 def _replicas(value: Any, what: str) -> None:

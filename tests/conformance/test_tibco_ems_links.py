@@ -1,0 +1,89 @@
+"""TIBCO EMS on routes: limits of two sites, each with a Redis and workers of its own."""
+
+import asyncio
+
+import pytest
+
+import headgate
+from headgate import CreditTimeout
+from tests.links.sites import SiteOf, next_of, route, send_all, stalls
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+BODIES = [b"%04d" % number for number in range(100)]
+STORED = 7
+"""Bytes that each takes: it, and what says what it is."""
+LIMIT = 20 * STORED
+
+
+async def test_e12_a_routed_topic_is_at_the_other_site_in_order(three_sites: list[SiteOf]) -> None:
+    paris, berlin, _ = three_sites
+    await berlin.client.apply("news", kind="topic")
+    await paris.govern(route("berlin", "topics = 'news'"), berlin)
+    async with berlin.client.session() as session, paris.working():
+        consumer = await session.consumer("news")
+        await paris.routed("news")
+        await paris.send("news", *BODIES)
+        assert [(await next_of(consumer)).body for _ in BODIES] == BODIES
+        link = await paris.link()
+        assert (link.kind, link.name, link.source, link.target) == ("route", "to berlin", "news", "berlin:news")
+        await paris.has("news", 0)
+
+
+async def test_e14_publishers_block_at_the_limit_of_the_sender_when_the_route_is_held_up(
+    three_sites: list[SiteOf],
+) -> None:
+    """Limits on both sides: 20 messages fit there, what the link has in hand and 20 more here."""
+    paris, berlin, _ = three_sites
+    await berlin.client.apply("news", kind="topic", limit=LIMIT)
+    await paris.govern("[[destination]]\nmatch = 'news'\nlimit = 140\n" + route("berlin", "topics = 'news'"), berlin)
+    async with berlin.client.session() as there, paris.client.session() as here, paris.working():
+        consumer = await there.consumer("news", window=headgate.Window.pull)
+        await paris.routed("news")
+        producer = await here.producer("news")
+        for body in BODIES[:40]:
+            await producer.send(body, timeout=5)
+        with pytest.raises(CreditTimeout):
+            await producer.send(BODIES[40], timeout=0.5)
+        assert await berlin.pending("news") == 20
+        await wait_until(lambda: stalls(paris, "no room"), timeout=5, description="it says that the target is full")
+        got: list[bytes | str] = []
+        rest = asyncio.create_task(send_all(producer, BODIES[40:]))
+        while len(got) < len(BODIES):
+            message = await next_of(consumer)
+            got.append(message.body)
+            await message.accept()
+        await rest
+        assert got == BODIES
+
+
+async def test_e13_a_full_receiver_gets_nothing_until_its_subscriber_has_made_room(three_sites: list[SiteOf]) -> None:
+    paris, berlin, _ = three_sites
+    await berlin.client.apply("news", kind="topic", limit=LIMIT)
+    await paris.govern(route("berlin", "topics = 'news'"), berlin)
+    async with berlin.client.session() as there, paris.working():
+        consumer = await there.consumer("news", window=headgate.Window.paused)
+        await paris.routed("news")
+        await paris.send("news", *BODIES, timeout=1)
+        await berlin.has("news", 20)
+        assert await paris.pending("news") == 80
+        await consumer.configure(window=headgate.Window(messages=10))
+        got: list[bytes | str] = []
+        while len(got) < len(BODIES):
+            message = await next_of(consumer)
+            got.append(message.body)
+            await message.accept()
+        assert got == BODIES
+
+
+async def test_e12_a_routed_queue_is_not_flow_controlled(three_sites: list[SiteOf]) -> None:
+    """Its limit here is passed over, as the destination says; the limit of its home there holds to the byte."""
+    paris, berlin, _ = three_sites
+    await berlin.client.apply("orders", limit=LIMIT)
+    await paris.govern("[[destination]]\nmatch = 'orders'\nlimit = 40\n" + route("berlin", "queues = 'orders'"), berlin)
+    async with paris.working():
+        await paris.send("orders", *BODIES, timeout=1)
+        await berlin.has("orders", 20)
+        assert await paris.pending("orders") == 80
+        assert await paris.field("orders", "enforce") == "off"
+        assert "enforce=orders@paris" in await paris.field("orders", "policy")
