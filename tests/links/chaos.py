@@ -7,15 +7,22 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
 import headgate
+from headgate.core.link_rules import Forwarding
 from headgate.redis.keys import Address
-from tests.links.worker_process import Plan
+from headgate.redis.link_store import LinkStore
+from headgate.redis.link_worker import End, LinkWorker
+from headgate.redis.server import Server
+from headgate.redis.url import parse_url
+from headgate.tasks import stop
+from tests.links.worker_process import LINK, Plan
 from tests.support.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -217,3 +224,24 @@ async def at_rest(client: headgate.Client) -> None:
     await wait_until(empty, timeout=20, description="nothing stored, nothing reserved, nobody waits")
     count = await client.recount("orders")
     assert count.equal, count
+
+
+@asynccontextmanager
+async def linked(here: headgate.Client, url: str, *, fence: int = 1) -> AsyncIterator[LinkWorker]:
+    """A worker in this process, that reaches the target at ``url``."""
+    orders = Address.of(here.namespace, "orders")
+    servers = [Server(parse_url(where)) for where in (here.redis_url, url)]
+    wakes = [server.wake_ups() for server in servers]
+    for server in servers:
+        await server.open()
+    source, target = (End(LinkStore(server), orders, wake) for server, wake in zip(servers, wakes, strict=True))
+    worker = LinkWorker(LINK, source, target, Forwarding("a", "b", window=1000, messages=20), fence=fence, ttl=1.0)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        await stop(task)
+        for wake in wakes:
+            await wake.close()
+        for server in servers:
+            await server.close()

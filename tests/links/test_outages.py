@@ -1,63 +1,16 @@
 """The target's site is cut off under load, or loses answers: all gets there once and in order when it is back."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 
 import headgate
-from headgate.core.link_rules import Forwarding
 from headgate.redis.keys import Address
-from headgate.redis.link_store import LinkStore
-from headgate.redis.link_worker import End, LinkWorker
-from headgate.redis.server import Server
-from headgate.redis.url import parse_url
-from headgate.tasks import stop
-from tests.links.chaos import SOURCE_LIMIT, TARGET_LIMIT, Load, at_rest, look
-from tests.links.site import LINK
+from tests.links.chaos import Load, at_rest, linked, look
 from tests.support.faultproxy import FaultProxy
-from tests.support.servers import available_servers
-from tests.support.shared import SharedServers
 from tests.support.waiting import wait_until
 
 TTL = 1.0
-
-
-@pytest.fixture
-async def ends(
-    cleanup_namespace: str, shared_servers: SharedServers
-) -> AsyncIterator[tuple[headgate.Client, headgate.Client]]:
-    binaries = available_servers()
-    here, there = (shared_servers.standalone(binary) for binary in (binaries[-1], binaries[0]))
-    async with (
-        headgate.connect(here, namespace=cleanup_namespace) as source,
-        headgate.connect(there, namespace=cleanup_namespace) as target,
-    ):
-        await source.apply("orders", kind="queue", limit=SOURCE_LIMIT)
-        await target.apply("orders", kind="queue", limit=TARGET_LIMIT)
-        yield source, target
-
-
-@asynccontextmanager
-async def linked(here: headgate.Client, url: str) -> AsyncIterator[LinkWorker]:
-    """A worker that reaches the target at ``url``."""
-    orders = Address.of(here.namespace, "orders")
-    servers = [Server(parse_url(where)) for where in (here.redis_url, url)]
-    wakes = [server.wake_ups() for server in servers]
-    for server in servers:
-        await server.open()
-    source, target = (End(LinkStore(server), orders, wake) for server, wake in zip(servers, wakes, strict=True))
-    worker = LinkWorker(LINK, source, target, Forwarding("a", "b", window=1000, messages=20), fence=1, ttl=TTL)
-    task = asyncio.create_task(worker.run())
-    try:
-        yield worker
-    finally:
-        await stop(task)
-        for wake in wakes:
-            await wake.close()
-        for server in servers:
-            await server.close()
 
 
 def hold(proxy: FaultProxy) -> None:
