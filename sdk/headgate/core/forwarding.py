@@ -81,6 +81,7 @@ class Forwarder:
         fence: set when a later lease is in force: this worker is done, no call will do anything any more.
         regressions: what the target was found to have lost, the newest last.
         refused: how many messages did not go over the link, by reason.
+        missing: ends that are not there, until they answer again: ``source``, ``target``, ``dead letters``.
         trouble: why nothing moves, None while it does.
         committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
         committed_bytes: of these.
@@ -94,6 +95,7 @@ class Forwarder:
         self.fence: int | None = None
         self.regressions: list[Regression] = []
         self.refused: dict[str, int] = {}
+        self.missing: set[str] = set()
         self.trouble: str | None = None
         self._loaded: deque[_Item] = deque()
         self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
@@ -175,7 +177,15 @@ class Forwarder:
             self._allowed.add(call, now)
         elif isinstance(answer, Paced):
             raise TypeError(f"{call} is not answered so")
-        elif answer.code == "FENCED":
+        else:
+            self._take_in(call, answer, now, replicas)
+
+    def _take_in(
+        self, call: Open | Fetch | Commit | Secure | Copy, answer: Opened | Read | Committed, now: float, replicas: int
+    ) -> None:
+        end = "dead letters" if isinstance(call, Copy) else "target" if isinstance(answer, Committed) else "source"
+        self.missing = self.missing | {end} if answer.code == "UNKNOWN" else self.missing - {end}
+        if answer.code == "FENCED":
             self.fence = answer.fence
         elif isinstance(answer, Opened):
             self._opened(answer, now)
