@@ -10,7 +10,7 @@ import pytest
 
 import headgate
 from headgate.chain import Behind, Load, Work, judge_link
-from headgate.core.forwarding import PACED
+from headgate.core.forwarding import NO_ROOM, PACED
 from headgate.core.link import Link
 from headgate.core.link_rules import Forwarding
 from headgate.explanation import Cause, Explanation
@@ -285,7 +285,8 @@ THERE = LinkEnds("link~x~0", "orders>orders", "orders", "orders", kind="route", 
 @pytest.mark.parametrize(
     ("ends", "due", "behind", "said", "side", "words"),
     [
-        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", "it has no room"), "target", "at york: it has no room"),
+        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", NO_ROOM), "target", "york:orders: the target has no room"),
+        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", "york is gone"), "stuck", "york is gone"),
         (THERE, Load(5, 5), Behind(unseen="it is at site york"), Work("n~1"), "moves", "at site york"),
         (THERE, Load(5, 5), Behind(unseen="there"), Work(""), "nobody", "no node"),
         (HERE, Load(5, 5), Behind(Explanation("billing", "queue", "open", "open", "")), None, "nobody", "no account"),
