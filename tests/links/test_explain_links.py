@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -24,6 +23,7 @@ from headgate_coordinator.node.facts import BridgeFacts
 from headgate_coordinator.node.registry import NodeRegistry
 from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn
+from tests.demo.command import run
 from tests.links.site import work
 from tests.links.test_bridges import bridges, rule
 from tests.support.waiting import wait_until
@@ -255,24 +255,20 @@ async def test_what_is_no_link_is_said(client: headgate.Client) -> None:
 async def test_the_command_line_tells_of_a_link(client: headgate.Client, redis_url: str) -> None:
     await scene(client, ("orders", "billing"), more=rule("orders", LIMIT))
 
-    async def run(*words: str) -> tuple[int | None, str, str]:
-        command = ("-m", "headgate_coordinator", "explain", *words)
-        place = ("--redis", redis_url, "--namespace", client.namespace)
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(sys.executable, *command, *place, stdout=pipe, stderr=pipe)
-        out, error = await process.communicate()
-        return process.returncode, out.decode(), error.decode()
+    async def told(*words: str) -> tuple[int, str, str]:
+        done = await asyncio.to_thread(run, "explain", *words, "--redis", redis_url, "--namespace", client.namespace)
+        return done.returncode, done.stdout, done.stderr
 
-    code, out, _ = await run("--link", LINK)
+    code, out, _ = await told("--link", LINK)
     assert (code, out.partition("\n")[0]) == (
         0, "orders>billing (bridge): blocked: no node that is there works on it"
     )  # fmt: skip
-    code, out, _ = await run("--link", "orders to billing", "--json")
+    code, out, _ = await told("--link", "orders to billing", "--json")
     assert (code, json.loads(out)["link"]["side"]) == (0, "nobody")
-    code, out, error = await run("--link", "none")
+    code, out, error = await told("--link", "none")
     assert (code, out) == (2, "")
     assert "there is no link 'none'" in error
-    code, _, error = await run()
+    code, _, error = await told()
     assert (code, "give a destination or --link" in error) == (2, True)
 
 
