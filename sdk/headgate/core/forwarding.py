@@ -37,6 +37,7 @@ BATCH: Final = 256
 """Messages a call."""
 PACED: Final = "its rate is used up"
 """The trouble of a link that its own rate holds up."""
+NO_ROOM: Final = "the target has no room"
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
 
@@ -353,7 +354,7 @@ class Forwarder:
         elif answer.code in ("OK", "NOCREDIT"):
             if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
                 self._rest_target(now, answer.again_ms / 1000)
-                self.trouble = "the target has no room"
+                self.trouble = NO_ROOM
         else:
             self._rest_target(now, answer.again_ms / 1000)
             self.trouble = f"the target answers {answer.code}"
