@@ -203,6 +203,11 @@ def render_rules(policy: Policy) -> Table:
         for key, told in (("from", bridge.source), ("to", bridge.target), *more):
             if told is not None:
                 table.add_row(bridge.name, "bridge", key, str(told), bridge.origin)
+    for channel in policy.channels:
+        for key, said in channel.as_dict().items():
+            if key not in ("name", "origin") and said != "":
+                text = ", ".join(said) if isinstance(said, list) else str(said)
+                table.add_row(channel.name, "channel", key, text, channel.origin)
     return table
 
 

@@ -147,12 +147,24 @@ class Policies:
 
 def numbered(policy: Policy, version: int) -> Policy:
     """Return the policy under a version, resolving to every field that policies govern."""
-    return Policy(version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, bridges=policy.bridges)
+    return Policy(
+        version,
+        policy.rules,
+        policy.pools,
+        policy.source,
+        defaults=GOVERNED,
+        bridges=policy.bridges,
+        channels=policy.channels,
+    )
 
 
 def says_the_same(one: Policy, other: Policy) -> bool:
     """Return whether two policies differ in nothing but their version."""
-    return (one.rules, one.pools, one.bridges, one.source) == (other.rules, other.pools, other.bridges, other.source)
+    return _said(one) == _said(other)
+
+
+def _said(policy: Policy) -> tuple[object, ...]:
+    return policy.rules, policy.pools, policy.bridges, policy.channels, policy.source
 
 
 def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] | None:

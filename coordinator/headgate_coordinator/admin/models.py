@@ -243,6 +243,7 @@ class PolicyInForce(Answer):
     rules: list[PolicyRule]
     pools: list[PolicyPool]
     bridges: list[dict[str, Any]] = Field(description="name, from, to and origin of each, and what else it says")
+    channels: list[dict[str, Any]] = Field(description="each as it is written, with its defaults and its origin")
 
 
 class Applied(Answer):
@@ -262,6 +263,7 @@ class Planned(Answer):
     changes: list[dict[str, Any]]
     pools: list[dict[str, Any]]
     bridges: dict[str, list[dict[str, Any]]] = Field(description="those that would begin, and those that would end")
+    channels: dict[str, list[dict[str, Any]]] = Field(description="topics that channels would begin, or cease, to send")
 
 
 class Live(Answer):

@@ -11,6 +11,7 @@ from headgate.errors import HeadgateError, InvalidValue, PolicyError
 from headgate.redis.keys import encode_name
 from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
 from headgate_coordinator.policy.bridges import compile_bridges
+from headgate_coordinator.policy.channels import compile_channels, rules_of
 from headgate_coordinator.policy.document import Destination, Document, Table, WindowTable
 from headgate_coordinator.policy.places import Path
 from headgate_coordinator.policy.presets import preset
@@ -96,18 +97,21 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     made = [rule for rule in rules if rule]
     pools = compile_pools(document.pool, source, at, problems)
     bridges = compile_bridges(document.bridge, source, at, problems)
+    channels = compile_channels(document.channel, source, at, problems)
     if problems:
         raise BadDocument(problems)
     named = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
+    written = [*(base.rules if base else ()), *made]
+    limited = document.flow_control == "on"
     return Policy(
         0,
-        _switched([*(base.rules if base else ()), *made], at) if document.flow_control == "off"
-        else [*(base.rules if base else ()), *made],
+        [*(written if limited else _switched(written, at)), *rules_of(channels, confirm=limited)],
         named.values(),
         source.name,
         defaults=DEFAULTS,
         bridges=bridges,
-    )  # fmt: skip
+        channels=channels,
+    )
 
 
 def _switched(rules: list[Rule], at: Origin) -> list[Rule]:

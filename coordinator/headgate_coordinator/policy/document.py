@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from headgate_coordinator.policy.channel_forms import ByteRate, Group, Interface, PacketSize, Port, Topics, Ttl
 from headgate_coordinator.policy.forms import (
     Count,
     Duration,
@@ -197,6 +198,19 @@ class BridgeTable(Table):
     )
 
 
+class ChannelTable(Table):
+    """Topics whose messages are sent to a multicast group; their own limits play no part."""
+
+    name: Name = Field(description="what operators and readers call it")
+    topics: Topics = Field(description="that are sent; a topic is in one channel")
+    group: Group = Field(description="multicast address, of 224.0.0.0/4")
+    port: Port = Field(description="of UDP")
+    ttl: Ttl = Field(1, description="networks that a packet may cross, 0: it stays on its host")
+    interface: Interface = Field(None, description="address of the one to send by; else the system's choice")
+    maxrate: ByteRate = Field("10MB", description="bytes a second of all nodes and topics together, headers included")
+    packet: PacketSize = Field(1400, description="most bytes of a packet")
+
+
 class Document(Table):
     """A policy document of Headgate."""
 
@@ -205,6 +219,7 @@ class Document(Table):
     destination: list[Destination] = []
     pool: list[PoolTable] = []
     bridge: list[BridgeTable] = []
+    channel: list[ChannelTable] = []
 
 
 def schema() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.core.bridge import Bridge
+from headgate.core.channel import Channel
 from headgate.core.pattern import Pattern
 from headgate.errors import PolicyError
 
@@ -25,7 +26,7 @@ BUCKET_FIELDS: Final = frozenset({"rate", "burst", "ledger", "ledger_keep"})
 MESSAGE_FIELDS: Final = frozenset({
     "hard_bytes", "resume_bytes", "resume_messages", "send_rate", "send_burst", "send_byte_rate", "send_byte_burst",
     "delivery_rate", "delivery_burst", "message_ttl_ms", "max_attempts", "dead_letter", "slow_multiple", "slow_rate",
-    "slow_period_ms", "slow_action", "consumer_window", "durable_window", "deadlock",
+    "slow_period_ms", "slow_action", "consumer_window", "durable_window", "deadlock", "confirm",
 })  # fmt: skip
 """What only destinations with messages have: queues and topics, not gates."""
 _PERCENT_OF: Final = (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages"))
@@ -117,6 +118,7 @@ class Policy:
         source: name of the document.
         defaults: every field that a policy governs at its default: ``headgate.settings.DEFAULTS``.
         bridges: of the namespace.
+        channels: of the namespace; what they mean for their topics is among the rules.
     """
 
     def __init__(
@@ -128,11 +130,13 @@ class Policy:
         *,
         defaults: Mapping[str, str] | None = None,
         bridges: Iterable[Bridge] = (),
+        channels: Iterable[Channel] = (),
     ) -> None:
         self.version = version
         self.rules = tuple(rules)
         self.pools = tuple(pools)
         self.bridges = tuple(bridges)
+        self.channels = tuple(channels)
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
@@ -217,6 +221,7 @@ class Policy:
                 ],
                 "pools": [{"name": p.name, "fields": dict(p.fields), "origins": dict(p.origins)} for p in self.pools],
                 "bridges": [bridge.as_dict() for bridge in self.bridges],
+                "channels": [channel.as_dict() for channel in self.channels],
                 "source": self.source,
             },
             ensure_ascii=False,
@@ -239,6 +244,7 @@ class Policy:
                 str(told["source"]),
                 defaults=defaults,
                 bridges=[Bridge.from_dict(told) for told in told.get("bridges", ())],
+                channels=[Channel.from_dict(told) for told in told.get("channels", ())],
             )
         except PolicyError:
             raise
