@@ -12,13 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from headgate.client import Client
-from headgate.core.bridge import ends_of
+from headgate.core.bridge import Bridge, ends_of
+from headgate.core.channel import Feed, feed_of
+from headgate.core.policy import Policy
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address, link_id, namespace_channel, owned_keys
 from headgate.redis.lease_store import Held, LeaseStore, Mode
 from headgate.tasks import stop
+from headgate_coordinator.links.channel_duty import ChannelDuty, end_feed
 from headgate_coordinator.links.duty import Duty
 from headgate_coordinator.links.ending import end_link
+from headgate_coordinator.links.feeder import Progress
 from headgate_coordinator.node.facts import BridgeFacts
 
 _log = logging.getLogger("headgate.links")
@@ -40,9 +44,10 @@ class Supervisor:
     def __init__(self, client: Client, node: str, *, ttl: float) -> None:
         self._client, self._node, self._ttl = client, node, ttl
         self._leases = LeaseStore(client.store.server, client.namespace)
-        self._duties: dict[str, Duty] = {}
+        self._duties: dict[str, Duty | ChannelDuty] = {}
         self._messages: Counter[str] = Counter()  # of duties that ended
         self._bytes: Counter[str] = Counter()
+        self._packets: Counter[str] = Counter()
         self._above = 0
         self._heard = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -78,6 +83,8 @@ class Supervisor:
                     trouble=(duty.trouble or "") if duty else "",
                     messages=self._messages[link] + (now.committed if now else 0),
                     bytes=self._bytes[link] + (now.committed_bytes if now else 0),
+                    packets=self._packets[link] + (now.packets if isinstance(now, Progress) else 0),
+                    backlog=now.backlog if isinstance(now, Progress) else None,
                 )
             )
         return tuple(told)
@@ -112,10 +119,10 @@ class Supervisor:
             CoordinatorUnavailable: Redis does not answer; repeat it.
         """
         known = await self._known()  # before the policy: what is here and is not there, that policy does not name
-        wanted = {bridge.link: bridge for bridge in (await self._client.policy()).bridges}
+        wanted = links_of(await self._client.policy())
         await self._stop([link for link, duty in self._duties.items() if wanted.get(link) != duty.bridge])
         for link in set(self._messages) - set(wanted):
-            del self._messages[link], self._bytes[link]
+            del self._messages[link], self._bytes[link], self._packets[link]
         names = sorted({*wanted, *known}, key=lambda link: (link not in self._duties, hash((self._node, link))))
         held, fences, fair, again = len(self._duties), dict[str, int](), 1, list[int]()
         for page in _pages(names):
@@ -129,9 +136,14 @@ class Supervisor:
         given = await self._give_back(mine, len(fences) - fair)
         for link in mine:
             if link not in self._duties and link not in given:
-                self._duties[link] = Duty(self._client, wanted[link], fences[link], ttl=self._ttl)
+                self._duties[link] = self._begin(wanted[link], fences[link])
         await self._end_each({link: fence for link, fence in fences.items() if link not in wanted})
         return min(again, default=None)
+
+    def _begin(self, link: Bridge | Feed, fence: int) -> Duty | ChannelDuty:
+        if isinstance(link, Feed):
+            return ChannelDuty(self._client, link, fence)
+        return Duty(self._client, link, fence, ttl=self._ttl)
 
     async def _known(self) -> set[str]:
         """Return the links of which there is or was a lease."""
@@ -157,16 +169,25 @@ class Supervisor:
 
     async def _end_each(self, fences: dict[str, int]) -> None:
         """End links that the policy does not name; what cannot be ended now is tried again in the next round."""
-        namespace, ttl_ms = self._client.namespace, int(self._ttl * 1000)
         for link, fence in fences.items():
-            source, target = (Address.of(namespace, name) for name in ends_of(link))
             try:
-                await end_link(self._client.store, link_id(link), source, target, fence=fence + 1, ttl_ms=ttl_ms)
+                await self._end(link, fence + 1)
                 await self._call("forget", [link], held=0, total=0)
             except HeadgateError as error:
                 _log.warning("the link %s, which the policy does not name any more, has not ended: %s", link, error)
             else:
                 _log.info("the link %s has ended: the policy does not name it any more", link)
+
+    async def _end(self, link: str, fence: int) -> None:
+        namespace, ttl_ms = self._client.namespace, int(self._ttl * 1000)
+        if feed := feed_of(link):
+            topic, channel = feed
+            left = any(one.name == channel for one in (await self._client.policy()).channels)
+            bucket = None if left else Address.of_channel(namespace, channel)
+            await end_feed(self._client.store, Address.of(namespace, topic), link_id(link), bucket, fence=fence)
+        else:
+            source, target = (Address.of(namespace, name) for name in ends_of(link))
+            await end_link(self._client.store, link_id(link), source, target, fence=fence, ttl_ms=ttl_ms)
 
     async def _stop(self, links: Iterable[str], *, lost: bool = False) -> None:
         ending = {link: self._duties.pop(link) for link in tuple(links) if link in self._duties}
@@ -175,6 +196,14 @@ class Supervisor:
             if duty.forwarder:
                 self._messages[link] += duty.forwarder.committed
                 self._bytes[link] += duty.forwarder.committed_bytes
+            if isinstance(duty, ChannelDuty):
+                self._packets[link] += duty.forwarder.packets
+
+
+def links_of(policy: Policy) -> dict[str, Bridge | Feed]:
+    """Return the links of a policy by what they are known by."""
+    feeds = (feed for channel in policy.channels for feed in channel.feeds)
+    return {bridge.link: bridge for bridge in policy.bridges} | {feed.link: feed for feed in feeds}
 
 
 def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -7,7 +7,7 @@ from headgate.core.multicast import LARGEST
 from headgate.errors import InvalidValue
 from headgate.redis.keys import encode_name
 from headgate.units import parse_rate, parse_size
-from headgate_coordinator.policy import forms
+from headgate_coordinator.policy.forms import form
 
 MOST_TTL: Final = 255
 SMALLEST: Final = 256
@@ -84,10 +84,10 @@ def _range(least: int, most: int) -> dict[str, Any]:
 
 
 _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": 255}
-Topics = forms.form(_topics, {"type": "array", "items": _NAME, "minItems": 1, "uniqueItems": True})
-Group = forms.form(_group, {"type": "string", "pattern": _IPV4})
-Interface = forms.form(_interface, {"type": "string", "pattern": _IPV4})
-Port = forms.form(_port, _range(1, 65535))
-Ttl = forms.form(_ttl, _range(0, MOST_TTL))
-ByteRate = forms.form(byte_rate, {"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": _SIZE})
-PacketSize = forms.form(_packet, _range(SMALLEST, LARGEST), {"type": "string", "pattern": _SIZE})
+Topics = form(_topics, {"type": "array", "items": _NAME, "minItems": 1, "uniqueItems": True})
+Group = form(_group, {"type": "string", "pattern": _IPV4})
+Interface = form(_interface, {"type": "string", "pattern": _IPV4})
+Port = form(_port, _range(1, 65535))
+Ttl = form(_ttl, _range(0, MOST_TTL))
+ByteRate = form(byte_rate, {"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": _SIZE})
+PacketSize = form(_packet, _range(SMALLEST, LARGEST), {"type": "string", "pattern": _SIZE})

@@ -1,0 +1,64 @@
+"""Channels over the loopback interface, for tests: a free port, its policy, and what a reader got."""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import headgate.multicast
+from headgate.multicast import MulticastMessage, Reader
+
+LOOPBACK = "127.0.0.1"
+
+
+class Group:
+    """A group and port that no other test uses."""
+
+    def __init__(self) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((LOOPBACK, 0))
+            self.port: int = probe.getsockname()[1]
+        dice = random.SystemRandom()
+        self.address = f"239.{dice.randint(0, 255)}.{dice.randint(0, 255)}.{dice.randint(1, 254)}"
+
+    def channel(self, *topics: str, name: str = "quotes", **more: object) -> str:
+        """Return the policy of a channel to here."""
+        said = {"name": name, "topics": list(topics), "group": self.address, "port": self.port, "interface": LOOPBACK}
+        lines = (f"{key} = {value!r}\n" for key, value in {**said, **more}.items())
+        return "[[channel]]\n" + "".join(lines)
+
+    def reader(self, **more: Any) -> Reader:
+        """Return a reader of what is sent here."""
+        return headgate.multicast.reader(self.address, self.port, interface=LOOPBACK, **more)
+
+
+class Collected:
+    """What a reader got so far."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.messages: list[MulticastMessage] = []
+
+    @property
+    def bodies(self) -> list[bytes | str]:
+        return [message.body for message in self.messages]
+
+    def of(self, topic: str) -> list[bytes | str]:
+        return [message.body for message in self.messages if message.topic == topic]
+
+
+@asynccontextmanager
+async def collecting(reader: Reader) -> AsyncIterator[Collected]:
+    """Read as fast as messages come."""
+    collected = Collected(reader)
+
+    async def collect() -> None:
+        async for message in reader:
+            collected.messages.append(message)
+
+    async with reader:
+        task = asyncio.create_task(collect())
+        yield collected
+    await task
