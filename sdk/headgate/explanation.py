@@ -19,6 +19,7 @@ Cause = Literal[
     "pool",
     "send-rate",
     "bucket-rate",
+    "channel",
     "serving",
     "behind-larger",
     "oversize",

@@ -9,6 +9,9 @@ from typing import Any
 
 import headgate.multicast
 from headgate.multicast import MulticastMessage, Reader
+from headgate.redis.keys import Address, link_id, session_id
+from headgate_coordinator.links.supervisor import Supervisor
+from tests.support.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
 
@@ -62,3 +65,37 @@ async def collecting(reader: Reader) -> AsyncIterator[Collected]:
         task = asyncio.create_task(collect())
         yield collected
     await task
+
+
+@asynccontextmanager
+async def sending(client: headgate.Client, name: str = "sender") -> AsyncIterator[Supervisor]:
+    """Work on the links of the policy, as a node does; returns when it has begun."""
+    supervisor = Supervisor(client, session_id(name), ttl=2)
+    await supervisor.start()
+    try:
+        yield supervisor
+    finally:
+        await supervisor.close()
+
+
+async def fields(client: headgate.Client, name: str) -> dict[str, str]:
+    """Return what a destination is like; nothing where it is not."""
+    seen = await client.store.snapshot(Address.of(client.namespace, name))
+    return seen.fields if seen else {}
+
+
+async def opened(client: headgate.Client, *topics: str) -> None:
+    """Wait until a channel is a subscription of each of these: what is sent before goes nowhere."""
+    for topic in topics or ("prices",):
+
+        async def subscribed(topic: str = topic) -> bool:
+            return (await fields(client, topic)).get("subscriptions") == "1"
+
+        await wait_until(subscribed, timeout=20)
+
+
+async def released(client: headgate.Client, link: str) -> int:
+    """Return the number of the last message that a link let go of at its topic."""
+    at = Address.of(client.namespace, link.partition(">")[0])
+    record = await client.store.server.command(at.shared[0], "HGET", f"{at.key}:links", f"from:{link_id(link)}")
+    return int(record.decode().rpartition("=")[2]) if record else 0

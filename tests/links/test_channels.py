@@ -1,15 +1,13 @@
 """Channels of a policy, sent by real nodes over real multicast, on the loopback interface."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
 import headgate
-from headgate.redis.keys import Address, owned_keys
 from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import NodeProcess, nodes
-from tests.links.channels import Group, collecting
+from tests.links.channels import Group, collecting, fields, opened
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -34,21 +32,6 @@ async def pair(redis_url: str, cleanup_namespace: str) -> AsyncIterator[list[Nod
 @pytest.fixture
 def group() -> Group:
     return Group()
-
-
-async def fields(client: headgate.Client, name: str) -> dict[str, str]:
-    seen = await client.store.snapshot(Address.of(client.namespace, name))
-    return seen.fields if seen else {}
-
-
-async def opened(client: headgate.Client, *topics: str) -> None:
-    """Wait until the channel's links are subscriptions of their topics: what is sent before goes nowhere."""
-    for topic in topics or ("prices",):
-
-        async def subscribed(topic: str = topic) -> bool:
-            return (await fields(client, topic)).get("subscriptions") == "1"
-
-        await wait_until(subscribed, timeout=20)
 
 
 async def send(client: headgate.Client, name: str, *bodies: bytes) -> None:

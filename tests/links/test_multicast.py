@@ -75,7 +75,8 @@ def test_packets_are_no_larger_than_they_may_be(stored: bytes, size: int) -> Non
 
 def datagrams(seqs: list[int], born: int = 1, first: int = 0, size: int = 90) -> list[bytes]:
     """Return the packets of messages with these numbers, the first after ``first``."""
-    sent, prev = [], first
+    sent: list[bytes] = []
+    prev = first
     for seq in seqs:
         sent += split(Packet("quotes", "prices", born, seq, prev, payload=body(seq)), size)
         prev = seq
@@ -189,7 +190,7 @@ def test_a_message_above_the_memory_is_missing_and_frees_it() -> None:
     reception = Reception(memory=1000 + 20 * OF_A_PART)
     large, small = b"l" * 3000, b"s" * 100
     sent = [large, small] * 20
-    events = []
+    events: list[Loss | Arrived] = []
     for seq, stored in enumerate(sent, 1):
         for packet in split(Packet("quotes", "prices", 1, seq, seq - 1, payload=stored), 120):
             events += reception.take(packet)

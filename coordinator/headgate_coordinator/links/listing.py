@@ -10,17 +10,22 @@ from rich.table import Table
 
 from headgate import Client
 from headgate.core.bridge import Bridge, ends_of
+from headgate.core.channel import Feed, feed_of
 from headgate.facts import backlogs
 from headgate.redis.keys import PARTS, Address, link_id, owned_keys
+from headgate.redis.replies import Snapshot
+from headgate_coordinator.links.supervisor import links_of
 from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
 
 State = Literal["works", "stalled", "nobody", "ending"]
+Kind = Literal["bridge", "channel"]
 STYLES: Final = {"works": "green", "stalled": "yellow", "nobody": "bold red", "ending": "magenta"}
 AT_ONCE: Final = 32
 """Links asked about at a time."""
 _LINKS: Final = 1 + PARTS.index("links")
 _OWNER: Final = re.compile(rb"owner=(\S+)")
 _MARK: Final = re.compile(rb"mark=(\d+)")
+_RELEASED: Final = re.compile(rb"released=(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +33,24 @@ class LinkState:
     """One link.
 
     Attributes:
-        name: of its bridge; empty when the policy does not name it any more.
+        kind: ``bridge`` or ``channel``.
+        name: of its bridge or channel; empty when the policy does not name it any more.
         link: what it is known by.
         source: where it takes messages from.
-        target: where it puts them.
+        target: where it puts them; of a channel ``<group>:<port>``.
         state: ``works``; ``stalled`` when nothing moves; ``nobody`` when no node that is there has its lease;
             ``ending`` when the policy does not name it any more, and nobody has ended it yet.
         owner: id of the node that has its lease; empty when none that is there has.
-        mark: number, at the source, of the last message that the target has; None where it has none.
+        mark: number, at the source, of the last message that the target has; None where it has none. Of a channel the
+            last that was sent, and that the topic let go of.
         backlog: messages at the source that it has to settle, with those that other consumers of a queue may get; None
             where there is no source, or it is not a subscription of it yet.
+        backlog_bytes: of these, about: as messages at the source are on average.
         trouble: why nothing moves, in a sentence; empty when it does.
         origin: where its bridge is written.
     """
 
+    kind: Kind
     name: str
     link: str
     source: str
@@ -50,6 +59,7 @@ class LinkState:
     owner: str
     mark: int | None
     backlog: int | None
+    backlog_bytes: int | None
     trouble: str
     origin: str
 
@@ -67,9 +77,9 @@ async def list_links(client: Client) -> list[LinkState]:
     owned = owned_keys(client.namespace)[0]
     flat = await client.store.server.command(owned, "HGETALL", owned)
     leases = {flat[i].decode(): _found(_OWNER, flat[i + 1]) for i in range(0, len(flat), 2)}
-    bridges = (await client.policy()).bridges
+    named = links_of(await client.policy())
     nodes = {entry.id: entry for entry in await NodeRegistry(client).list()}
-    links: dict[str, Bridge | None] = {bridge.link: bridge for bridge in bridges}
+    links: dict[str, Bridge | Feed | None] = dict(named)
     links |= dict.fromkeys(sorted(link for link in leases if link not in links and ">" in link))
     rest, found = iter(links), dict[str, LinkState]()
 
@@ -81,25 +91,35 @@ async def list_links(client: Client) -> list[LinkState]:
     return [found[link] for link in links]
 
 
-async def _look(client: Client, link: str, bridge: Bridge | None, node: NodeEntry | None) -> LinkState:
-    source, target = ends_of(link)
-    mark = await _mark(client, link_id(link), Address.of(client.namespace, target))
-    backlog = await _backlog(client, link_id(link), Address.of(client.namespace, source))
+async def _look(client: Client, link: str, told: Bridge | Feed | None, node: NodeEntry | None) -> LinkState:
+    of_channel = feed_of(link)
+    source, target = of_channel or ends_of(link)
+    at = Address.of(client.namespace, source)
+    if of_channel:
+        target = told.target if told else f"channel {target}"
+        mark = await _number(client, at, f"from:{link_id(link)}", _RELEASED)
+    else:
+        mark = await _number(client, Address.of(client.namespace, target), f"to:{link_id(link)}", _MARK)
+    backlog, size = _backlog(link_id(link), await client.store.snapshot(at))
     trouble = node.troubles.get(link, "") if node else ""
-    state: State = "ending" if bridge is None else "nobody" if node is None else "stalled" if trouble else "works"
-    name, origin = (bridge.name, bridge.origin) if bridge else ("", "")
-    return LinkState(name, link, source, target, state, node.id if node else "", mark, backlog, trouble, origin)
+    state: State = "ending" if told is None else "nobody" if node is None else "stalled" if trouble else "works"
+    name, origin = (told.name, told.origin) if told else ("", "")
+    kind: Kind = "channel" if of_channel else "bridge"
+    owner = node.id if node else ""
+    return LinkState(kind, name, link, source, target, state, owner, mark, backlog, size, trouble, origin)
 
 
-async def _mark(client: Client, link: str, target: Address) -> int | None:
-    record = await client.store.server.command(target.shared[0], "HGET", target.shared[_LINKS], f"to:{link}")
-    return (int(_found(_MARK, record)) or None) if record else None
+async def _number(client: Client, at: Address, field: str, pattern: re.Pattern[bytes]) -> int | None:
+    record = await client.store.server.command(at.shared[0], "HGET", at.shared[_LINKS], field)
+    return (int(_found(pattern, record)) or None) if record else None
 
 
-async def _backlog(client: Client, link: str, source: Address) -> int | None:
-    snapshot = await client.store.snapshot(source)
-    names = (link, "queue")
-    return next((one.messages for one in backlogs(snapshot) if one.subscription in names), None) if snapshot else None
+def _backlog(link: str, seen: Snapshot | None) -> tuple[int | None, int | None]:
+    found = next((one for one in backlogs(seen) if one.subscription in (link, "queue")), None) if seen else None
+    if found is None or seen is None:
+        return None, None
+    messages, size = int(seen.fields["pending_messages"]), int(seen.fields["pending_bytes"])
+    return found.messages, size * found.messages // messages if messages else 0
 
 
 def _found(pattern: re.Pattern[bytes], record: bytes) -> str:
@@ -110,10 +130,11 @@ def _found(pattern: re.Pattern[bytes], record: bytes) -> str:
 def render(links: list[LinkState], namespace: str) -> Table:
     """Return links for people."""
     table = Table(title=f"{len(links)} link(s) of namespace {namespace}", title_justify="left", box=None)
-    for column in ("bridge", "from", "to", "state", "node"):
+    for column in ("link", "from", "to", "state", "node"):
         table.add_column(column, overflow="fold")
     table.add_column("mark", justify="right")
     table.add_column("backlog", justify="right")
+    table.add_column("bytes", justify="right")
     table.add_column("trouble", overflow="fold")
     for one in links:
         table.add_row(*_cells(one))
@@ -121,6 +142,12 @@ def render(links: list[LinkState], namespace: str) -> Table:
 
 
 def _cells(one: LinkState) -> Iterator[str]:
-    yield from (one.name or "-", one.source, one.target, f"[{STYLES[one.state]}]{one.state}[/]", one.owner or "-")
-    yield from ("-" if number is None else str(number) for number in (one.mark, one.backlog))
+    yield from (
+        f"{one.kind} {one.name}".rstrip(),
+        one.source,
+        one.target,
+        f"[{STYLES[one.state]}]{one.state}[/]",
+        one.owner or "-",
+    )
+    yield from ("-" if number is None else str(number) for number in (one.mark, one.backlog, one.backlog_bytes))
     yield one.trouble
