@@ -104,7 +104,7 @@ class Reader:
 
     async def __aenter__(self) -> Self:
         if self._socket is None and not self._closed:
-            self._socket = _joined(self.group, self.port, self._interface)
+            self._socket = joined(self.group, self.port, self._interface)
             self._read(on=True)
         return self
 
@@ -221,7 +221,7 @@ def _is_ipv4(text: str) -> bool:
     return isinstance(text, str)
 
 
-def _joined(group: str, port: int, interface: str) -> socket.socket:
+def joined(group: str, port: int, interface: str) -> socket.socket:
     """Return a socket that gets what is sent to the group, and may share the port with other readers."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:

@@ -3,17 +3,20 @@
 import asyncio
 import random
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import headgate.multicast
-from headgate.multicast import MulticastMessage, Reader
+from headgate.core.channel import HEADERS
+from headgate.multicast import MulticastMessage, Reader, joined
 from headgate.redis.keys import Address, link_id, session_id
 from headgate_coordinator.links.supervisor import Supervisor
 from tests.support.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
+SO_TIMESTAMPNS = 35
 
 
 class Group:
@@ -99,3 +102,34 @@ async def released(client: headgate.Client, link: str) -> int:
     at = Address.of(client.namespace, link.partition(">")[0])
     record = await client.store.server.command(at.shared[0], "HGET", f"{at.key}:links", f"from:{link_id(link)}")
     return int(record.decode().rpartition("=")[2]) if record else 0
+
+
+class Stamped:
+    """Every packet to a group with the moment at which the kernel took it in, whenever this process gets to read it."""
+
+    def __init__(self, group: Group) -> None:
+        self.packets: list[tuple[int, bytes]] = []
+        self._socket = joined(group.address, group.port, LOOPBACK)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        asyncio.get_running_loop().add_reader(self._socket, self._take)
+
+    def _take(self) -> None:
+        data, ancillary, _, _ = self._socket.recvmsg(65536, 64)
+        seconds, nanoseconds = struct.unpack("@qq", ancillary[0][2])
+        self.packets.append((seconds * 1_000_000_000 + nanoseconds, data))
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+
+    def most_above(self, rate: float) -> float:
+        """Return by how many bytes, headers included, the worst span of time was above the rate."""
+        worst = lowest = 0.0
+        total = 0
+        begin = self.packets[0][0]
+        for at, data in self.packets:
+            allowed = rate * (at - begin) / 1e9
+            lowest = min(lowest, total - allowed)  # what went before a span that begins here
+            total += len(data) + HEADERS
+            worst = max(worst, total - allowed - lowest)
+        return worst
