@@ -103,7 +103,10 @@ async def test_all_nodes_and_topics_of_a_channel_share_its_rate(
         assert got.reader.lost.total() == 0
     stamped.close()
     channel = policy.channels[0]
-    assert sum(len(data) + HEADERS for _, data in stamped.packets) > 500 * 1000 > 3 * channel.most_at_once
+    total = sum(len(data) + HEADERS for _, data in stamped.packets)
+    assert total > 500 * 1000 > 3 * channel.most_at_once
+    bucket = Address.of_channel(client.namespace, "quotes").shared[0]
+    assert int(await client.store.server.command(bucket, "HGET", bucket, "taken")) >= total
     assert stamped.most_above(channel.maxrate) <= channel.most_at_once
 
 
