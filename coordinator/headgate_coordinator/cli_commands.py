@@ -186,22 +186,31 @@ def top(
 
 @app.command()
 def explain(
-    name: Name,
+    name: Annotated[str, typer.Argument(help="Of the destination.", show_default=False)] = "",
     producer: Annotated[
         str, typer.Option("--producer", metavar="SESSION", show_default=False, help="As that session sees it.")
     ] = "",
     consumer: Annotated[
         str, typer.Option("--consumer", metavar="ID", show_default=False, help="As that consumer sees it.")
     ] = "",
+    link: Annotated[
+        str,
+        typer.Option(
+            "--link",
+            metavar="LINK",
+            show_default=False,
+            help="Instead of a destination, a link: its bridge's name, SOURCE>TARGET, or its id.",
+        ),
+    ] = "",
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Say what state a destination is in, and why: the limit that binds, who set it, who waits, who holds what."""
+    """Say what state a destination or a link is in, and why: what binds, who set it, who waits, who holds what."""
 
     async def work() -> headgate.Explanation:
         async with _connect(redis, namespace) as client:
-            return await client.explain(name, producer=producer, consumer=consumer)
+            return await client.explain(name, producer=producer, consumer=consumer, link=link)
 
     explanation = _run(work())
     if as_json:

@@ -143,7 +143,7 @@ def _rate(facts: Facts) -> list[Reason]:
         rate = facts.number(f"{prefix}_rate")
         if not rate:
             continue
-        seconds = max(0.0, _until_token(facts, prefix, rate, amount))
+        seconds = max(0.0, until_token(facts, prefix, rate, amount))
         if seconds > 0 or facts.paid:  # others may be before it at the rate
             reason = Reason(
                 "send-rate",
@@ -156,7 +156,8 @@ def _rate(facts: Facts) -> list[Reason]:
     return [reason for _, reason in sorted(found, key=lambda one: -one[0])]
 
 
-def _until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float:
+def until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float:
+    """Return in how many seconds a destination's rate allows so much; not above 0 where it does now."""
     burst = facts.number(f"{prefix}_burst", 1)
     tokens = burst - max(0.0, facts.number(f"{prefix}_tat") / 1e6 - facts.now_ms / 1e3) * rate
     return (min(amount, burst) - tokens) / rate
@@ -284,7 +285,7 @@ def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     if complete and all(one.window == "pull" and not one.messages for one in active):
         return "pull-idle", "its consumers take one message when asked, and none is asked"
     rate = facts.number("delivery_rate")
-    if rate and (seconds := _until_token(facts, "delivery", rate, 1)) > 0:
+    if rate and (seconds := until_token(facts, "delivery", rate, 1)) > 0:
         return "delivery-rate", f"delivery is limited to {rate:g} messages/s; the next is due in {seconds:.3g} s"
     if slow := [one for one in active if one.slow]:
         names = ", ".join(f"{one.consumer} {one.rate or 0:.3g}/s" for one in slow[:NAMED])

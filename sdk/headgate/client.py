@@ -13,6 +13,7 @@ from headgate.core.url_options import UrlOptions
 from headgate.errors import Closed, InvalidValue
 from headgate.explain import as_consumer, explain, leased
 from headgate.explanation import Explanation
+from headgate.links import Links
 from headgate.options import SessionOptions
 from headgate.pool_limits import PolicyPools
 from headgate.pools import Pools
@@ -80,6 +81,7 @@ class Client(Administration):
         ttl_ms = int(SessionOptions().ttl * 1000)
         self._pools = Pools(PoolStore(backend), self.namespace, ttl_ms)
         self._registry = Registry(self._store, self._wake_ups, PolicyPools(self._pools), self.namespace, ttl_ms=ttl_ms)
+        self._links = Links(self._store, self._registry.policies, self.namespace)
         return self
 
     async def _find(self) -> Place:
@@ -139,27 +141,38 @@ class Client(Administration):
         self._sessions.add(session)
         return session
 
-    async def explain(self, destination: str, *, producer: str = "", consumer: str = "") -> Explanation:
-        """Say what a destination's state is, and why.
+    async def explain(
+        self, destination: str = "", *, producer: str = "", consumer: str = "", link: str = ""
+    ) -> Explanation:
+        """Say what a destination's state is, or a link's, and why; over links to what binds in the end.
 
         Args:
             destination: its name.
             producer: id of a session (:attr:`Session.id`), for its view: why its sends wait.
             consumer: id of a consumer, for its view: why it gets messages or does not.
+            link: instead of a destination, a link of the policy: the name of its bridge, ``<source>><target>``, or its
+                id. Why it moves or does not, who works on it, and how much it has to do.
 
         Raises:
-            PolicyError: there is no such destination.
-            InvalidValue: that session or consumer is not there.
+            PolicyError: there is no such destination, or no such link.
+            InvalidValue: that session or consumer is not there; or a link and a destination are given, or neither.
         """
+        store, links = self.store, self._links
+        if bool(link) == bool(destination) or (link and (producer or consumer)):
+            raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
+        if link:
+            return await links.explain(link)
         address = Address.of(self.namespace, destination)
-        snapshot = await self.store.snapshot(address, session=producer, entries=100)
+        snapshot = await store.snapshot(address, session=producer, entries=100)
         if snapshot is None:
             raise self._unknown(destination)
         if producer and not snapshot.own:
             raise InvalidValue(f"session {producer!r} neither sends to {destination!r} nor consumes it")
-        sessions = await self.store.lessees(address, *leased(snapshot))
+        sessions = await store.lessees(address, *leased(snapshot))
         explanation = explain(destination, snapshot, sessions, session=producer)
-        return as_consumer(explanation, consumer, snapshot) if consumer else explanation
+        if consumer:
+            return as_consumer(explanation, consumer, snapshot)
+        return await links.place(explanation, snapshot)
 
     def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> AsyncIterator[Browsed]:
         """Iterate over the stored messages, oldest first, delivered ones included; takes no credit, changes nothing.

@@ -5,17 +5,14 @@ Only what is certain is a wait: what might go on for a reason that a snapshot do
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from headgate.core import deadlock
 from headgate.core.deadlock import Party, Wait
 from headgate.explain import explain
 from headgate.explanation import CONSUMERS_HOLD
 from headgate.facts import read
+from headgate.link_ends import LINK
 from headgate.redis.replies import Snapshot
-
-LINK: Final = "link~"
-"""What the ids of links begin with, see :func:`headgate.redis.keys.link_id`."""
 
 
 def party_of(sid: str) -> Party:

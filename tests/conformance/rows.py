@@ -220,22 +220,19 @@ ROWS: Final = (
         "tibco_ems",
         "Routed topics: limit on the sending or the receiving server; routed queues: not relevant",
         "route",
-        "links",
     ),
-    Row("E13", "tibco_ems", "Receiver full: nothing is forwarded until its subscriber has made room", "", "links"),
+    Row("E13", "tibco_ems", "Receiver full: nothing is forwarded until its subscriber has made room", ""),
     Row(
         "E14",
         "tibco_ems",
         "Sender's limit: publishers block when the route is too slow (latency, or the other side)",
         "",
-        "links",
     ),
     Row(
         "E15",
         "tibco_ems",
         "A bridge slows its source down only if both sides have a limit",
         "all four combinations",
-        "links",
     ),
     Row(
         "E16",
@@ -290,7 +287,7 @@ ROWS: Final = (
         "Several stateless broker nodes and SDK clients on different hosts share one limit (network namespaces as hosts)",
         "nodes",
     ),
-    Row("K03", "product", "Route and bridge forwarding limits shared across hosts", "links", "links"),
+    Row("K03", "product", "Route and bridge forwarding limits shared across hosts", "links"),
     Row("K04", "product", "State readable with redis-cli", "core"),
     Row("K05", "product", "Data pipeline on Spark through PySpark", "pipeline", "pipeline"),
 )

@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
 TTL = 2
-LINK = "prices>channel:quotes"
+LINK = "prices>>quotes"
 BODIES = [b"%04d" % number * (1 + number % 5) for number in range(300)]
 
 
@@ -92,7 +92,7 @@ async def test_all_nodes_and_topics_of_a_channel_share_its_rate(
     await opened(client, "prices", "news")
 
     async def apart() -> bool:
-        owners = {(await owner(client, f"{topic}>channel:quotes")).partition("~")[0] for topic in ("prices", "news")}
+        owners = {(await owner(client, f"{topic}>>quotes")).partition("~")[0] for topic in ("prices", "news")}
         return owners == {"node-0", "node-1"}
 
     await wait_until(apart, timeout=20)
@@ -140,7 +140,7 @@ async def test_a_topic_that_leaves_its_channel_leaves_no_subscription_and_the_la
     async def ended(*left: str) -> bool:
         key = owned_keys(client.namespace)[0]
         links = {link.decode() for link in await client.store.server.command(key, "HKEYS", key)}
-        return links == {f"{topic}>channel:quotes" for topic in left}
+        return links == {f"{topic}>>quotes" for topic in left}
 
     async with sending(client):
         await opened(client, "prices", "news")

@@ -15,7 +15,7 @@ from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
-LINK = "prices>channel:quotes"
+LINK = "prices>>quotes"
 
 
 @pytest.fixture

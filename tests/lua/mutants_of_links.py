@@ -15,6 +15,8 @@ LINKS: Final = (
      f"{_L}::test_a_commit_goes_as_far_as_the_credit_and_waits_in_line_for_the_next"),
     ("P6", "link_commit", "code, need = 'NOCREDIT', size", "code = 'NOCREDIT'",
      f"{_L}::test_a_commit_goes_as_far_as_the_credit_and_waits_in_line_for_the_next"),
+    ("P6", "link_commit", "tonumber(ARGV[7]), tonumber(ARGV[9])", "tonumber(ARGV[7]), tonumber(ARGV[9]) or 0",
+     f"{_L}::test_a_barrier_leaves_the_link_in_line"),
     ("P11", "link_commit", "if need > 0 and too_large(need, 1) then", "if false then",
      f"{_L}::test_a_message_above_the_limit_is_named_and_skipped_on_request"),
     ("P5", "link_commit", "if fence < l.fence or (s and fence < s.inc) then", "if s and fence < s.inc then",

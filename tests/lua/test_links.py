@@ -117,6 +117,19 @@ async def test_a_commit_goes_as_far_as_the_credit_and_waits_in_line_for_the_next
     assert (await route.commit(two, three, prev=1)).mark == 3, "it was handed over what bob freed"
 
 
+async def test_a_barrier_leaves_the_link_in_line(route: Route) -> None:
+    await route.target.change(limit_bytes="100")
+    one, two = await filled(route, 60, 50, want=100)
+    assert (await route.commit(one, two)).place == 1
+    answer, _ = await route.store.barrier(
+        route.target.address, LINK, fence=1, born=route.born, prev=0, ttl_ms=TTL_MS, replicas=0, timeout_ms=1
+    )
+    assert (answer.mark, answer.held, answer.place) == (1, 40, 1)
+    bob = await route.target.consumer("bob")
+    await bob.accept(*await bob.fetch(1))
+    assert (await route.target.look()).leased.bytes == 50, "it was handed over what bob freed"
+
+
 async def test_a_message_above_the_limit_is_named_and_skipped_on_request(route: Route) -> None:
     await route.target.change(limit_bytes="100")
     one, large, three = await filled(route, 10, 200, 30, want=100)

@@ -21,7 +21,7 @@ def test_a_channel_says_where_and_how_fast_its_topics_are_sent() -> None:
     policy = loads(channel(topics="['prices', 'news']", more=said), "x")
     expected = Channel("quotes", ("prices", "news"), "239.1.2.3", 7000, 3, "10.0.0.7", 1e6, 8000, "x:1")
     assert policy.channels == (expected,)
-    assert [feed.link for feed in expected.feeds] == ["prices>channel:quotes", "news>channel:quotes"]
+    assert [feed.link for feed in expected.feeds] == ["prices>>quotes", "news>>quotes"]
     default = Channel("quotes", ("prices",), "239.1.2.3", 7000, 1, "", 10_000_000, 1400, "x:1")
     assert loads(channel(), "x").channels == (default,)
 
@@ -43,7 +43,7 @@ def test_a_compiled_policy_keeps_its_channels_and_one_of_before_has_none() -> No
 
 
 def test_a_link_of_a_channel_is_called_like_no_link_between_destinations() -> None:
-    bridge = loads("[[bridge]]\nname = 'b'\nfrom = 'prices'\nto = 'channel:quotes'").bridges[0]
+    bridge = loads("[[bridge]]\nname = 'b'\nfrom = 'prices'\nto = 'quotes'").links[0]
     assert feed_of(bridge.link) is None
     odd = loads(channel("a:b", "['x:y']")).channels[0].feeds[0]
     assert feed_of(odd.link) == ("x:y", "a:b")
@@ -89,7 +89,7 @@ def test_the_own_limit_of_its_topics_plays_no_part_and_receipts_wait_for_it() ->
     rules = "[[destination]]\nmatch = 'prices'\nlimit = 1000\nenforce = 'always'\n"
     resolved = loads(rules + channel(), "x").resolve("prices")
     assert (resolved.kind, resolved.fields["enforce"]) == ("topic", "off")
-    assert resolved.fields["confirm"] == f"{link_id('prices>channel:quotes')} quotes"
+    assert resolved.fields["confirm"] == f"{link_id('prices>>quotes')} quotes"
     assert resolved.origins["enforce"] == resolved.origins["confirm"] == "prices@x:5"
     without = loads("flow_control = 'off'\n" + rules + channel()).resolve("prices")
     assert (without.fields["enforce"], without.fields["confirm"]) == ("off", "")
@@ -108,4 +108,4 @@ async def test_a_plan_tells_which_topics_would_be_sent_and_which_no_more(one_url
     lines = list(planned.lines())
     assert "channel quotes: news -> 239.1.2.3:7000 would begin (x:1)" in lines
     assert "channel quotes: prices -> 239.1.2.3:7000 would end (it is named no more)" in lines
-    assert [one["topic"] for one in planned.as_dict()["channels"]["begin"]] == ["news"]
+    assert [one["from"] for one in planned.as_dict()["links"]["begin"]] == ["news"]

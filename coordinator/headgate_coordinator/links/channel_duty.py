@@ -6,12 +6,11 @@ import logging
 from typing import Final
 
 from headgate.client import Client
-from headgate.core.channel import Feed
+from headgate.core.channel import Feed, feed_of
 from headgate.errors import HeadgateError
 from headgate.reconnect import AWAY
-from headgate.redis.keys import Address
+from headgate.redis.keys import Address, link_id
 from headgate.redis.link_store import LinkStore
-from headgate.redis.store import Store
 from headgate.tasks import stop
 from headgate_coordinator.links.feeder import Feeder, Progress
 from headgate_coordinator.links.multicaster import Multicaster
@@ -34,7 +33,7 @@ class ChannelDuty:
     """
 
     def __init__(self, client: Client, feed: Feed, fence: int) -> None:
-        self.bridge, self.fence = feed, fence
+        self.link, self.fence = feed, fence
         self.done = False
         self._client = client
         self.forwarder = Progress()
@@ -64,48 +63,44 @@ class ChannelDuty:
             except AWAY as error:
                 self._trouble = str(error)
             except (HeadgateError, OSError) as error:
-                where = f"cannot send to {self.bridge.target}: " if isinstance(error, OSError) else ""
+                where = f"cannot send to {self.link.where}: " if isinstance(error, OSError) else ""
                 if self._trouble != f"{where}{error}":
-                    _log.warning(
-                        "channel %s (%s) does not work: %s%s", self.bridge.name, self.bridge.link, where, error
-                    )
+                    _log.warning("channel %s (%s) does not work: %s%s", self.link.name, self.link.link, where, error)
                 self._trouble = f"{where}{error}"
             if not self.done:
                 await asyncio.sleep(AGAIN)
 
     async def _work(self) -> None:
         parts, namespace = self._client.parts, self._client.namespace
-        await parts.registry.ensure(Address.of(namespace, self.bridge.source), ("topic",), recover=False)
-        with contextlib.closing(Multicaster(self.bridge.channel)) as socket:
-            feeder = Feeder(
-                parts.store, parts.wake_ups, namespace, self.bridge, socket, self.forwarder, fence=self.fence
-            )
+        await parts.registry.ensure(Address.of(namespace, self.link.source), ("topic",), recover=False)
+        with contextlib.closing(Multicaster(self.link.channel)) as socket:
+            feeder = Feeder(parts.store, parts.wake_ups, namespace, self.link, socket, self.forwarder, fence=self.fence)
             self._trouble = None
             await feeder.run()
         self.done = True
 
 
-async def end_feed(store: Store, topic: Address, link: str, bucket: Address | None, *, fence: int) -> None:
-    """End the link of a topic that no channel names any more: its subscription goes, with what it had not sent.
+async def end_feed(client: Client, link: str, *, fence: int) -> None:
+    """End a link to a channel that the policy does not name any more; its subscription goes, with what it had not sent.
 
-    May be repeated; what is gone does not matter.
+    The bucket of the channel's rate goes with the last of its topics. May be repeated; what is gone does not matter.
 
     Args:
-        store: the scripts.
-        topic: that was sent.
-        link: its id.
-        bucket: of the channel's rate, where the channel is gone too; else None.
+        client: connected.
+        link: the name of its lease.
         fence: above the number of any lease that a worker of it had.
 
     Raises:
         CoordinatorUnavailable: no answer; call again.
     """
-    links = LinkStore(store.server)
-    while later := (opened := await links.open(topic, link, fence=fence, window="1/1")).fence:
+    topic, channel = feed_of(link) or ("", "")
+    at, sid = Address.of(client.namespace, topic), link_id(link)
+    links = LinkStore(client.store.server)
+    while later := (opened := await links.open(at, sid, fence=fence, window="1/1")).fence:
         fence = later + 1  # the leases were lost, and are numbered anew
     if opened.code == "OK":
-        for member in (f"{link}.1", f"!{link}"):
-            while await store.detach(topic, link, member, failed=False) == "MORE":
+        for member in (f"{sid}.1", f"!{sid}"):
+            while await client.store.detach(at, sid, member, failed=False) == "MORE":
                 pass
-    if bucket is not None:
-        await store.remove(bucket, everything=True)
+    if all(one.name != channel for one in (await client.policy()).channels):
+        await client.store.remove(Address.of_channel(client.namespace, channel), everything=True)

@@ -9,16 +9,14 @@ from typing import Any, Final, Literal
 from rich.table import Table
 
 from headgate import Client
-from headgate.core.bridge import Bridge, ends_of
 from headgate.core.channel import Feed, feed_of
+from headgate.core.link import Ends, Link, ends_of
 from headgate.facts import backlogs
-from headgate.redis.keys import PARTS, Address, link_id, owned_keys
+from headgate.redis.keys import PARTS, Address, forwarder_id, owned_keys
 from headgate.redis.replies import Snapshot
-from headgate_coordinator.links.supervisor import links_of
 from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
 
 State = Literal["works", "stalled", "nobody", "ending"]
-Kind = Literal["bridge", "channel"]
 STYLES: Final = {"works": "green", "stalled": "yellow", "nobody": "bold red", "ending": "magenta"}
 AT_ONCE: Final = 32
 """Links asked about at a time."""
@@ -33,24 +31,25 @@ class LinkState:
     """One link.
 
     Attributes:
-        kind: ``bridge`` or ``channel``.
-        name: of its bridge or channel; empty when the policy does not name it any more.
+        kind: ``bridge``, ``route`` or ``channel``; empty when the policy does not name it any more.
+        name: of its table in the policy; empty likewise.
         link: what it is known by.
         source: where it takes messages from.
-        target: where it puts them; of a channel ``<group>:<port>``.
+        target: where it puts them; with its site, ``<site>:<name>``, where that is another one; of a channel,
+            ``<group>:<port>``.
         state: ``works``; ``stalled`` when nothing moves; ``nobody`` when no node that is there has its lease;
             ``ending`` when the policy does not name it any more, and nobody has ended it yet.
         owner: id of the node that has its lease; empty when none that is there has.
-        mark: number, at the source, of the last message that the target has; None where it has none. Of a channel the
-            last that was sent, and that the topic let go of.
+        mark: number, at the source, of the last message that the target has; None where it has none. Of a link to
+            another site or to a channel, of the last that left the source.
         backlog: messages at the source that it has to settle, with those that other consumers of a queue may get; None
             where there is no source, or it is not a subscription of it yet.
         backlog_bytes: of these, about: as messages at the source are on average.
         trouble: why nothing moves, in a sentence; empty when it does.
-        origin: where its bridge is written.
+        origin: where its table is written.
     """
 
-    kind: Kind
+    kind: str
     name: str
     link: str
     source: str
@@ -77,9 +76,8 @@ async def list_links(client: Client) -> list[LinkState]:
     owned = owned_keys(client.namespace)[0]
     flat = await client.store.server.command(owned, "HGETALL", owned)
     leases = {flat[i].decode(): _found(_OWNER, flat[i + 1]) for i in range(0, len(flat), 2)}
-    named = links_of(await client.policy())
     nodes = {entry.id: entry for entry in await NodeRegistry(client).list()}
-    links: dict[str, Bridge | Feed | None] = dict(named)
+    links: dict[str, Link | Feed | None] = {**(await client.policy()).every_link}
     links |= dict.fromkeys(sorted(link for link in leases if link not in links and ">" in link))
     rest, found = iter(links), dict[str, LinkState]()
 
@@ -91,27 +89,25 @@ async def list_links(client: Client) -> list[LinkState]:
     return [found[link] for link in links]
 
 
-async def _look(client: Client, link: str, told: Bridge | Feed | None, node: NodeEntry | None) -> LinkState:
-    of_channel = feed_of(link)
-    source, target = of_channel or ends_of(link)
-    at = Address.of(client.namespace, source)
-    if of_channel:
-        target = told.target if told else f"channel {target}"
-        mark = await _number(client, at, f"from:{link_id(link)}", _RELEASED)
-    else:
-        mark = await _number(client, Address.of(client.namespace, target), f"to:{link_id(link)}", _MARK)
-    backlog, size = _backlog(link_id(link), await client.store.snapshot(at))
-    trouble = node.troubles.get(link, "") if node else ""
-    state: State = "ending" if told is None else "nobody" if node is None else "stalled" if trouble else "works"
-    name, origin = (told.name, told.origin) if told else ("", "")
-    kind: Kind = "channel" if of_channel else "bridge"
-    owner = node.id if node else ""
-    return LinkState(kind, name, link, source, target, state, owner, mark, backlog, size, trouble, origin)
+async def _look(client: Client, name: str, link: Link | Feed | None, node: NodeEntry | None) -> LinkState:
+    ends, sid = ends_of(name), forwarder_id(client.namespace, name)
+    mark = await _mark(client, name, sid, ends)
+    backlog, size = _backlog(sid, await client.store.snapshot(Address.of(client.namespace, ends.source)))
+    trouble = node.troubles.get(name, "") if node else ""
+    state: State = "ending" if link is None else "nobody" if node is None else "stalled" if trouble else "works"
+    told = (link.kind, link.name) if link else ("", "")
+    target = link.where if link else f"{ends.site}:{ends.target}" if ends.site else ends.target
+    owner, origin = node.id if node else "", link.origin if link else ""
+    return LinkState(*told, name, ends.source, target, state, owner, mark, backlog, size, trouble, origin)
 
 
-async def _number(client: Client, at: Address, field: str, pattern: re.Pattern[bytes]) -> int | None:
-    record = await client.store.server.command(at.shared[0], "HGET", at.shared[_LINKS], field)
-    return (int(_found(pattern, record)) or None) if record else None
+async def _mark(client: Client, name: str, link: str, ends: Ends) -> int | None:
+    """Return how far a link got: what the target says, or, where that cannot be asked, what the source heard of it."""
+    there = ends.site or feed_of(name)
+    at, field, said = (ends.source, "from", _RELEASED) if there else (ends.target, "to", _MARK)
+    address = Address.of(client.namespace, at)
+    record = await client.store.server.command(address.shared[0], "HGET", address.shared[_LINKS], f"{field}:{link}")
+    return (int(_found(said, record)) or None) if record else None
 
 
 def _backlog(link: str, seen: Snapshot | None) -> tuple[int | None, int | None]:
@@ -143,7 +139,7 @@ def render(links: list[LinkState], namespace: str) -> Table:
 
 def _cells(one: LinkState) -> Iterator[str]:
     yield from (
-        f"{one.kind} {one.name}".rstrip(),
+        f"{one.kind} {one.name}" if one.name else "-",
         one.source,
         one.target,
         f"[{STYLES[one.state]}]{one.state}[/]",

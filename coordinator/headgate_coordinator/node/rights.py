@@ -48,8 +48,8 @@ READS: Final[Mapping[tuple[str, str], frozenset[Action]]] = {
     ("HMGET", ""): ANY,
     ("HGETALL", "subscriptions"): ANY,
     ("HEXISTS", "consumers"): ANY,
-    ("HGET", "links"): ANY,  # how far a channel is
     ("HSCAN", "sessions"): ANY,
+    ("HGET", "links"): ANY,
     ("HKEYS", "slices"): ANY,
     ("XRANGE", "messages"): frozenset({Action.BROWSE}),
 }

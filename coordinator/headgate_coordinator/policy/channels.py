@@ -8,7 +8,7 @@ from headgate.core.policy import Policy, Rule
 from headgate.redis.keys import encode_name, link_id
 from headgate.units import parse_size
 from headgate_coordinator.policy.channel_forms import SMALLEST, byte_rate
-from headgate_coordinator.policy.document import ChannelTable
+from headgate_coordinator.policy.channel_table import ChannelTable
 from headgate_coordinator.policy.places import Path
 from headgate_coordinator.policy.problems import Problem
 from headgate_coordinator.policy.read import Origin, Source

@@ -1,7 +1,7 @@
 """Channels of a policy: which topics are sent to which multicast group, and how fast."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import quote, unquote
 
 HEADERS: Final = 28
@@ -14,7 +14,7 @@ SLICE: Final = 0.05
 """Seconds' worth of the rate that is taken at a time."""
 USE_WITHIN: Final = 0.2
 """Seconds within which what was taken has to be sent, or is lost."""
-_MARK: Final = ">channel:"
+_MARK: Final = ">>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,19 @@ class Feed:
         return self.channel.name
 
     @property
+    def kind(self) -> Literal["channel"]:
+        """Which table of a policy it comes from."""
+        return "channel"
+
+    @property
     def target(self) -> str:
         """Where it goes, for people."""
         return f"{self.channel.group}:{self.channel.port}"
+
+    @property
+    def where(self) -> str:
+        """The same; of a link between destinations it may be at another site."""
+        return self.target
 
     @property
     def origin(self) -> str:
@@ -115,15 +125,19 @@ class Feed:
         """The name of its lease, and what its link is known by; no link between destinations is called so.
 
         >>> Feed("prices", Channel("quotes", ("prices",), "239.1.2.3", 7000)).link
-        'prices>channel:quotes'
+        'prices>>quotes'
         """
         return f"{quote(self.source, safe='')}{_MARK}{quote(self.name, safe='')}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for people and programs that list links."""
+        return {"kind": self.kind, "name": self.name, "from": self.source, "to": self.where, "origin": self.origin}
 
 
 def feed_of(link: str) -> tuple[str, str] | None:
     """Return topic and channel of a :attr:`Feed.link`; None where that is a link between destinations.
 
-    >>> feed_of("prices>channel:quotes"), feed_of("prices>channel%3Aquotes")
+    >>> feed_of("prices>>quotes"), feed_of("prices>%3Equotes")
     (('prices', 'quotes'), None)
     """
     topic, mark, channel = link.partition(_MARK)

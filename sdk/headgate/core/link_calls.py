@@ -151,4 +151,17 @@ class Copy:
     reason: str
 
 
-Call = Open | Fetch | Commit | Secure | Copy
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Ask the rate that the link shares with others for so many messages and bytes; answered by :class:`Paced`."""
+
+    messages: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """They may go now."""
+
+
+Call = Open | Fetch | Commit | Secure | Copy | Pace

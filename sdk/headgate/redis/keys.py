@@ -104,6 +104,17 @@ def link_id(name: str) -> str:
     return check_session(f"link~{readable}~{hashlib.sha256(name.encode()).hexdigest()[:16]}")
 
 
+def forwarder_id(namespace: str, link: str) -> str:
+    """Return the id of a link of a policy, in the state of both its ends.
+
+    Args:
+        namespace: of its source.
+        link: as :attr:`headgate.core.link.Link.link` names it. What leads to another site is told there from links of
+            other namespaces by ``namespace``.
+    """
+    return link_id(f"{namespace}/{link}" if ":" in link else link)
+
+
 def encode_name(name: str, what: str = "destination") -> str:
     """Return the name percent-encoded, so that it can stand in a key, a channel or a record.
 

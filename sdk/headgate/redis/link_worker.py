@@ -2,11 +2,26 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core.forwarding import Forwarder, Forwarding, Phase
-from headgate.core.link_calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Put, Read, Secure
+from headgate.core.forwarding import Forwarder, Phase
+from headgate.core.link_calls import (
+    Call,
+    Commit,
+    Committed,
+    Copy,
+    Fetch,
+    Open,
+    Opened,
+    Pace,
+    Paced,
+    Put,
+    Read,
+    Secure,
+)
+from headgate.core.link_rules import Forwarding
 from headgate.errors import AccessDenied, CoordinatorUnavailable
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
@@ -47,6 +62,7 @@ class LinkWorker:
         dead: where copies go of what can never be delivered.
         ttl: seconds for which the target keeps its credit without hearing of it.
         weight: share among the producers of the target.
+        pace: returns once the rate of the link allows so many messages and bytes; of a link that has one.
     """
 
     def __init__(
@@ -60,7 +76,9 @@ class LinkWorker:
         dead: End | None = None,
         ttl: float = 10.0,
         weight: int = 1,
+        pace: Callable[[int, int], Awaitable[None]] | None = None,
     ) -> None:
+        self._pace = pace
         self.link, self.source, self.target, self.dead = link, source, target, dead
         self.fence, self.ttl_ms, self.weight = fence, int(ttl * 1000), weight
         self.forwarder = Forwarder(how)
@@ -70,7 +88,7 @@ class LinkWorker:
         self._busy_at = 0.0
         self._recalled = False
 
-    async def perform(self, call: Call) -> tuple[Opened | Read | Committed, int]:
+    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | Paced, int]:
         """Make one call; returns its answer, and how many replicas have what the target has.
 
         Raises:
@@ -95,11 +113,14 @@ class LinkWorker:
             case Secure(born=born):
                 return await target.store.barrier(
                     target.address, self.link, fence=fence, born=born, prev=0, ttl_ms=self.ttl_ms,
-                    replicas=self.forwarder.how.replicas, timeout_ms=BARRIER_MS, want=self.forwarder.held,
-                    weight=self.weight,
+                    replicas=self.forwarder.how.replicas, timeout_ms=BARRIER_MS, weight=self.weight,
                 )  # fmt: skip
             case Copy():
                 return await self._copy(call), 0
+            case Pace(messages, size):
+                if self._pace is not None:
+                    await self._pace(messages, size)
+                return Paced(), 0
 
     async def _copy(self, call: Copy) -> Committed:
         """Put a copy among the dead letters: a second target of the same link, with a mark of its own."""
