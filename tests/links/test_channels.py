@@ -9,6 +9,7 @@ import headgate
 from headgate.core.channel import HEADERS
 from headgate.multicast import Loss
 from headgate.redis.keys import Address, owned_keys
+from headgate_coordinator.links.channel_duty import ChannelDuty
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import NodeProcess, nodes
@@ -215,3 +216,40 @@ async def test_a_reader_counts_what_it_is_too_slow_for(client: headgate.Client, 
     missing = {seq for loss in losses for seq in range(loss.first, loss.last + 1)}
     assert sorted([*seqs, *missing]) == list(range(1, 501))
     assert reader.lost["prices"] == len(missing) > 0
+
+
+async def test_a_worker_that_is_stopped_leaves_nothing_to_be_sent_again(client: headgate.Client, group: Group) -> None:
+    """Breaks when a worker that ends in the midst of a batch does not say what it sent."""
+    await client.apply_policy(loads('flow_control = "off"\n' + group.channel("prices", maxrate=50_000)))
+    async with sending(client):
+        await opened(client)
+    await send(client, "prices", *[b"x" * 100] * 300)
+    async with collecting(group.reader()) as got:
+        for least in (1, 30, 100):
+            async with sending(client):
+                await wait_until(lambda: len(got.messages) > least, timeout=20)  # noqa: B023 -- used at once
+        await client.apply_policy(loads('flow_control = "off"\n' + group.channel("prices")))
+        async with sending(client):
+            await wait_until(lambda: len(got.messages) == 300, timeout=20)
+        assert (got.reader.duplicates.total(), got.reader.lost.total()) == (0, 0)
+
+
+async def test_of_two_workers_the_one_with_the_earlier_lease_ends_and_readers_get_all_once(
+    client: headgate.Client, group: Group
+) -> None:
+    policy = loads('flow_control = "off"\n' + group.channel("prices", maxrate=500_000))
+    await client.apply_policy(policy)
+    (feed,) = policy.channels[0].feeds
+    async with collecting(group.reader()) as got:
+        earlier = ChannelDuty(client, feed, 1)
+        await opened(client)
+        bodies = [b"%04d" % number * 50 for number in range(1000)]
+        await send(client, "prices", *bodies)
+        await wait_until(lambda: len(got.bodies) > 50, timeout=20)
+        later = ChannelDuty(client, feed, 2)
+        await wait_until(lambda: earlier.done, timeout=20)
+        assert (earlier.later, later.done) == (2, False)
+        await wait_until(lambda: len(got.bodies) == len(bodies), timeout=20)
+        assert got.bodies == bodies
+        await later.stop()
+        await earlier.stop()

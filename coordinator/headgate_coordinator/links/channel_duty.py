@@ -38,6 +38,7 @@ class ChannelDuty:
         self._client = client
         self.forwarder = Progress()
         """How far it is."""
+        self._feeder: Feeder | None = None
         self._trouble: str | None = "it begins"
         self._task = asyncio.create_task(self._run(), name=f"headgate channel {feed.link}")
 
@@ -52,9 +53,11 @@ class ChannelDuty:
         return self.forwarder.later
 
     async def stop(self, *, lost: bool = False) -> None:
-        """Stop at once. What was read and not sent stays with the link."""
-        del lost  # there is nothing to give back
+        """Stop at once. What was read and not sent stays with the link; what was sent leaves the topic."""
         await stop(self._task)
+        if self._feeder is not None and not lost and not self.done:
+            with contextlib.suppress(HeadgateError):  # else readers drop it, when it is sent again
+                await self._feeder.leave()
 
     async def _run(self) -> None:
         while not self.done:
@@ -74,7 +77,9 @@ class ChannelDuty:
         parts, namespace = self._client.parts, self._client.namespace
         await parts.registry.ensure(Address.of(namespace, self.link.source), ("topic",), recover=False)
         with contextlib.closing(Multicaster(self.link.channel)) as socket:
-            feeder = Feeder(parts.store, parts.wake_ups, namespace, self.link, socket, self.forwarder, fence=self.fence)
+            self._feeder = feeder = Feeder(
+                parts.store, parts.wake_ups, namespace, self.link, socket, self.forwarder, fence=self.fence
+            )
             self._trouble = None
             await feeder.run()
         self.done = True

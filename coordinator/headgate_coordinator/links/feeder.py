@@ -95,6 +95,7 @@ class Feeder:
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._said_at = self._looked_at = 0.0
+        self._place: _Place | None = None
 
     async def run(self) -> None:
         """Work until a later lease is in force, or until it is cancelled.
@@ -107,11 +108,23 @@ class Feeder:
         try:
             await self._allowance.begin(ttl_ms=1000)
             while not self._progress.later:
-                place = await self._open()
+                self._place = place = await self._open()
                 while place and await self._step(place):
                     pass
         finally:
             await self._wake_ups.unsubscribe(channels, self._hear)
+
+    async def leave(self) -> None:
+        """Let the topic go of what was sent, so that the next worker does not send it again.
+
+        Raises:
+            CoordinatorUnavailable: no answer; then it does.
+        """
+        if (place := self._place) and not self._progress.later:
+            await self._links.read(
+                self._topic, self._link, fence=self._fence, born=place.born, mark=place.last, after=place.last,
+                messages=0, size=1,
+            )  # fmt: skip
 
     async def _open(self) -> _Place | None:
         opened: Opened = await until_answered(self._missing)(
