@@ -207,6 +207,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say what state a destination or a link is in, and why: what binds, who set it, who waits, who holds what."""
+    if not name and not link:
+        raise typer.BadParameter("give a destination or --link")
 
     async def work() -> headgate.Explanation:
         async with _connect(redis, namespace) as client:

@@ -165,7 +165,7 @@ def _at_target(ends: LinkEnds, told: Explanation) -> Hop:
 def through(told: Explanation, hops: Sequence[Hop]) -> Explanation:
     """Return what is told of a destination, with the links behind which it waits; those that move hold nothing up."""
     chain = binding(hops)
-    if not chain:
+    if not chain or holder(told) != chain[0].id:
         return told
     last = chain[-1]
     head, colon, _ = told.reason.partition(": ")

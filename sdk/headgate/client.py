@@ -13,7 +13,6 @@ from headgate.core.url_options import UrlOptions
 from headgate.errors import Closed, InvalidValue
 from headgate.explain import as_consumer, explain, leased
 from headgate.explanation import Explanation
-from headgate.links import Links
 from headgate.options import SessionOptions
 from headgate.pool_limits import PolicyPools
 from headgate.pools import Pools
@@ -81,7 +80,6 @@ class Client(Administration):
         ttl_ms = int(SessionOptions().ttl * 1000)
         self._pools = Pools(PoolStore(backend), self.namespace, ttl_ms)
         self._registry = Registry(self._store, self._wake_ups, PolicyPools(self._pools), self.namespace, ttl_ms=ttl_ms)
-        self._links = Links(self._store, self._registry.policies, self.namespace)
         return self
 
     async def _find(self) -> Place:
@@ -155,12 +153,13 @@ class Client(Administration):
 
         Raises:
             PolicyError: there is no such destination, or no such link.
-            InvalidValue: that session or consumer is not there; or a link and a destination are given, or neither.
+            InvalidName: the name cannot be used, or is missing.
+            InvalidValue: that session or consumer is not there; or a link is given and a destination too.
         """
-        store, links = self.store, self._links
-        if bool(link) == bool(destination) or (link and (producer or consumer)):
-            raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
+        store, links = self.store, self._registry.links
         if link:
+            if destination or producer or consumer:
+                raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
             return await links.explain(link)
         address = Address.of(self.namespace, destination)
         snapshot = await store.snapshot(address, session=producer, entries=100)

@@ -1,6 +1,7 @@
 """Links of a namespace as one client sees them: which there are, what each waits for, and what chains of them do."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -23,6 +24,8 @@ LOOK_BACK: Final = 32
 """Ledger entries of each destination on the way, that tell its pace."""
 STALE_MS: Final = 3000
 """Ms after which a node that was not heard of is there no more."""
+FRESH: Final = 0.5
+"""Seconds for which all who wait are told the same."""
 STORES: Final = ("queue", "topic")
 """What can be an end of a link."""
 _LINKS: Final = 1 + PARTS.index("links")
@@ -41,6 +44,7 @@ class Links:
         self._store, self._policies, self._namespace = store, policies, namespace
         self._nodes = NodeStore(store.server, namespace, STALE_MS)
         self._ends: tuple[int, Mapping[str, LinkEnds]] = (0, {})
+        self._seen: dict[str, tuple[float, tuple[Hop, ...]]] = {}
         self._may_ask_nodes = True
 
     async def known(self) -> Mapping[str, LinkEnds]:
@@ -62,6 +66,21 @@ class Links:
         told = replace(told, upstream=up, downstream=down)
         first = known.get(holder(told) or "")
         return through(told, await self._follow(first, snapshot)) if first else told
+
+    async def behind(self, told: Explanation, snapshot: Snapshot) -> tuple[Hop, ...]:
+        """Return the links that hold a destination up, as of half a second ago: all who wait there ask the same.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        first = (await self.known()).get(holder(told) or "")
+        if first is None:
+            return ()
+        now = time.monotonic()
+        if now - self._seen.get(first.id, (float("-inf"), ()))[0] >= FRESH:
+            self._seen = {id_: one for id_, one in self._seen.items() if now - one[0] < FRESH}
+            self._seen[first.id] = now, await self._follow(first, snapshot)
+        return self._seen[first.id][1]
 
     async def explain(self, name: str) -> Explanation:
         """Return the view of one link.

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from headgate.blocked import Listeners, Notices
+from headgate.chain import is_link, through
 from headgate.core.full import BLOCK, WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.explain import explain, leased
-from headgate.explanation import Explanation
+from headgate.explanation import Explanation, Hop
 from headgate.facts import is_clear
+from headgate.links import Links
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
@@ -47,7 +49,7 @@ class Outlook:
         self_wait: whether its sends wait for room that only the very tasks that send can make.
     """
 
-    def __init__(self, store: Store, address: Address, session: str, listeners: Listeners) -> None:
+    def __init__(self, store: Store, links: Links, address: Address, session: str, listeners: Listeners) -> None:
         self.notices = Notices(address.name, session, listeners)
         self.confirmations = Notices(address.name, session, listeners)
         self.when_full = BLOCK
@@ -56,12 +58,14 @@ class Outlook:
         self.report_at = 0.0
         self.self_wait = SelfWait(address.name, session)
         self._store = store
+        self._links = links
         self._address = address
         self._session = session
         self._reported = self._reported_bytes = 0
         self._seen: Snapshot | None = None
         self._seen_at = 0.0
         self._lessees: dict[str, dict[str, str]] = {}
+        self._hops: tuple[Hop, ...] = ()
 
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Take in the settings that are in force."""
@@ -76,6 +80,8 @@ class Outlook:
             seen = await self._store.snapshot(self._address, session=self._session, entries=LOOK_BACK)
             few = seen is not None and seen.sessions <= FEW
             self._lessees = await self._store.lessees(self._address, *leased(seen)) if seen and few else {}
+            forwarded = seen is not None and any(map(is_link, seen.consumers))
+            self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
             self._seen, self._seen_at = seen, now
 
     async def released(self, link: str) -> int | None:
@@ -103,8 +109,11 @@ class Outlook:
         """Return why ``size`` bytes, which may have their credit, wait, as last seen; None when that is not known."""
         if self._seen is None:
             return None
-        told = explain(self._address.name, self._seen, self._lessees, session=self._session, need=size, paid=paid)
+        told = through(self._explain(self._seen, size, paid=paid), self._hops)
         return replace(told, deadlock=self.self_wait.deadlock) if self.self_wait.deadlock and not paid else told
+
+    def _explain(self, seen: Snapshot, size: int | None = None, *, paid: bool = False) -> Explanation:
+        return explain(self._address.name, seen, self._lessees, session=self._session, need=size, paid=paid)
 
     def find_deadlock(self, line: Iterable[Outgoing]) -> Outgoing | None:
         """See whether those in line wait for themselves, as last seen; returns whose send has to fail, if one has."""

@@ -77,7 +77,7 @@ class Presences:
         address = Address.of(self.namespace, destination)
         if address.key not in self._all:
             following = Following(self.registry, address)
-            outlook = Outlook(self.store, address, self.session, self._listeners)
+            outlook = Outlook(self.store, self.registry.links, address, self.session, self._listeners)
             self._all[address.key] = Presence(address, following, outlook)
         return self._all[address.key]
 

@@ -15,11 +15,11 @@ from tests.support.waiting import wait_for
 
 
 class NodeProcess:
-    """One `headgate node`."""
+    """One `headgate node`, without admin HTTP."""
 
     def __init__(self, redis_url: str, namespace: str, *options: object, name: str = "node") -> None:
         self._command = [
-            *("headgate_coordinator", "node", "--json", "--redis", redis_url, "--admin-port", "0"),
+            *("headgate_coordinator", "node", "--json", "--redis", redis_url, "--no-admin"),
             *("--namespace", namespace, "--name", name, *map(str, options)),
         ]
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed by stop

@@ -15,12 +15,12 @@ from tests.support.waiting import is_alive, wait_for
 
 
 class NodeProcess:
-    """One `headgate node`. `port` is where it listens, `errors` what it logged."""
+    """One `headgate node`, without admin HTTP unless `--admin` is given; `port` is where it listens."""
 
     def __init__(self, redis_url: str, namespace: str, log: Path, *options: str, within: Sequence[str] = ()) -> None:
         self._log = log
         chosen = () if "--port" in options else ("--port", "0")
-        command = ("headgate_coordinator", "node", "--json", "--admin-port", "0", *chosen, *options)
+        command = ("headgate_coordinator", "node", "--json", "--admin-port", "0", "--no-admin", *chosen, *options)
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "HEADGATE_URL": redis_url,

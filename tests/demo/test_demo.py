@@ -104,18 +104,21 @@ def test_an_interrupted_demo_leaves_nothing(demo: Running, tmp_path: Path, how: 
 
 
 def test_a_killed_demo_leaves_no_process(demo: Running) -> None:
+    """Mutant: a process does not look whether the demo is still there, and ends 20 s later."""
     demo.read_until("at work")
     demo.process.kill()
-    wait_for(lambda: not demo.left(), timeout=40, description="the end of all that it started")
+    wait_for(lambda: not demo.left(), timeout=15, description="the end of all that it started")
 
 
 def test_a_process_that_ends_by_itself_fails_the_demo(demo: Running) -> None:
+    """Mutant: the rest of the story is played."""
     demo.read_until("at work")
     victim = next(pid for pid in demo.left() if "actors producer slow" in _command_line(pid))
     os.kill(victim, signal.SIGTERM)
     stdout, stderr = demo.process.communicate(timeout=60)
     assert (demo.process.returncode, stderr) == (1, "")
     assert "producer slow ended with -15 instead of 0" in stdout
+    assert "is killed with -9" not in stdout
 
 
 def _command_line(pid: int) -> str:

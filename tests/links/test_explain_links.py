@@ -1,6 +1,9 @@
 """What explain tells of links, and through them. Workers are played call by call: nothing else happens."""
 
+import asyncio
 import itertools
+import json
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 import headgate
 from headgate.chain import Behind, Load, Work, judge_link
 from headgate.core.forwarding import PACED
+from headgate.core.link import Link
 from headgate.core.link_rules import Forwarding
 from headgate.explanation import Cause, Explanation
 from headgate.link_ends import LinkEnds, Side
@@ -43,7 +47,11 @@ def worker(client: headgate.Client, source: str, target: str) -> LinkWorker:
     one, other = (f"{client.namespace}/{name}" for name in (source, target))
     how = Forwarding(one, other, has_dead_letters=False)
     return LinkWorker(
-        forwarder_id(client.namespace, f"{source}>{target}"), end(client, source), end(client, target), how, fence=1
+        forwarder_id(client.namespace, Link("", source, target).link),
+        end(client, source),
+        end(client, target),
+        how,
+        fence=1,
     )
 
 
@@ -98,6 +106,18 @@ async def test_a_destination_behind_a_link_is_told_what_its_target_lacks(client:
     assert told.binding is not None
     assert told.binding.rule == "orders (policy.toml:7)", "its own limit stays told"
     assert [cause.cause for cause in told.causes][:1] == ["link"]
+
+
+async def test_who_waits_before_a_link_is_told_the_same(client: headgate.Client) -> None:
+    """Mutant: `Outlook.why` leaves the links out."""
+    await scene(client, ("orders", "billing"), limited="orders billing")
+    for name in ("orders", "billing"):
+        await overfill(client, name)
+    await work(worker(client, "orders", "billing"))
+    with pytest.raises(headgate.CreditTimeout, match="bridge orders>billing waits: billing is blocked: ") as caught:
+        await fill(client, "orders", 1)
+    assert caught.value.explanation is not None
+    assert [hop.link for hop in caught.value.explanation.chain] == [LINK]
 
 
 async def test_ends_tell_of_their_links(client: headgate.Client) -> None:
@@ -229,9 +249,33 @@ async def test_what_is_no_link_is_said(client: headgate.Client) -> None:
     await scene(client, ("orders", "billing"), more=rule("orders", LIMIT))
     with pytest.raises(headgate.PolicyError, match="there is no link 'orders>mail'"):
         await client.explain(link="orders>mail")
-    for wrong in ({}, {"link": LINK, "destination": "orders"}, {"link": LINK, "producer": "x"}):
+    for wrong in ({"link": LINK, "destination": "orders"}, {"link": LINK, "producer": "x"}):
         with pytest.raises(headgate.InvalidValue, match="or a link"):
             await client.explain(**wrong)
+
+
+async def test_the_command_line_tells_of_a_link(client: headgate.Client, redis_url: str) -> None:
+    await scene(client, ("orders", "billing"), more=rule("orders", LIMIT))
+
+    async def run(*words: str) -> tuple[int | None, str, str]:
+        command = ("-m", "headgate_coordinator", "explain", *words)
+        place = ("--redis", redis_url, "--namespace", client.namespace)
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(sys.executable, *command, *place, stdout=pipe, stderr=pipe)
+        out, error = await process.communicate()
+        return process.returncode, out.decode(), error.decode()
+
+    code, out, _ = await run("--link", LINK)
+    assert (code, out.partition("\n")[0]) == (
+        0, "orders>billing (bridge): blocked: no node that is there works on it"
+    )  # fmt: skip
+    code, out, _ = await run("--link", "orders to billing", "--json")
+    assert (code, json.loads(out)["link"]["side"]) == (0, "nobody")
+    code, out, error = await run("--link", "none")
+    assert (code, out) == (2, "")
+    assert "there is no link 'none'" in error
+    code, _, error = await run()
+    assert (code, "give a destination or --link" in error) == (2, True)
 
 
 HERE = LinkEnds("link~x~0", "orders>billing", "orders", "billing")

@@ -13,7 +13,7 @@ from tests.support.waiting import is_alive, wait_for
 
 
 class NodeProcess:
-    """`headgate node` before a Redis.
+    """`headgate node` before a Redis, without admin HTTP.
 
     Attributes:
         address: `host:port`.
@@ -22,7 +22,7 @@ class NodeProcess:
     def __init__(self, redis_url: str, namespace: str, *, port: int = 0) -> None:
         with Path(os.devnull).open("w") as nowhere:
             self._process = Forked(
-                *("headgate_coordinator", "node", "--json", "--admin-port=0", f"--port={port}"),
+                *("headgate_coordinator", "node", "--json", "--no-admin", f"--port={port}"),
                 *(f"--redis={redis_url}", f"--namespace={namespace}"),
                 environment=environment(),
                 stdout=PIPE,

@@ -285,7 +285,7 @@ def test_any_bytes_are_read_or_refused(encoded: bytes) -> None:
     assert 0 <= refusal(encoded) <= len(encoded)
 
 
-def damaged(raw: bytes, seed: int, ways: int = 16) -> Iterator[bytes]:
+def damages(raw: bytes, seed: int, ways: int = 16) -> Iterator[bytes]:
     """The bytes with one to three of them changed, in so many ways, each also cut off somewhere."""
     dice = random.Random(seed)
     for _ in range(ways):
@@ -299,7 +299,7 @@ def damaged(raw: bytes, seed: int, ways: int = 16) -> Iterator[bytes]:
 @DAMAGE
 @given(values.map(write), st.integers(0, 2**32))
 def test_damaged_bytes_are_read_or_refused(encoded: bytes, seed: int) -> None:
-    for harmed in damaged(encoded, seed):
+    for harmed in damages(encoded, seed):
         assert 0 <= refusal(harmed) <= len(harmed)
 
 

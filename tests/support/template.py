@@ -57,6 +57,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
         os.dup2(stream, number)
         os.close(stream)
     os.chdir(request["directory"])
+    sys.path[0] = request["directory"]
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 -- these stay open

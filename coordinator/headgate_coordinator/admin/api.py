@@ -106,7 +106,7 @@ class Api:
             consumers=_consumers(told),
             links=[models.Link.of(link) for link in links[:MOST_LINKS]],
             links_total=len(links),
-            policy_links=await self._links.links(),
+            policy_links=self._links.last if picture.trouble else await self._links.links(),
             nodes=models.Nodes(this=facts.id if facts else None, nodes=[models.Node.of(entry) for entry in nodes]),
         )
 

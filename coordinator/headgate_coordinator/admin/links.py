@@ -31,12 +31,15 @@ class LinkWatch:
     Args:
         client: connected.
         nodes: the nodes that are there.
+
+    Attributes:
+        last: that were read.
     """
 
     def __init__(self, client: Client, nodes: Once[list[NodeEntry]]) -> None:
         self._client, self._nodes = client, nodes
         self._links = Once(self._read)
-        self._last = PolicyLinks(total=0, links=[])
+        self.last = PolicyLinks(total=0, links=[])
 
     async def links(self) -> PolicyLinks:
         """Return them; those that were read last when Redis does not answer."""
@@ -54,8 +57,8 @@ class LinkWatch:
                 told = await self._explain(states)
             shown = states if len(states) <= MOST_SHOWN else sorted(states, key=_moves)[:MOST_SHOWN]
             links = [_drawn(state, told.get(state.link), nodes.get(state.owner)) for state in shown]
-            self._last = PolicyLinks(total=len(states), links=links)
-        return self._last
+            self.last = PolicyLinks(total=len(states), links=links)
+        return self.last
 
     async def _explain(self, states: Sequence[LinkState]) -> dict[str, Explanation]:
         """Return why they do not move, of those that may not: they are stalled, or have something to do."""
