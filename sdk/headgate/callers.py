@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from headgate.confirming import Confirming
 from headgate.core.credit import CreditLine
 from headgate.core.full import WhenFull
 from headgate.core.lease import Lease
@@ -60,6 +61,7 @@ class Callers:
         self.credit = credit
         self.outlook = outlook
         self.outbox = Outbox(credit)
+        self.confirming = Confirming(outlook)
         self.window = 0
         self.weight = 1
         self.last = Credit("NONE")
@@ -123,6 +125,7 @@ class Callers:
     def heed(self, settings: Mapping[str, str]) -> None:
         """Take in the destination's settings, as the state spells them; whoever waits asks again under them."""
         self.outlook.adopt(settings)
+        self.confirming.adopt(settings)
         self._rate_at = min(self._rate_at, self._loop.time())
         self.stop(stopped="stopped" in settings)
         self._ask_at = 0.0
@@ -328,7 +331,7 @@ class Callers:
             return explanation.reason
         if self.last.place:
             return f"the destination is full; {self.last.blocked} session(s) wait"
-        return ""
+        return self.confirming.reason
 
     def _lost(self, *, unknown: bool) -> HeadgateError:
         if unknown:

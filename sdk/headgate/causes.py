@@ -5,6 +5,7 @@ from typing import Final
 
 from headgate.explanation import Cause, Limit, Reason, count
 from headgate.facts import Facts, held
+from headgate.redis.keys import decode_name
 
 NAMED: Final = 3
 """How many sessions or consumers one sentence names."""
@@ -47,12 +48,12 @@ def _by_hand(facts: Facts) -> Iterator[Reason]:
 
 def _rules(facts: Facts) -> Iterator[Reason]:
     if facts.paid:
-        yield from _rate(facts)
+        yield from (*_rate(facts), *_channel(facts))
         return
     enforce = facts.fields.get("enforce", "always")
     if enforce == "off" or (enforce == "with-consumers" and not facts.count("active")):
         why = "enforcement is off" if enforce == "off" else "no consumer is active, so limits are not enforced"
-        yield from _rate(facts)
+        yield from (*_rate(facts), *_channel(facts))
         yield Reason("enforcement-off", why, rule=facts.rule("enforce"))
         return
     yield from _hysteresis(facts)
@@ -64,6 +65,19 @@ def _rules(facts: Facts) -> Iterator[Reason]:
     else:
         yield from (*by_pool, *by_limit)
     yield from _rate(facts)
+
+
+def _channel(facts: Facts) -> Iterator[Reason]:
+    """The channel that has to send what was stored before its senders get their receipts."""
+    link, _, name = facts.fields.get("confirm", "").partition(" ")
+    backlog = next((one.messages for one in facts.backlogs if one.subscription == link), 0)
+    if backlog:
+        yield Reason(
+            "channel",
+            f"waits for channel {decode_name(name)}: backlog {count(backlog)}",
+            rule=facts.rule("confirm"),
+            remedy="raise its maxrate, see that a node works on it (headgate links), or turn flow_control off",
+        )
 
 
 def _bucket(facts: Facts) -> Reason:

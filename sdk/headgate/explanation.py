@@ -20,6 +20,7 @@ Cause = Literal[
     "pool",
     "send-rate",
     "bucket-rate",
+    "channel",
     "serving",
     "behind-larger",
     "oversize",

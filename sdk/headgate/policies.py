@@ -162,7 +162,7 @@ def numbered(policy: Policy, version: int) -> Policy:
     """Return the policy under a version, resolving to every field that policies govern."""
     return Policy(
         version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, links=policy.links, site=policy.site,
-        sites=policy.sites,
+        sites=policy.sites, channels=policy.channels,
     )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def says_the_same(one: Policy, other: Policy) -> bool:
 
 
 def _said(policy: Policy) -> tuple[object, ...]:
-    return policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.source
+    return policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.source
 
 
 def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] | None:

@@ -347,7 +347,16 @@ class TestPolicy:
         return await http.put("/api/v1/policy", content=body, headers={"Content-Type": kind}, params=params)
 
     async def test_there_is_none_at_first(self, http: Http) -> None:
-        none = {"version": 0, "source": "", "rules": [], "pools": [], "links": [], "site": "", "sites": []}
+        none = {
+            "version": 0,
+            "source": "",
+            "rules": [],
+            "pools": [],
+            "links": [],
+            "channels": [],
+            "site": "",
+            "sites": [],
+        }
         assert await told(http, "/api/v1/policy") == none
 
     async def test_a_dry_run_says_what_would_change_and_changes_nothing(

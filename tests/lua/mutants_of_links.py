@@ -68,6 +68,12 @@ LINKS: Final = (
      f"{_L}::test_opening_a_link_again_does_not_change_which_source_it_is"),
     ("P3", "lib/destination", "  d.message_seq = math.max(d.message_seq, now_us)", "  d.message_seq = d.message_seq",
      f"{_L}::test_no_number_that_a_failover_lost_is_given_to_another_message"),
+    ("P6", "link_read", "if grows then", "if false then",
+     "test_confirm::test_senders_hear_how_far_the_link_is_that_they_wait_for"),
+    ("P6", "link_read", "if grows then", "if true then",
+     "test_confirm::test_senders_hear_how_far_the_link_is_that_they_wait_for"),
+    ("P6", "lib/link", "if told and string.match(told, '^%S+') == link then", "if told then",
+     "test_confirm::test_nobody_hears_of_a_link_that_nobody_waits_for"),
     # Leases: one owner at a time, even parts, numbers that only grow.
     ("P4", "lib/owned", "return now_ms - o.strike >= grace, o.strike + grace", "return true",
      f"{_LEASE}::test_a_living_owner_keeps_its_leases_over_a_clock_that_jumps"),

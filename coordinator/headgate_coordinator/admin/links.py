@@ -99,6 +99,7 @@ def _drawn(state: LinkState, told: Explanation | None, node: NodeEntry | None) -
         owner=state.owner,
         rate=rate,
         backlog=state.backlog,
+        backlog_bytes=state.backlog_bytes,
         mark=state.mark,
         reason=told.reason if told and held_up else SAID.get(state.state, state.trouble),
         remedy=told.remedy if told and held_up else NOBODY if side == "nobody" else "",

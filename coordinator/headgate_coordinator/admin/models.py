@@ -155,9 +155,9 @@ class Nodes(Answer):
 
 
 class PolicyLink(Answer):
-    """A link of the policy: an arrow from a destination to another."""
+    """A link of the policy: an arrow from a destination to another, or from a topic to a multicast group."""
 
-    kind: str = Field(description="bridge or route; empty when the policy does not name it any more")
+    kind: str = Field(description="bridge, route or channel; empty when the policy does not name it any more")
     name: str = Field(description="of its table in the policy; empty likewise")
     link: str = Field(description="what it is known by")
     source: str
@@ -168,6 +168,7 @@ class PolicyLink(Answer):
     owner: str = Field(description="id of the node that works on it; empty: none")
     rate: float = Field(description="messages a second forwarded, between two beats of its node")
     backlog: int | None = Field(description="messages at the source that it has to settle; null: there is none yet")
+    backlog_bytes: int | None = Field(description="of these, about: by the mean size of messages there")
     mark: int | None = Field(description="number of the last message that the target has; null: none")
     reason: str = Field(description="why it does not move, over further links; empty when it does")
     remedy: str = Field(description="what would free it")
@@ -275,6 +276,7 @@ class PolicyInForce(Answer):
     rules: list[PolicyRule]
     pools: list[PolicyPool]
     links: list[dict[str, Any]] = Field(description="kind, name, from, to and origin of each, and what else it says")
+    channels: list[dict[str, Any]] = Field(description="each as it is written, with its defaults and its origin")
     site: str = Field(description="name of this site; empty where it has none")
     sites: list[dict[str, Any]] = Field(description="that links may lead to: name, url (without a password), namespace")
 
@@ -295,7 +297,9 @@ class Planned(Answer):
     destinations: int
     changes: list[dict[str, Any]]
     pools: list[dict[str, Any]]
-    links: dict[str, list[dict[str, Any]]] = Field(description="those that would begin, and those that would end")
+    links: dict[str, list[dict[str, Any]]] = Field(
+        description="those that would begin, and those that would end; of a channel, one for each topic"
+    )
 
 
 class Live(Answer):

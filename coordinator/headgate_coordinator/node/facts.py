@@ -51,6 +51,8 @@ class BridgeFacts:
         trouble: why nothing moves, in a sentence; empty when it does.
         messages: that this node forwarded.
         bytes: of these.
+        packets: of a channel, that this node sent.
+        backlog: of a channel, messages that the topic has for it, as last seen; None of other links.
     """
 
     link: str
@@ -60,6 +62,8 @@ class BridgeFacts:
     trouble: str = ""
     messages: int = 0
     bytes: int = 0
+    packets: int = 0
+    backlog: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

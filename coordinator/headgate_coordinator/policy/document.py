@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from headgate_coordinator.policy.channel_table import ChannelTable
 from headgate_coordinator.policy.forms import (
     Count,
     Duration,
@@ -192,6 +193,7 @@ class Document(Table):
     zone: list[ZoneTable] = Field([])
     bridge: list[BridgeTable] = Field([])
     route: list[RouteTable] = Field([])
+    channel: list[ChannelTable] = Field([])
 
 
 def schema() -> dict[str, Any]:

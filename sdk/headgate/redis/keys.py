@@ -164,6 +164,17 @@ class Address:
         shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
         return cls(namespace, name, key, shared)
 
+    @classmethod
+    def of_channel(cls, namespace: str, channel: str) -> "Address":
+        """Return the address of the bucket of a channel's rate; no destination has a name that leads here.
+
+        Raises:
+            InvalidName: the namespace or the name cannot be used.
+        """
+        key = f"hg:{{{check_namespace(namespace)}/channel:{encode_name(channel, 'channel')}}}"
+        shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
+        return cls(namespace, channel, key, shared)
+
     def keys(self, session: str) -> tuple[bytes, ...]:
         """Return what every script gets as KEYS, for a call on behalf of one session."""
         return (*self.shared, f"{self.key}:receipt:{session}".encode())
