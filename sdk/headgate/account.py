@@ -119,6 +119,8 @@ class CreditAccount(AccountCalls):
         elif words[0] == "recall":
             self._give_back = self.recalled = True
             self._share = (int(words[1]) * self.weight, int(words[2]) * self.weight)
+        elif words[0] == "deadlock":
+            self._heed_deadlock(words[1], words[2])
         elif words[0] in ("settings", "removed"):
             self._ask_at = 0.0
             self._removed = self._removed or words[0] == "removed"

@@ -14,6 +14,7 @@ from headgate.following import Wish
 from headgate.message import MAX_MESSAGE, Headers, Receipt, encode
 from headgate.options import read_weight, read_window
 from headgate.pacing import Pacing
+from headgate.tasks import current
 from headgate.units import parse_duration
 
 BYTES_AHEAD: Final = 0.1
@@ -126,7 +127,7 @@ class Producer:
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
         if not self._account.submit(item):
-            item.who = asyncio.current_task(self._loop)
+            self._account.awaits(item, current(self._loop))
         receipt: Receipt = await item.done
         return receipt
 
@@ -238,7 +239,7 @@ class Producer:
         if self._account.submit(item):
             item.credited.set_result(None)
         else:
-            item.who = asyncio.current_task(self._loop)
+            self._account.awaits(item, current(self._loop))
             await item.credited
         return item
 

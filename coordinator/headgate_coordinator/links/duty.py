@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.client import Client
 from headgate.core.bridge import Bridge
-from headgate.core.forwarding import MAX_HOPS, Forwarder, Forwarding
+from headgate.core.forwarding import MAX_HOPS, NO_ROOM, Forwarder, Forwarding
 from headgate.errors import HeadgateError, PolicyError
 from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, encode_name, link_id
@@ -56,6 +56,12 @@ class Duty:
     def later(self) -> int:
         """The number of the lease that was found to be in force, 0 where this one is."""
         return (self._worker.forwarder.fence or 0) if self._worker else 0
+
+    @property
+    def waits(self) -> str:
+        """Names its wait in line at the target, another one after each message; empty while it does not wait there."""
+        forwarder = self.forwarder
+        return f"{forwarder.born}.{forwarder.mark}" if forwarder and self.trouble == NO_ROOM else ""
 
     async def stop(self, *, lost: bool = False) -> None:
         """Stop at once. What is in hand stays with the link; its credit goes back, unless the lease is lost."""

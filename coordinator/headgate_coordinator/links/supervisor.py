@@ -19,6 +19,7 @@ from headgate.redis.lease_store import Held, LeaseStore, Mode
 from headgate.tasks import stop
 from headgate_coordinator.links.duty import Duty
 from headgate_coordinator.links.ending import end_link
+from headgate_coordinator.links.ties import LinkTies
 from headgate_coordinator.node.facts import BridgeFacts
 
 _log = logging.getLogger("headgate.links")
@@ -46,16 +47,19 @@ class Supervisor:
         self._above = 0
         self._heard = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._tells: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin."""
         await self._client.parts.wake_ups.subscribe((namespace_channel(self._client.namespace),), self._hear)
         self._task = asyncio.create_task(self._run(), name="headgate links")
+        self._tells = asyncio.create_task(LinkTies(self._client, self._duties).run(), name="headgate ties of links")
 
     async def close(self) -> None:
         """Stop, and let others go on at once."""
         await self._client.parts.wake_ups.unsubscribe((namespace_channel(self._client.namespace),), self._hear)
         await stop(self._task)
+        await stop(self._tells)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSING):
                 held = list(self._duties)

@@ -21,6 +21,8 @@ BATCH: Final = 256
 """Messages a call."""
 MAX_HOPS: Final = 8
 """Places that a message may come through where nobody says how many."""
+NO_ROOM: Final = "the target has no room"
+"""The trouble of a link that waits in line at its target."""
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
 
@@ -330,7 +332,7 @@ class Forwarder:
         elif answer.code in ("OK", "NOCREDIT"):
             if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
                 self._target_at = now + answer.again_ms / 1000
-                self.trouble = "the target has no room"
+                self.trouble = NO_ROOM
         else:
             self._target_at = now + answer.again_ms / 1000
             self.trouble = f"the target answers {answer.code}"
