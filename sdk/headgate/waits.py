@@ -13,6 +13,7 @@ from headgate.core.deadlock import Party, Wait
 from headgate.explain import explain
 from headgate.explanation import CONSUMERS_HOLD
 from headgate.facts import read
+from headgate.redis.keys import encode_name
 from headgate.redis.notes import Tie
 from headgate.redis.replies import Snapshot
 
@@ -30,6 +31,13 @@ def party_of(sid: str) -> Party:
 def owner_of(consumer: str) -> Party:
     """Return the session or the link that a consumer belongs to."""
     return party_of(consumer.rpartition(".")[0])
+
+
+def waiter(tie: Tie) -> Party:
+    """Return who waits in the send that a consumer is tied to: a session, or a link by what it is known by."""
+    if tie.session.startswith(LINK):
+        return Party("link", f"{encode_name(tie.destination)}>{encode_name(tie.at)}", tie.at)
+    return Party("session", tie.session, tie.at)
 
 
 def destination(name: str, snapshot: Snapshot) -> Party:
@@ -98,11 +106,10 @@ def graph_of(ties: Iterable[Tie], snapshots: Mapping[str, Snapshot]) -> dict[Par
     """
     graph: dict[Party, Wait] = {}
     tied: dict[tuple[str, str], Party] = {}
-    sends: dict[Party, set[str]] = {}
+    sends: dict[Party, tuple[str, set[str]]] = {}
     for tie in ties:
-        party = replace(party_of(tie.session), at=tie.at)
-        tied[tie.destination, tie.consumer] = party
-        sends.setdefault(party, set()).add(tie.wait)
+        party = tied[tie.destination, tie.consumer] = waiter(tie)
+        sends.setdefault(party, (tie.session, set()))[1].add(tie.wait)
     for name, snapshot in snapshots.items():
 
         def who(consumer: str, name: str = name) -> Party:
@@ -111,11 +118,11 @@ def graph_of(ties: Iterable[Tie], snapshots: Mapping[str, Snapshot]) -> dict[Par
         for head, record in snapshot.waiters[:1]:
             if wait := wait_for_consumers(snapshot, head, record, 1, who):
                 graph[destination(name, snapshot)] = wait
-    for party, waits in sends.items():
+    for party, (session, waits) in sends.items():
         at = snapshots.get(party.at)
-        record = dict(at.waiters).get(party.name) if at else None
-        if at and record and at.now_ms - int(record["seen"]) <= HEARD_WITHIN_MS:
-            epoch = (*sorted(waits), *_account(record))
+        own = dict(at.waiters).get(session) if at else None
+        if at and own and at.now_ms - int(own["seen"]) <= HEARD_WITHIN_MS:
+            epoch = (*sorted(waits), *_account(own))
             make = deadlock.link if party.kind == "link" else deadlock.session
             graph[party] = make([destination(party.at, at)], epoch)
     return graph

@@ -65,7 +65,7 @@ async def test_figure_14_is_found_in_two_looks_and_told(
         assert f"a deadlock (alert): {found}" in caplog.text
         await detector.round()
         assert caplog.text.count("a deadlock (alert)") == 1, "it is told once"
-        assert (detector.facts().found, detector._known.keys()) == ({"alert": 1}, {(await client.deadlocks())[0].id})
+        assert detector.facts().found == {"alert": 1}
         for name in ("x", "y"):
             explanation = await client.explain(name)
             assert explanation.deadlock == found

@@ -9,6 +9,7 @@ from headgate.client import Client
 from headgate.core.deadlock import Deadlock, Step
 from headgate.redis.keys import Address
 from headgate.redis.notes import Tie
+from headgate.waits import waiter
 from headgate_coordinator.deadlock.graph import Sight
 
 DEFAULT: Final = "alert"
@@ -49,8 +50,8 @@ async def _give_ticket(client: Client, deadlock: Deadlock, sight: Sight) -> tupl
     for step in _sends(deadlock):
         if _said(step, sight) != "ticket":
             continue
-        address = Address.of(client.namespace, step.what.name)
-        code = await client.store.resolve(address, step.who.name, since=_since(step, sight), mode="ticket")
+        address, session = Address.of(client.namespace, step.what.name), _session(step, sight)
+        code = await client.store.resolve(address, session, since=_since(step, sight), mode="ticket")
         if code == "OK":
             return True, f"a message of {step.who} went into {step.what} above its limit"
         if code in _ABOVE:
@@ -81,7 +82,7 @@ def _ties(deadlock: Deadlock, sight: Sight) -> Iterator[tuple[Tie, Step]]:
     for before, step in zip((deadlock.steps[-1], *deadlock.steps), deadlock.steps, strict=False):
         if step.who.kind == "session":
             for tie in sight.ties:
-                if (tie.session, tie.at, tie.destination) == (step.who.name, step.who.at, before.who.name):
+                if waiter(tie) == step.who and tie.destination == before.who.name:
                     yield tie, step
 
 
@@ -89,5 +90,10 @@ def _said(step: Step, sight: Sight) -> str:
     return sight.snapshots[step.what.name].fields.get("deadlock") or DEFAULT
 
 
+def _session(step: Step, sight: Sight) -> str:
+    """Return the id under which who waits is in line."""
+    return next(tie.session for tie in sight.ties if waiter(tie) == step.who)
+
+
 def _since(step: Step, sight: Sight) -> int:
-    return int(dict(sight.snapshots[step.what.name].waiters)[step.who.name]["since"])
+    return int(dict(sight.snapshots[step.what.name].waiters)[_session(step, sight)]["since"])

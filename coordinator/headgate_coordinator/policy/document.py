@@ -147,7 +147,7 @@ class Destination(Table):
         Annotated[Annotated[Resume, Tag("table")] | Annotated[Share, Tag("value")], Discriminator(_is_table)] | None
     ) = None
     when_full: WhenFull = None
-    deadlock: Literal["none", "alert", "fail", "default"] | None = Field(
+    deadlock: Literal["none", "alert", "fail", "ticket", "default"] | None = Field(
         None, description="a send that waits for room that only its own task could make"
     )
     oversize: Literal["refuse", "allow-one", "default"] | None = None
