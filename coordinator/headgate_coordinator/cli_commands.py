@@ -10,7 +10,7 @@ import typer
 
 import headgate
 from headgate_coordinator import audit as auditing
-from headgate_coordinator import cli_links, cli_node, cli_policy, cli_security
+from headgate_coordinator import cli_deadlocks, cli_links, cli_node, cli_policy, cli_security
 from headgate_coordinator import status as reporting
 from headgate_coordinator import top as live
 from headgate_coordinator import up as embedded
@@ -34,6 +34,7 @@ app = typer.Typer(
 app.add_typer(cli_policy.app, name="policy")
 app.command()(cli_node.node)
 app.command()(cli_links.links)
+app.command()(cli_deadlocks.deadlocks)
 app.add_typer(cli_security.app, name="user")
 app.command()(cli_security.acl)
 Name = Annotated[str, typer.Argument(help="Of the destination.")]

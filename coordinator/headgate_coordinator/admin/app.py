@@ -36,7 +36,7 @@ PAGE: Final = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
-    **{f"/{name}.js": (f"{name}.js", _SCRIPT) for name in ("page", "ask", "chart", "lists", "panel", "words")},
+    **{f"/{name}.js": (f"{name}.js", _SCRIPT) for name in ("page", "ask", "chart", "cycles", "lists", "panel", "words")},
 }
 """The live page's files, by path; they hold no data."""
 PROBES: Final = ("/live", "/ready")

@@ -91,9 +91,16 @@ FORWARDED: Final = Declared(
     "headgate_node_forwarded_messages", "counter", "Messages forwarded over a link of the policy.", ("source", "target")
 )
 FORWARDED_BYTES: Final = Declared("headgate_node_forwarded_bytes", "counter", "Bytes of these.", ("source", "target"))
+DEADLOCKS: Final = Declared(
+    "headgate_node_deadlocks", "gauge", "Deadlocks that there are; 0 at nodes that do not look for them."
+)
+FOUND: Final = Declared(
+    "headgate_node_found_deadlocks", "counter", "Deadlocks that the node found, by what was to be done.", ("action",)
+)
 METRICS: Final = (
     BUILD, UP, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS), NODE, STARTED, READY, CONNECTIONS,
     LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
+    DEADLOCKS, FOUND,
 )  # fmt: skip
 """All there are."""
 
@@ -162,3 +169,5 @@ def _node(node: NodeFacts) -> Iterator[Metric]:
     yield STALLED.family({(): sum(bool(one.trouble) for one in node.bridges)})
     yield FORWARDED.family({(one.source, one.target): one.messages for one in node.bridges})
     yield FORWARDED_BYTES.family({(one.source, one.target): one.bytes for one in node.bridges})
+    yield DEADLOCKS.family({(): node.deadlocks.current})
+    yield FOUND.family({(action,): count for action, count in node.deadlocks.found.items()})

@@ -148,7 +148,7 @@ class Destination(Table):
     ) = None
     when_full: WhenFull = None
     deadlock: Literal["none", "alert", "fail", "ticket", "default"] | None = Field(
-        None, description="a send that waits for room that only its own task could make"
+        None, description="what is done about sends that wait for one another without end"
     )
     oversize: Literal["refuse", "allow-one", "default"] | None = None
     enforce: Literal["always", "with-consumers", "off", "default"] | None = None
