@@ -31,8 +31,8 @@ if mode == 'hold' or mode == 'watch' then
 elseif mode == 'leave' then
   redis.call('ZREM', K_OWNERS, owner)
 end
-local sharing = mode == 'alone' and 1 or redis.call('ZCOUNT', K_OWNERS, '(' .. int(now_ms), '+inf')
-local fair = math.ceil(total / math.max(1, sharing))
+local sharing = math.max(1, redis.call('ZCOUNT', K_OWNERS, '(' .. int(now_ms), '+inf'))
+local fair = mode == 'alone' and total or math.ceil(total / sharing)
 local claims = mode == 'hold' or mode == 'alone'
 local mine, again = {}, math.huge
 for i = 7, #ARGV do

@@ -117,7 +117,7 @@ class Producer:
         Raises:
             CreditTimeout: there was no room in time; nothing was sent.
             DestinationFull: there was no room, and ``when_full`` says ``fail``, or ``fail-after`` and that is over.
-            DeadlockDetected: only tasks that wait here can make room, and ``deadlock`` says ``fail``; nothing was sent.
+            DeadlockDetected: who could make room waits for this send, and ``deadlock`` says ``fail``; nothing was sent.
             MessageTooLarge: it can never fit.
             CoordinatorUnavailable: Redis did not answer in time; the text says whether it may be stored all the same.
             InvalidValue: the body or a header cannot be stored, or an argument cannot be used.

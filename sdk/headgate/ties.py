@@ -9,7 +9,7 @@ from typing import Any, Final
 from headgate.core.outbox import Outgoing
 from headgate.errors import HeadgateError
 from headgate.presence import Presence
-from headgate.redis.notes import NoteStore, Tie, ToldTies
+from headgate.redis.notes import TELL_EVERY, NoteStore, Tie, ToldTies
 from headgate.tasks import stop
 
 TELL_AFTER: Final = 0.3
@@ -59,14 +59,16 @@ class Ties:
         while True:
             now = loop.time()
             first = min((one.since for place in self._presences() for one in _waiting(place)), default=None)
+            pause = LOOK_EVERY
             try:
                 await self._told.tell(self._find(now), now)
             except HeadgateError as error:
                 _log.debug("ties could not be told: %s", error)
+                pause = TELL_EVERY
             if first is None and not self._told.names:
                 self._task = None
                 return
-            await asyncio.sleep(max(LOOK_EVERY, (first or 0.0) + TELL_AFTER - now))
+            await asyncio.sleep(max(pause, (first or 0.0) + TELL_AFTER - now))
 
     def _find(self, now: float) -> Iterable[Tie]:
         sends: dict[Any, tuple[Presence, Outgoing]] = {}

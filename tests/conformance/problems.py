@@ -184,8 +184,7 @@ PROBLEMS: Final = (
         30,
         "spring-amqp 673, AMQ-4138",
         "a blocked producer cannot acknowledge",
-        "acknowledgements never wait behind sends; deadlocks are detected",
-        "the detector of deadlocks comes with routes and bridges (issue 5)",
+        "acknowledgements never wait behind sends; deadlocks are detected, over bridges too",
     ),
     Problem(
         31,

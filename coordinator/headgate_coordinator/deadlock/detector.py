@@ -7,6 +7,7 @@ deadlock names the one wait that it is about, and does nothing when that has end
 import asyncio
 import contextlib
 import logging
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
@@ -97,7 +98,7 @@ class Detector:
             self._node, (LEASE,), mode="alone", ttl_ms=int(self._ttl * 1000), held=int(self.leads), total=1
         )
         led, self.leads = self.leads, LEASE in held.fences
-        self._renew_at = now + self._ttl / 4
+        self._renew_at = now + min(self._ttl / 4, (held.again_ms or math.inf) / 1000)
         if self.leads and not led:
             self._passes, self._known = Passes(), {}
             for one in await read_deadlocks(self._notes):
