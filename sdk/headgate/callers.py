@@ -253,8 +253,8 @@ class Callers:
         """Fail a send whose wait would never end."""
         waited, why = max(0.0, now - (item.since or now)), self.why(item)
         why = replace(why, deadlock=deadlock) if why else None
-        size = item.size
-        self._tell(item, DeadlockDetected(self.address.name, self.session, size, waited, deadlock=deadlock, explanation=why))
+        error = DeadlockDetected(self.address.name, self.session, item.size, waited, deadlock=deadlock, explanation=why)
+        self._tell(item, error)
         self._ask_at = 0.0
 
     def _heed_deadlock(self, wait: str, cycle: str) -> None:

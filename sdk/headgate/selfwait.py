@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 from headgate.core import deadlock
 from headgate.core.deadlock import Deadlock, Party, Passes, Wait
 from headgate.core.outbox import Outgoing
-from headgate.tasks import current
 from headgate.redis.replies import Snapshot
+from headgate.tasks import current
 from headgate.waits import destination, owner_of, wait_for_consumers
 
 CONFIRM_AFTER: Final = 0.4

@@ -299,6 +299,7 @@ TESTS: Final = """
 29 lua/test_p7_fairness.py::test_equals_get_equal_shares
 29 lua/test_p7_fairness.py::test_weights_are_kept_within_three_percent
 29 lua/test_p7_fairness.py::test_shares_are_those_of_the_oracle
+30 deadlock/test_links.py::test_links_in_a_ring_with_all_queues_full
 30 conformance/test_activemq_producers.py::test_c01_each_producer_of_a_shared_connection_is_controlled_by_itself
 31 lua/test_oom.py::test_an_operator_can_purge_change_repair_and_delete_in_a_full_redis
 31 sdk/test_pools.py::test_at_full_usage_an_operator_lists_raises_and_purges

@@ -1,7 +1,6 @@
 """Nodes find deadlocks over sessions and links, name them whole, and do what the destinations' settings say."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -18,9 +17,9 @@ pytestmark = pytest.mark.one_server
 
 
 @pytest.fixture
-async def detector(client: headgate.Client) -> AsyncIterator[Detector]:
+async def detector(client: headgate.Client) -> Detector:
     """A detector whose rounds the test makes."""
-    yield Detector(client, "n1", ttl=5.0)
+    return Detector(client, "n1", ttl=5.0)
 
 
 async def told(client: headgate.Client, consumers: int) -> None:
@@ -129,5 +128,3 @@ async def test_where_nobody_wants_to_know_nothing_is_told(
         await certain(detector)
         assert not await client.deadlocks()
         assert "deadlock" not in caplog.text
-
-

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import headgate
 from headgate.core.deadlock import Deadlock, Graph, Passes, deadlocks
 from headgate.redis.keys import link_id, session_id
-from headgate.waits import owner_of
 from headgate.redis.notes import NoteStore
+from headgate.waits import owner_of
 from headgate_coordinator.deadlock.graph import look
 from tests.sdk.observing import drain, waiting
 from tests.support.waiting import wait_until

@@ -4,6 +4,7 @@ from typing import Final
 
 _L, _LEASE = "test_links", "test_lease"
 _NOTES, _RESOLVE = "test_notes", "test_resolve"
+_MODEL = "test_stateful::test_the_scripts_do_what_the_model_does"
 _STATEFUL = "test_links_stateful::test_links_do_what_their_model_does"
 
 LINKS: Final = (
@@ -104,6 +105,7 @@ LINKS: Final = (
      f"{_RESOLVE}::test_a_ticket_is_credit_for_one_message_above_the_limit"),
     ("P10", "resolve", "note('ticket', sid, int(lacks), int(lacks_m))\n", "",
      f"{_RESOLVE}::test_a_ticket_is_credit_for_one_message_above_the_limit"),
+    ("P7", "resolve", "take_turn(s, turn, lacks)\n", "", _MODEL),
     ("P4", "lease", "  redis.call('ZADD', K_OWNERS, int(doubted), late)", "  break",
      f"{_LEASE}::test_a_clock_that_was_set_back_does_not_keep_the_dead"),
 )  # fmt: skip

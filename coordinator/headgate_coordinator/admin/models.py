@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headgate import Explanation
 from headgate import FoundDeadlock as Found
+from headgate.core.deadlock import Step
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Flow, Picture
 from headgate_coordinator.node.facts import LinkFacts
@@ -160,6 +161,12 @@ class DeadlockStep(Answer):
     others: list[str] = Field(description="that would do as well, and are as stuck")
     text: str = Field(description="the same in a sentence")
 
+    @classmethod
+    def of(cls, step: Step) -> "DeadlockStep":
+        """Return it from a step of a cycle."""
+        others = [str(other) for other in step.others]
+        return cls(kind=step.who.kind, name=step.who.name, waits_for=str(step.what), others=others, text=str(step))
+
 
 class FoundDeadlock(Answer):
     """A deadlock that a node saw in the last minute."""
@@ -184,13 +191,7 @@ class FoundDeadlock(Answer):
             lasted_seconds=found.lasted,
             unseen_seconds=found.unseen,
             destinations=list(found.destinations),
-            steps=[
-                DeadlockStep(
-                    kind=step.who.kind, name=step.who.name, waits_for=str(step.what), others=[*map(str, step.others)],
-                    text=str(step),
-                )  # fmt: skip
-                for step in found.deadlock.steps
-            ],
+            steps=[DeadlockStep.of(step) for step in found.deadlock.steps],
         )
 
 

@@ -144,4 +144,5 @@ class Detector:
         now = asyncio.get_running_loop().time()
         for name in [name for name in self._known if name not in there]:
             known = self._known.pop(name)
-            _log.info("a deadlock has ended, %.1f s after it was found; %s", now - known.since, known.done or "by itself")
+            seconds = now - known.since
+            _log.info("a deadlock has ended, %.1f s after it was found; %s", seconds, known.done or "by itself")

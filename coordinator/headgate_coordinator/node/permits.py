@@ -241,12 +241,8 @@ class Permits:
         if len(rest) % 2 or len(rest) > 2 * PAGE or not all(isinstance(word, str) for word in rest):
             raise InvalidValue(f"notes of waits are at most {PAGE} pairs of name and text")
         for name, text in zip(rest[::2], rest[1::2], strict=True):
-            try:
-                tie = Tie.read(name, text, 0) if text else Tie(*name.split(" "), at="-", wait="-")
-                said = not text or (tie.name, tie.text) == (name, text)
-            except (TypeError, KeyError, ValueError):
-                said = False
-            if not said or len(text) > 2000:
+            tie = _tie(name, text)
+            if tie is None or len(text) > 2000:
                 raise InvalidValue(f"{name[:80]!r} is no note of a wait")
             self.own(tie.session)
             if text:
@@ -303,6 +299,15 @@ class Permits:
             return match[4] is None
         mine = match[4] is None or not self.prefix or is_session_of(match[4], self.prefix)
         return mine and self.has(ANY, parsed[1])
+
+
+def _tie(name: str, text: str) -> Tie | None:
+    """Return what a note of a wait says, spelled as it has to be; one without text takes a note away."""
+    try:
+        tie = Tie.read(name, text or "at=- wait=- waited=0 left=-", 0)
+    except (KeyError, ValueError):
+        return None
+    return tie if tie.name == name and (not text or tie.text == text) else None
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -114,7 +114,7 @@ class NoteStore:
         return found
 
     async def ties(self) -> list[Tie]:
-        """Return the consumers that are tied, as they were told within the last seconds; what cannot be read is left out.
+        """Return the consumers that are tied, as told within the last seconds; what cannot be read is left out.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer.

@@ -218,9 +218,16 @@ class Store:
         return reply[0].decode(), int(reply[1]) if len(reply) > 1 else 0
 
     async def resolve(
-        self, address: Address, session: str, *, since: int, mode: Literal["tell", "ticket"], wait: str = "", text: str = ""
+        self,
+        address: Address,
+        session: str,
+        *,
+        since: int,
+        mode: Literal["tell", "ticket"],
+        wait: str = "",
+        text: str = "",
     ) -> str:
-        """End a wait of a deadlock, the one that began at ``since`` ms: tell its session, or let it go above the limit."""
+        """End a wait of a deadlock, if it began at ``since`` ms: tell its session, or let it go above the limit."""
         values = {"session": session, "since": since, "mode": mode, "wait": wait, "text": text}
         reply = await self._call("resolve", address, session, values)
         return str(reply[0].decode())
