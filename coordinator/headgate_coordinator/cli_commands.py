@@ -10,7 +10,7 @@ import typer
 
 import headgate
 from headgate_coordinator import audit as auditing
-from headgate_coordinator import cli_links, cli_multicast, cli_node, cli_policy, cli_security
+from headgate_coordinator import cli_deadlocks, cli_links, cli_multicast, cli_node, cli_policy, cli_security
 from headgate_coordinator import status as reporting
 from headgate_coordinator import top as live
 from headgate_coordinator import up as embedded
@@ -35,6 +35,7 @@ app.add_typer(cli_policy.app, name="policy")
 app.command()(cli_node.node)
 app.command()(cli_links.links)
 app.add_typer(cli_multicast.app, name="multicast")
+app.command()(cli_deadlocks.deadlocks)
 app.add_typer(cli_security.app, name="user")
 app.command()(cli_security.acl)
 Name = Annotated[str, typer.Argument(help="Of the destination.")]

@@ -123,6 +123,8 @@ class CreditAccount(AccountCalls):
         elif words[0] == "released":
             self.confirming.hear(words)
             return
+        elif words[0] == "deadlock":
+            self._heed_deadlock(words[1], words[2])
         elif words[0] in ("settings", "removed"):
             self._ask_at = 0.0
             if words[0] == "removed":

@@ -1,6 +1,7 @@
 """Clients: a connection to one Redis deployment, seen through one namespace."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Generator
 from types import TracebackType
@@ -9,8 +10,9 @@ from typing import Any, NamedTuple, Self
 from headgate.administration import Administration
 from headgate.backends import Place, place_of
 from headgate.browse import Browsed, browse
+from headgate.core.deadlock import Deadlock
 from headgate.core.url_options import UrlOptions
-from headgate.errors import Closed, InvalidValue
+from headgate.errors import Closed, HeadgateError, InvalidValue
 from headgate.explain import as_consumer, explain, leased
 from headgate.explanation import Explanation
 from headgate.options import SessionOptions
@@ -167,11 +169,21 @@ class Client(Administration):
             raise self._unknown(destination)
         if producer and not snapshot.own:
             raise InvalidValue(f"session {producer!r} neither sends to {destination!r} nor consumes it")
-        sessions = await store.lessees(address, *leased(snapshot))
-        explanation = explain(destination, snapshot, sessions, session=producer)
+        sessions, deadlock = await asyncio.gather(
+            store.lessees(address, *leased(snapshot)), self._deadlock(destination, producer)
+        )
+        explanation = explain(destination, snapshot, sessions, session=producer, deadlock=deadlock)
         if consumer:
             return as_consumer(explanation, consumer, snapshot)
         return await links.place(explanation, snapshot)
+
+    async def _deadlock(self, destination: str, producer: str) -> Deadlock | None:
+        with contextlib.suppress(HeadgateError):  # who only sends or consumes may not see them: they name others too
+            for found in await self.deadlocks():
+                within = {party.name for party in found.deadlock.parties}
+                if found.is_current and destination in found.destinations and (not producer or producer in within):
+                    return found.deadlock
+        return None
 
     def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> AsyncIterator[Browsed]:
         """Iterate over the stored messages, oldest first, delivered ones included; takes no credit, changes nothing.

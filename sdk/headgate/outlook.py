@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -57,6 +57,10 @@ class Outlook:
         self.dropped = self.dropped_bytes = 0
         self.report_at = 0.0
         self.self_wait = SelfWait(address.name, session)
+        self.waits: Callable[[], None] = _nothing
+        """Called when a send begins to wait."""
+        self.doomed: Callable[[str], Outgoing | None] = _nobody
+        """Returns the send that waits under that name, see :class:`headgate.ties.Ties`."""
         self._store = store
         self._links = links
         self._address = address
@@ -71,7 +75,8 @@ class Outlook:
         """Take in the settings that are in force."""
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
         self.hard = bool(fields.get("hard_bytes"))
-        self.self_wait.action = fields.get("deadlock") or "none"
+        action = fields.get("deadlock") or "none"
+        self.self_wait.action = action if action in ("alert", "fail") else "none"
 
     async def look(self, *, unless_seconds: float = 0.0) -> None:
         """See how the destination is, unless it was looked at so short a time ago."""
@@ -139,3 +144,12 @@ class Outlook:
         """Count from nothing: the totals are those of one account, and it has ended."""
         self.dropped, self.dropped_bytes = self.dropped - self._reported, self.dropped_bytes - self._reported_bytes
         self._reported = self._reported_bytes = 0
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nobody(wait: str) -> Outgoing | None:
+    del wait
+    return None

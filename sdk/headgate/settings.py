@@ -14,7 +14,7 @@ Kind = Literal["queue", "topic", "gate", "bucket"]
 KINDS = ("queue", "topic", "gate", "bucket")
 LEDGER_LEVELS = ("all", "off")
 ENFORCE: Final = ("always", "with-consumers", "off")
-DEADLOCK: Final = ("none", "alert", "fail")
+DEADLOCK: Final = ("none", "alert", "fail", "ticket")
 OVERSIZE: Final = ("refuse", "allow-one")
 SLOW_ACTIONS: Final = ("notify", "detach")
 MOST_POOLS: Final = 4
@@ -35,8 +35,9 @@ class Settings:
         resume_at: bytes, or a percentage of ``limit``: once that was reached nobody is served until pending is here.
         resume_at_messages: the same in messages.
         when_full: ``block``, ``fail``, ``fail-after 3s`` or ``drop``: what a send does that finds no room.
-        deadlock: what happens to a send that waits for room that only its own task could make: ``none`` (nobody looks),
-            ``alert`` (the log is told) or ``fail`` (it raises ``DeadlockDetected``).
+        deadlock: what happens to sends that wait for one another without end: ``none`` (nothing), ``alert`` (the log is
+            told), ``fail`` (the newest of them raises ``DeadlockDetected``) or ``ticket`` (one message goes above the
+            limit). Unset, nodes do as with ``alert``, and a session that waits for itself is not looked at by itself.
         oversize: a message above the limit is refused (``refuse``), or goes when nothing is pending (``allow-one``).
         enforce: whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``.
         stopped: a reason: nobody may send until it is taken away.

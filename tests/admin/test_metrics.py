@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import headgate
 from headgate_coordinator.admin.metrics import METRICS
-from headgate_coordinator.node.facts import BridgeFacts, Counters
+from headgate_coordinator.node.facts import BridgeFacts, Counters, DeadlockFacts
 from tests.admin.standin import StandIn, link
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
@@ -103,6 +103,7 @@ async def test_only_declared_metrics_with_declared_labels(http: Http, client: he
     await client.apply("sms", kind="bucket", rate="10/s")
     node.counters = Counters({"from client": 1}, {"from client": 1}, {"too-large": 1})
     node.bridges = (BridgeFacts("a>>q", "a", "239.1.2.3:7000", works=True, backlog=0),)
+    node.deadlocks = DeadlockFacts(1, {"alert": 2})
     found = {name: {label for label, _ in labels} for name, labels in await scrape(http)}
     assert found == {declared.exposed: set(declared.labels) for declared in METRICS}
 

@@ -3,7 +3,9 @@
 import pytest
 
 import headgate
+from headgate.core.deadlock import Deadlock, Party, Step
 from headgate.redis.keys import Address
+from headgate.redis.notes import NoteStore
 from headgate_coordinator.node.facts import Counters
 from headgate_coordinator.node.registry import NodeRegistry
 from tests.admin.browser import CHROMIUM, DRIVER, TEXT, Browser, picture
@@ -316,3 +318,35 @@ def test_names_are_those_that_redis_has(page: Browser, site: Site) -> None:
     assert Address.of(site.client.namespace, "a b").key.endswith("a%20b}")
     site.run(site.client.apply("a b", limit=1000))
     page.wait(f"{ROWS}.join() == 'a b'")
+
+
+def test_a_deadlock_is_drawn_as_a_ring_of_waits(page: Browser, site: Site) -> None:
+    notes = NoteStore(site.client.store.server, site.client.namespace)
+    ann, bob, x, y = (
+        Party("session", "invoices~0a1b2c3d"), Party("session", f"shipping-{MARKUP}~4e5f"), Party("queue", "orders"),
+        Party("queue", "shipments"),
+    )  # fmt: skip
+    cycle = Deadlock((Step(x, ann), Step(ann, y), Step(y, bob), Step(bob, x)))
+    found = headgate.FoundDeadlock(cycle, "fail", "a send of session invoices~0a1b2c3d was told to fail", 3.2)
+    assert page.run("return document.getElementById('deadlocks-part').hidden")
+    site.run(_apply(site.client, orders="1MB", shipments="1MB"))
+    site.run(notes.write("deadlocks", {found.id: found.note}))
+    ring = page.wait("[...document.querySelectorAll('.ring .party')].map(one => one.innerText).join('|')")
+    assert ring.replace("\n", " ").split("|")[0].startswith("queue")
+    assert ["orders" in ring, "shipments" in ring, MARKUP in ring] == [True] * 3
+    assert page.run("return document.querySelectorAll('.ring .arrow').length") == 4
+    assert page.run("return !window.harmed")
+    text = page.wait(TEXT, "#deadlocks li")
+    assert "was told to fail" in text
+    for width, name in ((1280, "wide"), (360, "phone")):
+        page.look_like(width, 900)
+        assert page.run("return document.documentElement.scrollWidth <= innerWidth"), f"{name}: no sideways scrolling"
+        page.run("document.getElementById('deadlocks-part').scrollIntoView()")
+        picture(page, f"deadlock-{name}")
+    page.look_like(1280, 900)
+    page.click(".ring button.party")
+    page.wait("document.getElementById('panel').open")
+    assert page.wait(TEXT, "#panel-name") == "orders"
+    page.click("#panel-close")
+    site.run(notes.write("deadlocks", {found.id: ""}))
+    page.wait("document.getElementById('deadlocks-part').hidden")

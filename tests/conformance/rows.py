@@ -239,7 +239,6 @@ ROWS: Final = (
         "tibco_ems",
         "Producer and consumer in one session, and Figure 14 over two threads or hosts, can deadlock",
         "detected, named, resolved as policy says",
-        "links",
     ),
     Row(
         "F01",

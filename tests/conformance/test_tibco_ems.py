@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 
 import headgate
+from headgate_coordinator.deadlock.detector import Detector
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.policy import loads
-from tests.conformance.story import blocked_send, body, fill
+from tests.conformance.story import blocked_send, body, fill, take
 from tests.links.channels import Group, Stamped, collecting, opened, sending
 from tests.sdk.observing import GUARD, counts, drain, field
 from tests.support.waiting import wait_until
@@ -236,3 +237,55 @@ async def test_e11_the_limit_of_a_topic_plays_no_part_for_its_channel(
         told = await client.explain("prices")
         assert (told.blocked, told.binding) == (0, None)
         assert told.rule == "prices (policy.toml:6)"
+
+
+async def test_e16_a_session_that_waits_for_itself_is_told(client: headgate.Client) -> None:
+    await client.apply("orders", limit=1000, deadlock="fail")
+    async with client.session("s") as session:
+        consumer, producer = await session.consumer("orders", window=1), await session.producer("orders", window=1)
+        await fill(client, "orders", 10)
+        message = await take(consumer)
+        async with asyncio.timeout(GUARD):
+            with pytest.raises(headgate.DeadlockDetected, match=f"queue orders waits for session {session.id}"):
+                await producer.send(body(100), timeout=600)
+        await message.accept()
+        await producer.send(body(100))
+
+
+async def test_e16_figure_14_over_two_programs_is_found_named_and_resolved_as_the_policy_says(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """Program 1 consumes A and sends to B, program 2 consumes B and sends to A."""
+    rule = '[[destination]]\nmatch = "*"\nlimit = 1000\ndeadlock = "{}"\n'
+    await client.apply_policy(loads(rule.format("alert")))
+    for name in ("A", "B"):
+        await fill(client, name, 10)
+    detector = Detector(client, "node", ttl=5.0)
+
+    async def program(session: headgate.Session, reads: str, writes: str) -> None:
+        consumer, producer = await session.consumer(reads), await session.producer(writes)
+        message = await take(consumer)
+        await producer.send(body(100), timeout=600)
+        await message.accept()
+
+    async with client.session("one") as one, other.session("two") as two:
+        programs = [asyncio.create_task(program(one, "A", "B")), asyncio.create_task(program(two, "B", "A"))]
+        (found,) = await wait_until(detector.round)
+        assert str(found) == (
+            f"queue A waits for session {one.id} to consume; session {one.id} waits for room in queue B; "
+            f"queue B waits for session {two.id} to consume; session {two.id} waits for room in queue A"
+        )
+        assert (await client.explain("A")).deadlock == found
+        assert not any(task.done() for task in programs), "it is only told"
+        await client.apply_policy(loads(rule.format("fail")))
+
+        async def failed() -> bool:
+            await detector.round()
+            return any(task.done() for task in programs)
+
+        await wait_until(failed)
+        (ended,) = [task for task in programs if task.done()]
+        assert isinstance(ended.exception(), headgate.DeadlockDetected)
+        for task in programs:
+            task.cancel()
+        await asyncio.gather(*programs, return_exceptions=True)

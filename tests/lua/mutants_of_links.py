@@ -3,6 +3,8 @@
 from typing import Final
 
 _L, _LEASE = "test_links", "test_lease"
+_NOTES, _RESOLVE = "test_notes", "test_resolve"
+_MODEL = "test_stateful::test_the_scripts_do_what_the_model_does"
 _STATEFUL = "test_links_stateful::test_links_do_what_their_model_does"
 
 LINKS: Final = (
@@ -88,6 +90,30 @@ LINKS: Final = (
      f"{_LEASE}::test_numbers_grow_even_when_all_was_lost"),
     ("P5", "lease", "  elseif o.owner == owner then", "  elseif true then",
      f"{_LEASE}::test_only_the_owner_lets_go"),
+    ("P7", "lease", "if mode == 'hold' or mode == 'watch' then", "if mode ~= 'leave' then",
+     f"{_LEASE}::test_a_lease_that_is_alone_is_nobodys_part_of_the_whole"),
+    ("P4", "lease", "local claims = mode == 'hold' or mode == 'alone'", "local claims = mode == 'hold'",
+     f"{_LEASE}::test_a_lease_that_is_alone_is_nobodys_part_of_the_whole"),
+    # Deadlocks: notes that end by themselves, one message above the limit and no more.
+    ("P4", "note", "  if math.abs(now_ms - seen) > keep_ms then -- also", "  if false then -- also",
+     f"{_NOTES}::test_a_note_that_is_not_written_again_is_over_and_taken_out"),
+    ("P4", "note", "redis.call('PEXPIRE', K_NOTES, int(keep_ms))\n", "",
+     f"{_NOTES}::test_a_note_that_is_not_written_again_is_over_and_taken_out"),
+    ("P1", "resolve", "elseif d.pending_bytes + d.leased_bytes > d.limit_bytes or d.pending_messages",
+     "elseif d.pending_messages", f"{_RESOLVE}::test_while_one_is_above_the_limit_no_other_goes"),
+    ("P1", "resolve", " or d.pending_messages + d.leased_messages > d.limit_messages then", " then",
+     f"{_RESOLVE}::test_messages_are_limited_like_bytes"),
+    ("P5", "resolve", " or s.since == 0 or s.since ~= since then", " or s.since == 0 then",
+     f"{_RESOLVE}::test_of_another_wait_nothing_is_done"),
+    ("P12", "resolve", "if d.stopped or now_ms", "if now_ms",
+     f"{_RESOLVE}::test_what_else_holds_it_up_does_so_still"),
+    ("P1", "resolve", "\n  or lacks > d.slice_bytes - d.pending_bytes - d.leased_bytes then", " then",
+     f"{_RESOLVE}::test_what_else_holds_it_up_does_so_still"),
+    ("P2", "resolve", "d.leased_bytes, d.leased_messages = d.leased_bytes + lacks, d.leased_messages + lacks_m\n", "",
+     f"{_RESOLVE}::test_a_ticket_is_credit_for_one_message_above_the_limit"),
+    ("P10", "resolve", "note('ticket', sid, int(lacks), int(lacks_m))\n", "",
+     f"{_RESOLVE}::test_a_ticket_is_credit_for_one_message_above_the_limit"),
+    ("P7", "resolve", "take_turn(s, turn, lacks)\n", "", _MODEL),
     ("P4", "lease", "  redis.call('ZADD', K_OWNERS, int(doubted), late)", "  break",
      f"{_LEASE}::test_a_clock_that_was_set_back_does_not_keep_the_dead"),
 )  # fmt: skip

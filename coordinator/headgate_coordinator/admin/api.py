@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from headgate import Client, Explanation, HeadgateError, PolicyConflict, PolicyError, __version__
+from headgate import Client, Explanation, FoundDeadlock, HeadgateError, PolicyConflict, PolicyError, __version__
 from headgate.link_ends import LinkEnds
 from headgate.redis.keys import Address
 from headgate_coordinator import policy as documents
@@ -26,6 +26,7 @@ MOST_LINKS: Final = 200
 """Links that an overview has."""
 MOST_WAITING: Final = 100
 MOST_CONSUMERS: Final = 100
+MOST_DEADLOCKS: Final = 10
 _SORTS: Final[dict[str, Callable[[Figures, Flow], Any]]] = {
     "name": lambda one, _: one.name,
     "state": lambda one, _: (one.state != "open", one.blocked, one.state),
@@ -56,11 +57,13 @@ class Api:
         self._registry = NodeRegistry(client)
         self._entries = Once(self._list_nodes)
         self._links = LinkWatch(client, self._entries)
+        self._deadlocks = Once(client.deadlocks)
         self.operations: Final = self._declare()
 
     async def close(self) -> None:
         """Stop what runs."""
         await self._links.close()
+        await self._deadlocks.close()
         await self._entries.close()
 
     def _declare(self) -> tuple[Operation, ...]:
@@ -81,6 +84,8 @@ class Api:
             Operation("GET", "/policy", "Return the policy in force", self._policy, (models.PolicyInForce,)),
             Operation("PUT", "/policy", "Put a policy in force, or say what it would change", self._put_policy,
                       (models.Applied, models.Planned), Putting, "policy"),
+            Operation("GET", "/deadlocks", "List the deadlocks that nodes saw in the last minute", self._list_deadlocks,
+                      (models.Deadlocks,)),
             Operation("GET", "/nodes", "List the broker nodes that are alive", self._nodes, (models.Nodes,)),
         )  # fmt: skip
 
@@ -90,9 +95,11 @@ class Api:
         told = await self._watch.explanations()
         picture = await self._watch.picture()
         nodes: list[NodeEntry] = []
+        deadlocks: list[FoundDeadlock] = []
         if not picture.trouble:
             with contextlib.suppress(HeadgateError):  # the next answer has them again
                 nodes = await self._entries.get()
+                deadlocks = await self._deadlocks.get()
         facts = self._node.facts() if self._node else None
         links = sorted(facts.links if facts else (), key=lambda link: (-(link.waiting_seconds or -1.0), link.id))
         return models.Overview(
@@ -104,6 +111,7 @@ class Api:
             page=_page(picture, told, call.query),
             waiting=_waiting(told),
             consumers=_consumers(told),
+            deadlocks=[models.FoundDeadlock.of(found) for found in deadlocks[:MOST_DEADLOCKS]],
             links=[models.Link.of(link) for link in links[:MOST_LINKS]],
             links_total=len(links),
             policy_links=self._links.last if picture.trouble else await self._links.links(),
@@ -142,6 +150,10 @@ class Api:
         return models.Nodes(
             this=self._node.facts().id if self._node else None, nodes=[models.Node.of(entry) for entry in entries]
         )
+
+    async def _list_deadlocks(self, call: Call) -> models.Deadlocks:
+        del call
+        return models.Deadlocks(deadlocks=[models.FoundDeadlock.of(found) for found in await self._deadlocks.get()])
 
     async def _list_nodes(self) -> list[NodeEntry]:
         return await self._registry.list()

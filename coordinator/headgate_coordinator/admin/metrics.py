@@ -100,10 +100,17 @@ PACKETS: Final = Declared(
 BACKLOG: Final = Declared(
     "headgate_node_channel_backlog", "gauge", "Messages that a channel has to send.", ("source", "target")
 )
+DEADLOCKS: Final = Declared(
+    "headgate_node_deadlocks", "gauge", "Deadlocks that there are; 0 at nodes that do not look for them."
+)
+FOUND: Final = Declared(
+    "headgate_node_found_deadlocks", "counter", "Deadlocks that the node found, by what was to be done.", ("action",)
+)
 METRICS: Final = (
     BUILD, UP, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS), NODE, STARTED, READY, CONNECTIONS,
     LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
     PACKETS, BACKLOG,
+    DEADLOCKS, FOUND,
 )  # fmt: skip
 """All there are."""
 
@@ -177,3 +184,5 @@ def _node(node: NodeFacts) -> Iterator[Metric]:
     yield BACKLOG.family(
         {(one.source, one.target): one.backlog for one in channels if one.works and one.backlog is not None}
     )
+    yield DEADLOCKS.family({(): node.deadlocks.current})
+    yield FOUND.family({(action,): count for action, count in node.deadlocks.found.items()})

@@ -6,6 +6,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from headgate import Explanation
+from headgate import FoundDeadlock as Found
+from headgate.core.deadlock import Step
 from headgate.link_ends import Side
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Flow, Picture
@@ -182,6 +184,55 @@ class PolicyLinks(Answer):
     links: list[PolicyLink]
 
 
+class DeadlockStep(Answer):
+    """One wait of a cycle."""
+
+    kind: str = Field(description="of who waits: session, link, queue or topic")
+    name: str = Field(description="of who waits")
+    waits_for: str = Field(description="kind and name of the next of the cycle")
+    others: list[str] = Field(description="that would do as well, and are as stuck")
+    text: str = Field(description="the same in a sentence")
+
+    @classmethod
+    def of(cls, step: Step) -> "DeadlockStep":
+        """Return it from a step of a cycle."""
+        others = [str(other) for other in step.others]
+        return cls(kind=step.who.kind, name=step.who.name, waits_for=str(step.what), others=others, text=str(step))
+
+
+class FoundDeadlock(Answer):
+    """A deadlock that a node saw in the last minute."""
+
+    id: str
+    current: bool = Field(description="false: it has ended")
+    action: str = Field(description="what the destinations' settings say: alert, fail or ticket")
+    done: str = Field(description="what was done about it last; empty: nothing")
+    lasted_seconds: float = Field(description="from when it was found until it was last seen")
+    unseen_seconds: float = Field(description="since it was last seen")
+    destinations: list[str]
+    steps: list[DeadlockStep] = Field(description="each waits for the next, and the last for the first")
+
+    @classmethod
+    def of(cls, found: Found) -> "FoundDeadlock":
+        """Return it from what a node noted."""
+        return cls(
+            id=found.id,
+            current=found.is_current,
+            action=found.action,
+            done=found.done,
+            lasted_seconds=found.lasted,
+            unseen_seconds=found.unseen,
+            destinations=list(found.destinations),
+            steps=[DeadlockStep.of(step) for step in found.deadlock.steps],
+        )
+
+
+class Deadlocks(Answer):
+    """The deadlocks that nodes saw in the last minute; those that are there still first."""
+
+    deadlocks: list[FoundDeadlock]
+
+
 class Totals(Answer):
     """All destinations together."""
 
@@ -223,6 +274,7 @@ class Overview(Answer):
     page: Destinations
     waiting: list[Waiting] = Field(description="the first senders in line of those destinations that hold up most")
     consumers: list[Consumer] = Field(description="those at capacity or slow")
+    deadlocks: list[FoundDeadlock] = Field(description="that nodes saw in the last minute, at most ten")
     links: list[Link] = Field(description="of this node, those that wait first")
     links_total: int
     policy_links: PolicyLinks

@@ -24,6 +24,7 @@ from headgate_coordinator.links.ending import end_link
 from headgate_coordinator.links.ends import places_of
 from headgate_coordinator.links.feeder import Progress
 from headgate_coordinator.links.sites import Sites
+from headgate_coordinator.links.ties import LinkTies
 from headgate_coordinator.node.facts import BridgeFacts
 
 _log = logging.getLogger("headgate.links")
@@ -57,16 +58,19 @@ class Supervisor:
         self._above = 0
         self._heard = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._tells: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin."""
         await self._client.parts.wake_ups.subscribe((namespace_channel(self._client.namespace),), self._hear)
         self._task = asyncio.create_task(self._run(), name="headgate links")
+        self._tells = asyncio.create_task(LinkTies(self._client, self._duties).run(), name="headgate ties of links")
 
     async def close(self) -> None:
         """Stop, and let others go on at once."""
         await self._client.parts.wake_ups.unsubscribe((namespace_channel(self._client.namespace),), self._hear)
         await stop(self._task)
+        await stop(self._tells)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSING):
                 held = list(self._duties)

@@ -67,6 +67,19 @@ class BridgeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadlockFacts:
+    """What the node knows of deadlocks.
+
+    Attributes:
+        current: that there are, if it is this node that looks for them; else 0.
+        found: that this node found so far, by what was to be done: ``alert``, ``fail`` or ``ticket``.
+    """
+
+    current: int = 0
+    found: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """Totals of a node since it started; ended links included, so they never go back.
 
@@ -100,6 +113,7 @@ class NodeFacts:
         links: that are attached.
         counters: totals since it started.
         bridges: of the policy, those that it works on or worked on.
+        deadlocks: what it knows of them.
     """
 
     id: str
@@ -111,6 +125,7 @@ class NodeFacts:
     links: tuple[LinkFacts, ...] = ()
     counters: Counters = field(default_factory=Counters)
     bridges: tuple[BridgeFacts, ...] = ()
+    deadlocks: DeadlockFacts = field(default_factory=DeadlockFacts)
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 import { showArrows } from "./arrows.js";
 import { Failed, ask, askForToken, hasToken } from "./ask.js";
 import { History, draw } from "./chart.js";
+import { showCycles } from "./cycles.js";
 import { showLists } from "./lists.js";
 import { Panel } from "./panel.js";
 import { amounts, bytes, duration, element, number, rate, say } from "./words.js";
@@ -84,6 +85,7 @@ function show(told) {
   showTotals(told.totals);
   showRows(told.page, now);
   showArrows(told.policy_links, (name) => panel.open(name));
+  showCycles(told.deadlocks, (name) => panel.open(name));
   showLists(told, (name) => panel.open(name));
   document.title = told.totals.held_up ? `(${told.totals.held_up}) Headgate` : "Headgate";
 }
