@@ -11,8 +11,11 @@ from bench.harness import Figure, at_most, private_client
 from bench.scripts import crowd
 from headgate.core.link import Link
 from headgate.core.policy import Policy
+from headgate.links import STALE_MS
 from headgate.redis.keys import Address, forwarder_id
+from headgate.redis.lease_store import LeaseStore
 from headgate.redis.link_store import LinkStore
+from headgate.redis.nodes import NodeStore
 
 LINE = 10_000
 HOLDERS = 1_000
@@ -52,6 +55,7 @@ async def measure(*, quick: bool) -> list[Figure]:
         await client.remove("bench")
         await _chain(client, redis, line)
         chain = [await _explain(client.explain("a")) for _ in range(ROUNDS)]
+        await NodeStore(client.store.server, "default", STALE_MS).beat("node~1", "{}")
         link = [await _explain(client.explain(link="a>b")) for _ in range(ROUNDS)]
         assert len((await client.explain("a")).chain) == len(PLACES) - 1
         await redis.aclose()
@@ -71,6 +75,8 @@ async def _chain(client: headgate.Client, redis: Any, line: int) -> None:
     """Fill destinations that bridges lead through, each of which has all in hand, and waits at the end of a line."""
     ends = tuple(Link(f"{one} to {to}", one, to) for one, to in itertools.pairwise(PLACES))
     await client.apply_policy(Policy(0, (), links=ends))
+    names = [link.link for link in ends]
+    await LeaseStore(client.store.server, "default").call("node~1", names, mode="hold", ttl_ms=60_000, total=len(names))
     links, body = LinkStore(client.store.server), b"x" * 1000
     for name in PLACES:
         await client.apply(name, kind="queue", limit=STORED * (len(body) + 4))
