@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.causes import until_token
-from headgate.core.forwarding import PACED
+from headgate.core.forwarding import NO_ROOM, PACED
 from headgate.explanation import CONSUMERS_HOLD, Cause, Explanation, Hop, Reason, State, count
 from headgate.facts import read
 from headgate.link_ends import HELD_UP, LINK, LinkAt, LinkEnds, LinkView, Side
@@ -137,9 +137,10 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
                    f"wait, or raise delivery_rate of {ends.source}", due.paced)  # fmt: skip
     if work is not None and work.trouble == PACED:
         return hop("rate", PACED, f"wait, or raise the rate of {ends.kind} {ends.name!r}")
+    if work is not None and work.trouble == NO_ROOM:
+        return hop("target", f"{ends.where}: {NO_ROOM}", f"see what holds up {ends.where}")
     if work is not None and work.trouble:
-        where = f"at {ends.site}: " if ends.site else ""
-        return hop("target" if ends.site else "stuck", f"{where}{work.trouble}", f"see node {work.owner}")
+        return hop("stuck", work.trouble, f"see node {work.owner}")
     if due.backlog is None:
         return hop("source", f"it has nothing at {ends.source} yet")
     if work is None and told is not None and due.in_hand and not behind.known:

@@ -18,10 +18,11 @@ pytestmark = pytest.mark.skipif(
 )
 LONG = "warehouse." + "x" * 100
 MARKUP = "<img src=x onerror=window.harmed=1"
-POLICY = bridges(
+POLICY = 'site_name = "paris"\n' + bridges(
     ("orders", "billing"), ("billing", "archive"), ("mail", "sent"), ("slow", "paced"), (LONG, MARKUP),
     more="".join(rule(name, "limit = 400") for name in ("orders", "billing", "archive"))
-    + rule("paced", "rate = { messages = 1, burst = 1 }"),
+    + rule("paced", "rate = { messages = 1, burst = 1 }")
+    + '[[site]]\nname = "york"\nurl = "env:NO_SUCH_SITE"\n[[route]]\nname = "away"\nto = "york"\nqueues = "letters"\n',
 )  # fmt: skip
 SIDE = "document.querySelector(`li[data-link='${arguments[0]}']`)?.dataset.side"
 WORDS = "document.querySelector(`li[data-link='${arguments[0]}']`)?.innerText"
@@ -56,7 +57,7 @@ def test_links_are_arrows_with_their_rate_backlog_and_the_side_that_binds(
 ) -> None:
     assert page.run("return document.querySelector('#arrows-section').hidden")
     site.run(site.client.apply_policy(loads(POLICY, "shop.toml")))
-    page.wait("document.querySelectorAll('#arrows li').length == 5")
+    page.wait("document.querySelectorAll('#arrows li').length == 6")
     site.spawn(_send(site.client, "orders", 400))
     site.spawn(_send(site.client, "slow", 100))
     site.spawn(_pump(site.client))
@@ -70,6 +71,12 @@ def test_links_are_arrows_with_their_rate_backlog_and_the_side_that_binds(
     page.wait(f"/backlog [1-9]/.test({WORDS})", "slow>paced")
     page.wait(f"/[1-9][0-9.]*.k?.?\\/s/.test({WORDS})", "mail>sent")
     page.wait(f"{SIDE} == 'source'", page.run("return document.querySelectorAll('#arrows li')[4].dataset.link"))
+    told = page.wait(f"/NO_SUCH_SITE/.test({WORDS}) && {WORDS}", "paris:letters>york:letters")
+    assert "york:letters" in told
+    assert "route away · site york" in told
+    assert "stuck" in told
+    shown = "[...document.querySelector('#arrows li:last-child .to').children].filter(one => one.offsetParent)"
+    assert page.run(f"return {shown}.map(one => one.tagName).join()") == "SPAN", "there is no page of it here"
     assert page.run("return document.images.length") == 1, "the page's own"
     assert "bridge billing>archive" in page.wait(f"({TEXT} ?? '').includes('billing>archive') && {TEXT}", "#waiting")
     for width, height, dark in ((1280, 900, False), (1280, 900, True), (360, 740, False), (360, 740, True)):

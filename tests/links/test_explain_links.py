@@ -3,14 +3,13 @@
 import asyncio
 import itertools
 import json
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
 
 import headgate
 from headgate.chain import Behind, Load, Work, judge_link
-from headgate.core.forwarding import PACED
+from headgate.core.forwarding import NO_ROOM, PACED
 from headgate.core.link import Link
 from headgate.core.link_rules import Forwarding
 from headgate.explanation import Cause, Explanation
@@ -24,6 +23,7 @@ from headgate_coordinator.node.facts import BridgeFacts
 from headgate_coordinator.node.registry import NodeRegistry
 from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn
+from tests.demo.command import run
 from tests.links.site import work
 from tests.links.test_bridges import bridges, rule
 from tests.support.waiting import wait_until
@@ -111,8 +111,7 @@ async def test_a_destination_behind_a_link_is_told_what_its_target_lacks(client:
 async def test_who_waits_before_a_link_is_told_the_same(client: headgate.Client) -> None:
     """Mutant: `Outlook.why` leaves the links out."""
     await scene(client, ("orders", "billing"), limited="orders billing")
-    for name in ("orders", "billing"):
-        await overfill(client, name)
+    await asyncio.gather(*(overfill(client, name) for name in ("orders", "billing")))
     await work(worker(client, "orders", "billing"))
     with pytest.raises(headgate.CreditTimeout, match="bridge orders>billing waits: billing is blocked: ") as caught:
         await fill(client, "orders", 1)
@@ -193,8 +192,7 @@ async def test_links_in_a_circle_are_followed_once(client: headgate.Client) -> N
 async def test_a_chain_is_followed_only_so_far(client: headgate.Client) -> None:
     places = [f"p{number}" for number in range(MOST_HOPS + 3)]
     await scene(client, *itertools.pairwise(places), limited=" ".join(places))
-    for name in places:
-        await overfill(client, name)
+    await asyncio.gather(*(overfill(client, name) for name in places))
     for one, to in itertools.pairwise(places):
         await work(worker(client, one, to))
     assert [hop.source for hop in (await client.explain("p0")).chain] == places[:MOST_HOPS]
@@ -257,24 +255,20 @@ async def test_what_is_no_link_is_said(client: headgate.Client) -> None:
 async def test_the_command_line_tells_of_a_link(client: headgate.Client, redis_url: str) -> None:
     await scene(client, ("orders", "billing"), more=rule("orders", LIMIT))
 
-    async def run(*words: str) -> tuple[int | None, str, str]:
-        command = ("-m", "headgate_coordinator", "explain", *words)
-        place = ("--redis", redis_url, "--namespace", client.namespace)
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(sys.executable, *command, *place, stdout=pipe, stderr=pipe)
-        out, error = await process.communicate()
-        return process.returncode, out.decode(), error.decode()
+    async def told(*words: str) -> tuple[int, str, str]:
+        done = await asyncio.to_thread(run, "explain", *words, "--redis", redis_url, "--namespace", client.namespace)
+        return done.returncode, done.stdout, done.stderr
 
-    code, out, _ = await run("--link", LINK)
+    code, out, _ = await told("--link", LINK)
     assert (code, out.partition("\n")[0]) == (
         0, "orders>billing (bridge): blocked: no node that is there works on it"
     )  # fmt: skip
-    code, out, _ = await run("--link", "orders to billing", "--json")
+    code, out, _ = await told("--link", "orders to billing", "--json")
     assert (code, json.loads(out)["link"]["side"]) == (0, "nobody")
-    code, out, error = await run("--link", "none")
+    code, out, error = await told("--link", "none")
     assert (code, out) == (2, "")
     assert "there is no link 'none'" in error
-    code, _, error = await run()
+    code, _, error = await told()
     assert (code, "give a destination or --link" in error) == (2, True)
 
 
@@ -285,7 +279,8 @@ THERE = LinkEnds("link~x~0", "orders>orders", "orders", "orders", kind="route", 
 @pytest.mark.parametrize(
     ("ends", "due", "behind", "said", "side", "words"),
     [
-        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", "it has no room"), "target", "at york: it has no room"),
+        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", NO_ROOM), "target", "york:orders: the target has no"),
+        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", "york is gone"), "stuck", "york is gone"),
         (THERE, Load(5, 5), Behind(unseen="it is at site york"), Work("n~1"), "moves", "at site york"),
         (THERE, Load(5, 5), Behind(unseen="there"), Work(""), "nobody", "no node"),
         (HERE, Load(5, 5), Behind(Explanation("billing", "queue", "open", "open", "")), None, "nobody", "no account"),

@@ -39,7 +39,7 @@ async def test_what_a_node_says_of_a_full_target_at_another_site_is_told_here(th
             "target",
         )
         assert told.reason == (
-            "the limit of 100 bytes is reached: route news>berlin:news waits: at berlin: the target has no room"
+            "the limit of 100 bytes is reached: route news>berlin:news waits: berlin:news: the target has no room"
         )
         view = (await paris.client.explain(link="news>berlin:news")).link
         assert view is not None

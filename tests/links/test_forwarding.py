@@ -341,7 +341,7 @@ def call_of(kind: type[Call], worker: Forwarder, now: float) -> Call:
 
 
 def test_a_call_that_only_releases_puts_no_reading_off() -> None:
-    """Mutant: the answer to a call that asked for nothing taken as "there is nothing" (`call.messages and` away)."""
+    """Mutant: the answer to a call that asked for nothing taken as "there is nothing" (`asked and` away)."""
     worker = begun(Forwarding("here", "there", window=3))
     fetch, full = call_of(Fetch, worker, 0), Read("OK", 0, (Entry(1, b"abc"), Entry(2, b"def")))
     worker.hear(fetch, full, 0)
@@ -367,6 +367,19 @@ def test_a_hint_that_overtakes_an_answer_is_newer_than_it() -> None:
     commit = call_of(Commit, worker, 0)
     worker.woken(target=True)
     worker.hear(commit, Committed("NOCREDIT", 0, held=100, place=1), 0)
-    assert isinstance(call_of(Commit, worker, 0), Commit)
+    commit = call_of(Commit, worker, 0)
     worker.hear(commit, Committed("NOCREDIT", 0, held=100, place=1), 0)
     assert worker.calls(0.5) == [], "one hint, one look"
+
+
+def test_an_end_that_is_not_there_is_named_until_it_answers() -> None:
+    worker = begun(Forwarding("here", "there"))
+    worker.hear(call_of(Fetch, worker, 0), Read("OK", 0, (Entry(1, b"x"),)), 0)
+    commit, fetch = worker.calls(0)
+    worker.hear(commit, Committed("UNKNOWN"), 0)
+    worker.hear(fetch, Read("UNKNOWN"), 0)
+    assert worker.missing == {"source", "target"}
+    worker.hear(call_of(Open, worker, 2), Opened("OK", 2), 2)
+    assert worker.missing == {"target"}
+    worker.hear(call_of(Commit, worker, 2), Committed("OK", 0), 2)
+    assert worker.missing == set()

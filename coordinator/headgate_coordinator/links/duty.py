@@ -23,7 +23,7 @@ from headgate_coordinator.links.sites import Sites
 _log = logging.getLogger("headgate.links")
 STORES: Final = ("queue", "topic")
 AGAIN: Final = 0.5
-"""Seconds between two tries to find or make the ends, and between looks whether the target's pools have room."""
+"""Seconds between two tries to find or make the ends, and between looks whether they are gone, or pools have room."""
 
 
 class Duty:
@@ -109,28 +109,36 @@ class Duty:
                 ttl=self._ttl, pace=rate.allow if rate else None,
             )  # fmt: skip
             self._worker, self._trouble = worker, None
-            pools = asyncio.create_task(self._refill(there, target.address), name=f"headgate pools of {link.link}")
+            watch = asyncio.create_task(self._watch(there, worker), name=f"headgate ends of {link.link}")
             try:
                 await worker.run()
                 self.done = worker.forwarder.fence is not None
             finally:
-                await stop(pools)
+                await stop(watch)
 
-    async def _refill(self, there: Client, target: Address) -> None:
-        """While the target has no room, fetch what it lacks from its pools."""
-        parts = there.parts
+    async def _watch(self, there: Client, worker: LinkWorker) -> None:
+        """Make ends that are gone again, and while the target has no room, fetch what it lacks from its pools."""
+        link, here, parts, target = self.link, self._client, there.parts, worker.target.address
         while True:
             await asyncio.sleep(AGAIN)
+            missing = worker.forwarder.missing
+            with contextlib.suppress(HeadgateError):  # the worker's trouble tells it; it is tried again
+                if "source" in missing:
+                    await _end(here, link.source, recover=True)
+                if "target" in missing:
+                    await _end(there, link.target, recover=True)
+                if "dead letters" in missing and link.dead_letters:
+                    await _end(here, link.dead_letters, recover=True)
             names = parts.registry.pools(target)
             if names and self.trouble is not None:
                 parts.pools.refill(target, names, lambda _name, _limit: None)
 
 
-async def _end(client: Client, name: str) -> End:
+async def _end(client: Client, name: str, *, recover: bool = False) -> End:
     parts = client.parts
     address = Address.of(client.namespace, name)
     try:
-        await parts.registry.ensure(address, STORES, recover=False)
+        await parts.registry.ensure(address, STORES, recover=recover)
     except PolicyError as error:
         raise PolicyError(f"{name!r} cannot be an end of a link: {error}") from None
     return End(LinkStore(parts.store.server), address, parts.wake_ups)

@@ -37,6 +37,7 @@ BATCH: Final = 256
 """Messages a call."""
 PACED: Final = "its rate is used up"
 """The trouble of a link that its own rate holds up."""
+NO_ROOM: Final = "the target has no room"
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
 
@@ -83,6 +84,7 @@ class Forwarder:
         fence: set when a later lease is in force: this worker is done, no call will do anything any more.
         regressions: what the target was found to have lost, the newest last.
         refused: how many messages did not go over the link, by reason.
+        missing: ends that are not there, until they answer again: ``source``, ``target``, ``dead letters``.
         trouble: why nothing moves, None while it does.
         committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
         committed_bytes: of these.
@@ -96,6 +98,7 @@ class Forwarder:
         self.fence: int | None = None
         self.regressions: list[Regression] = []
         self.refused: dict[str, int] = {}
+        self.missing: set[str] = set()
         self.trouble: str | None = None
         self._loaded: deque[_Item] = deque()
         self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
@@ -177,15 +180,22 @@ class Forwarder:
             self._allowed.add(call, now)
         elif isinstance(answer, Paced):
             raise TypeError(f"{call} is not answered so")
-        elif answer.code == "FENCED":
+        else:
+            self._take_in(call, answer, now, replicas)
+
+    def _take_in(
+        self, call: Open | Fetch | Commit | Secure | Copy, answer: Opened | Read | Committed, now: float, replicas: int
+    ) -> None:
+        end = "dead letters" if isinstance(call, Copy) else "target" if isinstance(answer, Committed) else "source"
+        self.missing = self.missing | {end} if answer.code == "UNKNOWN" else self.missing - {end}
+        if answer.code == "FENCED":
             self.fence = answer.fence
         elif isinstance(answer, Opened):
             self._opened(answer, now)
         elif self.born is None or isinstance(call, Open) or call.born != self.born:
             return  # of before the source was opened anew
         elif isinstance(answer, Read):
-            if isinstance(call, Fetch):
-                self._read(call, answer, now)
+            self._read(answer, now, asked=isinstance(call, Fetch) and call.messages > 0)
         elif isinstance(call, Copy):
             self._copied(call, answer, now)
         elif isinstance(call, Commit | Secure):
@@ -229,7 +239,7 @@ class Forwarder:
         messages = min(self.how.messages - len(self._loaded), BATCH) if reads else 0
         return Fetch(born, self.durable, self._after, messages, max(room, 1))
 
-    def _read(self, call: Fetch, answer: Read, now: float) -> None:
+    def _read(self, answer: Read, now: float, *, asked: bool) -> None:
         if answer.code in ("CLOSED", "BORN", "UNKNOWN"):
             self.born = None
             self._wait_for_source("there is no such source" if answer.code == "UNKNOWN" else None, now)
@@ -243,7 +253,7 @@ class Forwarder:
             refusal = self.how.refusal(entry)
             self._loaded.append(_Item(entry, refusal))
             self._after = entry.seq
-        if call.messages and not fresh and now >= self._source_at and answer.code == "OK":
+        if asked and not fresh and now >= self._source_at and answer.code == "OK":
             self._rest_source(now, LOOK_AGAIN if answer.again_ms is None else answer.again_ms / 1000)
 
     # The target.
@@ -344,7 +354,7 @@ class Forwarder:
         elif answer.code in ("OK", "NOCREDIT"):
             if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
                 self._rest_target(now, answer.again_ms / 1000)
-                self.trouble = "the target has no room"
+                self.trouble = NO_ROOM
         else:
             self._rest_target(now, answer.again_ms / 1000)
             self.trouble = f"the target answers {answer.code}"
