@@ -99,6 +99,24 @@ async def test_a_send_whose_time_is_over_gets_its_receipt_for_it_is_stored(
     assert (await fields(client, "prices"))["pending_messages"] == "2"
 
 
+async def test_listeners_are_told_of_the_wait_and_of_its_end(client: headgate.Client, halted: Group) -> None:
+    events: list[headgate.Blocked | headgate.Unblocked] = []
+    async with client.session() as session:
+        session.on_blocked(events.append, notify_after=0.01)
+        producer = await session.producer("prices")
+        send = asyncio.ensure_future(producer.send(b"one", timeout=GUARD))
+        await wait_until(lambda: events, timeout=20)
+        (told,) = events
+        assert isinstance(told, headgate.Blocked)
+        assert told.reason == "waits for channel quotes: backlog 1 message"
+        assert told.explanation is not None
+        assert told.explanation.cause == "channel"
+        async with sending(client):
+            await send
+        await wait_until(lambda: len(events) == 2, timeout=20)
+        assert isinstance(events[1], headgate.Unblocked)
+
+
 async def test_close_waits_for_no_channel(client: headgate.Client, halted: Group) -> None:
     async with client.session() as session:
         producer = await session.producer("prices")

@@ -60,6 +60,8 @@ def test_a_link_of_a_channel_is_called_like_no_link_between_destinations() -> No
         (channel(more="ttl = true"), "x:6", "write a whole number from 0 to 255"),
         (channel(more="interface = '239.1.1.1'"), "x:6", "is no address of an interface"),
         (channel(more="interface = 'eth0'"), "x:6", "is no address of an interface"),
+        (channel(more="interface = '10.0.0.7/24'"), "x:6", "is no address of an interface"),
+        (channel(more="interface = '239.0.0.0/8'"), "x:6", "is no address of an interface"),
         (channel(more="maxrate = 0"), "x:6", "write bytes a second, such as '1MB'"),
         (channel(more="maxrate = 'fast'"), "x:6", "'fast' is not a size"),
         (channel(more="maxrate = 1000"), "x:6", "less than a packet of 1400 bytes, and 28 of headers, a second"),

@@ -30,9 +30,19 @@ def _group(value: Any, what: str) -> None:
 
 
 def _interface(value: Any, what: str) -> None:
-    address = _address(value)
+    address = _network(value) if isinstance(value, str) and "/" in value else _address(value)
     if address is None or address.is_multicast or address.is_unspecified:
-        raise InvalidValue(f"{what}: {value!r} is no address of an interface; write one of the hosts' IPv4 addresses")
+        raise InvalidValue(
+            f"{what}: {value!r} is no address of an interface; write the network that each node has one in, such as "
+            "'10.0.0.0/24', or an IPv4 address"
+        )
+
+
+def _network(text: str) -> ipaddress.IPv4Network | None:
+    try:
+        return ipaddress.IPv4Network(text)
+    except ValueError:
+        return None
 
 
 def _address(value: Any) -> ipaddress.IPv4Address | None:
@@ -76,6 +86,7 @@ def byte_rate(value: Any, what: str) -> float:
 
 
 _IPV4: Final = r"^\d{1,3}(\.\d{1,3}){3}$"
+_IPV4_OR_NETWORK: Final = r"^\d{1,3}(\.\d{1,3}){3}(/\d{1,2})?$"
 _SIZE: Final = r"^\s*(\d+(\.\d+)?|\.\d+)\s*([kKmMgGtT][iI]?)?[bB]?\s*(/\s*(s|min|h)\s*)?$"
 
 
@@ -86,7 +97,7 @@ def _range(least: int, most: int) -> dict[str, Any]:
 _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": 255}
 Topics = form(_topics, {"type": "array", "items": _NAME, "minItems": 1, "uniqueItems": True})
 Group = form(_group, {"type": "string", "pattern": _IPV4})
-Interface = form(_interface, {"type": "string", "pattern": _IPV4})
+Interface = form(_interface, {"type": "string", "pattern": _IPV4_OR_NETWORK})
 Port = form(_port, _range(1, 65535))
 Ttl = form(_ttl, _range(0, MOST_TTL))
 ByteRate = form(byte_rate, {"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": _SIZE})

@@ -15,6 +15,8 @@ class ChannelTable(Table):
     group: Group = Field(description="multicast address, of 224.0.0.0/4")
     port: Port = Field(description="of UDP")
     ttl: Ttl = Field(1, description="networks that a packet may cross, 0: it stays on its host")
-    interface: Interface = Field(None, description="address of the one to send by; else the system's choice")
+    interface: Interface = Field(
+        None, description="to send by: its address, or the network that each node has one in; else the system's choice"
+    )
     maxrate: ByteRate = Field("10MB", description="bytes a second of all nodes and topics together, headers included")
     packet: PacketSize = Field(1400, description="most bytes of a packet")

@@ -27,7 +27,7 @@ class Channel:
         group: address, in 224.0.0.0/4.
         port: UDP's.
         ttl: networks that a packet may cross.
-        interface: address of the one that packets leave by; empty for the system's choice.
+        interface: that packets leave by: its address, or the network that it is in; empty for the system's choice.
         maxrate: bytes a second of all nodes and topics together, headers included.
         packet: most bytes of a packet, without the headers of IP and UDP.
         origin: where it was written: ``<file>:<line>``.
