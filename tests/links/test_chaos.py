@@ -27,7 +27,8 @@ def servers() -> Iterator[tuple[RedisServer, RedisServer]]:
     newest, oldest = available_servers()[-1], available_servers()[0]
     with ExitStack() as stack:
         source = stack.enter_context(RedisServer.start(newest, persist=False))
-        target = stack.enter_context(RedisServer.start(oldest, port=0, persist=False))
+        config = {"repl-diskless-sync-delay": "0"}
+        target = stack.enter_context(RedisServer.start(oldest, port=0, persist=False, config=config))
         host, _, port = target.url.removeprefix("redis://").partition("/")[0].partition(":")
         stack.enter_context(RedisServer.start(oldest, persist=False, config={"replicaof": f"{host} {port}"}))
         yield source, target
