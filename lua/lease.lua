@@ -3,8 +3,9 @@
 
   KEYS  the namespace's, as lib/owned
   ARGV[1] owner   id of who holds them
-  ARGV[2] mode    'hold' renews and claims, 'watch' renews only, 'release' gives these up, 'leave' that and the owner's place
-                  among those who share, 'forget' removes these, if nobody else has them
+  ARGV[2] mode    'hold' renews and claims, 'alone' the same without a share in the whole: these are nobody's part of it,
+                  'watch' renews only, 'release' gives these up, 'leave' that and the owner's place among those who share,
+                  'forget' removes these, if nobody else has them
   ARGV[3] ttl_ms  length of a lease
   ARGV[4] held    how many leases the caller has, these included
   ARGV[5] total   how many leases there are to share
@@ -30,13 +31,15 @@ if mode == 'hold' or mode == 'watch' then
 elseif mode == 'leave' then
   redis.call('ZREM', K_OWNERS, owner)
 end
-local fair = math.ceil(total / math.max(1, redis.call('ZCOUNT', K_OWNERS, '(' .. int(now_ms), '+inf')))
+local sharing = math.max(1, redis.call('ZCOUNT', K_OWNERS, '(' .. int(now_ms), '+inf'))
+local fair = mode == 'alone' and total or math.ceil(total / sharing)
+local claims = mode == 'hold' or mode == 'alone'
 local mine, again = {}, math.huge
 for i = 7, #ARGV do
   local name, o = ARGV[i], read_owned(ARGV[i])
-  if mode == 'hold' or mode == 'watch' then
+  if claims or mode == 'watch' then
     local has = o.owner == owner
-    if not has and mode == 'hold' then
+    if not has and claims then
       local free, look = may_be_taken(name, o, ttl_ms)
       has = free and held < fair
       again = math.min(again, not free and look or math.huge)

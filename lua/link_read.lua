@@ -45,6 +45,7 @@ c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
 if #ids == MAX_DELIVERED then
   code, mark = 'MORE', tonumber(string.match(ids[#ids], '^(%d+)'))
 end
+local grows = mark > l.released
 l.fence, l.released, l.taken = fence, math.max(l.released, mark), math.max(l.taken, after, mark)
 if d.returned > 0 and d.kind == 'queue' then
   renumber_returned(c.sub, l.taken)
@@ -89,6 +90,9 @@ if freed > 0 or reaped or d.expired then
 end
 save_source(link, l)
 save_consumer(cid, c)
+if grows then
+  tell_released(link, l.released)
+end
 if settled > 0 or delivered > 0 or #notes > 0 then
   note('settled', int(settled_b), int(settled))
   note('fetched', int(delivered_b), int(delivered))

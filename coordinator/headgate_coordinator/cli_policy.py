@@ -202,6 +202,11 @@ def render_rules(policy: Policy) -> Table:
         for key, told in link.as_dict().items():
             if key not in ("kind", "name", "origin", "here"):
                 table.add_row(link.name, link.kind, key, _told(told), link.origin)
+    for channel in policy.channels:
+        for key, said in channel.as_dict().items():
+            if key not in ("name", "origin") and said != "":
+                text = ", ".join(said) if isinstance(said, list) else str(said)
+                table.add_row(channel.name, "channel", key, text, channel.origin)
     return table
 
 

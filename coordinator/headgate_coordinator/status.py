@@ -101,13 +101,24 @@ def render(
         table.add_row(Text(told.destination), *(row.get(name, "") for name in names))
     hidden = len(found) - len(shown)
     more = [Text(f"and {hidden} more", style="dim")] if hidden else []
-    return Group(table, *more, *(_why(told, whole=most is None) for told in held_up))
+    cycles = dict.fromkeys(str(told.deadlock) for told in shown if told.deadlock)
+    whole = most is None
+    return Group(
+        table, *more, *(_why(told, whole=whole) for told in held_up), *(_deadlock(text, whole=whole) for text in cycles)
+    )
 
 
 def _why(told: Explanation, *, whole: bool) -> Text:
     line = Text(overflow="fold" if whole else "ellipsis", no_wrap=not whole)
     line.append(told.destination, style=STYLES[told.state])
     line.append(f": {told.reason}")
+    return line
+
+
+def _deadlock(cycle: str, *, whole: bool) -> Text:
+    line = Text(overflow="fold" if whole else "ellipsis", no_wrap=not whole)
+    line.append("a deadlock", style="bold red")
+    line.append(f": {cycle}")
     return line
 
 

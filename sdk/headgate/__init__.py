@@ -10,6 +10,7 @@ from headgate.client import Client, connect
 from headgate.consumer import Consumer
 from headgate.core.policy import Policy
 from headgate.core.window import Window
+from headgate.deadlocks import FoundDeadlock
 from headgate.errors import (
     AccessDenied,
     Closed,
@@ -50,6 +51,7 @@ __all__ = [
     "DeadlockDetected",
     "DestinationFull",
     "Explanation",
+    "FoundDeadlock",
     "Gate",
     "HeadgateError",
     "InvalidName",

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.core.policy import Policy, Resolved
+from headgate.deadlocks import FoundDeadlock, read_deadlocks
 from headgate.errors import PolicyError
 from headgate.index import is_pattern
 from headgate.pool_limits import PoolState, apply_pools, pool_states, remove_pool, set_pool
 from headgate.pools import Pools
 from headgate.redis.keys import Address, parse_key
+from headgate.redis.notes import NoteStore
 from headgate.redis.replies import Recount
 from headgate.redis.store import Store
 from headgate.registry import Registry
@@ -188,6 +190,15 @@ class Administration(ABC):
         """Return the names of all destinations of the namespace."""
         keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
         return [parsed[1] for key in keys if (parsed := parse_key(key))]
+
+    async def deadlocks(self) -> list[FoundDeadlock]:
+        """Return the deadlocks that nodes saw in the last minute; those that are there still first, the oldest first.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+            AccessDenied: over a node, without the right to manage the namespace.
+        """
+        return await read_deadlocks(NoteStore(self.store.server, self.namespace))
 
     async def recount(self, destination: str, *, repair: bool = False) -> Recount:
         """Count a destination's pending and leased from the ground truth, and repair its counters on request."""

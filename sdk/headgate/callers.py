@@ -1,10 +1,15 @@
 """Those who wait for credit: who they are, until when, and what they are told in the end. No calls are made here."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
+from urllib.parse import unquote
 
+from headgate.confirming import Confirming
 from headgate.core.credit import CreditLine
+from headgate.core.deadlock import Deadlock
 from headgate.core.full import WhenFull
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outbox, Outgoing
@@ -60,6 +65,7 @@ class Callers:
         self.credit = credit
         self.outlook = outlook
         self.outbox = Outbox(credit)
+        self.confirming = Confirming(outlook)
         self.window = 0
         self.weight = 1
         self.last = Credit("NONE")
@@ -110,6 +116,11 @@ class Callers:
             self._timer = self._loop.call_later(SWEEP, self._sweep)
         return paid
 
+    def awaits(self, item: Outgoing, who: object) -> None:
+        """Note that this task or thread does nothing else until a message that was put in line is paid."""
+        item.who = who
+        self.outlook.waits()
+
     def resize(self, window: int, weight: int) -> None:
         """Change the window and the weight, effective at once; what is in hand above the window goes back."""
         if (window, weight) == (self.window, self.weight):
@@ -123,6 +134,7 @@ class Callers:
     def heed(self, settings: Mapping[str, str]) -> None:
         """Take in the destination's settings, as the state spells them; whoever waits asks again under them."""
         self.outlook.adopt(settings)
+        self.confirming.adopt(settings)
         self._rate_at = min(self._rate_at, self._loop.time())
         self.stop(stopped="stopped" in settings)
         self._ask_at = 0.0
@@ -236,15 +248,23 @@ class Callers:
         """See whether the line waits for itself, and fail the newest send of it where the settings say so."""
         doomed = self.outlook.find_deadlock(self.outbox.waiting)
         if doomed is not None:
-            waited = max(0.0, now - (doomed.since or now))
-            deadlock, why = self.outlook.self_wait.deadlock, self.why(doomed)
-            error = DeadlockDetected(
-                self.address.name, self.session, doomed.size, waited, deadlock=deadlock, explanation=why
-            )
-            self._tell(doomed, error)
-            self._ask_at = 0.0
+            self._doom(doomed, self.outlook.self_wait.deadlock, now)
         if self.outlook.self_wait.suspects:
             self._explain_at = min(self._explain_at, now + CONFIRM_AFTER)
+
+    def _doom(self, item: Outgoing, deadlock: Deadlock | None, now: float) -> None:
+        """Fail a send whose wait would never end."""
+        waited, why = max(0.0, now - (item.since or now)), self.why(item)
+        why = replace(why, deadlock=deadlock) if why else None
+        error = DeadlockDetected(self.address.name, self.session, item.size, waited, deadlock=deadlock, explanation=why)
+        self._tell(item, error)
+        self._ask_at = 0.0
+
+    def _heed_deadlock(self, wait: str, cycle: str) -> None:
+        """Fail a send of which somebody who looks at many sessions found that it is part of a deadlock."""
+        item = self.outlook.doomed(wait)
+        if item is not None:
+            self._doom(item, Deadlock.from_dict(json.loads(unquote(cycle))), self._loop.time())
 
     def _throttled(self, now: float) -> bool:
         """Whether what is paid waits for the destination's rate."""
@@ -328,7 +348,7 @@ class Callers:
             return explanation.reason
         if self.last.place:
             return f"the destination is full; {self.last.blocked} session(s) wait"
-        return ""
+        return self.confirming.reason
 
     def _lost(self, *, unknown: bool) -> HeadgateError:
         if unknown:

@@ -1,6 +1,7 @@
 """Clients: a connection to one Redis deployment, seen through one namespace."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Generator
 from types import TracebackType
@@ -9,8 +10,9 @@ from typing import Any, NamedTuple, Self
 from headgate.administration import Administration
 from headgate.backends import Place, place_of
 from headgate.browse import Browsed, browse
+from headgate.core.deadlock import Deadlock
 from headgate.core.url_options import UrlOptions
-from headgate.errors import Closed, InvalidValue
+from headgate.errors import Closed, HeadgateError, InvalidValue
 from headgate.explain import as_consumer, explain, leased
 from headgate.explanation import Explanation
 from headgate.options import SessionOptions
@@ -139,27 +141,49 @@ class Client(Administration):
         self._sessions.add(session)
         return session
 
-    async def explain(self, destination: str, *, producer: str = "", consumer: str = "") -> Explanation:
-        """Say what a destination's state is, and why.
+    async def explain(
+        self, destination: str = "", *, producer: str = "", consumer: str = "", link: str = ""
+    ) -> Explanation:
+        """Say what a destination's state is, or a link's, and why; over links to what binds in the end.
 
         Args:
             destination: its name.
             producer: id of a session (:attr:`Session.id`), for its view: why its sends wait.
             consumer: id of a consumer, for its view: why it gets messages or does not.
+            link: instead of a destination, a link of the policy: the name of its bridge, ``<source>><target>``, or its
+                id. Why it moves or does not, who works on it, and how much it has to do.
 
         Raises:
-            PolicyError: there is no such destination.
-            InvalidValue: that session or consumer is not there.
+            PolicyError: there is no such destination, or no such link.
+            InvalidName: the name cannot be used, or is missing.
+            InvalidValue: that session or consumer is not there; or a link is given and a destination too.
         """
+        store, links = self.store, self._registry.links
+        if link:
+            if destination or producer or consumer:
+                raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
+            return await links.explain(link)
         address = Address.of(self.namespace, destination)
-        snapshot = await self.store.snapshot(address, session=producer, entries=100)
+        snapshot = await store.snapshot(address, session=producer, entries=100)
         if snapshot is None:
             raise self._unknown(destination)
         if producer and not snapshot.own:
             raise InvalidValue(f"session {producer!r} neither sends to {destination!r} nor consumes it")
-        sessions = await self.store.lessees(address, *leased(snapshot))
-        explanation = explain(destination, snapshot, sessions, session=producer)
-        return as_consumer(explanation, consumer, snapshot) if consumer else explanation
+        sessions, deadlock = await asyncio.gather(
+            store.lessees(address, *leased(snapshot)), self._deadlock(destination, producer)
+        )
+        explanation = explain(destination, snapshot, sessions, session=producer, deadlock=deadlock)
+        if consumer:
+            return as_consumer(explanation, consumer, snapshot)
+        return await links.place(explanation, snapshot)
+
+    async def _deadlock(self, destination: str, producer: str) -> Deadlock | None:
+        with contextlib.suppress(HeadgateError):  # who only sends or consumes may not see them: they name others too
+            for found in await self.deadlocks():
+                within = {party.name for party in found.deadlock.parties}
+                if found.is_current and destination in found.destinations and (not producer or producer in within):
+                    return found.deadlock
+        return None
 
     def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> AsyncIterator[Browsed]:
         """Iterate over the stored messages, oldest first, delivered ones included; takes no credit, changes nothing.

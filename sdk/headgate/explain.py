@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from headgate.causes import judge
+from headgate.core.deadlock import Deadlock
 from headgate.errors import InvalidValue
 from headgate.explanation import Cause, Explanation, Holder, State, count
 from headgate.facts import Facts, held, read
@@ -22,6 +23,7 @@ def explain(
     session: str = "",
     need: int | None = None,
     paid: bool = False,
+    deadlock: Deadlock | None = None,
 ) -> Explanation:
     """Return why a destination is as it is, from what was read of it at one instant.
 
@@ -32,6 +34,7 @@ def explain(
         session: whose view it is; nobody's when empty.
         need: bytes of the message that waits; as the session, or the first in line, said when None.
         paid: whether it has its credit: then limits do not hold it up, only the rate does.
+        deadlock: that it is known to be part of.
     """
     facts = read(name, snapshot, sessions or {}, session, need, paid=paid)
     causes = judge(facts)
@@ -62,6 +65,7 @@ def explain(
         session=session,
         place=snapshot.place,
         holds=held(snapshot.own)[0] if snapshot.own else 0,
+        deadlock=deadlock,
         fields=fields,
     )
 

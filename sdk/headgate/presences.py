@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
 
 from headgate.account import CLOSE_WITHIN, CreditAccount
@@ -16,9 +17,11 @@ from headgate.pools import Pools
 from headgate.presence import Presence
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
+from headgate.redis.notes import NoteStore
 from headgate.redis.replies import Account as Totals
 from headgate.redis.store import Store
 from headgate.registry import Registry
+from headgate.ties import Ties
 
 
 def kinds_from(first: str) -> tuple[str, str]:
@@ -67,6 +70,7 @@ class Presences:
         self._pools = pools
         self._listeners = listeners
         self._all: dict[str, Presence] = {}
+        self._ties = Ties(NoteStore(store.server, namespace), self._all.values)
 
     def at(self, destination: str) -> Presence:
         """Return what the session has at a destination.
@@ -77,7 +81,8 @@ class Presences:
         address = Address.of(self.namespace, destination)
         if address.key not in self._all:
             following = Following(self.registry, address)
-            outlook = Outlook(self.store, address, self.session, self._listeners)
+            outlook = Outlook(self.store, self.registry.links, address, self.session, self._listeners)
+            outlook.waits, outlook.doomed = self._ties.begin, functools.partial(self._ties.doomed, destination)
             self._all[address.key] = Presence(address, following, outlook)
         return self._all[address.key]
 
@@ -156,4 +161,5 @@ class Presences:
 
     async def close(self) -> None:
         """Close all there is."""
+        await self._ties.close()
         await asyncio.gather(*(presence.close() for presence in self._all.values()))

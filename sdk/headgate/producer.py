@@ -14,6 +14,7 @@ from headgate.following import Wish
 from headgate.message import MAX_MESSAGE, Headers, Receipt, encode
 from headgate.options import read_weight, read_window
 from headgate.pacing import Pacing
+from headgate.tasks import current
 from headgate.units import parse_duration
 
 BYTES_AHEAD: Final = 0.1
@@ -87,6 +88,15 @@ class Producer:
         return len(self._account.outbox) > 0
 
     @property
+    def is_confirming(self) -> bool:
+        """Whether messages are stored whose receipts wait until a channel has sent them."""
+        return self._account.confirming.waits
+
+    def confirm(self) -> None:
+        """Give at once all receipts that wait for a channel; for brokers that are about to stop."""
+        self._account.confirming.let_go()
+
+    @property
     def reason(self) -> str:
         """Why sends wait, as far as that is known without asking; empty when it is not."""
         return self._account.reason(self._account.outbox.head())
@@ -116,7 +126,7 @@ class Producer:
         Raises:
             CreditTimeout: there was no room in time; nothing was sent.
             DestinationFull: there was no room, and ``when_full`` says ``fail``, or ``fail-after`` and that is over.
-            DeadlockDetected: only tasks that wait here can make room, and ``deadlock`` says ``fail``; nothing was sent.
+            DeadlockDetected: who could make room waits for this send, and ``deadlock`` says ``fail``; nothing was sent.
             MessageTooLarge: it can never fit.
             CoordinatorUnavailable: Redis did not answer in time; the text says whether it may be stored all the same.
             InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
@@ -126,7 +136,7 @@ class Producer:
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
         if not self._account.submit(item):
-            item.who = asyncio.current_task(self._loop)
+            self._account.awaits(item, current(self._loop))
         receipt: Receipt = await item.done
         return receipt
 
@@ -238,7 +248,7 @@ class Producer:
         if self._account.submit(item):
             item.credited.set_result(None)
         else:
-            item.who = asyncio.current_task(self._loop)
+            self._account.awaits(item, current(self._loop))
             await item.credited
         return item
 

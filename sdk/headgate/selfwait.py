@@ -9,6 +9,7 @@ from headgate.core import deadlock
 from headgate.core.deadlock import Deadlock, Party, Passes, Wait
 from headgate.core.outbox import Outgoing
 from headgate.redis.replies import Snapshot
+from headgate.tasks import current
 from headgate.waits import destination, owner_of, wait_for_consumers
 
 CONFIRM_AFTER: Final = 0.4
@@ -17,7 +18,7 @@ _log: Final = logging.getLogger("headgate")
 
 
 class Use:
-    """Which task uses a consumer, as long as it is one only.
+    """Which task uses a consumer, as long as it is one only. For :mod:`headgate.sync`, which thread.
 
     Args:
         loop: where the tasks run.
@@ -28,14 +29,15 @@ class Use:
             whoever has it may use it any time.
     """
 
-    __slots__ = ("_alone", "_going_out", "_loop", "_used", "task")
+    __slots__ = ("_alone", "_by_threads", "_going_out", "_loop", "_used", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *going_out: object) -> None:
         self._loop = loop
         self._going_out = going_out
-        self.task: asyncio.Task[Any] | None = asyncio.current_task(loop)
+        self.task: Any = current(loop)
         self._used = False
         self._alone = True
+        self._by_threads = False
 
     @property
     def is_settling(self) -> bool:
@@ -44,11 +46,19 @@ class Use:
 
     def note(self) -> None:
         """Note that the task that runs uses it."""
+        if self._alone and not self._by_threads:
+            self.note_by(asyncio.current_task(self._loop))
+
+    def note_by(self, who: object) -> None:
+        """Note that this task or thread uses it."""
         if self._alone:
-            task = asyncio.current_task(self._loop)
-            if task is not self.task and self._used:
-                self._alone, task = False, None
-            self.task, self._used = task, True
+            if who is not self.task and self._used:
+                self._alone, who = False, None
+            self.task, self._used = who, True
+
+    def by_threads(self) -> None:
+        """Look at no tasks from now on: they only work for threads, which are told by :meth:`note_by`."""
+        self._by_threads = True
 
 
 class Used(Protocol):

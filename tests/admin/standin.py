@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
-from headgate_coordinator.node.facts import BridgeFacts, Counters, LinkFacts, NodeFacts, NodeState
+from headgate_coordinator.node.facts import BridgeFacts, Counters, DeadlockFacts, LinkFacts, NodeFacts, NodeState
 
 
 @dataclass
@@ -20,6 +20,7 @@ class StandIn:
     counters: Counters = field(default_factory=Counters)
     started: float = field(default_factory=time.time)
     bridges: tuple[BridgeFacts, ...] = ()
+    deadlocks: DeadlockFacts = field(default_factory=DeadlockFacts)
 
     def facts(self) -> NodeFacts:
         return NodeFacts(
@@ -32,6 +33,7 @@ class StandIn:
             self.links,
             self.counters,
             self.bridges,
+            self.deadlocks,
         )
 
     async def readiness(self) -> str | None:

@@ -184,8 +184,7 @@ PROBLEMS: Final = (
         30,
         "spring-amqp 673, AMQ-4138",
         "a blocked producer cannot acknowledge",
-        "acknowledgements never wait behind sends; deadlocks are detected",
-        "the detector of deadlocks comes with routes and bridges (issue 5)",
+        "acknowledgements never wait behind sends; deadlocks are detected, over bridges too",
     ),
     Problem(
         31,
@@ -300,6 +299,7 @@ TESTS: Final = """
 29 lua/test_p7_fairness.py::test_equals_get_equal_shares
 29 lua/test_p7_fairness.py::test_weights_are_kept_within_three_percent
 29 lua/test_p7_fairness.py::test_shares_are_those_of_the_oracle
+30 deadlock/test_links.py::test_links_in_a_ring_with_all_queues_full
 30 conformance/test_activemq_producers.py::test_c01_each_producer_of_a_shared_connection_is_controlled_by_itself
 31 lua/test_oom.py::test_an_operator_can_purge_change_repair_and_delete_in_a_full_redis
 31 sdk/test_pools.py::test_at_full_usage_an_operator_lists_raises_and_purges

@@ -1,12 +1,17 @@
-"""TIBCO EMS on routes: limits of two sites, each with a Redis and workers of its own."""
+"""TIBCO EMS on routes, with limits of two sites, each with a Redis and workers of its own, and on bridges."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 import headgate
 from headgate import CreditTimeout
+from headgate_coordinator.policy import loads
+from tests.amqp.node_processes import nodes
+from tests.conformance.story import fill
 from tests.links.sites import SiteOf, next_of, route, send_all, stalls
+from tests.sdk.observing import drain, field, waiting
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -87,3 +92,38 @@ async def test_e12_a_routed_queue_is_not_flow_controlled(three_sites: list[SiteO
         assert await paris.pending("orders") == 80
         assert await paris.field("orders", "enforce") == "off"
         assert "enforce=orders@paris" in await paris.field("orders", "policy")
+
+
+async def test_e15_a_bridge_slows_its_source_down_only_if_both_sides_have_a_limit(
+    client: headgate.Client, redis_url: str
+) -> None:
+    """Each has a bridge of its own, and no consumer behind it. Mutant: a link lets go of what it has read."""
+    combinations = {"none": (), "source": ("from",), "target": ("to",), "both": ("from", "to")}
+    ends = {f"{name}.{end}": end in limited for name, limited in combinations.items() for end in ("from", "to")}
+    policy = "".join(f'[[destination]]\nmatch = "{name}"\nlimit = 500\n' for name, has in ends.items() if has)
+    policy += "".join(f'[[bridge]]\nname = "{n}"\nfrom = "{n}.from"\nto = "{n}.to"\n' for n in combinations)
+    await client.apply_policy(loads(policy))
+
+    async def number(name: str) -> int:
+        return await field(client, name, "pending_messages")
+
+    with nodes(redis_url, client.namespace, 1, "--ttl", 2):
+        sends = {name: asyncio.ensure_future(fill(client, f"{name}.from", 20)) for name in combinations}
+        await asyncio.gather(*(sends[name] for name in ("none", "source", "target")))
+        for name in ("none", "source"):
+            await wait_until(partial(_holds, client, f"{name}.to", 20), description=f"all over the bridge {name}")
+        for name in ("target.to", "both.to", "both.from"):
+            await wait_until(partial(waiting, client, name), description=f"somebody waits at {name}")
+        assert not sends["both"].done(), "its source waits with it"
+        assert (await number("target.from"), await number("target.to")) == (15, 5), "its source took all there was"
+        assert await number("both.from") == await number("both.to") == 5
+        for name in ("target.to", "both.to"):
+            async with client.session("late") as session:
+                assert len(await drain(await session.consumer(name), 20)) == 20
+        await sends["both"]
+    for name, limited in ends.items():
+        assert not limited or 0 < await field(client, name, "peak_bytes") <= 500, name
+
+
+async def _holds(client: headgate.Client, name: str, messages: int) -> bool:
+    return await field(client, name, "pending_messages") == messages

@@ -5,10 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import headgate
-from headgate.core.deadlock import Deadlock, Passes, deadlocks
+from headgate.core.deadlock import Deadlock, Graph, Passes, deadlocks
 from headgate.redis.keys import link_id, session_id
+from headgate.redis.notes import NoteStore
 from headgate.waits import owner_of
-from headgate_coordinator.deadlock.graph import read_graph
+from headgate_coordinator.deadlock.graph import look
 from tests.sdk.observing import drain, waiting
 from tests.support.waiting import wait_until
 
@@ -46,8 +47,13 @@ async def start(client: headgate.Client) -> None:
         await producer.send(b"x" * SIZE)
 
 
+async def graph(client: headgate.Client) -> Graph:
+    ties = await NoteStore(client.store.server, client.namespace).ties()
+    return (await look(client.store, client.namespace, ties)).graph
+
+
 async def found(client: headgate.Client) -> tuple[Deadlock, ...]:
-    return deadlocks(await read_graph(client.store, client.namespace, ["x", "y", "never-made"]))
+    return deadlocks(await graph(client))
 
 
 async def test_figure_14_two_programs_and_two_destinations(client: headgate.Client, other: headgate.Client) -> None:
@@ -58,7 +64,7 @@ async def test_figure_14_two_programs_and_two_destinations(client: headgate.Clie
         passes = Passes()
 
         async def certain() -> tuple[Deadlock, ...]:
-            return passes.look(await read_graph(client.store, client.namespace, ["x", "y"]))
+            return passes.look(await graph(client))
 
         (cycle,) = await wait_until(certain)
         assert str(cycle) == (

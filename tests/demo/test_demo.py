@@ -85,7 +85,7 @@ def test_on_a_given_redis_it_leaves_no_key_and_prints_lines(redis_url: str, file
 def demo(files: Path, tmp_path: Path) -> Iterator[Running]:
     temporary = tmp_path / "t"
     temporary.mkdir()
-    running = Running("demo", "--seconds", "60", "--input", str(files), TMPDIR=str(temporary))
+    running = Running("demo", "--seconds", "20", "--input", str(files), TMPDIR=str(temporary))
     yield running
     with running.process:
         running.process.kill()
@@ -104,18 +104,21 @@ def test_an_interrupted_demo_leaves_nothing(demo: Running, tmp_path: Path, how: 
 
 
 def test_a_killed_demo_leaves_no_process(demo: Running) -> None:
+    """Mutant: a process does not look whether the demo is still there, and ends 20 s later."""
     demo.read_until("at work")
     demo.process.kill()
-    wait_for(lambda: not demo.left(), timeout=40, description="the end of all that it started")
+    wait_for(lambda: not demo.left(), timeout=15, description="the end of all that it started")
 
 
 def test_a_process_that_ends_by_itself_fails_the_demo(demo: Running) -> None:
+    """Mutant: the rest of the story is played."""
     demo.read_until("at work")
     victim = next(pid for pid in demo.left() if "actors producer slow" in _command_line(pid))
     os.kill(victim, signal.SIGTERM)
     stdout, stderr = demo.process.communicate(timeout=60)
     assert (demo.process.returncode, stderr) == (1, "")
     assert "producer slow ended with -15 instead of 0" in stdout
+    assert "is killed with -9" not in stdout
 
 
 def _command_line(pid: int) -> str:

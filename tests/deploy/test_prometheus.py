@@ -154,6 +154,7 @@ def test_a_panel_asks_for_what_is_exported(panel: Any) -> None:
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= {
             "instance",
             "direction",
+            "action",
             "reason",
             "destination",
             "source",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.pool_limits import FIELDS
-from headgate.redis.keys import INDEX, NODES, OWNED, PARTS, POOL_PARTS
+from headgate.redis.keys import INDEX, NODES, NOTES, OWNED, PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
 from headgate_coordinator.node.registry import NodeEntry
@@ -89,7 +89,7 @@ def test_every_key() -> None:
 
 
 def test_every_key_of_a_namespace() -> None:
-    parts = (*INDEX, "policy", *NODES, "users", *OWNED)
+    parts = (*INDEX, "policy", *NODES, "users", *OWNED, *NOTES)
     assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in parts]
 
 

@@ -243,6 +243,47 @@ def test_a_target_without_room_is_asked_again_when_it_says_and_at_a_hint() -> No
     assert len(worker.calls(0.5)) == 1
 
 
+def test_a_hint_that_comes_before_the_answer_of_a_call_is_not_lost_with_it() -> None:
+    """They come over different connections. Mutants: `_read`, or `_answered`, does not look whether one came."""
+    worker = Forwarder(Forwarding("here", "there"))
+    worker.hear(Open(), Opened("OK", 1), 5)
+    (ask,) = worker.calls(5)
+    worker.hear(ask, Committed("OK", 0), 5)
+    (fetch,) = worker.calls(5)
+    worker.woken(source=True)  # what it is about came after that call read, and before its answer is heard
+    worker.hear(fetch, Read("OK", 0), 5)
+    (fetch,) = worker.calls(5)
+    worker.hear(fetch, Read("OK", 0, (Entry(1, b"abc"),)), 5)
+    commit = next(call for call in worker.calls(5) if isinstance(call, Commit))
+    worker.woken(target=True)
+    worker.hear(commit, Committed("NOCREDIT", 0, held=0, again_ms=1000), 5)
+    again = [call for call in worker.calls(5) if isinstance(call, Commit)]
+    assert len(again) == 1
+    worker.hear(again[0], Committed("NOCREDIT", 0, held=0, again_ms=1000), 5)
+    assert not [call for call in worker.calls(5) if isinstance(call, Commit)], "once a hint"
+
+
+def test_a_call_that_only_releases_says_nothing_of_what_there_is_to_read() -> None:
+    """Mutant: `_read` does not look whether the call asked for messages."""
+    worker = Forwarder(Forwarding("here", "there", messages=1))
+    worker.hear(Open(), Opened("OK", 1), 5)
+    (ask,) = worker.calls(5)
+    worker.hear(ask, Committed("OK", 0, held=100), 5)
+    for number in (1, 2):
+        fetch = next(call for call in worker.calls(5) if isinstance(call, Fetch))
+        worker.hear(fetch, Read("OK", 0, (Entry(number, b"a"),)), 5)
+        if number == 1:
+            commit = next(call for call in worker.calls(5) if isinstance(call, Commit))
+            worker.hear(commit, Committed("OK", 1, held=99), 5)
+    calls = worker.calls(5)
+    release = next(call for call in calls if isinstance(call, Fetch))
+    assert (release.mark, release.messages) == (1, 0), "the window is full"
+    worker.hear(release, Read("OK", 1), 5)
+    commit = next(call for call in calls if isinstance(call, Commit))
+    worker.hear(commit, Committed("OK", 2, held=98), 5)
+    assert [call.messages for call in worker.calls(5) if isinstance(call, Fetch)] == [1]
+
+
 def test_a_link_with_a_rate_commits_what_it_was_allowed_and_no_more() -> None:
     """A mutant whose batches pass over the allowance commits all at once."""
     links = sent(Links(how=Forwarding("here", "there", window=1000, pace=(2, 100))), [b"abc"] * 7)

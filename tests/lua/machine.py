@@ -215,6 +215,22 @@ class Machine(RuleBasedStateMachine):
         totals = client.totals(NOTHING, NOTHING, 1)
         self.publish(totals, max(1, client.next_seq - behind), (1,))
 
+    @precondition(lambda self: self.model.line)
+    @rule(data=st.data(), times=repeats)
+    def give_a_ticket(self, data: st.DataObject, times: int) -> None:
+        """As who found a deadlock does: one message goes above the limit."""
+        sid = data.draw(st.sampled_from(self.model.line))
+        since = self.look().sessions[sid]["since"]
+
+        def call() -> None:
+            there = self.look().sessions.get(sid, {}).get("since") == since
+            code = self.world.run(self.store.resolve(self.address, sid, since=since, mode="ticket"))
+            assert code == (self.model.ticket(sid) if there else "GONE")
+            if code == "OK":
+                self.usage = self.model.pending + self.model.leased
+
+        self.repeatedly(call, times)
+
     # Consumers.
 
     def attach(self, sid: str, number: int, name: str, durable: bool, times: int) -> None:

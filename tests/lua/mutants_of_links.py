@@ -3,6 +3,8 @@
 from typing import Final
 
 _L, _LEASE = "test_links", "test_lease"
+_NOTES, _RESOLVE = "test_notes", "test_resolve"
+_MODEL = "test_stateful::test_the_scripts_do_what_the_model_does"
 _STATEFUL = "test_links_stateful::test_links_do_what_their_model_does"
 
 LINKS: Final = (
@@ -68,6 +70,12 @@ LINKS: Final = (
      f"{_L}::test_opening_a_link_again_does_not_change_which_source_it_is"),
     ("P3", "lib/destination", "  d.message_seq = math.max(d.message_seq, now_us)", "  d.message_seq = d.message_seq",
      f"{_L}::test_no_number_that_a_failover_lost_is_given_to_another_message"),
+    ("P6", "link_read", "if grows then", "if false then",
+     "test_confirm::test_senders_hear_how_far_the_link_is_that_they_wait_for"),
+    ("P6", "link_read", "if grows then", "if true then",
+     "test_confirm::test_senders_hear_how_far_the_link_is_that_they_wait_for"),
+    ("P6", "lib/link", "if told and string.match(told, '^%S+') == link then", "if told then",
+     "test_confirm::test_nobody_hears_of_a_link_that_nobody_waits_for"),
     # Leases: one owner at a time, even parts, numbers that only grow.
     ("P4", "lib/owned", "return now_ms - o.strike >= grace, o.strike + grace", "return true",
      f"{_LEASE}::test_a_living_owner_keeps_its_leases_over_a_clock_that_jumps"),
@@ -82,6 +90,30 @@ LINKS: Final = (
      f"{_LEASE}::test_numbers_grow_even_when_all_was_lost"),
     ("P5", "lease", "  elseif o.owner == owner then", "  elseif true then",
      f"{_LEASE}::test_only_the_owner_lets_go"),
+    ("P7", "lease", "if mode == 'hold' or mode == 'watch' then", "if mode ~= 'leave' then",
+     f"{_LEASE}::test_a_lease_that_is_alone_is_nobodys_part_of_the_whole"),
+    ("P4", "lease", "local claims = mode == 'hold' or mode == 'alone'", "local claims = mode == 'hold'",
+     f"{_LEASE}::test_a_lease_that_is_alone_is_nobodys_part_of_the_whole"),
+    # Deadlocks: notes that end by themselves, one message above the limit and no more.
+    ("P4", "note", "  if math.abs(now_ms - seen) > keep_ms then -- also", "  if false then -- also",
+     f"{_NOTES}::test_a_note_that_is_not_written_again_is_over_and_taken_out"),
+    ("P4", "note", "redis.call('PEXPIRE', K_NOTES, int(keep_ms))\n", "",
+     f"{_NOTES}::test_a_note_that_is_not_written_again_is_over_and_taken_out"),
+    ("P1", "resolve", "elseif d.pending_bytes + d.leased_bytes > d.limit_bytes or d.pending_messages",
+     "elseif d.pending_messages", f"{_RESOLVE}::test_while_one_is_above_the_limit_no_other_goes"),
+    ("P1", "resolve", " or d.pending_messages + d.leased_messages > d.limit_messages then", " then",
+     f"{_RESOLVE}::test_messages_are_limited_like_bytes"),
+    ("P5", "resolve", " or s.since == 0 or s.since ~= since then", " or s.since == 0 then",
+     f"{_RESOLVE}::test_of_another_wait_nothing_is_done"),
+    ("P12", "resolve", "if d.stopped or now_ms", "if now_ms",
+     f"{_RESOLVE}::test_what_else_holds_it_up_does_so_still"),
+    ("P1", "resolve", "\n  or lacks > d.slice_bytes - d.pending_bytes - d.leased_bytes then", " then",
+     f"{_RESOLVE}::test_what_else_holds_it_up_does_so_still"),
+    ("P2", "resolve", "d.leased_bytes, d.leased_messages = d.leased_bytes + lacks, d.leased_messages + lacks_m\n", "",
+     f"{_RESOLVE}::test_a_ticket_is_credit_for_one_message_above_the_limit"),
+    ("P10", "resolve", "note('ticket', sid, int(lacks), int(lacks_m))\n", "",
+     f"{_RESOLVE}::test_a_ticket_is_credit_for_one_message_above_the_limit"),
+    ("P7", "resolve", "take_turn(s, turn, lacks)\n", "", _MODEL),
     ("P4", "lease", "  redis.call('ZADD', K_OWNERS, int(doubted), late)", "  break",
      f"{_LEASE}::test_a_clock_that_was_set_back_does_not_keep_the_dead"),
 )  # fmt: skip

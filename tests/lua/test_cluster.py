@@ -53,6 +53,8 @@ async def live(place: Place, kind: str) -> None:
     await dying.fetch(1)
     waiting = place.producer("waiting")
     await waiting.ask(need=150)
+    since = int((await place.look()).sessions["waiting"]["since"])
+    assert await place.store.resolve(place.address, "waiting", since=since, mode="ticket") in ("OK", "GONE")
     ids = await bob.fetch()
     answer = await bob.call(
         accepted=ids[:1], rejected=ids[1:2], released=ids[2:3], failed=ids[3:], fetch=bob.fetches + 1, max_messages=2,
@@ -208,6 +210,7 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
             await LinkStore(place.server).commit(place.address, "x", fence=1, born=1, prev=0, ttl_ms=TTL_MS)
         ).code,
         "drop": await place.store.drop(place.address, "ann", messages=1, size=1),
+        "resolve": await place.store.resolve(place.address, "ann", since=1, mode="ticket"),
     }
     assert set(replies.values()) == {"UNKNOWN"}
     assert await place.store.snapshot(place.address) is None

@@ -130,6 +130,20 @@ async def test_one_who_leaves_does_not_count_any_more(board: Board) -> None:
     assert (told.fair, set(told.fences)) == (6, set(NAMES))
 
 
+async def test_a_lease_that_is_alone_is_nobodys_part_of_the_whole(board: Board) -> None:
+    """Mutants: who holds it counts among those who share; its part is that of all."""
+    assert set((await board.call("ann", "!one", mode="alone")).fences) == {"!one"}
+    board.held["ann"] = {}
+    assert (await board.call("bob", "!one", mode="alone")).fences == {}
+    told = await board.call("cid")
+    assert (told.fair, set(told.fences)) == (6, set(NAMES)), "neither ann nor bob shares"
+    taken: set[str] = set()
+    for _ in range(0, TTL_MS, 500):
+        await board.wait(500)
+        taken |= set((await board.call("bob", "!one", mode="alone")).fences)
+    assert taken == {"!one"}, "ann was not heard of"
+
+
 async def test_who_waits_is_told_when_to_look_again(board: Board) -> None:
     await board.call("ann")
     assert (await board.call("bob")).again_ms == 6000

@@ -232,6 +232,25 @@ class Destination:
                 self._take_turn(account, self.places[self.line[0]], (account.granted - before).bytes)
             self.line.pop(0)
 
+    def ticket(self, sid: str) -> str:
+        """Let the message that a session waits with go above the limit, if nothing is above it yet."""
+        before, code = (self.epoch, self.known_runs, self.learning_until), "GONE"
+        self._meet_run(0)
+        if sid in self.line:
+            account = self.accounts[sid]
+            if self.rules.stopped or self.learning or self.too_large(account.need - account.granted):
+                code = "REFUSED"
+            elif not (self.pending + self.leased).fits(self.binding):
+                code = "ABOVE"
+            else:
+                lacks = account.lacks
+                account.granted += lacks
+                self._take_turn(account, self.places[sid], lacks.bytes)
+                self._leave_line(sid)
+                return "OK"
+        self.epoch, self.known_runs, self.learning_until = before
+        return code
+
     def _take_turn(self, account: Account, place: int, size: int) -> None:
         """Who got much comes later next time, who has weight sooner; the clock of turns runs as all are served."""
         account.turn = place + STEPS_A_BYTE * size // max(account.weight, 1)

@@ -164,9 +164,10 @@ class _Demo:
                     await self._start(actor)
             self._tell("the fast consumer joins" + ("" if self.no_node else ", and one at a node"))
             await self._at(seconds * _DIES)
-            await self._kill()
-            if not self.no_node:
-                await self._at(seconds * _NODE_DIES)
+            if not self._broken:
+                await self._kill()
+            await self._at(seconds * _NODE_DIES)
+            if not (self._broken or self.no_node):
                 await self._kill_node()
             await self._at(seconds * _ENDS)
             await self._end()

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from headgate.client import Client
-from headgate.core.forwarding import Forwarder
+from headgate.core.forwarding import NO_ROOM, Forwarder
 from headgate.core.link import Link
 from headgate.core.link_rules import MAX_HOPS, Forwarding
 from headgate.core.selection import judge_by
@@ -62,6 +62,12 @@ class Duty:
     def later(self) -> int:
         """The number of the lease that was found to be in force, 0 where this one is."""
         return (self._worker.forwarder.fence or 0) if self._worker else 0
+
+    @property
+    def waits(self) -> str:
+        """Names its wait in line at the target, another one after each message; empty while it does not wait there."""
+        forwarder = self.forwarder
+        return f"{forwarder.born}.{forwarder.mark}" if forwarder and self.trouble == NO_ROOM else ""
 
     async def stop(self, *, lost: bool = False) -> None:
         """Stop at once. What is in hand stays with the link; its credit goes back, unless the lease is lost."""

@@ -12,15 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from headgate.client import Client
+from headgate.core.channel import Feed, feed_of
 from headgate.core.link import Link, Site, ends_of
 from headgate.errors import HeadgateError
 from headgate.redis.keys import namespace_channel, owned_keys
 from headgate.redis.lease_store import Held, LeaseStore, Mode
 from headgate.tasks import stop
+from headgate_coordinator.links.channel_duty import ChannelDuty, end_feed
 from headgate_coordinator.links.duty import Duty
 from headgate_coordinator.links.ending import end_link
 from headgate_coordinator.links.ends import places_of
+from headgate_coordinator.links.feeder import Progress
 from headgate_coordinator.links.sites import Sites
+from headgate_coordinator.links.ties import LinkTies
 from headgate_coordinator.node.facts import BridgeFacts
 
 _log = logging.getLogger("headgate.links")
@@ -45,23 +49,28 @@ class Supervisor:
         self._client, self._node, self._ttl = client, node, ttl
         self._leases = LeaseStore(client.store.server, client.namespace)
         self._sites = Sites(client.namespace)
-        self._duties: dict[str, Duty] = {}
+        self._duties: dict[str, Duty | ChannelDuty] = {}
         self._messages: Counter[str] = Counter()  # of duties that ended
         self._bytes: Counter[str] = Counter()
+        self._packets: Counter[str] = Counter()
+        self._where: dict[str, str] = {}  # targets of links in the policy, for people
         self._troubles: dict[str, str] = {}  # of links that could not be ended
         self._above = 0
         self._heard = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._tells: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin."""
         await self._client.parts.wake_ups.subscribe((namespace_channel(self._client.namespace),), self._hear)
         self._task = asyncio.create_task(self._run(), name="headgate links")
+        self._tells = asyncio.create_task(LinkTies(self._client, self._duties).run(), name="headgate ties of links")
 
     async def close(self) -> None:
         """Stop, and let others go on at once."""
         await self._client.parts.wake_ups.unsubscribe((namespace_channel(self._client.namespace),), self._hear)
         await stop(self._task)
+        await stop(self._tells)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSING):
                 held = list(self._duties)
@@ -77,15 +86,18 @@ class Supervisor:
         for link in sorted({*self._duties, *self._messages, *self._troubles}):
             duty = self._duties.get(link)
             now, ends = duty.forwarder if duty else None, ends_of(link)
+            sent = now if isinstance(now, Progress) else None
             told.append(
                 BridgeFacts(
                     link,
                     ends.source,
-                    f"{ends.site}:{ends.target}" if ends.site else ends.target,
+                    self._where.get(link) or (f"{ends.site}:{ends.target}" if ends.site else ends.target),
                     works=duty is not None,
                     trouble=(duty.trouble or "") if duty else self._troubles.get(link, ""),
                     messages=self._messages[link] + (now.committed if now else 0),
                     bytes=self._bytes[link] + (now.committed_bytes if now else 0),
+                    packets=self._packets[link] + (sent.packets if sent else 0),
+                    backlog=sent.backlog if sent else None,
                 )
             )
         return tuple(told)
@@ -121,11 +133,12 @@ class Supervisor:
         """
         known = await self._known()  # before the policy: what is here and is not there, that policy does not name
         policy = await self._client.policy()
-        wanted: dict[str, Link] = {link.link: link for link in policy.links}
+        wanted = policy.every_link
+        self._where = {name: link.where for name, link in wanted.items()}
         await self._stop([name for name, duty in self._duties.items() if wanted.get(name) != duty.link])
         await self._sites.keep(policy.sites)
         for link in set(self._messages) - set(wanted):
-            del self._messages[link], self._bytes[link]
+            del self._messages[link], self._bytes[link], self._packets[link]
         names = sorted({*wanted, *known}, key=lambda link: (link not in self._duties, hash((self._node, link))))
         held, fences, fair, again = len(self._duties), dict[str, int](), 1, list[int]()
         for page in _pages(names):
@@ -139,10 +152,15 @@ class Supervisor:
         given = await self._give_back(mine, len(fences) - fair)
         for link in mine:
             if link not in self._duties and link not in given:
-                self._duties[link] = Duty(self._client, self._sites, wanted[link], fences[link], ttl=self._ttl)
+                self._duties[link] = self._begin(wanted[link], fences[link])
         ending = {link: fence for link, fence in fences.items() if link not in wanted}
         await self._end_each(ending, {site.name: site for site in policy.sites})
         return min(again, default=None)
+
+    def _begin(self, link: Link | Feed, fence: int) -> Duty | ChannelDuty:
+        if isinstance(link, Feed):
+            return ChannelDuty(self._client, link, fence)
+        return Duty(self._client, self._sites, link, fence, ttl=self._ttl)
 
     async def _known(self) -> set[str]:
         """Return the links of which there is or was a lease."""
@@ -183,8 +201,11 @@ class Supervisor:
 
     async def _end(self, link: str, fence: int, sites: dict[str, Site]) -> None:
         try:
-            name, source, target = await places_of(link, self._client, self._sites, sites)
-            await end_link(name, source, target, fence=fence + 1, ttl_ms=int(self._ttl * 1000))
+            if feed_of(link):
+                await end_feed(self._client, link, fence=fence + 1)
+            else:
+                name, source, target = await places_of(link, self._client, self._sites, sites)
+                await end_link(name, source, target, fence=fence + 1, ttl_ms=int(self._ttl * 1000))
             await self._call("forget", [link], held=0, total=0)
         except HeadgateError as error:
             self._troubles[link] = str(error)
@@ -199,6 +220,8 @@ class Supervisor:
             if duty.forwarder:
                 self._messages[link] += duty.forwarder.committed
                 self._bytes[link] += duty.forwarder.committed_bytes
+            if isinstance(duty, ChannelDuty):
+                self._packets[link] += duty.forwarder.packets
 
 
 def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -51,6 +51,8 @@ class BridgeFacts:
         trouble: why nothing moves, in a sentence; empty when it does.
         messages: that this node forwarded.
         bytes: of these.
+        packets: of a channel, that this node sent.
+        backlog: of a channel, messages that the topic has for it, as last seen; None of other links.
     """
 
     link: str
@@ -60,6 +62,21 @@ class BridgeFacts:
     trouble: str = ""
     messages: int = 0
     bytes: int = 0
+    packets: int = 0
+    backlog: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlockFacts:
+    """What the node knows of deadlocks.
+
+    Attributes:
+        current: that there are, if it is this node that looks for them; else 0.
+        found: that this node found so far, by what was to be done: ``alert``, ``fail`` or ``ticket``.
+    """
+
+    current: int = 0
+    found: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +113,7 @@ class NodeFacts:
         links: that are attached.
         counters: totals since it started.
         bridges: of the policy, those that it works on or worked on.
+        deadlocks: what it knows of them.
     """
 
     id: str
@@ -107,6 +125,7 @@ class NodeFacts:
     links: tuple[LinkFacts, ...] = ()
     counters: Counters = field(default_factory=Counters)
     bridges: tuple[BridgeFacts, ...] = ()
+    deadlocks: DeadlockFacts = field(default_factory=DeadlockFacts)
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from headgate_coordinator.node.browsing import Browsing
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.end import LinkEnd
-from headgate_coordinator.node.facts import BridgeFacts, NodeFacts
+from headgate_coordinator.node.facts import BridgeFacts, DeadlockFacts, NodeFacts
 from headgate_coordinator.node.facts import Counters as Totals
 from headgate_coordinator.node.gateway import Gateway
 from headgate_coordinator.node.lines import Lines
@@ -63,6 +63,8 @@ class Node:
         self._elsewhere: tuple[str, int] | None = None
         self.bridges: Callable[[], tuple[BridgeFacts, ...]] = tuple
         """Returns the links of the policy that it works on."""
+        self.deadlocks: Callable[[], DeadlockFacts] = DeadlockFacts
+        """Returns what it knows of deadlocks."""
         self.admin = ""
         """Base URL of its admin HTTP; empty when it has none."""
         self.lines: Lines
@@ -133,6 +135,7 @@ class Node:
                 dict(counters.rejected),
             ),
             bridges=self.bridges(),
+            deadlocks=self.deadlocks(),
         )
 
     async def readiness(self) -> str | None:
@@ -209,7 +212,8 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
                 await asyncio.sleep(GRACE)
-                while self._part():  # noqa: ASYNC110 -- nothing tells when the last message is settled
+                while self._part():
+                    self.lines.confirm()
                     await asyncio.sleep(0.02)
                 await self.lines.flush()
         self._part(busy_too=True)

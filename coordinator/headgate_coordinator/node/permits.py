@@ -13,16 +13,19 @@ from headgate.errors import AccessDenied, InvalidValue
 from headgate.index import PLACEHOLDER
 from headgate.options import MAX_TTL, MAX_WEIGHT
 from headgate.redis.keys import (
+    NOTES,
     Address,
     PoolAddress,
     decode_name,
     index_keys,
     is_session_of,
+    notes_key,
     parse_key,
     parse_pool_key,
     policy_key,
     session_prefix,
 )
+from headgate.redis.notes import KEEP_MS, PAGE, Tie
 from headgate.redis.scripts import Script
 from headgate_coordinator.node.rights import (
     ANY,
@@ -128,7 +131,8 @@ class Permits:
         return place
 
     def _keys(self) -> tuple[str, ...]:
-        return (policy_key(self.namespace), *(key.decode() for key in index_keys(self.namespace)))
+        notes = (notes_key(self.namespace, sort).decode() for sort in NOTES)
+        return (policy_key(self.namespace), *(key.decode() for key in index_keys(self.namespace)), *notes)
 
     def call(self, op: Script, key: Any, argv: Sequence[Any]) -> tuple[tuple[bytes, ...], dict[str, Any]]:
         """Check a call of a script; returns its keys, and its arguments by name.
@@ -156,6 +160,12 @@ class Permits:
                 raise InvalidValue("policy is for the policy of a namespace")
             self.need(wanted, NAMESPACE_WIDE, op.name)
             return (own.encode(),), values
+        if op.name == "note":
+            waits = notes_key(self.namespace, "waits")
+            if place != waits.decode() or values["keep_ms"] != KEEP_MS["waits"]:
+                raise InvalidValue("note is for the waits of a namespace")
+            self._waits(argv[len(values) :])
+            return (waits,), values
         if not isinstance(place, Address):
             raise InvalidValue(f"{op.name} is for destinations")
         session = values.get("session", "-") if op.name != "snapshot" else "-"
@@ -226,6 +236,19 @@ class Permits:
         if values["holder"] != "-":
             self.own(values["holder"].rpartition("~")[0])
 
+    def _waits(self, rest: Sequence[Any]) -> None:
+        """Check notes of waits: each of a consumer of the user's own, and of a send to where it may send."""
+        if len(rest) % 2 or len(rest) > 2 * PAGE or not all(isinstance(word, str) for word in rest):
+            raise InvalidValue(f"notes of waits are at most {PAGE} pairs of name and text")
+        for name, text in zip(rest[::2], rest[1::2], strict=True):
+            tie = _tie(name, text)
+            if tie is None or len(text) > 2000:
+                raise InvalidValue(f"{name[:80]!r} is no note of a wait")
+            self.own(tie.session)
+            if text:
+                self.need(RIGHTS["note"], tie.destination, "a note of a wait")
+                self.need(frozenset({SENDS}), tie.at, "a note of a wait")
+
     def read(self, key: Any, words: Sequence[Any]) -> None:
         """Check a read-only command: one of those that the SDK makes, on keys of one place.
 
@@ -233,6 +256,9 @@ class Permits:
             AccessDenied: the user may not read that.
             InvalidValue: it is no such command.
         """
+        if [text_of(word) for word in words] == ["TIME"]:
+            self.place(_split(text_of(key))[0])
+            return
         if len(words) < 2 or not all(isinstance(word, str | bytes | int) for word in words):
             raise InvalidValue("a command has a key and is made of words")
         name, wanted = text_of(words[0]).upper(), text_of(words[1])
@@ -249,6 +275,8 @@ class Permits:
             self.need(actions, place.name, name)
         elif isinstance(place, PoolAddress):
             self._read_pool(name, part, wanted)
+        elif (name, place) == ("HGETALL", notes_key(self.namespace, "deadlocks").decode()):
+            self.need(frozenset({MANAGES}), NAMESPACE_WIDE, "looking for deadlocks")
         elif (name, place.rpartition(":")[2]) not in OPEN_READS:
             raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
 
@@ -271,6 +299,15 @@ class Permits:
             return match[4] is None
         mine = match[4] is None or not self.prefix or is_session_of(match[4], self.prefix)
         return mine and self.has(ANY, parsed[1])
+
+
+def _tie(name: str, text: str) -> Tie | None:
+    """Return what a note of a wait says, spelled as it has to be; one without text takes a note away."""
+    try:
+        tie = Tie.read(name, text or "at=- wait=- waited=0 left=-", 0)
+    except (KeyError, ValueError):
+        return None
+    return tie if tie.name == name and (not text or tie.text == text) else None
 
 
 def _split(key: str) -> tuple[str, str]:

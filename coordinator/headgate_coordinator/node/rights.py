@@ -26,6 +26,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "link_open": NOBODY,
     "link_read": NOBODY,
     "node": NOBODY,
+    "note": frozenset({TAKES}),  # of waits, and of its own consumers
     "policy": frozenset({MANAGES}),
     "pool": frozenset({SENDS}),  # who does not manage has the node do it
     "pool_forget": frozenset({MANAGES}),
@@ -34,6 +35,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "reap": ANY,
     "recount": frozenset({MANAGES}),
     "remove": frozenset({MANAGES}),
+    "resolve": NOBODY,
     "settle": frozenset({TAKES}),
     "slice": ANY,  # who does not manage only looks
     "snapshot": ANY,
@@ -49,6 +51,7 @@ READS: Final[Mapping[tuple[str, str], frozenset[Action]]] = {
     ("HGETALL", "subscriptions"): ANY,
     ("HEXISTS", "consumers"): ANY,
     ("HSCAN", "sessions"): ANY,
+    ("HGET", "links"): ANY,
     ("HKEYS", "slices"): ANY,
     ("XRANGE", "messages"): frozenset({Action.BROWSE}),
 }

@@ -13,6 +13,7 @@ from headgate.errors import HeadgateError
 from headgate.tasks import stop
 from headgate_coordinator.admin.app import create_app
 from headgate_coordinator.admin.serve import AdminServer
+from headgate_coordinator.deadlock.detector import Detector
 from headgate_coordinator.links.supervisor import Supervisor
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
@@ -78,6 +79,10 @@ async def service(
             asyncio.create_task(_dismiss(node), name="headgate users that went"),
         ]
         stack.push_async_callback(_leave, tasks, registry, node.id)
+        detector = Detector(client, node.id, ttl=options.ttl)
+        node.deadlocks = detector.facts
+        await detector.start()
+        stack.push_async_callback(detector.close)
         if options.forwarding:
             supervisor = Supervisor(client, node.id, ttl=options.ttl)
             node.bridges = supervisor.facts

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headgate.core.pattern import Pattern
 from headgate.core.policy import Policy, Resolved, Rule
 from headgate.settings import MOST_POOLS
+from headgate_coordinator.policy.channels import check_channels
 from headgate_coordinator.policy.compile import key_of
 from headgate_coordinator.policy.links import check_links
 from headgate_coordinator.policy.problems import Problem
@@ -59,7 +60,7 @@ def _name(one: Pattern, other: Pattern, word: str, long: int) -> str:
 
 def check(policy: Policy) -> list[Problem]:
     """Return what is contradictory in a compiled policy."""
-    found = [*_kinds(policy), *_dead_letters(policy), *check_links(policy)]
+    found = [*_kinds(policy), *_dead_letters(policy), *check_links(policy), *check_channels(policy)]
     for example in examples(policy):
         found += [*_values(example), *_buckets(policy, example)]
     return list(dict.fromkeys(found))

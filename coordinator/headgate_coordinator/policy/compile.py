@@ -10,6 +10,7 @@ from headgate.core.window import Window
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
 from headgate.redis.keys import encode_name
 from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
+from headgate_coordinator.policy.channels import compile_channels, rules_of
 from headgate_coordinator.policy.document import Destination, Document, WindowTable
 from headgate_coordinator.policy.links import Links
 from headgate_coordinator.policy.places import Path
@@ -97,17 +98,20 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     made = [rule for rule in rules if rule]
     pools = compile_pools(document.pool, source, at, problems)
     links = Links(document, source, at, problems).compile()
+    channels = compile_channels(document.channel, source, at, problems)
     if problems:
         raise BadDocument(problems)
     named = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
     every_rule = [*(base.rules if base else ()), *made, *links.rules]
+    limited = document.flow_control == "on"
     return Policy(
         0,
-        _switched(every_rule, at) if document.flow_control == "off" else every_rule,
+        [*(every_rule if limited else _switched(every_rule, at)), *rules_of(channels, confirm=limited)],
         named.values(),
         source.name,
         defaults=DEFAULTS,
         links=links.links,
+        channels=channels,
         site=document.site_name or "",
         sites=links.sites.values(),
     )

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from headgate_coordinator.policy.channel_table import ChannelTable
 from headgate_coordinator.policy.forms import (
     Count,
     Duration,
@@ -142,8 +143,8 @@ class Destination(Table):
         Annotated[Annotated[Resume, Tag("table")] | Annotated[Share, Tag("value")], Discriminator(_is_table)] | None
     ) = None
     when_full: WhenFull = None
-    deadlock: Literal["none", "alert", "fail", "default"] | None = Field(
-        None, description="a send that waits for room that only its own task could make"
+    deadlock: Literal["none", "alert", "fail", "ticket", "default"] | None = Field(
+        None, description="what is done about sends that wait for one another without end"
     )
     oversize: Literal["refuse", "allow-one", "default"] | None = None
     enforce: Literal["always", "with-consumers", "off", "default"] | None = None
@@ -192,6 +193,7 @@ class Document(Table):
     zone: list[ZoneTable] = Field([])
     bridge: list[BridgeTable] = Field([])
     route: list[RouteTable] = Field([])
+    channel: list[ChannelTable] = Field([])
 
 
 def schema() -> dict[str, Any]:

@@ -29,7 +29,7 @@ def _text(pattern: str, *words: str) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^({'|'.join([pattern, *words, DEFAULT])})$"}
 
 
-def _form(check: Callable[[Any, str], object], *schemas: dict[str, Any]) -> Any:
+def form(check: Callable[[Any, str], object], *schemas: dict[str, Any]) -> Any:
     """Return the annotation of a value that a function checks; it stays as it was written."""
 
     def validate(value: Any, info: ValidationInfo) -> Any:
@@ -181,24 +181,24 @@ _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": 2
 _SIZES: Final = (_AMOUNT, _text(_SIZE))
 _UNLIMITED_SIZES: Final = (_AMOUNT, _text(_SIZE, "unlimited"))
 
-Size = _form(_at_least_one, *_SIZES)
-LimitSize = _form(parse_limit, *_UNLIMITED_SIZES)
-Count = _form(_count, _AMOUNT, _text(DEFAULT))
-LimitCount = _form(_limit_count, _AMOUNT, _text("unlimited"))
-Kept = _form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
-Share = _form(_share, {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
-Duration = _form(_duration, {"type": "number", "exclusiveMinimum": 0}, _text(_UNIT + "(us|ms|s|min|h)?"))
-Rate = _form(_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
-Number = _form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
-Percent = _form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
-TopUp = _form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})
-Name = _form(_name, _NAME)
-Names = _form(_names, _NAME, {"type": "array", "items": _NAME, "minItems": 1})
-SiteName = _form(_site, {"type": "string", "pattern": "^[a-z0-9-]{1,32}$"})
-Tenant = _form(_namespace, {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"})
-SiteUrl = _form(_url, {"type": "string", "pattern": "^(env:.+|file:.+|(redis|rediss|unix)([+][a-z]+)?://.+)$"})
-SelectorText = _form(_selector, {"type": "string", "minLength": 1})
-Replicas = _form(_replicas, {"type": "integer", "minimum": 0, "maximum": MOST_REPLICAS})
-Hops = _form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})
-WhenFull = _form(_when_full, _text("block|fail|drop|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
-WindowWord = _form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))
+Size = form(_at_least_one, *_SIZES)
+LimitSize = form(parse_limit, *_UNLIMITED_SIZES)
+Count = form(_count, _AMOUNT, _text(DEFAULT))
+LimitCount = form(_limit_count, _AMOUNT, _text("unlimited"))
+Kept = form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
+Share = form(_share, {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
+Duration = form(_duration, {"type": "number", "exclusiveMinimum": 0}, _text(_UNIT + "(us|ms|s|min|h)?"))
+Rate = form(_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
+Number = form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
+Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
+TopUp = form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})
+Name = form(_name, _NAME)
+Names = form(_names, _NAME, {"type": "array", "items": _NAME, "minItems": 1})
+SiteName = form(_site, {"type": "string", "pattern": "^[a-z0-9-]{1,32}$"})
+Tenant = form(_namespace, {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"})
+SiteUrl = form(_url, {"type": "string", "pattern": "^(env:.+|file:.+|(redis|rediss|unix)([+][a-z]+)?://.+)$"})
+SelectorText = form(_selector, {"type": "string", "minLength": 1})
+Replicas = form(_replicas, {"type": "integer", "minimum": 0, "maximum": MOST_REPLICAS})
+Hops = form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})
+WhenFull = form(_when_full, _text("block|fail|drop|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
+WindowWord = form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))

@@ -172,7 +172,17 @@ def _window_above_pool(at: _Place) -> Found:
 
 def _limit_that_never_binds(at: _Place) -> Found:
     limit = "limit_bytes" if at.number("limit_bytes") else "limit_messages"
-    if at.word("enforce") == "off" and at.number(limit):
+    if any(at.example.name in channel.topics for channel in at.policy.channels):
+        rule = at.example.resolved.origins.get(limit, "").partition("@")[0]
+        if rule == at.example.name:  # not one that was meant for others too
+            yield at.finding(
+                "HG108",
+                limit,
+                "a channel sends the topic's messages, so its own limit plays no part: without flow_control the "
+                "backlog of the channel grows until Redis is full, and then everything stalls",
+                "leave it out; flow_control = 'on' has senders wait for the channel",
+            )
+    elif at.word("enforce") == "off" and at.number(limit):
         yield at.finding(
             "HG108",
             "enforce",

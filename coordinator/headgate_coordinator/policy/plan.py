@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate import Client
+from headgate.core.channel import Feed
 from headgate.core.link import Link
 from headgate.core.policy import Policy, origins
 from headgate.policies import due, numbered, says_the_same
@@ -92,7 +93,8 @@ class Plan:
         changes: those of them that would change, by name.
         pools: what would change of the pools that policies set, by pool.
         begin: links that there would be, and are not.
-        end: links that there are, and would not be: what they hold goes back to their sources.
+        end: links that there are, and would not be: what they hold goes back to their sources; of a topic it goes with
+            their subscriptions.
     """
 
     version: int
@@ -100,8 +102,8 @@ class Plan:
     destinations: int
     changes: tuple[Change, ...]
     pools: tuple[tuple[str, Difference], ...] = ()
-    begin: tuple[Link, ...] = ()
-    end: tuple[Link, ...] = ()
+    begin: tuple[Link | Feed, ...] = ()
+    end: tuple[Link | Feed, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
@@ -169,9 +171,9 @@ async def plan(client: Client, policy: Policy) -> Plan:
     )
 
 
-def _only_in(one: Policy, other: Policy) -> Iterator[Link]:
-    known = {link.link for link in other.links}
-    yield from (link for link in one.links if link.link not in known)
+def _only_in(one: Policy, other: Policy) -> Iterator[Link | Feed]:
+    known = other.every_link
+    yield from (link for name, link in one.every_link.items() if name not in known)
 
 
 def _pools(before: Policy, after: Policy) -> Iterator[tuple[str, Difference]]:

@@ -5,7 +5,7 @@ import re
 from typing import Final, Literal, get_args
 
 from headgate.errors import InvalidValue
-from headgate.redis.keys import INDEX, check_namespace
+from headgate.redis.keys import INDEX, NOTES, check_namespace
 from headgate.redis.scripts import script, script_names
 
 Role = Literal["node", "operator", "metrics", "sdk"]
@@ -59,7 +59,7 @@ def keys_of(role: Role, namespace: str) -> tuple[str, ...]:
     ns = check_namespace(namespace)
     if role in ("node", "operator"):
         return f"hg:{{{ns}/*", f"hg:{{{ns}}}:*"
-    return f"hg:{{{ns}/*", f"hg:{{{ns}}}:pool:*", *(f"hg:{{{ns}}}:{part}" for part in (*INDEX, "policy"))
+    return f"hg:{{{ns}/*", f"hg:{{{ns}}}:pool:*", *(f"hg:{{{ns}}}:{part}" for part in (*INDEX, "policy", *NOTES))
 
 
 def acl_line(

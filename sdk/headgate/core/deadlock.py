@@ -9,18 +9,26 @@ waits for itself: that is a deadlock.
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 Kind = Literal["session", "link", "queue", "topic"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Party:
-    """One that others may wait for; its name is unique within its kind."""
+    """One that others may wait for.
+
+    Attributes:
+        kind: what it is.
+        name: unique within its kind, with ``at``.
+        at: where it waits to send, for a session that may wait at several destinations, each by another task; its step
+            tells it, so its text does not.
+    """
 
     kind: Kind
     name: str
+    at: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -76,6 +84,29 @@ class Deadlock:
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.steps))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> "Deadlock":
+        """Return what :meth:`as_dict` told.
+
+        Raises:
+            KeyError, TypeError: it is something else.
+        """
+        return cls(
+            tuple(
+                Step(
+                    Party(**step["who"]),
+                    Party(**step["what"]),
+                    tuple(Party(**other) for other in step["others"]),
+                    step["needed"],
+                )
+                for step in told["steps"]
+            )
+        )
 
     @property
     def parties(self) -> tuple[Party, ...]:

@@ -35,6 +35,9 @@ from headgate.core.link_rules import Forwarding, Refusal
 
 BATCH: Final = 256
 """Messages a call."""
+PACED: Final = "its rate is used up"
+"""The trouble of a link that its own rate holds up."""
+NO_ROOM: Final = "the target has no room"
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
 
@@ -152,7 +155,7 @@ class Forwarder:
         return calls
 
     def woken(self, *, source: bool = False, target: bool = False) -> None:
-        """Take a hint: there is something at the source, or room at the target."""
+        """Take a hint: there is something at the source, or room at the target. It outlives an answer of before it."""
         if source:
             self._source_at, self._source_hint = 0.0, True
         if target:
@@ -269,7 +272,7 @@ class Forwarder:
             return self._copy(born, head, now)
         size = len(head.entry.body)
         if head.refusal is None and self.held >= size and not self._allowed.covers(1, size):
-            self.trouble = self.trouble or "its rate is used up"
+            self.trouble = self.trouble or PACED
             return None
         return self._batch(born)
 
@@ -351,7 +354,7 @@ class Forwarder:
         elif answer.code in ("OK", "NOCREDIT"):
             if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
                 self._rest_target(now, answer.again_ms / 1000)
-                self.trouble = "the target has no room"
+                self.trouble = NO_ROOM
         else:
             self._rest_target(now, answer.again_ms / 1000)
             self.trouble = f"the target answers {answer.code}"

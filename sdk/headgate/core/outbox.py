@@ -32,7 +32,7 @@ class Outgoing:
         timed: whether its deadline is being watched.
         paid: whether it has its credit: then only a rate, or Redis, can hold it up.
         beyond: whether it may exceed the limit, up to the destination's hard limit, rather than wait.
-        who: the task that does nothing else until the message is paid; None when that is not known.
+        who: the task, or the thread, that does nothing else until the message is paid; None when that is not known.
     """
 
     payload: bytes

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from headgate.core.channel import Channel, Feed
 from headgate.core.link import Link, Site
 from headgate.core.pattern import Pattern
 from headgate.errors import PolicyError
@@ -25,7 +26,7 @@ BUCKET_FIELDS: Final = frozenset({"rate", "burst", "ledger", "ledger_keep"})
 MESSAGE_FIELDS: Final = frozenset({
     "hard_bytes", "resume_bytes", "resume_messages", "send_rate", "send_burst", "send_byte_rate", "send_byte_burst",
     "delivery_rate", "delivery_burst", "message_ttl_ms", "max_attempts", "dead_letter", "slow_multiple", "slow_rate",
-    "slow_period_ms", "slow_action", "consumer_window", "durable_window", "deadlock",
+    "slow_period_ms", "slow_action", "consumer_window", "durable_window", "deadlock", "confirm",
 })  # fmt: skip
 """What only destinations with messages have: queues and topics, not gates."""
 _PERCENT_OF: Final = (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages"))
@@ -119,6 +120,7 @@ class Policy:
         links: of the namespace.
         site: name of this site; empty where it has none.
         sites: others that links may lead to.
+        channels: of the namespace; what they mean for their topics is among the rules.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Policy:
         links: Iterable[Link] = (),
         site: str = "",
         sites: Iterable[Site] = (),
+        channels: Iterable[Channel] = (),
     ) -> None:
         self.version = version
         self.rules = tuple(rules)
@@ -139,6 +142,7 @@ class Policy:
         self.links = tuple(links)
         self.site = site
         self.sites = tuple(sites)
+        self.channels = tuple(channels)
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
@@ -157,6 +161,12 @@ class Policy:
     def __repr__(self) -> str:
         counts = f"rules={len(self.rules)}, pools={len(self.pools)}, links={len(self.links)}"
         return f"Policy(version={self.version}, source={self.source!r}, {counts})"
+
+    @property
+    def every_link(self) -> "dict[str, Link | Feed]":
+        """Links between destinations and topics of channels, by the names of their leases."""
+        feeds = {feed.link: feed for channel in self.channels for feed in channel.feeds}
+        return {**{link.link: link for link in self.links}, **feeds}
 
     def matching(self, name: str) -> list[Rule]:
         """Return the rules whose pattern matches a name, of whatever kind, the most specific last."""
@@ -225,6 +235,7 @@ class Policy:
                 "links": [link.as_dict() for link in self.links],
                 "site": self.site,
                 "sites": [site.as_dict() for site in self.sites],
+                "channels": [channel.as_dict() for channel in self.channels],
                 "source": self.source,
             },
             ensure_ascii=False,
@@ -249,6 +260,7 @@ class Policy:
                 links=[Link.from_dict(link) for link in told.get("links", told.get("bridges", ()))],
                 site=str(told.get("site", "")),
                 sites=[Site.from_dict(site) for site in told.get("sites", ())],
+                channels=[Channel.from_dict(channel) for channel in told.get("channels", ())],
             )
         except PolicyError:
             raise

@@ -41,6 +41,8 @@ NODES: Final = ("nodes", "beats")
 """Likewise, in the order of lua/lib/node_keys.lua."""
 OWNED: Final = ("owned", "owners")
 """Of a namespace, in the order of lua/lib/owned.lua."""
+NOTES: Final = ("waits", "deadlocks")
+"""Of a namespace; each of them is lua/lib/notes_key.lua's."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
@@ -164,6 +166,17 @@ class Address:
         shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
         return cls(namespace, name, key, shared)
 
+    @classmethod
+    def of_channel(cls, namespace: str, channel: str) -> "Address":
+        """Return the address of the bucket of a channel's rate; no destination has a name that leads here.
+
+        Raises:
+            InvalidName: the namespace or the name cannot be used.
+        """
+        key = f"hg:{{{check_namespace(namespace)}/channel:{encode_name(channel, 'channel')}}}"
+        shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
+        return cls(namespace, channel, key, shared)
+
     def keys(self, session: str) -> tuple[bytes, ...]:
         """Return what every script gets as KEYS, for a call on behalf of one session."""
         return (*self.shared, f"{self.key}:receipt:{session}".encode())
@@ -227,6 +240,11 @@ def node_keys(namespace: str) -> tuple[bytes, ...]:
 def owned_keys(namespace: str) -> tuple[bytes, ...]:
     """Return what the script of the namespace's named leases gets as KEYS."""
     return tuple(f"hg:{{{check_namespace(namespace)}}}:{part}".encode() for part in OWNED)
+
+
+def notes_key(namespace: str, sort: str) -> bytes:
+    """Return the key of a namespace's notes of one sort, one of :data:`NOTES`."""
+    return f"hg:{{{check_namespace(namespace)}}}:{NOTES[NOTES.index(sort)]}".encode()
 
 
 def parse_key(key: str) -> tuple[str, str] | None:

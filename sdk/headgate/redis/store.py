@@ -217,6 +217,21 @@ class Store:
         reply = await self._call("reap", address, "-", {})
         return reply[0].decode(), int(reply[1]) if len(reply) > 1 else 0
 
+    async def resolve(
+        self,
+        address: Address,
+        session: str,
+        *,
+        since: int,
+        mode: Literal["tell", "ticket"],
+        wait: str = "",
+        text: str = "",
+    ) -> str:
+        """End a wait of a deadlock, if it began at ``since`` ms: tell its session, or let it go above the limit."""
+        values = {"session": session, "since": since, "mode": mode, "wait": wait, "text": text}
+        reply = await self._call("resolve", address, session, values)
+        return str(reply[0].decode())
+
     async def snapshot(
         self, address: Address, *, waiters: int = 10, session: str = "", consumers: int = 100, entries: int = 0
     ) -> Snapshot | None:

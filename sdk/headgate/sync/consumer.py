@@ -91,6 +91,7 @@ class Consumer:
         self._telling = False
         self._closed = False
         self._failure: HeadgateError | None = None
+        inner.use.by_threads()
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -138,6 +139,7 @@ class Consumer:
         Raises:
             Closed: the consumer is closed.
         """
+        self._inner.use.note_by(threading.current_thread())
         patience = None if timeout is None else parse_duration(timeout, "timeout")
         deadline = None if patience is None else time.monotonic() + patience
         with self._changed:
@@ -185,6 +187,7 @@ class Consumer:
             if self._closed or self._inner._closed:  # noqa: SLF001
                 raise Closed(f"the consumer of {self._inner.address.name!r} is closed; message {message.id} went back")
             message.settled = True
+            self._inner.use.note_by(threading.current_thread())
             tell = False
             if not confirm:
                 self._settlements.append((message, outcome, reason))

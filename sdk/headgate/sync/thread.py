@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from headgate.errors import Closed
+from headgate.tasks import THREAD
 
 T = TypeVar("T")
 
@@ -47,8 +48,10 @@ class LoopThread:
         """
         outside: concurrent.futures.Future[T] = concurrent.futures.Future()
         tasks: list[asyncio.Task[T]] = []
+        caller = threading.current_thread()
 
         def begin() -> None:
+            THREAD.set(caller)  # in a context of its own, as what other threads hand over has
             tasks.append(self._loop.create_task(work))
             copy_outcome(tasks[0], outside)
 

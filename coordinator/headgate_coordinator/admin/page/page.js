@@ -1,7 +1,9 @@
 // The live page: asks the node once a second what it shows, and shows it.
 
+import { showArrows } from "./arrows.js";
 import { Failed, ask, askForToken, hasToken } from "./ask.js";
 import { History, draw } from "./chart.js";
+import { showCycles } from "./cycles.js";
 import { showLists } from "./lists.js";
 import { Panel } from "./panel.js";
 import { amounts, bytes, duration, element, number, rate, say } from "./words.js";
@@ -82,6 +84,8 @@ function show(told) {
   }
   showTotals(told.totals);
   showRows(told.page, now);
+  showArrows(told.policy_links, (name) => panel.open(name));
+  showCycles(told.deadlocks, (name) => panel.open(name));
   showLists(told, (name) => panel.open(name));
   document.title = told.totals.held_up ? `(${told.totals.held_up}) Headgate` : "Headgate";
 }

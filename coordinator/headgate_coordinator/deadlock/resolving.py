@@ -1,0 +1,99 @@
+"""What is done about a deadlock: the settings of the destinations in it say."""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import quote
+
+from headgate.client import Client
+from headgate.core.deadlock import Deadlock, Step
+from headgate.redis.keys import Address
+from headgate.redis.notes import Tie
+from headgate.waits import waiter
+from headgate_coordinator.deadlock.graph import Sight
+
+DEFAULT: Final = "alert"
+"""What a destination says that says nothing."""
+STRONGEST: Final = ("ticket", "fail", "alert", "none")
+"""Of several destinations in a cycle one is enough; nothing fails where a ticket may do."""
+_ABOVE: Final = {
+    "ABOVE": "something is above the limit there already",
+    "REFUSED": "it is not the limit alone that holds it up",
+}
+
+
+def action_of(deadlock: Deadlock, sight: Sight) -> str:
+    """Return the strongest action that the destinations where somebody waits for room say."""
+    said = {_said(step, sight) for step in _sends(deadlock)}
+    return next((word for word in STRONGEST if word in said), DEFAULT)
+
+
+async def resolve(client: Client, deadlock: Deadlock, action: str, sight: Sight) -> str:
+    """Do what is to be done; returns what was, in a sentence, empty for nothing.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer; it is tried again with the next look.
+    """
+    done = ""
+    if action == "ticket":
+        given, done = await _give_ticket(client, deadlock, sight)
+        if given:
+            return done
+    if action in ("ticket", "fail"):
+        return await _fail_newest(client, deadlock, sight) or done
+    return done
+
+
+async def _give_ticket(client: Client, deadlock: Deadlock, sight: Sight) -> tuple[bool, str]:
+    """Let one message go above the limit; returns whether one does."""
+    refused = ""
+    for step in _sends(deadlock):
+        if _said(step, sight) != "ticket":
+            continue
+        address, session = Address.of(client.namespace, step.what.name), _session(step, sight)
+        code = await client.store.resolve(address, session, since=_since(step, sight), mode="ticket")
+        if code == "OK":
+            return True, f"a message of {step.who} went into {step.what} above its limit"
+        if code in _ABOVE:
+            refused = f"no message may go into {step.what} above its limit: {_ABOVE[code]}"
+    return False, refused
+
+
+async def _fail_newest(client: Client, deadlock: Deadlock, sight: Sight) -> str:
+    """Fail the newest of the sends that wait where the setting says ``fail``."""
+    candidates = [(tie, step) for tie, step in _ties(deadlock, sight) if _said(step, sight) == "fail"]
+    if not candidates:
+        return ""
+    tie, step = min(candidates, key=lambda one: (one[0].waited_ms, one[0].name))
+    text = quote(json.dumps(deadlock.as_dict(), separators=(",", ":")), safe="")
+    address = Address.of(client.namespace, tie.at)
+    since = _since(step, sight)
+    code = await client.store.resolve(address, tie.session, since=since, mode="tell", wait=tie.wait, text=text)
+    return f"a send of {step.who} to {step.what} was told to fail" if code == "OK" else ""
+
+
+def _sends(deadlock: Deadlock) -> Iterator[Step]:
+    """Yield the steps in which somebody waits for room."""
+    return (step for step in deadlock.steps if step.who.kind in ("session", "link"))
+
+
+def _ties(deadlock: Deadlock, sight: Sight) -> Iterator[tuple[Tie, Step]]:
+    """Yield the sends of sessions that hold the cycle up, and their steps."""
+    for before, step in zip((deadlock.steps[-1], *deadlock.steps), deadlock.steps, strict=False):
+        if step.who.kind == "session":
+            for tie in sight.ties:
+                if waiter(tie) == step.who and tie.destination == before.who.name:
+                    yield tie, step
+
+
+def _said(step: Step, sight: Sight) -> str:
+    return sight.snapshots[step.what.name].fields.get("deadlock") or DEFAULT
+
+
+def _session(step: Step, sight: Sight) -> str:
+    """Return the id under which who waits is in line."""
+    return next(tie.session for tie in sight.ties if waiter(tie) == step.who)
+
+
+def _since(step: Step, sight: Sight) -> int:
+    return int(dict(sight.snapshots[step.what.name].waiters)[_session(step, sight)]["since"])

@@ -1,0 +1,52 @@
+--[[
+  resolve - end a wait that is part of a deadlock: tell its session, or let its message go above the limit.
+
+  Such a ticket is for one message, and only while nothing else is above the limit: it is granted as credit and so is
+  accounted like any other.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id   the server's run id as the caller learnt it when it connected
+  ARGV[2] session  id of the session or link that waits
+  ARGV[3] since    ms at which it began to wait, as its record says: another wait is left alone
+  ARGV[4] mode     'tell' or 'ticket'
+  ARGV[5] wait     with 'tell', which of its sends is meant, as the session named it
+  ARGV[6] text     with 'tell', the cycle, without blanks
+  Returns {code, epoch}
+  Codes    OK, UNKNOWN, GONE (that wait has ended), ABOVE (something is above the limit already), REFUSED (it is not the
+           limit that it waits for: stopped by hand, learning, a pool, or too large)
+]]
+--- @include "lib/credit"
+local run_id, sid, since = ARGV[1], ARGV[2], tonumber(ARGV[3])
+if not load_destination(run_id, 0) then
+  return { 'UNKNOWN' }
+end
+local s = read_session(sid)
+if not s or s.since == 0 or s.since ~= since then
+  return { 'GONE', int(d.epoch) }
+elseif ARGV[4] == 'tell' then
+  wake(sid, 'deadlock', ARGV[5], ARGV[6])
+  return { 'OK', int(d.epoch) }
+end
+local lacks, lacks_m = math.max(0, s.need - s.granted), math.max(0, s.need_m - s.granted_m)
+if d.stopped or now_ms < d.learning_until or never_fits(s)
+  or lacks > d.slice_bytes - d.pending_bytes - d.leased_bytes then
+  return { 'REFUSED', int(d.epoch) }
+elseif d.pending_bytes + d.leased_bytes > d.limit_bytes or d.pending_messages + d.leased_messages > d.limit_messages then
+  return { 'ABOVE', int(d.epoch) }
+end
+
+redis.call('HSET', K_DESTINATION, 'kind', d.kind) -- no effect but this: under OOM nothing is applied
+local turn = tonumber(redis.call('ZSCORE', K_WAITERS, sid) or 0)
+s.granted, s.granted_m = s.granted + lacks, s.granted_m + lacks_m
+d.leased_bytes, d.leased_messages = d.leased_bytes + lacks, d.leased_messages + lacks_m
+note('ticket', sid, int(lacks), int(lacks_m))
+note('grant', sid, int(s.granted), int(s.granted_m))
+leave_line(sid)
+take_turn(s, turn, lacks)
+note('unblock', sid, int(now_ms - s.since))
+s.since = 0
+save_session(sid, s)
+wake(sid, 'credit', int(d.epoch), int(s.inc), int(s.granted), int(s.granted_m))
+write_ledger('ticket', sid, lacks, lacks_m, 0)
+save_destination()
+return { 'OK', int(d.epoch) }

@@ -1,0 +1,161 @@
+"""Short notes of a namespace: which consumers are tied to sends that wait, and which deadlocks were found."""
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from headgate.errors import AccessDenied, CoordinatorUnavailable
+from headgate.redis.backend import Backend
+from headgate.redis.keys import decode_name, encode_name, notes_key
+from headgate.redis.scripts import script
+
+Sort = Literal["waits", "deadlocks"]
+KEEP_MS: Final[Mapping[Sort, int]] = {"waits": 3000, "deadlocks": 60_000}
+"""Milliseconds after which a note is over that was not written again."""
+TELL_EVERY: Final = 1.0
+"""Seconds after which what is still so is told again."""
+PAGE: Final = 128
+"""Notes that one call writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """A consumer that settles nothing until a send goes on: nobody but who waits in that send uses it.
+
+    Attributes:
+        destination: where the consumer is.
+        consumer: its id.
+        at: the destination where the send waits.
+        wait: names that wait: another send has another word, without blanks.
+        waited_ms: how long it had waited when it was told.
+        left_ms: how long it would go on then; None for ever.
+    """
+
+    destination: str
+    consumer: str
+    at: str
+    wait: str
+    waited_ms: int = 0
+    left_ms: int | None = None
+
+    @property
+    def session(self) -> str:
+        """Id of the session, or of the link, whose consumer and send they are."""
+        return self.consumer.rpartition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """What its note is called."""
+        return f"{encode_name(self.destination)} {self.consumer}"
+
+    @property
+    def text(self) -> str:
+        """What its note says."""
+        left = "-" if self.left_ms is None else str(self.left_ms)
+        return f"at={encode_name(self.at)} wait={self.wait} waited={self.waited_ms} left={left}"
+
+    @classmethod
+    def read(cls, name: str, text: str, age_ms: int) -> "Tie":
+        """Return the tie that a note of so many ms ago tells of.
+
+        Raises:
+            KeyError, ValueError: it is no such note.
+        """
+        destination, consumer = name.split(" ")
+        told = dict(word.split("=", 1) for word in text.split(" "))
+        left = None if told["left"] == "-" else max(0, int(told["left"]) - age_ms)
+        return cls(
+            decode_name(destination), consumer, decode_name(told["at"]), told["wait"],
+            int(told["waited"]) + age_ms, left,
+        )  # fmt: skip
+
+
+class NoteStore:
+    """The notes of one namespace. Each call may be repeated."""
+
+    def __init__(self, server: Backend, namespace: str) -> None:
+        self._server = server
+        self._keys: Mapping[Sort, bytes] = {sort: notes_key(namespace, sort) for sort in KEEP_MS}
+
+    async def write(self, sort: Sort, notes: Mapping[str, str]) -> None:
+        """Write notes, or write them again; an empty text takes one away.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        op = script("note")
+        pairs = list(notes.items())
+        for first in range(0, len(pairs), PAGE):
+            rest = itertools.chain(*pairs[first : first + PAGE])
+            await self._server.call(op, (self._keys[sort],), op.argv({"keep_ms": KEEP_MS[sort]}, rest))
+
+    async def read(self, sort: Sort) -> dict[str, tuple[str, int]]:
+        """Return the notes that are not over: what each says, and its age in ms by Redis' clock.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+            AccessDenied: they may not be read.
+        """
+        key = self._keys[sort]
+        clock, flat = await self._server.burst([(key, ("TIME",)), (key, ("HGETALL", key))])
+        for reply in (clock, flat):
+            if isinstance(reply, AccessDenied):
+                raise reply
+            if isinstance(reply, Exception):
+                raise CoordinatorUnavailable(f"notes of {sort} cannot be read: {reply}")
+        now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
+        found = {}
+        for i in range(0, len(flat), 2):
+            seen, _, text = flat[i + 1].decode().partition(" ")
+            age = now_ms - int(seen.removeprefix("seen="))
+            if abs(age) <= KEEP_MS[sort]:
+                found[flat[i].decode()] = (text, max(0, age))
+        return found
+
+    async def ties(self) -> list[Tie]:
+        """Return the consumers that are tied, as told within the last seconds; what cannot be read is left out.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        found = []
+        for name, (text, age) in (await self.read("waits")).items():
+            try:
+                found.append(Tie.read(name, text, age))
+            except (KeyError, ValueError):  # of another version
+                continue
+        return found
+
+
+class ToldTies:
+    """The ties that one party told of. They are written when they change, and once a second while there are any.
+
+    Args:
+        notes: where they are told.
+
+    """
+
+    def __init__(self, notes: NoteStore) -> None:
+        self._notes = notes
+        self._waits: dict[str, str] = {}
+        self._at = 0.0
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of the notes that are there, as far as is known."""
+        return self._waits.keys()
+
+    async def tell(self, ties: Iterable[Tie], now: float) -> None:
+        """Tell which consumers are tied now, in seconds of a clock that never goes back.
+
+        Raises:
+            CoordinatorUnavailable, AccessDenied: it was not told; what was told before is over in a moment.
+        """
+        found = {tie.name: tie for tie in ties}
+        waits = {name: tie.wait for name, tie in found.items()}
+        if waits == self._waits and not (waits and now - self._at >= TELL_EVERY):
+            return
+        gone, self._waits = dict.fromkeys(self._waits.keys() - waits.keys(), ""), {}
+        await self._notes.write("waits", gone | {name: tie.text for name, tie in found.items()})
+        self._waits, self._at = waits, now
