@@ -53,8 +53,8 @@ async def test_a_site_that_is_cut_off_for_longer_than_a_lease_gets_all_once_when
             proxy.pass_through()
         await load.drained()
         assert load.numbers() == [list(range(count)) for count in load.sent]
+        await at_rest(here)
     await at_rest(there)
-    await at_rest(here)
 
 
 async def test_a_commit_whose_answer_is_lost_is_stored_once(ends: tuple[headgate.Client, headgate.Client]) -> None:
@@ -73,5 +73,5 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once(ends: tuple[headgate
         proxy.pass_through()
         await load.drained()
         assert load.numbers() == [list(range(count)) for count in load.sent]
+        await at_rest(here)
     await at_rest(there)
-    await at_rest(here)

@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
@@ -233,16 +234,14 @@ class Breeder:
         self.died = 0
 
     def run(self) -> None:
-        ways = [*itertools.product(self.plan.steps, MOMENTS), *OUTSIDE]
-        numbers = itertools.count()
+        numbers, ways = itertools.count(), self._ways()
         worker: Worker | None = None
         try:
             while self.died < self.plan.kills:
-                self.dice.shuffle(ways)
-                for step, moment in ways:
-                    worker = Worker.fork(self.plan, next(numbers), (step, moment, self.dice.randint(1, 4)))
-                    self._outlive(worker, step, moment)
-                    self._thaw()
+                step, moment = next(ways)
+                worker = Worker.fork(self.plan, next(numbers), (step, moment, self.dice.randint(1, 4)))
+                self._outlive(worker, step, moment)
+                self._thaw()
             worker = Worker.fork(self.plan, next(numbers), ("", "", 0))
             self._say("last", "lives")
             worker.ends(None)
@@ -252,6 +251,13 @@ class Breeder:
         finally:
             for late in self.frozen:
                 late.signal(signal.SIGKILL)
+
+    def _ways(self) -> Iterator[tuple[str, str]]:
+        """Yield each way to die equally often, in any order."""
+        ways = [*itertools.product(self.plan.steps, MOMENTS), *OUTSIDE]
+        while True:
+            self.dice.shuffle(ways)
+            yield from ways
 
     def _outlive(self, worker: Worker, step: str, moment: str) -> None:
         from_outside = (step, moment) in OUTSIDE
