@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import activemq, admissions, explain, latency, node, policy, scripts, throughput, tight
+from bench import activemq, admissions, explain, latency, links, node, policy, scripts, throughput, tight
 from bench.harness import Figure
 
 PARTS = {
@@ -26,6 +26,7 @@ PARTS = {
     "tight": tight.measure,
     "policy": policy.measure,
     "explain": explain.measure,
+    "links": links.measure,
     "node": node.measure,
     "activemq": activemq.measure,
 }
