@@ -23,7 +23,7 @@ from headgate_coordinator.links.sites import Sites
 _log = logging.getLogger("headgate.links")
 STORES: Final = ("queue", "topic")
 AGAIN: Final = 0.5
-"""Seconds between two tries to find or make the ends, and between looks whether they are gone, or pools have room."""
+"""Seconds between two tries to find or make the ends."""
 
 
 class Duty:
@@ -45,6 +45,8 @@ class Duty:
         self.done = False
         self._client, self._sites, self._ttl = client, sites, ttl
         self._worker: LinkWorker | None = None
+        self._there = client
+        self._mending: asyncio.Task[None] | None = None
         self._trouble: str | None = "it begins"
         self._task = asyncio.create_task(self._run(), name=f"headgate link {link.link}")
 
@@ -68,6 +70,18 @@ class Duty:
         """Names its wait in line at the target, another one after each message; empty while it does not wait there."""
         forwarder = self.forwarder
         return f"{forwarder.born}.{forwarder.mark}" if forwarder and self.trouble == NO_ROOM else ""
+
+    def look_after(self) -> None:
+        """Begin to make ends that are gone again, and to fetch what a target without room lacks from its pools."""
+        if self._worker is None:
+            return
+        missing = frozenset(self._worker.forwarder.missing)
+        if missing and (self._mending is None or self._mending.done()):
+            self._mending = asyncio.create_task(self._mend(missing), name=f"headgate ends of {self.link.link}")
+        target, parts = self._worker.target.address, self._there.parts
+        names = parts.registry.pools(target)
+        if names and self.trouble is not None:
+            parts.pools.refill(target, names, lambda _name, _limit: None)
 
     async def stop(self, *, lost: bool = False) -> None:
         """Stop at once. What is in hand stays with the link; its credit goes back, unless the lease is lost."""
@@ -114,30 +128,22 @@ class Duty:
                 forwarder_id(here.namespace, link.link), source, target, how, fence=self.fence, dead=dead,
                 ttl=self._ttl, pace=rate.allow if rate else None,
             )  # fmt: skip
-            self._worker, self._trouble = worker, None
-            watch = asyncio.create_task(self._watch(there, worker), name=f"headgate ends of {link.link}")
+            self._worker, self._there, self._trouble = worker, there, None
             try:
                 await worker.run()
                 self.done = worker.forwarder.fence is not None
             finally:
-                await stop(watch)
+                await stop(self._mending)
 
-    async def _watch(self, there: Client, worker: LinkWorker) -> None:
-        """Make ends that are gone again, and while the target has no room, fetch what it lacks from its pools."""
-        link, here, parts, target = self.link, self._client, there.parts, worker.target.address
-        while True:
-            await asyncio.sleep(AGAIN)
-            missing = worker.forwarder.missing
-            with contextlib.suppress(HeadgateError):  # the worker's trouble tells it; it is tried again
-                if "source" in missing:
-                    await _end(here, link.source, recover=True)
-                if "target" in missing:
-                    await _end(there, link.target, recover=True)
-                if "dead letters" in missing and link.dead_letters:
-                    await _end(here, link.dead_letters, recover=True)
-            names = parts.registry.pools(target)
-            if names and self.trouble is not None:
-                parts.pools.refill(target, names, lambda _name, _limit: None)
+    async def _mend(self, missing: frozenset[str]) -> None:
+        link, here = self.link, self._client
+        with contextlib.suppress(HeadgateError):  # the worker's trouble tells it; it is tried again
+            if "source" in missing:
+                await _end(here, link.source, recover=True)
+            if "target" in missing:
+                await _end(self._there, link.target, recover=True)
+            if "dead letters" in missing and link.dead_letters:
+                await _end(here, link.dead_letters, recover=True)
 
 
 async def _end(client: Client, name: str, *, recover: bool = False) -> End:

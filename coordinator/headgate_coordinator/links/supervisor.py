@@ -32,6 +32,8 @@ PAGE: Final = 256
 """Leases that one call is about."""
 ENDING: Final = 16
 """Links that are ended at a time."""
+LOOK: Final = 0.5
+"""Seconds between looks whether ends of links are gone, or pools have room for targets that have none."""
 CLOSING: Final = 2.0
 """Seconds to give back leases and credit; without Redis, they end by themselves."""
 
@@ -59,16 +61,19 @@ class Supervisor:
         self._heard = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._tells: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin."""
         await self._client.parts.wake_ups.subscribe((namespace_channel(self._client.namespace),), self._hear)
         self._task = asyncio.create_task(self._run(), name="headgate links")
         self._tells = asyncio.create_task(LinkTies(self._client, self._duties).run(), name="headgate ties of links")
+        self._looking = asyncio.create_task(self._look_after(), name="headgate ends of links")
 
     async def close(self) -> None:
         """Stop, and let others go on at once."""
         await self._client.parts.wake_ups.unsubscribe((namespace_channel(self._client.namespace),), self._hear)
+        await stop(self._looking)
         await stop(self._task)
         await stop(self._tells)
         with contextlib.suppress(HeadgateError, TimeoutError):
@@ -124,6 +129,13 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._heard.wait()
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            for duty in self._duties.values():
+                if isinstance(duty, Duty):
+                    duty.look_after()
 
     async def round(self) -> int | None:
         """Do once what is to be done; returns in how many ms a lease may become free, None when that is not known.

@@ -40,6 +40,8 @@ PACED: Final = "its rate is used up"
 NO_ROOM: Final = "the target has no room"
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
+LONGEST_LOOK: Final = 10.0
+"""The same for a source that has had nothing again and again, where hints come for certain: each time it is twice."""
 
 
 class Phase(StrEnum):
@@ -88,6 +90,7 @@ class Forwarder:
         trouble: why nothing moves, None while it does.
         committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
         committed_bytes: of these.
+        hinted: whether hints from the source come for certain, as the caller knows before :meth:`calls`.
     """
 
     def __init__(self, forwarding: Forwarding) -> None:
@@ -101,9 +104,12 @@ class Forwarder:
         self.missing: set[str] = set()
         self.trouble: str | None = None
         self._loaded: deque[_Item] = deque()
+        self._loaded_bytes = 0
         self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
         self._source_at = self._target_at = 0.0
         self._source_hint = self._target_hint = False  # whether there was one since the source, the target was asked
+        self.hinted = False
+        self._pause = LOOK_AGAIN
         self._flying: dict[type, Call] = {}
         self._allowed = Allowance(forwarding.pace)
 
@@ -135,7 +141,7 @@ class Forwarder:
     @property
     def _room(self) -> int:
         """How many bytes more may be in hand, 0 when the window is full."""
-        size = self.how.window - sum(len(item.entry.body) for item in self._loaded)
+        size = self.how.window - self._loaded_bytes
         return size if len(self._loaded) < self.how.messages else 0
 
     def calls(self, now: float) -> list[Call]:
@@ -213,6 +219,7 @@ class Forwarder:
         """Forget what is in hand: the target is to say how far the link got."""
         self.mark = None
         self._loaded.clear()
+        self._loaded_bytes = 0
         self._target_at = 0.0
 
     def _wait_for_source(self, trouble: str | None, now: float) -> None:
@@ -252,9 +259,13 @@ class Forwarder:
         for entry in fresh:
             refusal = self.how.refusal(entry)
             self._loaded.append(_Item(entry, refusal))
+            self._loaded_bytes += len(entry.body)
             self._after = entry.seq
+        if fresh or not self.hinted:
+            self._pause = LOOK_AGAIN
         if asked and not fresh and now >= self._source_at and answer.code == "OK":
-            self._rest_source(now, LOOK_AGAIN if answer.again_ms is None else answer.again_ms / 1000)
+            self._rest_source(now, self._pause if answer.again_ms is None else answer.again_ms / 1000)
+            self._pause = min(2 * self._pause, LONGEST_LOOK) if self.hinted else LOOK_AGAIN
 
     # The target.
 
@@ -374,6 +385,7 @@ class Forwarder:
     def _advance(self, mark: int) -> None:
         while self._loaded and self._loaded[0].entry.seq <= mark:
             item = self._loaded.popleft()
+            self._loaded_bytes -= len(item.entry.body)
             if item.refusal:
                 self.refused[item.refusal.reason] = self.refused.get(item.refusal.reason, 0) + 1
             else:

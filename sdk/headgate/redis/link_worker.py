@@ -28,6 +28,7 @@ from headgate.redis.keys import Address
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
+from headgate.redis.wake import AGAIN
 
 IDLE: Final = 2.0
 """Seconds without anything to forward after which credit goes back."""
@@ -42,7 +43,7 @@ class End:
     Attributes:
         store: of the server where it lies.
         address: the destination.
-        wake_ups: hints from that server; without them the worker looks by itself, once a second.
+        wake_ups: hints from that server; where they do not come for certain, the worker looks by itself, once a second.
     """
 
     store: LinkStore
@@ -82,6 +83,7 @@ class LinkWorker:
         self.link, self.source, self.target, self.dead = link, source, target, dead
         self.fence, self.ttl_ms, self.weight = fence, int(ttl * 1000), weight
         self.forwarder = Forwarder(how)
+        self._source_channels = source.address.channels(link)
         self._window = f"{how.messages}/{how.window}"
         self._event = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -160,7 +162,8 @@ class LinkWorker:
     async def _turn(self) -> None:
         loop = asyncio.get_running_loop()
         self._event.clear()
-        now = loop.time()
+        now, hints = loop.time(), self.source.wake_ups
+        self.forwarder.hinted = hints is not None and hints.sure(self._source_channels)
         for call in self.forwarder.calls(now):
             task = asyncio.create_task(self._make(call), name=f"headgate {self.link} {type(call).__name__}")
             self._tasks.add(task)
@@ -169,10 +172,14 @@ class LinkWorker:
             self._busy_at = now
         elif not self._tasks and (self._recalled or now - self._busy_at >= IDLE):
             self._recalled = False
-            with contextlib.suppress(CoordinatorUnavailable):  # it ends by itself, with its lease
+            with contextlib.suppress(CoordinatorUnavailable):
                 await self.leave()
+            self.forwarder.left()  # where it could not be given back, it ends with its lease
             return
-        until = None if self._tasks else max(self.forwarder.wake_at - now, SOON)
+        wake_at = self.forwarder.wake_at
+        if self.forwarder.held:
+            wake_at = min(wake_at, self._busy_at + IDLE)
+        until = None if self._tasks else max(wake_at - now, SOON)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(until):
                 await self._event.wait()
@@ -201,12 +208,12 @@ class LinkWorker:
                 await end.wake_ups.subscribe(end.address.channels(self.link), hear)
 
     def _hear_source(self, words: list[str]) -> None:
-        if words[0] in ("ready", "settings"):
+        if words[0] in ("ready", "settings", "removed", AGAIN):
             self.forwarder.woken(source=True)
             self._event.set()
 
     def _hear_target(self, words: list[str]) -> None:
         self._recalled = self._recalled or words[0] == "recall"
-        if words[0] in ("credit", "settings", "recall"):
+        if words[0] in ("credit", "settings", "recall", AGAIN):
             self.forwarder.woken(target=words[0] != "recall")
             self._event.set()
