@@ -16,21 +16,8 @@ from typing import Final
 
 from headgate.core.allowance import Allowance
 from headgate.core.link_calls import (
-    Call,
-    Commit,
-    Committed,
-    Copy,
-    Entry,
-    Fetch,
-    Open,
-    Opened,
-    Pace,
-    Paced,
-    Put,
-    Read,
-    Secure,
-    Skip,
-)
+    Call, Commit, Committed, Copy, Entry, Fetch, Open, Opened, Pace, Paced, Put, Read, Secure, Skip,
+)  # fmt: skip
 from headgate.core.link_rules import Forwarding, Refusal
 
 BATCH: Final = 256
