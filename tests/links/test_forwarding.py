@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.allowance import Allowance
-from headgate.core.forwarding import Forwarder, Phase, Regression
+from headgate.core.forwarding import Forwarder, Phase
 from headgate.core.link_calls import (
     Call,
     Commit,
@@ -20,6 +20,7 @@ from headgate.core.link_calls import (
     Paced,
     Put,
     Read,
+    Regression,
     Secure,
     Skip,
 )

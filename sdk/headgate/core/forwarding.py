@@ -16,7 +16,21 @@ from typing import Final
 
 from headgate.core.allowance import Allowance
 from headgate.core.link_calls import (
-    Call, Commit, Committed, Copy, Entry, Fetch, Open, Opened, Pace, Paced, Put, Read, Secure, Skip,
+    Call,
+    Commit,
+    Committed,
+    Copy,
+    Entry,
+    Fetch,
+    Open,
+    Opened,
+    Pace,
+    Paced,
+    Put,
+    Read,
+    Regression,
+    Secure,
+    Skip,
 )  # fmt: skip
 from headgate.core.link_rules import Forwarding, Refusal
 
@@ -40,14 +54,6 @@ class Phase(StrEnum):
     COMMITTED = "committed"
     DURABLE = "durable"
     FENCED = "fenced"
-
-
-@dataclass(frozen=True, slots=True)
-class Regression:
-    """The target lost what it had: messages after ``mark`` up to ``released``, which left the source."""
-
-    mark: int
-    released: int
 
 
 @dataclass(slots=True)

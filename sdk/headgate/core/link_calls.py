@@ -164,4 +164,12 @@ class Paced:
     """They may go now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """The target lost what it had: messages after ``mark`` up to ``released``, which left the source."""
+
+    mark: int
+    released: int
+
+
 Call = Open | Fetch | Commit | Secure | Copy | Pace
