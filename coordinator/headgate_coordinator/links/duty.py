@@ -86,6 +86,7 @@ class Duty:
     async def stop(self, *, lost: bool = False) -> None:
         """Stop at once. What is in hand stays with the link; its credit goes back, unless the lease is lost."""
         await stop(self._task)
+        await stop(self._mending)
         if self._worker is not None and not lost and not self.done:
             with contextlib.suppress(HeadgateError):  # it ends by itself, with its lease
                 await self._worker.leave()
