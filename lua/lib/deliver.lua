@@ -34,9 +34,6 @@ local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, wh
     bytes = bytes + size
     ids[#ids + 1] = id
   end
-  if #ids == 0 then
-    return 0, 0
-  end
   local read = #ids
   d.returned = d.returned - read
   ids = unexpired(c.sub, ids)
