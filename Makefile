@@ -1,10 +1,11 @@
 # Everything a contributor runs. Needs Python 3.11 or newer and make; the rest is fetched by `make setup`.
 #   PYTHON=python3.12   the interpreter that .venv is made with
-#   WORKERS=2           how many processes run the tests (0: in this one)
+#   WORKERS=4           how many processes run the tests (0: in this one)
 #   ARGS="-k credit"    more arguments for pytest, the demo or the bench
 
 PYTHON  ?= python3
-WORKERS ?= 2
+# Half of a test's time it waits, for a TTL to pass or for a process: so there are more than a small machine has cores.
+WORKERS ?= 4
 ARGS    ?=
 
 VENV  := .venv
@@ -43,7 +44,7 @@ test: redis ## Run the tests
 	@.ci/ensure-chromium
 	@.ci/ensure-rhea
 	@echo "test: running the tests in $(WORKERS) processes"
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS) && echo "test: PASSED" || \
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS) && echo "test: PASSED" || \
 		{ status=$$?; echo "test: FAILED (pytest ended with $$status)"; exit $$status; }
 
 check: $(STAMP) ## Lint, format, types and import rules

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import activemq, admissions, deadlock, explain, latency, node, policy, scripts, throughput, tight
+from bench import activemq, admissions, deadlock, explain, latency, links, node, policy, scripts, throughput, tight
 from bench.harness import Figure
 
 PARTS = {
@@ -27,6 +27,7 @@ PARTS = {
     "policy": policy.measure,
     "explain": explain.measure,
     "deadlock": deadlock.measure,
+    "links": links.measure,
     "node": node.measure,
     "activemq": activemq.measure,
 }

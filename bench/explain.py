@@ -1,17 +1,28 @@
-"""How long an explanation takes: with 10,000 sessions in line, credit held by many, and 100 consumers."""
+"""How long an explanation takes: with 10,000 in line, credit held by many, and 100 consumers; over four links."""
 
+import itertools
 import time
+from typing import Any
 
 from redis.asyncio import Redis
 
+import headgate
 from bench.harness import Figure, at_most, private_client
 from bench.scripts import crowd
-from headgate.redis.keys import Address
+from headgate.core.link import Link
+from headgate.core.policy import Policy
+from headgate.links import STALE_MS
+from headgate.redis.keys import Address, forwarder_id
+from headgate.redis.lease_store import LeaseStore
+from headgate.redis.link_store import LinkStore
+from headgate.redis.nodes import NodeStore
 
 LINE = 10_000
 HOLDERS = 1_000
 CONSUMERS = 100
 ROUNDS = 20
+PLACES = "abcde"
+STORED = 100
 
 
 async def measure(*, quick: bool) -> list[Figure]:
@@ -42,6 +53,11 @@ async def measure(*, quick: bool) -> list[Figure]:
             await client.store.snapshot(address, session="line-5", entries=100)
         script = (await redis.info("commandstats"))["cmdstat_evalsha"]["usec_per_call"] / 1000
         await client.remove("bench")
+        await _chain(client, redis, line)
+        chain = [await _explain(client.explain("a")) for _ in range(ROUNDS)]
+        await NodeStore(client.store.server, "default", STALE_MS).beat("node~1", "{}")
+        link = [await _explain(client.explain(link="a>b")) for _ in range(ROUNDS)]
+        assert len((await client.explain("a")).chain) == len(PLACES) - 1
         await redis.aclose()
     text = f"with {line} waiters, {holders} holders, {CONSUMERS} consumers"
     return [
@@ -49,7 +65,32 @@ async def measure(*, quick: bool) -> list[Figure]:
         at_most("  the slowest of them", [max(took)], "ms", 50),
         at_most("  for one session in line", one, "ms", 50),
         at_most("  its script in Redis", [float(script)], "ms"),
+        at_most(f"explain a destination before a chain of four links, {line} waiters at each", chain, "ms", 50),
+        at_most("  the slowest of them", [max(chain)], "ms", 50),
+        at_most("  the first of the links", link, "ms", 50),
     ]
+
+
+async def _chain(client: headgate.Client, redis: Any, line: int) -> None:
+    """Fill destinations that bridges lead through, each of which has all in hand, and waits at the end of a line."""
+    ends = tuple(Link(f"{one} to {to}", one, to) for one, to in itertools.pairwise(PLACES))
+    await client.apply_policy(Policy(0, (), links=ends))
+    names = [link.link for link in ends]
+    await LeaseStore(client.store.server, "default").call("node~1", names, mode="hold", ttl_ms=60_000, total=len(names))
+    links, body = LinkStore(client.store.server), b"x" * 1000
+    for name in PLACES:
+        await client.apply(name, kind="queue", limit=STORED * (len(body) + 4))
+        async with client.session() as session:
+            producer = await session.producer(name, window=2000)
+            for _ in range(STORED):
+                await producer.send(body)
+        await crowd(redis, Address.of("default", name), 0, line)
+    for bridge in ends:
+        source, target = (Address.of("default", name) for name in (bridge.source, bridge.target))
+        link, fence = forwarder_id("default", bridge.link), 1
+        born = (await links.open(source, link, fence=fence, window="1000/1048576")).born
+        await links.read(source, link, fence=fence, born=born, mark=0, after=0, messages=256, size=1 << 20)
+        await links.commit(target, link, fence=fence, born=born, prev=0, ttl_ms=60_000, need=1000, want=1 << 20)
 
 
 async def _explain(call: object) -> float:

@@ -12,8 +12,9 @@
   ARGV[6]  born     which destination the source is, as link_open answered
   ARGV[7]  prev     number of the message before the first entry, as far as the link is concerned
   ARGV[8]  chain    'keep' refuses a prev above the mark; 'lost' accepts it: what lies between is gone, and is told
-  ARGV[9]  need     bytes of the message that comes after these entries, 0 when that is not known
-  ARGV[10] want     bytes of credit to hold
+  ARGV[9]  need     bytes of the message that comes after these entries, 0 when that is not known, 'same' leaves what was
+                    asked for, and the place in line
+  ARGV[10] want     bytes of credit to hold, unless need is 'same'
   ARGV[11..] entries  at most 256 of four: number at the source, ms that it lives or 'never' or 'skip', path, body
   Returns {code, epoch, mark, held, held_m, place, blocked, again_ms}; mark: number of the last entry that is here, or was
            skipped; held: bytes of credit; place: in line for more, 0 when not
@@ -108,12 +109,14 @@ end
 l.mark = mark
 save_target(link, l)
 
-if need > 0 and too_large(need, 1) then
-  code, need = 'TOO_LARGE', 0
+if need then
+  if need > 0 and too_large(need, 1) then
+    code, need = 'TOO_LARGE', 0
+  end
+  local base, base_m = s.used + s.returned, s.used_m + s.returned_m
+  s.need, s.need_m = need > 0 and base + need or s.granted, need > 0 and base_m + 1 or s.granted_m
+  s.want, s.want_m = math.max(base + tonumber(ARGV[10]), s.need), math.max(base_m + 256, s.need_m)
 end
-local base, base_m = s.used + s.returned, s.used_m + s.returned_m
-s.need, s.need_m = need > 0 and base + need or s.granted, need > 0 and base_m + 1 or s.granted_m
-s.want, s.want_m = math.max(base + tonumber(ARGV[10]), s.need), math.max(base_m + 256, s.need_m)
 renew(link, s, ttl_ms)
 ask(link, s)
 save_session(link, s)

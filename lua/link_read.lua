@@ -45,6 +45,7 @@ c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
 if #ids == MAX_DELIVERED then
   code, mark = 'MORE', tonumber(string.match(ids[#ids], '^(%d+)'))
 end
+local grows = mark > l.released
 l.fence, l.released, l.taken = fence, math.max(l.released, mark), math.max(l.taken, after, mark)
 if d.returned > 0 and d.kind == 'queue' then
   renumber_returned(c.sub, l.taken)
@@ -53,42 +54,56 @@ end
 local function in_hand()
   local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(most), 'STREAMS', K_MESSAGES,
     int(after) .. ANY_SIZE)
-  local entries, bytes = {}, 0
-  for _, entry in ipairs(reply and reply[1] and reply[1][2] or {}) do
-    local size = size_of(entry[1])
-    if not entry[2] or (#entries > 0 and bytes + size > most_b) then
-      break
-    end
-    entries[#entries + 1], bytes = entry, bytes + size
-  end
-  return entries, bytes
+  return reply and reply[1] and reply[1][2] or {}
 end
 
-local entries, bytes, delivered, delivered_b, again_ms = {}, 0, 0, 0, 0
+local function within_bytes(entries)
+  local wanted, bytes = {}, 0
+  for i, entry in ipairs(entries) do
+    local size = size_of(entry[1])
+    if not entry[2] or (i > 1 and bytes + size > most_b) then
+      break
+    end
+    wanted[i], bytes = entry, bytes + size
+  end
+  return wanted, bytes
+end
+
+local entries, delivered, delivered_b, again_ms = {}, 0, 0, 0
 if most > 0 then
-  entries, bytes = in_hand()
+  local hand, bytes = in_hand(), 0
+  entries, bytes = within_bytes(hand)
   if #entries == 0 or (#entries < most and bytes < most_b) then
-    local before = c.delivered
-    local _, _, new_b, due_ms = deliver(cid, c, most - #entries, most_b - bytes)
+    local before, fresh = c.delivered, {}
+    local _, _, new_b, due_ms = deliver(cid, c, most - #entries, most_b - bytes, fresh)
     delivered, delivered_b, again_ms = c.delivered - before, new_b, due_ms
-    entries, bytes = in_hand()
+    entries = within_bytes(#hand == 0 and fresh or in_hand())
   end
 end
-local out = {}
+local out, n = {}, 0
 for _, entry in ipairs(entries) do
-  local fields = {}
-  for i = 1, #entry[2], 2 do
-    fields[entry[2][i]] = entry[2][i + 1]
+  local fields, life, path = entry[2], 'never', ''
+  for i = 3, #fields, 2 do
+    if fields[i] == 'x' then
+      life = int(math.max(1, tonumber(fields[i + 1]) - now_ms))
+    elseif fields[i] == 'h' then
+      path = fields[i + 1]
+    end
   end
-  out[#out + 1], out[#out + 2] = entry[1], fields.x and int(math.max(1, tonumber(fields.x) - now_ms)) or 'never'
-  out[#out + 1], out[#out + 2] = fields.h or '', fields.m
-  l.taken = math.max(l.taken, tonumber(string.match(entry[1], '^(%d+)')))
+  out[n + 1], out[n + 2], out[n + 3], out[n + 4] = entry[1], life, path, fields[2]
+  n = n + 4
+end
+if n > 0 then
+  l.taken = math.max(l.taken, tonumber(string.match(out[n - 3], '^(%d+)')))
 end
 if freed > 0 or reaped or d.expired then
   hand_over()
 end
 save_source(link, l)
 save_consumer(cid, c)
+if grows then
+  tell_released(link, l.released)
+end
 if settled > 0 or delivered > 0 or #notes > 0 then
   note('settled', int(settled_b), int(settled))
   note('fetched', int(delivered_b), int(delivered))

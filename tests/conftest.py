@@ -6,11 +6,12 @@ test that changes settings or kills its server starts its own `tests.support.ser
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import hypothesis
 import pytest
 
+from tests.links.sites import SiteOf, three_sites_of
 from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, newest_server
 from tests.support.shared import SharedServers
@@ -69,3 +70,11 @@ def cleanup_namespace(namespace: str, no_key_left: None, shared_servers: SharedS
     yield namespace
     for url in shared_servers.used:
         delete_namespace(url, namespace)
+
+
+@pytest.fixture
+async def three_sites(namespace: str, no_key_left: None, shared_servers: SharedServers) -> AsyncIterator[list[SiteOf]]:
+    """Three sites on two servers, each with a namespace of its own, that may lead to one another."""
+    urls = [shared_servers.standalone(binary) for binary in available_servers()]
+    async with three_sites_of(urls, namespace) as sites:
+        yield sites

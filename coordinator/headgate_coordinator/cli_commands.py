@@ -10,7 +10,7 @@ import typer
 
 import headgate
 from headgate_coordinator import audit as auditing
-from headgate_coordinator import cli_deadlocks, cli_links, cli_node, cli_policy, cli_security
+from headgate_coordinator import cli_deadlocks, cli_links, cli_multicast, cli_node, cli_policy, cli_security
 from headgate_coordinator import status as reporting
 from headgate_coordinator import top as live
 from headgate_coordinator import up as embedded
@@ -34,6 +34,7 @@ app = typer.Typer(
 app.add_typer(cli_policy.app, name="policy")
 app.command()(cli_node.node)
 app.command()(cli_links.links)
+app.add_typer(cli_multicast.app, name="multicast")
 app.command()(cli_deadlocks.deadlocks)
 app.add_typer(cli_security.app, name="user")
 app.command()(cli_security.acl)
@@ -186,22 +187,33 @@ def top(
 
 @app.command()
 def explain(
-    name: Name,
+    name: Annotated[str, typer.Argument(help="Of the destination.", show_default=False)] = "",
     producer: Annotated[
         str, typer.Option("--producer", metavar="SESSION", show_default=False, help="As that session sees it.")
     ] = "",
     consumer: Annotated[
         str, typer.Option("--consumer", metavar="ID", show_default=False, help="As that consumer sees it.")
     ] = "",
+    link: Annotated[
+        str,
+        typer.Option(
+            "--link",
+            metavar="LINK",
+            show_default=False,
+            help="Instead of a destination, a link: its bridge's name, SOURCE>TARGET, or its id.",
+        ),
+    ] = "",
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Say what state a destination is in, and why: the limit that binds, who set it, who waits, who holds what."""
+    """Say what state a destination or a link is in, and why: what binds, who set it, who waits, who holds what."""
+    if not name and not link:
+        raise typer.BadParameter("give a destination or --link")
 
     async def work() -> headgate.Explanation:
         async with _connect(redis, namespace) as client:
-            return await client.explain(name, producer=producer, consumer=consumer)
+            return await client.explain(name, producer=producer, consumer=consumer, link=link)
 
     explanation = _run(work())
     if as_json:

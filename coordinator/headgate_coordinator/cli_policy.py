@@ -198,12 +198,20 @@ def render_rules(policy: Policy) -> Table:
     for pool in policy.pools:
         for field, value in pool.fields.items():
             table.add_row(pool.name, "pool", field, value, pool.origins.get(field, ""))
-    for bridge in policy.bridges:
-        more = (("max_hops", bridge.max_hops), ("dead_letters", bridge.dead_letters))
-        for key, told in (("from", bridge.source), ("to", bridge.target), *more):
-            if told is not None:
-                table.add_row(bridge.name, "bridge", key, str(told), bridge.origin)
+    for link in policy.links:
+        for key, told in link.as_dict().items():
+            if key not in ("kind", "name", "origin", "here"):
+                table.add_row(link.name, link.kind, key, _told(told), link.origin)
+    for channel in policy.channels:
+        for key, said in channel.as_dict().items():
+            if key not in ("name", "origin") and said != "":
+                text = ", ".join(said) if isinstance(said, list) else str(said)
+                table.add_row(channel.name, "channel", key, text, channel.origin)
     return table
+
+
+def _told(value: Any) -> str:
+    return ", ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
 def schema_text() -> str:

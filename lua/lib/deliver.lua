@@ -11,17 +11,20 @@ local function delivery_counts(sub, ids)
   return redis.call('HMGET', K_REDELIVERED, unpack(fields))
 end
 
-local function take(out, entries)
+local function take(out, entries, whole)
   local bytes, n = 0, #out
   for _, entry in ipairs(entries) do
     local body = entry[2][2]
     out[n + 1], out[n + 2] = entry[1], body
     n, bytes = n + 2, bytes + #body
+    if whole then
+      whole[#whole + 1] = entry
+    end
   end
   return bytes
 end
 
-local function deliver_returned(cid, c, out, counts, max_messages, max_bytes)
+local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, whole)
   local claim, ids, bytes = { 'XCLAIM', K_MESSAGES, c.sub, cid, 0 }, {}, 0
   for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do
     local size = size_of(id)
@@ -46,18 +49,19 @@ local function deliver_returned(cid, c, out, counts, max_messages, max_bytes)
   for i, n in ipairs(delivery_counts(c.sub, ids)) do
     counts[i] = n or '0'
   end
-  return take(out, redis.call(unpack(claim))), read
+  return take(out, redis.call(unpack(claim)), whole), read
 end
 
 -- Returns {id, body, id, body...}, the attempt counts of the first of them, their bytes, and in how many ms to look
 -- again: 0 when there is nothing to fetch now, else the rate or the bytes held some back, or some had expired. At least one message,
 -- however large, is delivered when there is any room; sizes are bounded by the largest stored, so the room is never overshot by more.
-local function deliver(cid, c, max_messages, max_bytes)
+-- Who wants more of them than id and body gives `whole`, a table for their entries.
+local function deliver(cid, c, max_messages, max_bytes, whole)
   local out, counts, bytes, read, again_ms = {}, {}, 0, 0, 0
   max_messages = math.min(max_messages, MAX_DELIVERED)
   local most = deliverable(max_messages)
   if d.returned > 0 and most > 0 then
-    bytes, read = deliver_returned(cid, c, out, counts, most, max_bytes)
+    bytes, read = deliver_returned(cid, c, out, counts, most, max_bytes, whole)
   end
   for _ = 1, MAX_DELIVERED do
     local left = most - read
@@ -69,7 +73,7 @@ local function deliver(cid, c, max_messages, max_bytes)
     local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(n), 'STREAMS', K_MESSAGES, '>')
     local entries = reply and reply[1] and reply[1][2] or {}
     read = read + #entries
-    bytes = bytes + take(out, unexpired_entries(c.sub, entries))
+    bytes = bytes + take(out, unexpired_entries(c.sub, entries), whole)
     if #entries < n then
       break
     end

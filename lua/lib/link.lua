@@ -1,4 +1,5 @@
 --- @include "lib/destination"
+--- @include "lib/wake"
 -- What a destination knows of links. Of one that takes messages from here, how far it got; of one that puts messages
 -- here, what it put last. That lies in the slot of the messages, so both are written, and lost, together.
 local SOURCE = 'fence=%d taken=%d released=%d'
@@ -18,6 +19,14 @@ end
 
 local function save_source(link, l)
   redis.call('HSET', K_LINKS, 'from:' .. link, string.format(SOURCE, l.fence, l.taken, l.released))
+end
+
+-- Tells senders how far a link got, where their receipts wait for it.
+local function tell_released(link, released)
+  local told = redis.call('HGET', K_DESTINATION, 'confirm')
+  if told and string.match(told, '^%S+') == link then
+    wake_all('released ' .. link .. ' ' .. int(released))
+  end
 end
 
 local function read_target(link)

@@ -93,6 +93,7 @@ class CreditAccount(AccountCalls):
         self._closing = True
         self.outbox.waiting, waiting = type(self.outbox.waiting)(), self.outbox.waiting
         self._notice(self._loop.time(), None)
+        await self.confirming.close()
         for item in waiting:
             self._tell(item, Closed(f"the producer of {self.address.name!r} was closed before there was credit"))
         with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
@@ -119,11 +120,16 @@ class CreditAccount(AccountCalls):
         elif words[0] == "recall":
             self._give_back = self.recalled = True
             self._share = (int(words[1]) * self.weight, int(words[2]) * self.weight)
+        elif words[0] == "released":
+            self.confirming.hear(words)
+            return
         elif words[0] == "deadlock":
             self._heed_deadlock(words[1], words[2])
         elif words[0] in ("settings", "removed"):
             self._ask_at = 0.0
-            self._removed = self._removed or words[0] == "removed"
+            if words[0] == "removed":
+                self._removed = True
+                self.confirming.let_go()
         else:
             return
         self._wake.set()

@@ -124,8 +124,7 @@ class AccountCalls(Callers):
             self.exceeded = batch.beyond
             seq = answer.first
             for item in stored:
-                if not item.done.done():
-                    item.done.set_result(Receipt(seq, item.size))
+                self.confirming.stored(Receipt(seq, item.size), item)
                 seq += 1
         elif answer.code == "PASSED":
             raise AssertionError(f"{self.session}: batch {batch.seq} was overtaken")

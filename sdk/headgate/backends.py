@@ -7,7 +7,7 @@ from typing import Final
 from headgate.core.url_options import UrlOptions
 from headgate.redis.backend import Backend
 from headgate.redis.server import Server
-from headgate.redis.url import SCHEMES, parse_url
+from headgate.redis.url import FORMS, SCHEMES, parse_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,9 @@ def _nodes(url: str) -> Place:
     return Place(str(parsed), parsed.said, backend)
 
 
+REDIS_FORMS: Final = FORMS
+"""URLs of a Redis, as people are told of them."""
+REDIS_SCHEMES: Final = tuple(SCHEMES)
 _WAYS: Final[Mapping[str, Callable[[str], Place]]] = {
     **dict.fromkeys(SCHEMES, _redis),
     "amqp": _nodes,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 
+from headgate.confirming import Confirming
 from headgate.core.credit import CreditLine
 from headgate.core.deadlock import Deadlock
 from headgate.core.full import WhenFull
@@ -64,6 +65,7 @@ class Callers:
         self.credit = credit
         self.outlook = outlook
         self.outbox = Outbox(credit)
+        self.confirming = Confirming(outlook)
         self.window = 0
         self.weight = 1
         self.last = Credit("NONE")
@@ -132,6 +134,7 @@ class Callers:
     def heed(self, settings: Mapping[str, str]) -> None:
         """Take in the destination's settings, as the state spells them; whoever waits asks again under them."""
         self.outlook.adopt(settings)
+        self.confirming.adopt(settings)
         self._rate_at = min(self._rate_at, self._loop.time())
         self.stop(stopped="stopped" in settings)
         self._ask_at = 0.0
@@ -345,7 +348,7 @@ class Callers:
             return explanation.reason
         if self.last.place:
             return f"the destination is full; {self.last.blocked} session(s) wait"
-        return ""
+        return self.confirming.reason
 
     def _lost(self, *, unknown: bool) -> HeadgateError:
         if unknown:

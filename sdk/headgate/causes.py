@@ -5,6 +5,7 @@ from typing import Final
 
 from headgate.explanation import Cause, Limit, Reason, count
 from headgate.facts import Facts, held
+from headgate.redis.keys import decode_name
 
 NAMED: Final = 3
 """How many sessions or consumers one sentence names."""
@@ -47,12 +48,12 @@ def _by_hand(facts: Facts) -> Iterator[Reason]:
 
 def _rules(facts: Facts) -> Iterator[Reason]:
     if facts.paid:
-        yield from _rate(facts)
+        yield from (*_rate(facts), *_channel(facts))
         return
     enforce = facts.fields.get("enforce", "always")
     if enforce == "off" or (enforce == "with-consumers" and not facts.count("active")):
         why = "enforcement is off" if enforce == "off" else "no consumer is active, so limits are not enforced"
-        yield from _rate(facts)
+        yield from (*_rate(facts), *_channel(facts))
         yield Reason("enforcement-off", why, rule=facts.rule("enforce"))
         return
     yield from _hysteresis(facts)
@@ -64,6 +65,19 @@ def _rules(facts: Facts) -> Iterator[Reason]:
     else:
         yield from (*by_pool, *by_limit)
     yield from _rate(facts)
+
+
+def _channel(facts: Facts) -> Iterator[Reason]:
+    """The channel that has to send what was stored before its senders get their receipts."""
+    link, _, name = facts.fields.get("confirm", "").partition(" ")
+    backlog = next((one.messages for one in facts.backlogs if one.subscription == link), 0)
+    if backlog:
+        yield Reason(
+            "channel",
+            f"waits for channel {decode_name(name)}: backlog {count(backlog)}",
+            rule=facts.rule("confirm"),
+            remedy="raise its maxrate, see that a node works on it (headgate links), or turn flow_control off",
+        )
 
 
 def _bucket(facts: Facts) -> Reason:
@@ -129,7 +143,7 @@ def _rate(facts: Facts) -> list[Reason]:
         rate = facts.number(f"{prefix}_rate")
         if not rate:
             continue
-        seconds = max(0.0, _until_token(facts, prefix, rate, amount))
+        seconds = max(0.0, until_token(facts, prefix, rate, amount))
         if seconds > 0 or facts.paid:  # others may be before it at the rate
             reason = Reason(
                 "send-rate",
@@ -142,7 +156,8 @@ def _rate(facts: Facts) -> list[Reason]:
     return [reason for _, reason in sorted(found, key=lambda one: -one[0])]
 
 
-def _until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float:
+def until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float:
+    """Return in how many seconds a destination's rate allows so much; not above 0 where it does now."""
     burst = facts.number(f"{prefix}_burst", 1)
     tokens = burst - max(0.0, facts.number(f"{prefix}_tat") / 1e6 - facts.now_ms / 1e3) * rate
     return (min(amount, burst) - tokens) / rate
@@ -270,7 +285,7 @@ def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     if complete and all(one.window == "pull" and not one.messages for one in active):
         return "pull-idle", "its consumers take one message when asked, and none is asked"
     rate = facts.number("delivery_rate")
-    if rate and (seconds := _until_token(facts, "delivery", rate, 1)) > 0:
+    if rate and (seconds := until_token(facts, "delivery", rate, 1)) > 0:
         return "delivery-rate", f"delivery is limited to {rate:g} messages/s; the next is due in {seconds:.3g} s"
     if slow := [one for one in active if one.slow]:
         names = ", ".join(f"{one.consumer} {one.rate or 0:.3g}/s" for one in slow[:NAMED])

@@ -141,29 +141,41 @@ class Client(Administration):
         self._sessions.add(session)
         return session
 
-    async def explain(self, destination: str, *, producer: str = "", consumer: str = "") -> Explanation:
-        """Say what a destination's state is, and why.
+    async def explain(
+        self, destination: str = "", *, producer: str = "", consumer: str = "", link: str = ""
+    ) -> Explanation:
+        """Say what a destination's state is, or a link's, and why; over links to what binds in the end.
 
         Args:
             destination: its name.
             producer: id of a session (:attr:`Session.id`), for its view: why its sends wait.
             consumer: id of a consumer, for its view: why it gets messages or does not.
+            link: instead of a destination, a link of the policy: the name of its bridge, ``<source>><target>``, or its
+                id. Why it moves or does not, who works on it, and how much it has to do.
 
         Raises:
-            PolicyError: there is no such destination.
-            InvalidValue: that session or consumer is not there.
+            PolicyError: there is no such destination, or no such link.
+            InvalidName: the name cannot be used, or is missing.
+            InvalidValue: that session or consumer is not there; or a link is given and a destination too.
         """
+        store, links = self.store, self._registry.links
+        if link:
+            if destination or producer or consumer:
+                raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
+            return await links.explain(link)
         address = Address.of(self.namespace, destination)
-        snapshot = await self.store.snapshot(address, session=producer, entries=100)
+        snapshot = await store.snapshot(address, session=producer, entries=100)
         if snapshot is None:
             raise self._unknown(destination)
         if producer and not snapshot.own:
             raise InvalidValue(f"session {producer!r} neither sends to {destination!r} nor consumes it")
         sessions, deadlock = await asyncio.gather(
-            self.store.lessees(address, *leased(snapshot)), self._deadlock(destination, producer)
+            store.lessees(address, *leased(snapshot)), self._deadlock(destination, producer)
         )
         explanation = explain(destination, snapshot, sessions, session=producer, deadlock=deadlock)
-        return as_consumer(explanation, consumer, snapshot) if consumer else explanation
+        if consumer:
+            return as_consumer(explanation, consumer, snapshot)
+        return await links.place(explanation, snapshot)
 
     async def _deadlock(self, destination: str, producer: str) -> Deadlock | None:
         with contextlib.suppress(HeadgateError):  # who only sends or consumes may not see them: they name others too

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from headgate.core.deadlock import Deadlock
+from headgate.link_ends import LinkAt, LinkEnds, LinkView, Side
 
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
 Unit = Literal["bytes", "messages"]
@@ -19,6 +20,7 @@ Cause = Literal[
     "pool",
     "send-rate",
     "bucket-rate",
+    "channel",
     "serving",
     "behind-larger",
     "oversize",
@@ -39,8 +41,15 @@ Cause = Literal[
     "consumer-full",
     "consumer-empty",
     "consumer-idle",
+    "link",
+    "link-empty",
+    "link-waits",
+    "link-rate",
+    "link-nobody",
+    "link-stuck",
 ]
-"""What a wait comes from, for programs; those that begin with ``consumer-`` are the view of one consumer."""
+"""What a wait comes from, for programs; those that begin with ``consumer-`` are the view of one consumer, those with
+``link-`` of one link. ``link``: a link that takes from the destination is held up itself."""
 CONSUMERS_HOLD: Final[frozenset[Cause]] = frozenset({
     "same-session", "unsettled", "at-capacity", "slow-subscription", "slow-consumer", "slow-consumers", "head-needs",
     "pull-idle", "oversize", "hysteresis",
@@ -170,6 +179,40 @@ class Reason:
     raise_to: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop(LinkEnds):
+    """One link of a chain, and why it does not move.
+
+    Attributes:
+        side: what holds it up.
+        state: of its target; ``unknown`` where that cannot be seen.
+        cause: the target's where that holds it up, else a word that begins with ``link-``; ``open`` when it moves.
+        reason: one sentence.
+        limit: of the target, where one binds.
+        rule: the policy rule that set it, ``<pattern> (<file>:<line>)``.
+        remedy: what would free it.
+        seconds: until it frees itself, as far as can be told.
+    """
+
+    side: Side
+    state: State
+    cause: Cause
+    reason: str
+    limit: Limit | None = None
+    rule: str | None = None
+    remedy: str = ""
+    seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The link and its reason in one sentence."""
+        verb = {"target": "waits", "rate": "is paced", "nobody": "rests", "stuck": "is stuck", "source": "is idle"}
+        return f"{self.title} {verb.get(self.side, 'moves')}: {self.reason}"
+
+    def __str__(self) -> str:
+        return f"{self.text}{f' (set by {self.rule})' if self.rule else ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The state of a destination at one instant, and the reason for it.
@@ -196,7 +239,10 @@ class Explanation:
         settled_per_second: messages, likewise.
         session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
         deadlock: the cycle that the wait is part of; None where none is known, which is not to say that there is none.
-        upstream: the link that fills it, downstream: the one that drains it; both None in this version.
+        upstream: the links that fill it, as the policy has them.
+        downstream: the links that take from it.
+        chain: links that wait one for the next, where a link holds it up; the last is the one that binds.
+        link: the link itself, where it was asked about; ``destination`` is then what the link is known by.
     """
 
     destination: str
@@ -224,8 +270,10 @@ class Explanation:
     session: str = ""
     place: int = 0
     holds: int = 0
-    upstream: None = None
-    downstream: None = None
+    upstream: tuple[LinkAt, ...] = ()
+    downstream: tuple[LinkAt, ...] = ()
+    chain: tuple[Hop, ...] = ()
+    link: LinkView | None = None
     deadlock: Deadlock | None = None
     fields: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -255,10 +303,14 @@ class Explanation:
             yield f"  a deadlock: {self.deadlock}"
         if self.unblocks_in is not None:
             yield f"  at the present pace in about {self.unblocks_in:.3g} s"
+        if len(self.chain) > 1:
+            yield from (f"  {number}. {hop}" for number, hop in enumerate(self.chain, 1))
         for other in self.causes[1:]:
             yield f"  also: {other.text}{f' (set by {other.rule})' if other.rule else ''}"
 
     def _amounts(self) -> Iterator[str]:
+        if self.link is not None:
+            yield f"  {self.link}"
         for limit in self.limits:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""
@@ -276,3 +328,4 @@ class Explanation:
         if self.blocked > len(self.waiters) > 0:
             yield f"  and {self.blocked - len(self.waiters)} more in line"
         yield from (f"  {one}" for one in (*self.consumers, *self.backlogs))
+        yield from (f"  {one}" for one in (*self.upstream, *self.downstream))

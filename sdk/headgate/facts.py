@@ -189,6 +189,16 @@ def backlogs(snapshot: Snapshot) -> tuple[Backlog, ...]:
     return tuple(sorted(found, key=lambda one: -one.messages))
 
 
+def is_clear(snapshot: Snapshot, subscription: str) -> bool:
+    """Return whether a subscription of a topic has nothing to settle, or is not there."""
+    found = next((one for one in backlogs(snapshot) if one.subscription == subscription), None)
+    if found is None:  # where there are many, not all were read
+        return subscription not in snapshot.subscriptions and len(snapshot.subscriptions) >= int(
+            snapshot.fields["subscriptions"]
+        )
+    return found.messages == 0
+
+
 def _pace(snapshot: Snapshot) -> Pace | None:
     """Read the pace from the ledger: what was freed since its oldest entry here, at most five seconds ago."""
     entries = [entry.split(",") for entry in snapshot.ledger]

@@ -1,17 +1,21 @@
 """What an account knows of its destination beside its credit: what to do without room, why it waits, what it drops."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from headgate.blocked import Listeners, Notices
+from headgate.chain import is_link, through
 from headgate.core.full import BLOCK, WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.explain import explain, leased
-from headgate.explanation import Explanation
-from headgate.redis.keys import Address
+from headgate.explanation import Explanation, Hop
+from headgate.facts import is_clear
+from headgate.links import Links
+from headgate.redis.keys import PARTS, Address
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
 from headgate.selfwait import SelfWait
@@ -26,6 +30,7 @@ REPORT_EVERY: Final = 1.0
 """Seconds between reports of what was dropped."""
 LOOK_BACK: Final = 32
 """Ledger entries that tell the pace."""
+LINKS: Final = 1 + PARTS.index("links")
 FEW: Final = 500
 """Sessions up to which those that hold credit are named, by everybody who waits, every second."""
 
@@ -39,12 +44,14 @@ class Outlook:
         dropped: messages dropped for want of room since the account was opened.
         dropped_bytes: the same in bytes.
         notices: whom it tells of its waits.
+        confirmations: the same of waits for receipts, of what is stored already.
         report_at: when the next report of them may go out.
         self_wait: whether its sends wait for room that only the very tasks that send can make.
     """
 
-    def __init__(self, store: Store, address: Address, session: str, listeners: Listeners) -> None:
+    def __init__(self, store: Store, links: Links, address: Address, session: str, listeners: Listeners) -> None:
         self.notices = Notices(address.name, session, listeners)
+        self.confirmations = Notices(address.name, session, listeners)
         self.when_full = BLOCK
         self.hard = False
         self.dropped = self.dropped_bytes = 0
@@ -55,12 +62,14 @@ class Outlook:
         self.doomed: Callable[[str], Outgoing | None] = _nobody
         """Returns the send that waits under that name, see :class:`headgate.ties.Ties`."""
         self._store = store
+        self._links = links
         self._address = address
         self._session = session
         self._reported = self._reported_bytes = 0
         self._seen: Snapshot | None = None
         self._seen_at = 0.0
         self._lessees: dict[str, dict[str, str]] = {}
+        self._hops: tuple[Hop, ...] = ()
 
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Take in the settings that are in force."""
@@ -76,7 +85,19 @@ class Outlook:
             seen = await self._store.snapshot(self._address, session=self._session, entries=LOOK_BACK)
             few = seen is not None and seen.sessions <= FEW
             self._lessees = await self._store.lessees(self._address, *leased(seen)) if seen and few else {}
+            forwarded = seen is not None and any(map(is_link, seen.consumers))
+            self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
             self._seen, self._seen_at = seen, now
+
+    async def released(self, link: str) -> int | None:
+        """See which message a link released last; None where it has nothing to release."""
+        key = self._address.shared
+        record = await self._store.server.command(key[0], "HGET", key[LINKS], f"from:{link}")
+        await self.look()
+        if self._seen is None or is_clear(self._seen, link):
+            return None
+        found = re.search(rb"released=(\d+)", record or b"")
+        return int(found[1]) if found else 0
 
     async def look_during(self, call: Awaitable[T]) -> T:
         """Look while another call is under way, and return its result: who is told no does not wait for the reason."""
@@ -93,8 +114,11 @@ class Outlook:
         """Return why ``size`` bytes, which may have their credit, wait, as last seen; None when that is not known."""
         if self._seen is None:
             return None
-        told = explain(self._address.name, self._seen, self._lessees, session=self._session, need=size, paid=paid)
+        told = through(self._explain(self._seen, size, paid=paid), self._hops)
         return replace(told, deadlock=self.self_wait.deadlock) if self.self_wait.deadlock and not paid else told
+
+    def _explain(self, seen: Snapshot, size: int | None = None, *, paid: bool = False) -> Explanation:
+        return explain(self._address.name, seen, self._lessees, session=self._session, need=size, paid=paid)
 
     def find_deadlock(self, line: Iterable[Outgoing]) -> Outgoing | None:
         """See whether those in line wait for themselves, as last seen; returns whose send has to fail, if one has."""

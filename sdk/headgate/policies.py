@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
@@ -44,6 +45,7 @@ class Policies:
         self._channels = (namespace_channel(namespace),)
         self._follow = follow
         self._followed = 0
+        self._looked_at = float("-inf")
         self._heard = asyncio.Event()
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -60,6 +62,17 @@ class Policies:
                     await self._wake_ups.subscribe(self._channels, self._hear)
                     self._followed = (await self.look()).version
                     self._task = asyncio.create_task(self._watch(), name="headgate policy")
+        return self.policy
+
+    async def recent(self) -> Policy:
+        """Return the policy as it was within the last second: as it is followed, where it is, else read.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        if self._task is None and time.monotonic() - self._looked_at >= LOOK_EVERY:
+            await self.look()
+            self._looked_at = time.monotonic()
         return self.policy
 
     async def look(self) -> Policy:
@@ -147,12 +160,19 @@ class Policies:
 
 def numbered(policy: Policy, version: int) -> Policy:
     """Return the policy under a version, resolving to every field that policies govern."""
-    return Policy(version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, bridges=policy.bridges)
+    return Policy(
+        version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, links=policy.links, site=policy.site,
+        sites=policy.sites, channels=policy.channels,
+    )  # fmt: skip
 
 
 def says_the_same(one: Policy, other: Policy) -> bool:
     """Return whether two policies differ in nothing but their version."""
-    return (one.rules, one.pools, one.bridges, one.source) == (other.rules, other.pools, other.bridges, other.source)
+    return _said(one) == _said(other)
+
+
+def _said(policy: Policy) -> tuple[object, ...]:
+    return policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.source
 
 
 def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] | None:

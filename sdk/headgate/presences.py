@@ -81,7 +81,7 @@ class Presences:
         address = Address.of(self.namespace, destination)
         if address.key not in self._all:
             following = Following(self.registry, address)
-            outlook = Outlook(self.store, address, self.session, self._listeners)
+            outlook = Outlook(self.store, self.registry.links, address, self.session, self._listeners)
             outlook.waits, outlook.doomed = self._ties.begin, functools.partial(self._ties.doomed, destination)
             self._all[address.key] = Presence(address, following, outlook)
         return self._all[address.key]

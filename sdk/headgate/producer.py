@@ -88,6 +88,15 @@ class Producer:
         return len(self._account.outbox) > 0
 
     @property
+    def is_confirming(self) -> bool:
+        """Whether messages are stored whose receipts wait until a channel has sent them."""
+        return self._account.confirming.waits
+
+    def confirm(self) -> None:
+        """Give at once all receipts that wait for a channel; for brokers that are about to stop."""
+        self._account.confirming.let_go()
+
+    @property
     def reason(self) -> str:
         """Why sends wait, as far as that is known without asking; empty when it is not."""
         return self._account.reason(self._account.outbox.head())

@@ -10,6 +10,7 @@ from typing import Final
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyError
 from headgate.index import Index
+from headgate.links import Links
 from headgate.policies import GOVERNED, Policies, due, kind_of, without
 from headgate.pool_limits import PolicyPools
 from headgate.reconnect import until_answered
@@ -36,6 +37,7 @@ class Registry:
 
     def __init__(self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int) -> None:
         self.policies = Policies(store.server, wake_ups, namespace, self._follow_policy)
+        self.links = Links(store, self.policies, namespace)
         self._store = store
         self._wake_ups = wake_ups
         self._namespace = namespace

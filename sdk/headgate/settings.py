@@ -41,6 +41,7 @@ class Settings:
         oversize: a message above the limit is refused (``refuse``), or goes when nothing is pending (``allow-one``).
         enforce: whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``.
         stopped: a reason: nobody may send until it is taken away.
+        confirm: a link and its channel: receipts wait until it has sent the message; a policy's channels say so.
         pools: names of the pools whose limits it shares, separated by blanks.
         reserved: ``yes`` when it may use what its pools keep in reserve; ``no`` when not.
         send_rate: messages a second that may be sent, shared by all hosts.
@@ -83,6 +84,7 @@ class Settings:
     oversize: str | None = None
     enforce: str | None = None
     stopped: str | None = None
+    confirm: str | None = None
     pools: str | None = None
     reserved: str | None = None
     send_rate: float | str | None = None
@@ -263,6 +265,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
     "oversize": ("oversize", _word(*OVERSIZE)),
     "enforce": ("enforce", _word(*ENFORCE)),
     "stopped": ("stopped", _text),
+    "confirm": ("confirm", _text),
     "pools": ("pools", _pools),
     "reserved": ("reserved", lambda value, what: "yes" if _word("yes", "no")(value, what) == "yes" else ""),
     "send_rate": ("send_rate", _rate),
@@ -294,6 +297,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
 _MESSAGES_ONLY: Final = (
     "hard_limit", "resume_at", "resume_at_messages", "send_rate", "send_byte_rate", "delivery_rate", "message_ttl",
     "max_attempts", "dead_letter", "slow_multiple", "slow_rate", "consumer_window", "durable_window", "deadlock",
+    "confirm",
 )  # fmt: skip
 _RESET: Final = {"limit_bytes": "unlimited", "limit_messages": "unlimited", "ledger": "all", "ledger_keep": "10000"}
 DEFAULTS: Final[dict[str, str]] = {

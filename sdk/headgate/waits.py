@@ -13,12 +13,11 @@ from headgate.core.deadlock import Party, Wait
 from headgate.explain import explain
 from headgate.explanation import CONSUMERS_HOLD
 from headgate.facts import read
+from headgate.link_ends import LINK
 from headgate.redis.keys import encode_name
 from headgate.redis.notes import Tie
 from headgate.redis.replies import Snapshot
 
-LINK: Final = "link~"
-"""What the ids of links begin with, see :func:`headgate.redis.keys.link_id`."""
 HEARD_WITHIN_MS: Final = 3000
 """Who waits asks again each second; who was not heard of for so long may be gone, and what it holds goes to others."""
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -16,6 +17,9 @@ FLAGS: Final = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
 )  # fmt: skip
+TEXT: Final = "document.querySelector(arguments[0])?.innerText"
+SHOTS: Final = os.environ.get("HEADGATE_TEST_SCREENSHOTS")
+"""A folder where pictures of the page are kept, to be looked at."""
 _ELEMENT: Final = "element-6066-11e4-a52e-4f735466cecf"
 _PATIENCE: Final = 20.0
 
@@ -137,3 +141,9 @@ def _port(log: Path) -> int:
             return int(words.partition(".")[0])
         time.sleep(0.02)
     raise AssertionError(f"chromedriver does not listen: {log.read_text(errors='replace')}")
+
+
+def picture(browser: Browser, name: str) -> None:
+    """Keep a picture of the page, where somebody wants to look at it."""
+    if SHOTS:
+        browser.screenshot(Path(SHOTS) / f"{name}.png")

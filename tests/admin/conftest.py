@@ -1,7 +1,8 @@
 """Admin HTTP as its clients see it: the application itself, and a real server with a browser before it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -10,6 +11,8 @@ from starlette.applications import Starlette
 import headgate
 from headgate_coordinator.admin import create_app
 from headgate_coordinator.node.facts import NodeView
+from tests.admin.browser import TEXT, Browser
+from tests.admin.site import Site
 from tests.admin.standin import StandIn
 from tests.support.servers import newest_server
 from tests.support.shared import SharedServers
@@ -69,3 +72,37 @@ class _Running:
 
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    browser = Browser.start(tmp_path_factory.mktemp("chromium"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    """A page that may log no error; and nothing but its own node is asked for anything."""
+    chromium.open("about:blank")
+    chromium.look_like(1280, 900)
+    chromium.console()
+    chromium.requests()
+    yield chromium
+    chromium.open("about:blank")
+
+
+@pytest.fixture
+def site(cleanup_namespace: str, shared_servers: SharedServers) -> Iterator[Site]:
+    with Site(shared_servers.standalone(newest_server()), cleanup_namespace) as site:
+        yield site
+
+
+@pytest.fixture
+def page(browser: Browser, site: Site) -> Iterator[Browser]:
+    browser.open(site.url)
+    browser.wait(f"{TEXT}.includes('live')", "#status")
+    yield browser
+    assert browser.console() == []
+    hosts = {urlsplit(url).netloc for url in browser.requests() if not url.startswith(("data:", "chrome:", "about:"))}
+    assert hosts <= {urlsplit(site.url).netloc}, "no request leaves the origin"

@@ -11,8 +11,13 @@ import httpx
 import pytest
 
 import headgate
+from headgate.redis.lease_store import LeaseStore
+from headgate_coordinator.node.facts import BridgeFacts
 from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn, link
+from tests.links.site import work
+from tests.links.test_explain_links import worker
 from tests.support.waiting import wait_until
 
 Http = httpx.AsyncClient
@@ -218,6 +223,71 @@ class TestWhatIsThere:
         await registry.leave("node~1")
 
 
+class TestLinks:
+    POLICY = """
+        [[bridge]]
+        name = "to billing"
+        from = "orders/eu"
+        to = "billing"
+    """
+
+    async def test_each_with_the_side_that_holds_it_up(
+        self, http: Http, client: headgate.Client, node: StandIn
+    ) -> None:
+        """Mutant: `stalled` is left to the nodes to say."""
+        assert await told(http, "/api/v1/links") == {"total": 0, "links": []}
+        await client.apply_policy(loads(self.POLICY, "shop.toml"))
+        for name in ("orders/eu", "billing"):
+            await client.apply(name, kind="queue", limit=100)
+
+        link, registry = "orders%2Feu>billing", NodeRegistry(client)
+
+        async def beat(now: float, forwarded: int) -> None:
+            node.bridges = (BridgeFacts(link, "orders/eu", "billing", works=True, messages=forwarded),)
+            await registry.beat(node.facts(), now)
+
+        async def seen(**facts: Any) -> Any:
+            if facts["state"] == "stalled":
+                await beat(3.0, 50)
+            (one,) = (await told(http, "/api/v1/links"))["links"] or [{}]
+            return one if facts.items() <= one.items() else None
+
+        one = await wait_until(lambda: seen(state="nobody"))
+        assert (one["side"], one["source"], one["target"], one["site"]) == ("nobody", "orders/eu", "billing", "")
+        assert (one["kind"], one["name"], one["origin"]) == ("bridge", "to billing", "shop.toml:2")
+        assert "start a node" in one["remedy"]
+        leases = LeaseStore(client.store.server, client.namespace)
+        await leases.call(node.id, [link], mode="hold", ttl_ms=60_000, total=1)
+        await beat(1.0, 0)
+        await beat(2.0, 25)
+        one = await wait_until(lambda: seen(state="works"))
+        assert (one["side"], one["rate"], one["owner"]) == ("moves", 25.0, node.id)
+        for name in ("orders/eu", "billing"):
+            async with client.session() as session:
+                producer = await session.producer(name, window=10)
+                for _ in range(10):
+                    await producer.send(b"1234567")
+        await work(worker(client, "orders/eu", "billing"))
+        one = await wait_until(lambda: seen(state="stalled"))
+        assert (one["side"], one["backlog"]) == ("target", 10)
+        assert "billing is blocked: the limit of 100 bytes is reached: no consumer is attached" in one["reason"]
+        overview = await told(http, "/api/v1/overview")
+        assert overview["policy_links"]["links"][0]["link"] == link
+        by_name = {one["name"]: one["reason"] for one in overview["page"]["destinations"]}
+        assert "bridge orders/eu>billing waits" in by_name["orders/eu"]
+        assert {one["link"] for one in overview["waiting"]} == {"bridge orders/eu>billing"}
+        await registry.leave(node.id)
+
+    async def test_one_is_explained_and_another_is_not_found(self, http: Http, client: headgate.Client) -> None:
+        await client.apply_policy(loads(self.POLICY))
+        for name in ("to billing", "orders%2Feu>billing", "orders/eu>billing"):
+            why = await told(http, f"/api/v1/links/{quote(name, safe='')}/explain")
+            assert why["text"].startswith("orders%2Feu>billing (bridge): blocked: no node that is there works on it")
+            assert why["explanation"]["link"]["side"] == "nobody"
+        answer = await http.get("/api/v1/links/none/explain")
+        assert refused(answer, 404, "unknown-link")["link"] == "none"
+
+
 class TestChanges:
     async def test_block_and_unblock(self, http: Http, client: headgate.Client) -> None:
         await client.apply("orders", limit=1000)
@@ -277,7 +347,16 @@ class TestPolicy:
         return await http.put("/api/v1/policy", content=body, headers={"Content-Type": kind}, params=params)
 
     async def test_there_is_none_at_first(self, http: Http) -> None:
-        none = {"version": 0, "source": "", "rules": [], "pools": [], "bridges": []}
+        none = {
+            "version": 0,
+            "source": "",
+            "rules": [],
+            "pools": [],
+            "links": [],
+            "channels": [],
+            "site": "",
+            "sites": [],
+        }
         assert await told(http, "/api/v1/policy") == none
 
     async def test_a_dry_run_says_what_would_change_and_changes_nothing(

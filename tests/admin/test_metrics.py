@@ -78,9 +78,13 @@ async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
     node.bridges = (
         BridgeFacts("a>b", "a", "b", works=True, trouble="the target has no room", messages=7, bytes=70),
         BridgeFacts("a>c", "a", "c", works=False, messages=2, bytes=20),
+        BridgeFacts("a>>q", "a", "239.1.2.3:7000", works=True, messages=2, bytes=20, packets=5, backlog=9),
     )
     samples = await scrape(http)
-    assert value(samples, "headgate_node_bridges") == value(samples, "headgate_node_stalled_bridges") == 1
+    assert value(samples, "headgate_node_bridges") == 2
+    assert value(samples, "headgate_node_stalled_bridges") == 1
+    assert value(samples, "headgate_node_channel_packets_total", source="a", target="239.1.2.3:7000") == 5
+    assert value(samples, "headgate_node_channel_backlog", source="a", target="239.1.2.3:7000") == 9
     assert value(samples, "headgate_node_forwarded_messages_total", source="a", target="b") == 7
     assert value(samples, "headgate_node_forwarded_bytes_total", source="a", target="c") == 20
     assert value(samples, "headgate_node_connections") == 4
@@ -98,7 +102,7 @@ async def test_only_declared_metrics_with_declared_labels(http: Http, client: he
     await client.apply("orders", limit=1000, limit_messages=5)
     await client.apply("sms", kind="bucket", rate="10/s")
     node.counters = Counters({"from client": 1}, {"from client": 1}, {"too-large": 1})
-    node.bridges = (BridgeFacts("a>b", "a", "b", works=True),)
+    node.bridges = (BridgeFacts("a>>q", "a", "239.1.2.3:7000", works=True, backlog=0),)
     node.deadlocks = DeadlockFacts(1, {"alert": 2})
     found = {name: {label for label, _ in labels} for name, labels in await scrape(http)}
     assert found == {declared.exposed: set(declared.labels) for declared in METRICS}

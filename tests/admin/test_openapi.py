@@ -16,6 +16,7 @@ from headgate_coordinator.admin.app import PAGE
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.watch import Watch
 from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn, link
 
 Http = httpx.AsyncClient
@@ -76,6 +77,7 @@ async def test_each_answer_is_as_declared(http: Http, client: headgate.Client, n
     await registry.beat(node.facts(), 1.0)
     await client.apply("orders", limit=10_000)
     await client.apply("sms", kind="bucket", rate="5/s")
+    await client.apply_policy(loads('[[bridge]]\nname = "orders"\nfrom = "orders"\nto = "billing"\n'))
     bodies: dict[str, Any] = {
         f"{PREFIX}/destinations/orders/block": {"json": {"reason": "x"}},
         f"{PREFIX}/policy": {"content": b"destination = []\n", "headers": {"Content-Type": "application/toml"}},

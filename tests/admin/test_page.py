@@ -1,10 +1,5 @@
 """The live page in headless Chromium: what a person sees and does, by click, by key, on a phone, in the dark."""
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from urllib.parse import urlsplit
-
 import pytest
 
 import headgate
@@ -13,7 +8,7 @@ from headgate.redis.keys import Address
 from headgate.redis.notes import NoteStore
 from headgate_coordinator.node.facts import Counters
 from headgate_coordinator.node.registry import NodeRegistry
-from tests.admin.browser import CHROMIUM, DRIVER, Browser
+from tests.admin.browser import CHROMIUM, DRIVER, TEXT, Browser, picture
 from tests.admin.site import Site
 from tests.admin.standin import link
 from tests.support.servers import RedisServer, newest_server
@@ -22,45 +17,8 @@ from tests.support.shared import SharedServers
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no chromium and chromedriver on PATH: run .ci/ensure-chromium as root"
 )
-SHOTS = os.environ.get("HEADGATE_TEST_SCREENSHOTS")
-"""A folder where pictures of the page are kept, to be looked at."""
 ROWS = "[...document.querySelectorAll('#rows tr')].map(row => row.dataset.name)"
-TEXT = "document.querySelector(arguments[0])?.innerText"
 MARKUP = "<img src=x onerror=window.harmed=1>"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser.start(tmp_path_factory.mktemp("chromium"))
-    yield browser
-    browser.close()
-
-
-@pytest.fixture
-def browser(chromium: Browser) -> Iterator[Browser]:
-    """A page that may log no error; and nothing but its own node is asked for anything."""
-    chromium.open("about:blank")
-    chromium.look_like(1280, 900)
-    chromium.console()
-    chromium.requests()
-    yield chromium
-    chromium.open("about:blank")
-
-
-@pytest.fixture
-def site(cleanup_namespace: str, shared_servers: SharedServers) -> Iterator[Site]:
-    with Site(shared_servers.standalone(newest_server()), cleanup_namespace) as site:
-        yield site
-
-
-@pytest.fixture
-def page(browser: Browser, site: Site) -> Iterator[Browser]:
-    browser.open(site.url)
-    browser.wait(f"{TEXT}.includes('live')", "#status")
-    yield browser
-    assert browser.console() == []
-    hosts = {urlsplit(url).netloc for url in browser.requests() if not url.startswith(("data:", "chrome:", "about:"))}
-    assert hosts <= {urlsplit(site.url).netloc}, "no request leaves the origin"
 
 
 async def _fill(client: headgate.Client, name: str = "orders", limit: int = 1000) -> headgate.Session:
@@ -362,11 +320,6 @@ def test_names_are_those_that_redis_has(page: Browser, site: Site) -> None:
     page.wait(f"{ROWS}.join() == 'a b'")
 
 
-def picture(browser: Browser, name: str) -> None:
-    if SHOTS:
-        browser.screenshot(Path(SHOTS) / f"{name}.png")
-
-
 def test_a_deadlock_is_drawn_as_a_ring_of_waits(page: Browser, site: Site) -> None:
     notes = NoteStore(site.client.store.server, site.client.namespace)
     ann, bob, x, y = (
@@ -389,8 +342,7 @@ def test_a_deadlock_is_drawn_as_a_ring_of_waits(page: Browser, site: Site) -> No
         page.look_like(width, 900)
         assert page.run("return document.documentElement.scrollWidth <= innerWidth"), f"{name}: no sideways scrolling"
         page.run("document.getElementById('deadlocks-part').scrollIntoView()")
-        if SHOTS:
-            page.screenshot(Path(SHOTS) / f"deadlock-{name}.png")
+        picture(page, f"deadlock-{name}")
     page.look_like(1280, 900)
     page.click(".ring button.party")
     page.wait("document.getElementById('panel').open")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import headgate
 from headgate.redis.nodes import NodeStore
-from headgate_coordinator.node.facts import Counters
+from headgate_coordinator.node.facts import BridgeFacts, Counters
 from headgate_coordinator.node.registry import NodeRegistry
 from tests.admin.standin import StandIn, link
 from tests.support.servers import RedisServer
@@ -24,6 +24,20 @@ async def test_a_node_says_how_it_is(client: headgate.Client) -> None:
     assert entry.silent >= 0
     await registry.leave(node.id)
     assert await registry.list() == []
+
+
+async def test_a_node_says_how_fast_its_links_forward(client: headgate.Client) -> None:
+    """Mutant: the rate is of all that was ever forwarded."""
+    node, registry = StandIn(), NodeRegistry(client)
+    for now, count in ((10.0, 100), (12.0, 300)):
+        node.bridges = (
+            BridgeFacts("a>b", "a", "b", works=True, messages=count),
+            BridgeFacts("c>d", "c", "d", works=True, messages=7),
+        )
+        await registry.beat(node.facts(), now)
+    (entry,) = await registry.list()
+    assert entry.rates == {"a>b": 100.0}, "those that moved"
+    await registry.leave(node.id)
 
 
 async def test_nodes_are_by_id_and_those_of_another_namespace_are_not_there(

@@ -5,50 +5,33 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.support.forked import PIPE, Forked
 from tests.support.waiting import wait_for
-
-ROOT = Path(__file__).parents[2]
 
 
 class NodeProcess:
-    """One `headgate node`."""
+    """One `headgate node`, without admin HTTP."""
 
     def __init__(self, redis_url: str, namespace: str, *options: object, name: str = "node") -> None:
         self._command = [
-            *(
-                sys.executable,
-                "-m",
-                "headgate_coordinator",
-                "node",
-                "--json",
-                "--redis",
-                redis_url,
-                "--admin-port",
-                "0",
-            ),
+            *("headgate_coordinator", "node", "--json", "--redis", redis_url, "--no-admin"),
             *("--namespace", namespace, "--name", name, *map(str, options)),
         ]
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed by stop
         self.name = name
         self.port = 0
-        self.process: subprocess.Popen[str]
+        self.process: Forked
         self.start()
 
     def start(self) -> None:
         """Start it, at the address where it was before, and return when it listens."""
-        self.process = subprocess.Popen(
-            [*self._command, "--port", str(self.port)],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
+        self.process = Forked(
+            *(*self._command, "--port", str(self.port)), environment=os.environ, stdout=PIPE, stderr=self._log
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

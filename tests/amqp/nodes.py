@@ -10,40 +10,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forked import PIPE, Forked
 from tests.support.waiting import is_alive, wait_for
 
 
 class NodeProcess:
-    """One `headgate node`. `port` is where it listens, `errors` what it logged."""
+    """One `headgate node`, without admin HTTP unless `--admin` is given; `port` is where it listens."""
 
     def __init__(self, redis_url: str, namespace: str, log: Path, *options: str, within: Sequence[str] = ()) -> None:
         self._log = log
         chosen = () if "--port" in options else ("--port", "0")
-        command = [
-            *within,
-            sys.executable,
-            "-m",
-            "headgate_coordinator",
-            "node",
-            "--json",
-            "--admin-port",
-            "0",
-            *chosen,
-            *options,
-        ]
+        command = ("headgate_coordinator", "node", "--json", "--admin-port", "0", "--no-admin", *chosen, *options)
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "HEADGATE_URL": redis_url,
+            "HEADGATE_NAMESPACE": namespace,
+        }
+        self._process: subprocess.Popen[str] | Forked
         with log.open("a") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=os.environ
-                | {
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                    "HEADGATE_URL": redis_url,
-                    "HEADGATE_NAMESPACE": namespace,
-                },
-            )
+            if within:  # another program begins it
+                python = [*within, sys.executable, "-m"]
+                self._process = subprocess.Popen(
+                    [*python, *command], stdout=PIPE, stderr=errors, text=True, env=environment
+                )
+            else:
+                self._process = Forked(*command, environment=environment, stdout=PIPE, stderr=errors)
         self.name = self.url = self.admin = ""
         self.port = 0
 

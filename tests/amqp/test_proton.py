@@ -227,7 +227,7 @@ async def test_what_can_never_fit_is_rejected_and_the_link_goes_on(node: NodePro
 
 async def test_a_node_that_stops_says_where_another_one_is(start_node: StartNode) -> None:
     """Mutant: `elsewhere` stays None."""
-    stopping, other = start_node("--name", "first"), start_node("--name", "second")
+    stopping, other = start_node("--name", "first", "--admin"), start_node("--name", "second")
 
     def stop_and_hear() -> Any:
         connection = BlockingConnection(f"127.0.0.1:{stopping.port}", timeout=20, reconnect=False)

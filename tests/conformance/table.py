@@ -34,8 +34,10 @@ def names(file: str, begin: str = "test_") -> list[str]:
 
 
 def shown_by(row: Row) -> list[str]:
-    """Return the names of a row's tests, ``test_<id>_...`` in the file of its system."""
-    return names(f"conformance/test_{row.system}.py", f"test_{row.id.lower()}_")
+    """Return the names of a row's tests, ``test_<id>_...``, in the files of its system as ``<file>::<name>``."""
+    begin = f"test_{row.id.lower()}_"
+    files = sorted(file.name for file in HERE.glob(f"test_{row.system}*.py"))
+    return [f"conformance/{file}::{name}" for file in files for name in names(f"conformance/{file}", begin)]
 
 
 def shows(problem: Problem) -> list[str]:
@@ -59,7 +61,7 @@ def conformance() -> str:
 
 
 def _line(row: Row) -> str:
-    shown = _links(f"conformance/test_{row.system}.py::{name}" for name in shown_by(row))
+    shown = _links(shown_by(row))
     state = shown or (f"open: comes with {WAITS_FOR[row.waits_for]}" if row.waits_for else "**missing**")
     if shown and row.waits_for:
         state += f"; the rest comes with {WAITS_FOR[row.waits_for]}"

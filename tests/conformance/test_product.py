@@ -13,6 +13,9 @@ import redis
 import headgate
 from headgate.redis.keys import Address
 from headgate.redis.url import parse_url
+from headgate_coordinator.links.listing import list_links
+from headgate_coordinator.policy import loads
+from tests.amqp.node_processes import nodes
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import body, fill
@@ -108,6 +111,41 @@ async def test_k02_nodes_and_sdk_clients_on_different_hosts_share_one_limit(tmp_
                 assert await asyncio.to_thread(worker.next_line) == ["done", str(each)]
             assert await field(client, "orders", "peak_bytes") <= limit
             assert await field(client, "orders", "peak_bytes") > limit - 2100  # a message more would have been too much
+
+
+@pytest.mark.one_server
+async def test_k03_the_rate_of_links_is_shared_by_the_nodes_that_work_on_them(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    """Two nodes, each with one of two links of a bridge. A mutant whose nodes have a rate each takes half as long."""
+    topic = "[[destination]]\nmatch = 'in'\nkind = 'topic'\n"
+    policy = topic + "[[bridge]]\nname = 'b'\nfrom = 'in'\nto = ['a', 'b']\nrate = 60\n"
+    names = ("in>a", "in>b")
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.apply_policy(loads(policy))
+        with nodes(redis_url, cleanup_namespace, 2, "--ttl", 2):
+
+            async def shared() -> bool:
+                links = await list_links(client)
+                return {one.link for one in links} == {*names} and len({one.owner for one in links} - {""}) == 2
+
+            await wait_until(shared, description="each node has a link")
+            await wait_until(lambda: _at_least(client, "in", "subscriptions", 2), description="both subscribe")
+            begun = await _seconds(client)
+            await fill(client, "in", 60)
+            for name in ("a", "b"):
+                await wait_until(lambda name=name: _at_least(client, name, "pending_messages", 60), timeout=20)  # type: ignore[misc]
+            assert 60 * (await _seconds(client) - begun) + 6 >= 120
+
+
+async def _at_least(client: headgate.Client, name: str, counter: str, least: int) -> bool:
+    return int(await field(client, name, counter)) >= least
+
+
+async def _seconds(client: headgate.Client) -> float:
+    """Return the time of Redis' clock."""
+    seconds, microseconds = await client.store.server.command(b"x", "TIME")
+    return int(seconds) + int(microseconds) / 1e6
 
 
 async def test_k04_the_state_is_readable_with_redis_cli(client: headgate.Client, redis_url: str) -> None:

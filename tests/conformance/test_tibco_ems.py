@@ -8,8 +8,10 @@ import pytest
 
 import headgate
 from headgate_coordinator.deadlock.detector import Detector
+from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.policy import loads
 from tests.conformance.story import blocked_send, body, fill, take
+from tests.links.channels import Group, Stamped, collecting, opened, sending
 from tests.sdk.observing import GUARD, counts, drain, field
 from tests.support.waiting import wait_until
 
@@ -168,6 +170,73 @@ async def test_e08_a_topic_is_limited_while_there_is_a_subscriber_of_it_or_of_a_
             await consumer.close()
             await send
             await producer.close()
+
+
+@pytest.fixture
+async def halted(client: headgate.Client) -> Group:
+    """A channel of the topic `prices`, opened, whose server sends nothing now."""
+    group = Group()
+    await channel(client, group)
+    async with sending(client):
+        await opened(client)
+    return group
+
+
+async def channel(client: headgate.Client, group: Group, flow_control: str = "on", rules: str = "") -> None:
+    said = f'flow_control = "{flow_control}"\n{rules}{group.channel("prices", maxrate=300_000)}'
+    await client.apply_policy(loads(said))
+
+
+async def test_e09_with_flow_control_off_what_exceeds_the_maxrate_is_buffered_and_its_backlog_shown(
+    client: headgate.Client, halted: Group
+) -> None:
+    await channel(client, halted, "off")
+    await fill(client, "prices", 200, 1000)  # nobody waits
+    (shown,) = await list_links(client)
+    assert (shown.kind, shown.name, shown.backlog, shown.backlog_bytes) == ("channel", "quotes", 200, 200_000)
+    stamped = Stamped(halted)
+    async with collecting(halted.reader()) as got, sending(client):
+        await wait_until(lambda: len(got.messages) == 200)
+    stamped.close()
+    (one,) = (await client.policy()).channels
+    assert stamped.most_above(one.maxrate) <= one.most_at_once < 200_000
+
+
+async def test_e10_with_flow_control_on_the_response_waits_until_the_backlog_is_clear(
+    client: headgate.Client, other: headgate.Client, halted: Group
+) -> None:
+    async with client.session() as one, other.session() as two:
+        producers = [await session.producer("prices") for session in (one, two)]
+        sends = [asyncio.ensure_future(producer.send(body(1000), timeout=GUARD)) for producer in producers * 50]
+        for producer in producers:
+            await wait_until(lambda: producer.reason == "waits for channel quotes: backlog 100 messages")  # noqa: B023
+        assert not any(send.done() for send in sends)
+        async with collecting(halted.reader()) as got, sending(client):
+            await asyncio.gather(*sends)
+            (shown,) = await list_links(client)
+            assert (shown.backlog, shown.mark) == (0, 100)
+            await wait_until(lambda: len(got.messages) == 100)
+
+
+@pytest.mark.parametrize("flow_control", ["on", "off"])
+async def test_e11_the_limit_of_a_topic_plays_no_part_for_its_channel(
+    client: headgate.Client, halted: Group, flow_control: str
+) -> None:
+    limit = '[[destination]]\nmatch = "prices"\nlimit = 1000\nenforce = "always"\n'
+    await channel(client, halted, flow_control, limit)
+    async with client.session() as session:
+        producer = await session.producer("prices")
+        for _ in range(20):
+            await producer.post(body(1000), timeout=GUARD)
+
+        async def stored() -> bool:
+            return await field(client, "prices", "pending_bytes") == 20_000
+
+        await wait_until(stored)
+        assert not producer.is_blocked
+        told = await client.explain("prices")
+        assert (told.blocked, told.binding) == (0, None)
+        assert told.rule == "prices (policy.toml:6)"
 
 
 async def test_e16_a_session_that_waits_for_itself_is_told(client: headgate.Client) -> None:

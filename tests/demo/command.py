@@ -14,6 +14,7 @@ from pathlib import Path
 
 import headgate
 import headgate_coordinator
+from tests.support import forked
 from tests.support.waiting import is_alive
 
 HEADGATE = [sys.executable, "-m", "headgate_coordinator"]
@@ -27,6 +28,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end: at once, or from the beginning where it is to find other modules."""
+    if "PYTHONPATH" not in env:
+        return forked.run("headgate_coordinator", *arguments, environment=environment(**env), timeout=110)
     return subprocess.run(
         [*HEADGATE, *arguments], env=environment(**env), capture_output=True, text=True, timeout=110, check=False
     )

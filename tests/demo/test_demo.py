@@ -15,9 +15,10 @@ from tests.support.waiting import wait_for
 
 CHECKS = [
     "delivered", "identical", "nothing else", "once", "in order", "limit",
-    "blocked", "reclaimed", "node reclaimed", "went on", "counters", "processes", "clean",
+    "blocked", "reclaimed", "node reclaimed", "went on", "forwarded", "both limits",
+    "counters", "processes", "clean",
 ]  # fmt: skip
-OF_NODES = {"node reclaimed", "went on"}
+OF_NODES = {"node reclaimed", "went on", "forwarded", "both limits"}
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_without_the_engine_the_demo_runs_without_nodes(files: Path, without_amq
 def test_on_a_given_redis_it_leaves_no_key_and_prints_lines(redis_url: str, files: Path) -> None:
     done = run("demo", "--seconds", "5", "--limit", "128KiB", "--input", str(files), HEADGATE_URL=redis_url)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert "PASSED: 13 of 13 checks" in done.stdout
+    assert "PASSED: 15 of 15 checks" in done.stdout
     assert "% of 128 KiB" in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -84,7 +85,7 @@ def test_on_a_given_redis_it_leaves_no_key_and_prints_lines(redis_url: str, file
 def demo(files: Path, tmp_path: Path) -> Iterator[Running]:
     temporary = tmp_path / "t"
     temporary.mkdir()
-    running = Running("demo", "--seconds", "60", "--input", str(files), TMPDIR=str(temporary))
+    running = Running("demo", "--seconds", "20", "--input", str(files), TMPDIR=str(temporary))
     yield running
     with running.process:
         running.process.kill()
@@ -103,18 +104,21 @@ def test_an_interrupted_demo_leaves_nothing(demo: Running, tmp_path: Path, how: 
 
 
 def test_a_killed_demo_leaves_no_process(demo: Running) -> None:
+    """Mutant: a process does not look whether the demo is still there, and ends 20 s later."""
     demo.read_until("at work")
     demo.process.kill()
-    wait_for(lambda: not demo.left(), timeout=40, description="the end of all that it started")
+    wait_for(lambda: not demo.left(), timeout=15, description="the end of all that it started")
 
 
 def test_a_process_that_ends_by_itself_fails_the_demo(demo: Running) -> None:
+    """Mutant: the rest of the story is played."""
     demo.read_until("at work")
     victim = next(pid for pid in demo.left() if "actors producer slow" in _command_line(pid))
     os.kill(victim, signal.SIGTERM)
     stdout, stderr = demo.process.communicate(timeout=60)
     assert (demo.process.returncode, stderr) == (1, "")
     assert "producer slow ended with -15 instead of 0" in stdout
+    assert "is killed with -9" not in stdout
 
 
 def _command_line(pid: int) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headgate_coordinator.demo.forwarding import Forwarded
 from headgate_coordinator.demo.journal import Accepted, Received
 from headgate_coordinator.demo.verdict import Facts, NodeDeath, judge
 
@@ -51,6 +52,7 @@ WITH_NODES = replace(
     looks=300,
     node=NodeDeath("a", 2, 200, 2.9, leased_without_it=True, back={"producer amqp-a": 0.1}),
     exits=GOOD.exits | {"node a": -9, "node b": 0},
+    forwarded=Forwarded((1, 2, 3), {"berlin": (1, 2, 3), "archive": (1, 2, 3)}, {"news": 1000}, 1000, 5),
 )
 UNACKNOWLEDGED = sent(20, "amqp-a", 1)  # stored by the node that was killed, which could not say so any more
 AGAIN = sent(21, "amqp-a", 1, connection=2)
@@ -70,10 +72,12 @@ def test_good_facts_pass_every_check() -> None:
     assert failing(GOOD) == set()
 
 
-def test_with_nodes_there_are_two_checks_more() -> None:
+def test_with_nodes_there_are_four_checks_more() -> None:
     assert {check.name for check in judge(WITH_NODES)} - {check.name for check in judge(GOOD)} == {
         "node reclaimed",
         "went on",
+        "forwarded",
+        "both limits",
     }
     assert failing(WITH_NODES) == set()
 
@@ -98,6 +102,27 @@ def of_node(**changed: Any) -> Facts:
     ],
 )
 def test_an_altered_fact_of_the_node_fails_its_check(facts: Facts, fails: str) -> None:
+    assert failing(facts) == {fails}
+
+
+def of_links(**changed: Any) -> Facts:
+    assert WITH_NODES.forwarded is not None
+    return replace(WITH_NODES, forwarded=replace(WITH_NODES.forwarded, **changed))
+
+
+@pytest.mark.parametrize(
+    ("facts", "fails"),
+    [
+        (of_links(sent=(), arrived={}), "forwarded"),
+        (of_links(arrived={"berlin": (1, 2), "archive": (1, 2, 3)}), "forwarded"),
+        (of_links(arrived={"berlin": (1, 3, 2), "archive": (1, 2, 3)}), "forwarded"),
+        (of_links(arrived={"berlin": (1, 2, 2, 3), "archive": (1, 2, 3)}), "forwarded"),
+        (of_links(errors=("publisher: no room",)), "forwarded"),
+        (of_links(peaks={"news": 1000, "archive": 1001}), "both limits"),
+        (of_links(waits=0), "both limits"),
+    ],
+)
+def test_an_altered_fact_of_the_links_fails_its_check(facts: Facts, fails: str) -> None:
     assert failing(facts) == {fails}
 
 

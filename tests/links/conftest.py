@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+import headgate
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
+from tests.links.chaos import SOURCE_LIMIT, TARGET_LIMIT
 from tests.links.site import Site, Sites
 from tests.support.servers import available_servers
 from tests.support.shared import SharedServers
@@ -22,3 +24,19 @@ async def sites(no_key_left: None, shared_servers: SharedServers, namespace: str
     await sites.close()
     for server in servers:
         await server.close()
+
+
+@pytest.fixture
+async def ends(
+    cleanup_namespace: str, shared_servers: SharedServers
+) -> AsyncIterator[tuple[headgate.Client, headgate.Client]]:
+    """Clients of the source's server and of the target's, each with a queue `orders` that has a limit."""
+    binaries = available_servers()
+    here, there = (shared_servers.standalone(binary) for binary in (binaries[-1], binaries[0]))
+    async with (
+        headgate.connect(here, namespace=cleanup_namespace) as source,
+        headgate.connect(there, namespace=cleanup_namespace) as target,
+    ):
+        await source.apply("orders", kind="queue", limit=SOURCE_LIMIT)
+        await target.apply("orders", kind="queue", limit=TARGET_LIMIT)
+        yield source, target

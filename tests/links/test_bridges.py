@@ -178,7 +178,7 @@ async def test_operators_see_who_works_on_a_link_and_why_nothing_moves(
 
     async def stalled() -> bool:
         links = await list_links(client)
-        return [one.state for one in links] == ["stalled", "works"]
+        return [(one.state, one.trouble) for one in links] == [("stalled", "the target has no room"), ("works", "")]
 
     await wait_until(stalled, timeout=20)
     one, other = await listed(client, redis_url)

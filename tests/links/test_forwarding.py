@@ -6,8 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.forwarding import Forwarder, Forwarding, Phase, Refusal, Regression
-from headgate.core.link_calls import Call, Commit, Committed, Entry, Fetch, Open, Opened, Put, Read, Secure, Skip
+from headgate.core.allowance import Allowance
+from headgate.core.forwarding import Forwarder, Phase
+from headgate.core.link_calls import (
+    Call,
+    Commit,
+    Committed,
+    Entry,
+    Fetch,
+    Open,
+    Opened,
+    Pace,
+    Paced,
+    Put,
+    Read,
+    Regression,
+    Secure,
+    Skip,
+)
+from headgate.core.link_rules import Forwarding, Refusal
 from tests.links.world import FAULTS, Links, sent
 from tests.model.link import ModelTarget
 
@@ -94,7 +111,7 @@ def test_two_workers_with_one_fence_lose_and_double_nothing(data: st.DataObject)
     """Both believe that the link is theirs; answers come in any order, or not at all."""
     links = sent(Links(), BODIES)
     workers = [Forwarder(links.how), Forwarder(links.how)]
-    under_way: list[tuple[Forwarder, Call, Opened | Read | Committed]] = []
+    under_way: list[tuple[Forwarder, Call, Opened | Read | Committed | Paced]] = []
     coin: st.SearchStrategy[bool] = st.booleans()
     dice = st.integers(0, 5)
     now = 0.0
@@ -225,3 +242,145 @@ def test_a_target_without_room_is_asked_again_when_it_says_and_at_a_hint() -> No
     assert (worker.calls(0.5), worker.trouble, worker.wake_at) == ([], "the target has no room", 1.0)
     worker.woken(target=True)
     assert len(worker.calls(0.5)) == 1
+
+
+def test_a_hint_that_comes_before_the_answer_of_a_call_is_not_lost_with_it() -> None:
+    """They come over different connections. Mutants: `_read`, or `_answered`, does not look whether one came."""
+    worker = Forwarder(Forwarding("here", "there"))
+    worker.hear(Open(), Opened("OK", 1), 5)
+    (ask,) = worker.calls(5)
+    worker.hear(ask, Committed("OK", 0), 5)
+    (fetch,) = worker.calls(5)
+    worker.woken(source=True)  # what it is about came after that call read, and before its answer is heard
+    worker.hear(fetch, Read("OK", 0), 5)
+    (fetch,) = worker.calls(5)
+    worker.hear(fetch, Read("OK", 0, (Entry(1, b"abc"),)), 5)
+    commit = next(call for call in worker.calls(5) if isinstance(call, Commit))
+    worker.woken(target=True)
+    worker.hear(commit, Committed("NOCREDIT", 0, held=0, again_ms=1000), 5)
+    again = [call for call in worker.calls(5) if isinstance(call, Commit)]
+    assert len(again) == 1
+    worker.hear(again[0], Committed("NOCREDIT", 0, held=0, again_ms=1000), 5)
+    assert not [call for call in worker.calls(5) if isinstance(call, Commit)], "once a hint"
+
+
+def test_a_call_that_only_releases_says_nothing_of_what_there_is_to_read() -> None:
+    """Mutant: `_read` does not look whether the call asked for messages."""
+    worker = Forwarder(Forwarding("here", "there", messages=1))
+    worker.hear(Open(), Opened("OK", 1), 5)
+    (ask,) = worker.calls(5)
+    worker.hear(ask, Committed("OK", 0, held=100), 5)
+    for number in (1, 2):
+        fetch = next(call for call in worker.calls(5) if isinstance(call, Fetch))
+        worker.hear(fetch, Read("OK", 0, (Entry(number, b"a"),)), 5)
+        if number == 1:
+            commit = next(call for call in worker.calls(5) if isinstance(call, Commit))
+            worker.hear(commit, Committed("OK", 1, held=99), 5)
+    calls = worker.calls(5)
+    release = next(call for call in calls if isinstance(call, Fetch))
+    assert (release.mark, release.messages) == (1, 0), "the window is full"
+    worker.hear(release, Read("OK", 1), 5)
+    commit = next(call for call in calls if isinstance(call, Commit))
+    worker.hear(commit, Committed("OK", 2, held=98), 5)
+    assert [call.messages for call in worker.calls(5) if isinstance(call, Fetch)] == [1]
+
+
+def test_a_link_with_a_rate_commits_what_it_was_allowed_and_no_more() -> None:
+    """A mutant whose batches pass over the allowance commits all at once."""
+    links = sent(Links(how=Forwarding("here", "there", window=1000, pace=(2, 100))), [b"abc"] * 7)
+    worker, now, asked, committed = Forwarder(links.how), 0.0, 0, 0
+    while links.source.stored:
+        for call in worker.calls(now):
+            if isinstance(call, Pace):
+                asked += call.messages
+                assert (call.messages, call.size) == (min(2, 7 - committed), 3 * min(2, 7 - committed))
+            elif isinstance(call, Commit):
+                committed += len(call.entries)
+                assert committed <= asked
+            worker.hear(call, links.answer(call), now)
+    assert (asked, committed) == (7, 7)
+
+
+def test_what_was_allowed_and_not_used_is_worth_nothing_a_second_later() -> None:
+    allowance = Allowance((10, 1000))
+    pace = allowance.ask([5] * 20, 0.0)
+    assert pace == Pace(10, 50)
+    allowance.add(pace, 0.0)
+    assert allowance.covers(10, 50)
+    assert allowance.ask([5], 0.9) is None
+    assert allowance.ask([5], 1.1) == Pace(1, 5)
+
+
+def test_a_message_larger_than_the_rate_allows_at_once_is_asked_for_alone() -> None:
+    assert Allowance((10, 100)).ask([500, 1], 0.0) == Pace(1, 500)
+    assert Allowance((10, 100)).ask([60, 50], 0.0) == Pace(1, 60)
+
+
+@pytest.mark.parametrize(("path", "reason"), [
+    (("x:a/b",), None), (("x:a/b@mesh",), "zone"), (("x:a/b@other",), None),
+    (("there",), "loop"), (("there@z",), "loop"),
+])  # fmt: skip
+def test_what_came_over_a_zone_of_one_hop_goes_over_no_other_route_of_it(
+    path: tuple[str, ...], reason: str | None
+) -> None:
+    refusal = Forwarding("here", "there", zone="mesh").refusal(Entry(1, b"", None, path))
+    assert (refusal and refusal.reason) == reason
+    assert Forwarding("here", "there", zone="mesh").stamp == "here@mesh"
+
+
+def begun(how: Forwarding) -> Forwarder:
+    """Return a worker that has opened the link, and asked for the mark."""
+    worker = Forwarder(how)
+    worker.hear(Open(), Opened("OK", 1), 0)
+    for call in worker.calls(0):
+        worker.hear(call, Committed("OK", 0, held=100), 0)
+    return worker
+
+
+def call_of(kind: type[Call], worker: Forwarder, now: float) -> Call:
+    return next(call for call in worker.calls(now) if isinstance(call, kind))
+
+
+def test_a_call_that_only_releases_puts_no_reading_off() -> None:
+    """Mutant: the answer to a call that asked for nothing taken as "there is nothing" (`asked and` away)."""
+    worker = begun(Forwarding("here", "there", window=3))
+    fetch, full = call_of(Fetch, worker, 0), Read("OK", 0, (Entry(1, b"abc"), Entry(2, b"def")))
+    worker.hear(fetch, full, 0)
+    worker.hear(call_of(Commit, worker, 0), Committed("OK", 1, held=97), 0)
+    commit, release = worker.calls(0)
+    assert isinstance(release, Fetch)
+    assert (release.mark, release.messages) == (1, 0), "the window is full"
+    worker.hear(commit, Committed("OK", 2, held=94), 0)
+    worker.hear(release, Read("OK", 1), 0)
+    again = call_of(Fetch, worker, 0)
+    assert isinstance(again, Fetch)
+    assert again.messages > 0
+
+
+def test_a_hint_that_overtakes_an_answer_is_newer_than_it() -> None:
+    """Mutants: `_rest_source`, or `_rest_target`, without a look at hints."""
+    worker = begun(Forwarding("here", "there"))
+    fetch = call_of(Fetch, worker, 0)
+    worker.woken(source=True)
+    worker.hear(fetch, Read("OK", 0), 0)
+    fetch = call_of(Fetch, worker, 0)
+    worker.hear(fetch, Read("OK", 0, (Entry(1, b"x" * 200),)), 0)
+    commit = call_of(Commit, worker, 0)
+    worker.woken(target=True)
+    worker.hear(commit, Committed("NOCREDIT", 0, held=100, place=1), 0)
+    commit = call_of(Commit, worker, 0)
+    worker.hear(commit, Committed("NOCREDIT", 0, held=100, place=1), 0)
+    assert worker.calls(0.5) == [], "one hint, one look"
+
+
+def test_an_end_that_is_not_there_is_named_until_it_answers() -> None:
+    worker = begun(Forwarding("here", "there"))
+    worker.hear(call_of(Fetch, worker, 0), Read("OK", 0, (Entry(1, b"x"),)), 0)
+    commit, fetch = worker.calls(0)
+    worker.hear(commit, Committed("UNKNOWN"), 0)
+    worker.hear(fetch, Read("UNKNOWN"), 0)
+    assert worker.missing == {"source", "target"}
+    worker.hear(call_of(Open, worker, 2), Opened("OK", 2), 2)
+    assert worker.missing == {"target"}
+    worker.hear(call_of(Commit, worker, 2), Committed("OK", 0), 2)
+    assert worker.missing == set()

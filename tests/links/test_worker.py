@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core.forwarding import Forwarding, Phase, Regression
+from headgate.core.forwarding import Phase
+from headgate.core.link_calls import Regression
+from headgate.core.link_rules import Forwarding
 from headgate.redis.replies import Account
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headgate.core.forwarding import Forwarder, Forwarding
-from headgate.core.link_calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Put, Read, Secure
+from headgate.core.forwarding import Forwarder
+from headgate.core.link_calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Pace, Paced, Put, Read, Secure
+from headgate.core.link_rules import Forwarding
 from tests.model.link import ModelSource, ModelTarget
 
 FAULTS = ("lost", "unanswered", "crash", "crash after", "delayed")
@@ -21,7 +22,7 @@ class Links:
     how: Forwarding = field(default_factory=lambda: Forwarding("here", "there", window=40))
     secured: int = 0
 
-    def answer(self, call: Call, fence: int = 1) -> Opened | Read | Committed:
+    def answer(self, call: Call, fence: int = 1) -> Opened | Read | Committed | Paced:
         match call:
             case Open():
                 return self.source.open(fence)
@@ -33,6 +34,8 @@ class Links:
                 )
             case Secure():
                 return self.target.commit(fence, call.born, 0, (), need=0, want=self.target.held, lost=False)
+            case Pace():
+                return Paced()
             case Copy():
                 put = (Put(call.entry.seq, call.entry.body),)
                 self.dead.commit(fence, call.born, 0, (), need=len(call.entry.body), want=0, lost=False)

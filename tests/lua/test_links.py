@@ -73,6 +73,18 @@ async def test_what_was_read_is_read_again_by_whoever_comes_next(route: Route) -
     assert (await route.read(messages=0)).entries == ()
 
 
+async def test_what_is_in_hand_comes_before_what_is_new_and_both_within_the_bytes(route: Route) -> None:
+    ann = route.source.producer("ann")
+    await ann.send(10, 20)
+    await route.read(messages=1)
+    assert [entry.seq for entry in (await route.read()).entries] == [1, 2]
+    await ann.send(30, 40)
+    assert [entry.seq for entry in (await route.read()).entries] == [1, 2, 3, 4]
+    await ann.send(50, 60)
+    assert [entry.seq for entry in (await route.read(after=4)).entries] == [5, 6]
+    assert [entry.seq for entry in (await route.read(after=4, size=100)).entries] == [5]
+
+
 async def test_what_a_link_has_read_is_never_given_to_others_while_it_lives_on(route: Route) -> None:
     """The target may have it: no lease ends at the source that could give it to another consumer."""
     one = (await filled(route, 10))[0]
@@ -115,6 +127,19 @@ async def test_a_commit_goes_as_far_as_the_credit_and_waits_in_line_for_the_next
     ids = await bob.fetch(1)
     await bob.accept(*ids)
     assert (await route.commit(two, three, prev=1)).mark == 3, "it was handed over what bob freed"
+
+
+async def test_a_barrier_leaves_the_link_in_line(route: Route) -> None:
+    await route.target.change(limit_bytes="100")
+    one, two = await filled(route, 60, 50, want=100)
+    assert (await route.commit(one, two)).place == 1
+    answer, _ = await route.store.barrier(
+        route.target.address, LINK, fence=1, born=route.born, prev=0, ttl_ms=TTL_MS, replicas=0, timeout_ms=1
+    )
+    assert (answer.mark, answer.held, answer.place) == (1, 40, 1)
+    bob = await route.target.consumer("bob")
+    await bob.accept(*await bob.fetch(1))
+    assert (await route.target.look()).leased.bytes == 50, "it was handed over what bob freed"
 
 
 async def test_a_message_above_the_limit_is_named_and_skipped_on_request(route: Route) -> None:
@@ -240,6 +265,18 @@ async def test_a_message_that_comes_back_below_the_mark_gets_a_new_number(route:
     assert (await route.source.look()).failures == {"queue|4-11": 1}
     assert (await route.source.look()).pending.messages == 1
     assert (await route.commit(*puts(entries), prev=3)).mark == 4
+
+
+async def test_a_message_that_comes_back_gets_a_new_number_although_the_reader_of_later_ones_died(route: Route) -> None:
+    """Nobody knows whether the target has them by now."""
+    bob = await route.source.consumer("bob")
+    await route.source.producer("ann").send(11, 12)
+    first = await bob.fetch(1)
+    assert [entry.seq for entry in (await route.read()).entries] == [2]
+    await bob.call(failed=first)
+    route.fence = 2
+    await route.open()
+    assert [entry.seq for entry in (await route.read()).entries] == [2, 3]
 
 
 async def test_a_source_that_forgot_how_far_a_link_got_hears_it_from_the_target(route: Route) -> None:

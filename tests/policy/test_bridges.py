@@ -3,7 +3,7 @@
 import pytest
 
 import headgate
-from headgate.core.bridge import Bridge, cycle, ends_of
+from headgate.core.link import Ends, Link, Site, cycle, ends_of
 from headgate.core.policy import Policy
 from headgate.policies import says_the_same
 from headgate_coordinator.policy import BadDocument, loads
@@ -18,27 +18,29 @@ def bridge(name: str, source: str, to: str, more: str = "") -> str:
 
 def test_each_target_is_a_link() -> None:
     policy = loads(TOPIC + bridge("b", "events", "['billing', 'audit']", "max_hops = 3\ndead_letters = 'DLQ'"), "x")
-    assert policy.bridges == (
-        Bridge("b", "events", "billing", 3, "DLQ", "x:4"),
-        Bridge("b", "events", "audit", 3, "DLQ", "x:4"),
+    assert policy.links == (
+        Link("b", "events", "billing", 3, "DLQ", "x:4"),
+        Link("b", "events", "audit", 3, "DLQ", "x:4"),
     )
-    assert [one.link for one in policy.bridges] == ["events>billing", "events>audit"]
+    assert [one.link for one in policy.links] == ["events>billing", "events>audit"]
 
 
 def test_a_compiled_policy_keeps_its_bridges_and_one_of_before_has_none() -> None:
     policy = loads(bridge("b", "a", "'c'", "dead_letters = 'DLQ'"))
     again = Policy.from_json(policy.to_json())
-    assert again.bridges == policy.bridges
+    assert again.links == policy.links
     assert says_the_same(policy, again)
     assert not says_the_same(policy, loads(bridge("b", "a", "'d'", "dead_letters = 'DLQ'")))
-    assert Policy.from_json('{"version":3,"rules":[],"pools":[],"source":"old"}').bridges == ()
+    assert Policy.from_json('{"version":3,"rules":[],"pools":[],"source":"old"}').links == ()
 
 
 @pytest.mark.parametrize("name", ["a b", "a>b", "100%", "ä/ö", "orders.eu"])
 def test_the_name_of_a_lease_tells_both_ends(name: str) -> None:
-    assert ends_of(Bridge("b", name, "to").link) == (name, "to")
-    assert ends_of(Bridge("b", "from", name).link) == ("from", name)
-    assert " " not in Bridge("b", name, name).link
+    assert ends_of(Link("b", name, "to").link) == Ends(name, "to")
+    assert ends_of(Link("b", "from", name).link) == Ends("from", name)
+    assert " " not in Link("b", name, name).link
+    there = Link("b", name, name, here="paris", site=Site("berlin", "env:BERLIN"))
+    assert ends_of(there.link) == Ends(name, name, "paris", "berlin")
 
 
 BAD = [
@@ -48,6 +50,7 @@ BAD = [
     (bridge("b", "a", "'c'", "dead_letters = 'c'"), "x:5", "is an end of bridge 'b' itself"),
     (bridge("b", "a", "[]"), "x:4", "[] is nowhere"),
     (bridge("b", "a", "'c*'"), "x:4", "cannot be part of a name"),
+    (bridge("b", "a", "'c'", "selector = 'region ='"), "x:5", "selector"),
     (bridge("b", "a", "'c'", "max_hops = 0"), "x:5", "write a whole number from 1 to 64"),
     (bridge("b", "a", "'c'", "frm = 'a'"), "x:5", "did you mean 'from'?"),
     (bridge("b", "a", "'c'") + bridge("e", "c", "'a'"), "x:6", "go in a circle: a -> c -> a"),
@@ -71,9 +74,9 @@ def test_a_circle_is_allowed_where_one_of_its_bridges_limits_the_hops() -> None:
 
 def test_a_circle_is_found_behind_a_way_that_leads_nowhere() -> None:
     ways = [("s", "a"), ("s", "b"), ("a", "x"), ("b", "x"), ("x", "y"), ("y", "z"), ("z", "x")]
-    found = cycle(Bridge(f"{one}{other}", one, other) for one, other in ways)
+    found = cycle(Link(f"{one}{other}", one, other) for one, other in ways)
     assert [one.name for one in found] == ["xy", "yz", "zx"]
-    assert cycle(Bridge(f"{one}{other}", one, other) for one, other in ways[:-1]) == ()
+    assert cycle(Link(f"{one}{other}", one, other) for one, other in ways[:-1]) == ()
 
 
 @pytest.mark.parametrize("after", [bridge("b", "a", "'d'"), "destination = []"], ids=["another", "none"])
@@ -86,4 +89,4 @@ async def test_a_plan_tells_which_bridges_would_begin_and_end(one_url: str, name
     lines = list(planned.lines())
     assert "bridge b: a -> c would end (it is named no more)" in lines
     assert ("bridge b: a -> d would begin (x:1)" in lines) == ("bridge" in after)
-    assert len(planned.as_dict()["bridges"]["end"]) == 1
+    assert len(planned.as_dict()["links"]["end"]) == 1

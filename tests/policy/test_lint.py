@@ -5,10 +5,15 @@ from pathlib import Path
 import pytest
 
 from headgate_coordinator.policy import loads
-from headgate_coordinator.policy.lint import CODES, Finding, Known, lint
+from headgate_coordinator.policy.finding import Finding
+from headgate_coordinator.policy.lint import CODES, Known, lint
 
 RULE = '[[destination]]\nmatch = "orders.#"\n'
 BILLS = '[[destination]]\nmatch = "bills"\n'
+BRIDGE = '\n[[bridge]]\nname = "b"\nfrom = "orders"\nto = "bills"\n'
+PARIS = 'site_name = "paris"\n[[site]]\nname = "berlin"\nurl = "env:BERLIN"\n'
+ROUTE = '[[route]]\nname = "r"\nto = "berlin"\ntopics = "orders"\n'
+LIMIT = 'limit = "1MB"'
 POOL = '[[pool]]\nname = "memory"\nlimit = "10MB"\n'
 # Code, line of the finding, what is known beside the document, one that stalls, and its twin.
 PAIRS: list[tuple[str, int, Known, str, str]] = [
@@ -90,6 +95,8 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
         RULE + 'rate = { bytes = "1MB/s", byte_burst = "1MB" }',
         RULE + 'rate = { bytes = "1MB/s", byte_burst = "4MB" }',
     ),
+    ("HG115", 4, Known(), BILLS + LIMIT + BRIDGE, RULE + LIMIT + "\n" + BILLS + LIMIT + BRIDGE),
+    ("HG115", 5, Known(), PARIS + ROUTE, PARIS + ROUTE + RULE + 'kind = "topic"\nlimit = "1MB"'),
     ("HG114", 3, Known(), RULE + 'pools = ["memroy"]\n' + POOL, RULE + 'pools = ["memory"]\n' + POOL),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, MessageTooLarge
+from headgate_coordinator.links.supervisor import Supervisor
 from headgate_coordinator.policy import loads
 from headgate_coordinator.policy.lint import Known, lint
 from tests.sdk.observing import GUARD, field
@@ -90,9 +91,16 @@ async def nothing_goes(out: headgate.Session, into: headgate.Session) -> bool:
     return not await goes(await out.producer("orders", window=1000), 900)
 
 
+async def grows_while_the_target_is_full(out: headgate.Session, into: headgate.Session) -> bool:
+    del into
+    producer = await out.producer("orders", window=1000)
+    return all([await goes(producer, 900) for _ in range(40)])
+
+
 LIMIT: Final = RULE + 'limit = "10KB"\n'
 SHARED: Final = RULE + 'limit = "{0}"\npools = ["memory"]\n' + BILLS + 'limit = "{0}"\npools = ["memory"]\n' + POOL
 DEAD: Final = RULE + 'dead_letter = "bills"\n' + BILLS + 'limit = "10KB"\n'
+BRIDGED: Final = BILLS + 'limit = "10KB"\n[[bridge]]\nname = "b"\nfrom = "orders"\nto = "bills"\n'
 TRAPS: Final[dict[str, tuple[Scene, str, str]]] = {
     "HG101": (
         others_starve,
@@ -104,6 +112,7 @@ TRAPS: Final[dict[str, tuple[Scene, str, str]]] = {
     "HG108": (grows_beyond_its_limit, LIMIT + 'enforce = "off"', LIMIT),
     "HG109": (who_rejects_waits, DEAD, DEAD + 'when_full = "drop"\n'),
     "HG113": (the_large_one_never_goes, LIMIT, LIMIT + 'oversize = "allow-one"'),
+    "HG115": (grows_while_the_target_is_full, BRIDGED, LIMIT + BRIDGED),
     "HG114": (nothing_goes, RULE + 'pools = ["memory"]', RULE + 'pools = ["memory"]\n' + POOL),
 }
 
@@ -119,6 +128,9 @@ async def test_a_trap(client: headgate.Client, other: headgate.Client, trap: str
     async with AsyncExitStack() as stack:
         out = await stack.enter_async_context(client.session("out"))
         into = await stack.enter_async_context(other.session("in"))
+        supervisor = Supervisor(client, "node~00000001", ttl=2)  # forwards what the policy says
+        await supervisor.start()
+        stack.push_async_callback(supervisor.close)
         async with asyncio.timeout(60):
             assert await scene(out, into) != fixed
     if trap == "HG108" and not fixed:

@@ -21,7 +21,7 @@ async def fill(session: headgate.Session, *names: str) -> int:
         producer = await session.producer(name, window=1000)
         for _ in range(2):
             try:
-                await producer.send(b"x" * 900, timeout=0.4)
+                await producer.send(b"x" * 900, timeout=1)
             except CreditTimeout:
                 return sent
             sent += 1

@@ -13,6 +13,7 @@ from headgate.core.policy import Policy
 from headgate.redis.keys import policy_key
 from headgate.redis.store import Store
 from tests.policy.live import policy, settles, state
+from tests.sdk.observing import learn_fast
 from tests.sdk.test_cluster import _slot
 from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until
@@ -215,6 +216,7 @@ class TestLoss:
 
     async def test_a_lost_destination_gets_all_its_settings_back(self, one_url: str, namespace: str) -> None:
         async with headgate.connect(one_url, namespace=namespace) as client, client.session("s") as session:
+            learn_fast(client)
             await client.apply_policy(policy(("orders.#", {"limit": 1000, "max_attempts": 3, "message_ttl": 60})))
             producer = await session.producer("orders.1")
             await client.apply("orders.1", dead_letter="dead", limit_messages=50)

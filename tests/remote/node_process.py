@@ -3,36 +3,31 @@
 import json
 import os
 import signal
-import subprocess
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.demo.command import HEADGATE, environment
+from tests.demo.command import environment
+from tests.support.forked import PIPE, Forked
 from tests.support.waiting import is_alive, wait_for
 
 
 class NodeProcess:
-    """`headgate node` before a Redis.
+    """`headgate node` before a Redis, without admin HTTP.
 
     Attributes:
         address: `host:port`.
     """
 
     def __init__(self, redis_url: str, namespace: str, *, port: int = 0) -> None:
-        self._process = subprocess.Popen(
-            [
-                *HEADGATE,
-                "node",
-                "--json",
-                "--admin-port=0",
-                f"--port={port}",
-                f"--redis={redis_url}",
-                f"--namespace={namespace}",
-            ],
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        with Path(os.devnull).open("w") as nowhere:
+            self._process = Forked(
+                *("headgate_coordinator", "node", "--json", "--no-admin", f"--port={port}"),
+                *(f"--redis={redis_url}", f"--namespace={namespace}"),
+                environment=environment(),
+                stdout=PIPE,
+                stderr=nowhere,
+            )
         assert self._process.stdout
         self.address = json.loads(self._process.stdout.readline())["amqp"].removeprefix("amqp://")
 

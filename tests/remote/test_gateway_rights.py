@@ -22,6 +22,9 @@ from headgate.redis.scripts import script, script_names
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.rights import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS, TEXTS
+from headgate_coordinator.policy import loads
+from tests.links.site import work
+from tests.links.test_explain_links import overfill, worker
 from tests.remote.grants import B, C, M, P, users
 from tests.sdk.observing import GUARD, drain, field
 from tests.support.waiting import wait_until
@@ -123,6 +126,29 @@ async def test_who_may_only_browse_reads_and_takes_nothing(node: Node) -> None:
         for call in (looker.purge("orders"), looker.remove("orders"), looker.recount("orders", repair=True)):
             with pytest.raises(AccessDenied, match="manage"):
                 await call
+
+
+async def test_links_are_followed_only_to_what_the_user_may_see(node: Node) -> None:
+    """Mutant: `Links` lets the refusal out; and a read of links that the gateway does not do."""
+    client = node.client
+    limits = "".join(f'[[destination]]\nmatch = "{name}"\nlimit = 100\n' for name in ("orders", "billing"))
+    await client.apply_policy(loads(f'{limits}[[bridge]]\nname = "one"\nfrom = "orders"\nto = "billing"\n'))
+    for name in ("orders", "billing"):
+        await client.apply(name, kind="queue")
+        await overfill(client, name)
+    await work(worker(client, "orders", "billing"))
+    async with as_user(node, "boss") as boss, as_user(node, "looker") as looker:
+        for _ in range(2):
+            told = await boss.explain("orders")
+            assert [(hop.target, hop.cause) for hop in told.chain] == [("billing", "no-consumer")]
+            view = (await boss.explain(link="one")).link
+            assert view is not None
+            assert (view.side, view.backlog, view.mark, view.owner) == ("target", 10, None, None)
+            told = await looker.explain("orders")
+            assert (told.cause, told.chain, told.downstream[0].target) == ("unsettled", (), "billing")
+        with pytest.raises(AccessDenied, match="'billing'"):
+            await looker.explain("billing")
+    assert node.counters.rejected["gateway"] == 5, "who may not read what nodes say, asks for it once"
 
 
 async def test_who_has_no_right_at_a_destination_learns_nothing_of_it(node: Node) -> None:

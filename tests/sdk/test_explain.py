@@ -175,7 +175,7 @@ async def test_it_is_plain_data_for_programs(scene: Scene) -> None:
     await scene.wait("waiter", 50)
     told = json.loads(json.dumps((await scene.client.explain("orders")).as_dict()))
     assert (told["cause"], told["causes"][0]["cause"], told["settle"]) == ("no-consumer", "no-consumer", 50)
-    assert (told["upstream"], told["downstream"], told["deadlock"]) == (None, None, None)
+    assert (told["upstream"], told["downstream"], told["chain"], told["link"]) == ([], [], [], None)
 
 
 async def test_stopping_by_hand_names_the_reason_and_can_be_lifted(client: headgate.Client) -> None:

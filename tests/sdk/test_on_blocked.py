@@ -90,7 +90,7 @@ async def test_short_waits_are_told_at_most_once_a_second(client: headgate.Clien
         with pytest.raises(headgate.CreditTimeout):
             await producer.send(b"y" * 50, timeout=0.1)
     assert len(times) >= 2
-    assert all(later - earlier >= 0.99 for earlier, later in itertools.pairwise(times))
+    assert all(later - earlier >= 0.9 for earlier, later in itertools.pairwise(times))
     await wait_until(lambda: isinstance(events[-1], Unblocked))
     assert [type(event) for event in events] == [Blocked, Unblocked] * len(times)
     assert await field(client, "full", "pending_messages") == 1

@@ -11,7 +11,7 @@ import redis
 
 import headgate
 from headgate import CoordinatorUnavailable, CreditTimeout, HeadgateError
-from tests.sdk.observing import GUARD, counts, drain, field, look, outcomes, stored_bodies
+from tests.sdk.observing import GUARD, counts, drain, field, learn_fast, look, outcomes, stored_bodies
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
@@ -22,6 +22,7 @@ CLOSES = 4.0  # close() says about 1 s; a busy machine may take a little longer,
 async def client(server: RedisServer) -> AsyncIterator[headgate.Client]:
     """A client of the test's own server."""
     async with headgate.connect(server.url) as client:
+        learn_fast(client)
         yield client
         server.sigcont()
 

@@ -237,7 +237,7 @@ async def test_a_tenant_with_many_topics_stays_within_its_limit(cluster: headgat
             sent = 0
             with suppress(CreditTimeout):
                 while sent < 20:
-                    await producer.send(b"x" * 396, timeout=2)
+                    await producer.send(b"x" * 396, timeout=4)
                     sent += 1
             return sent
 

@@ -85,7 +85,7 @@ async def test_a_slow_consumer_is_detached_and_others_get_what_it_held(client: h
 
 async def test_an_idle_consumer_is_never_detached(client: headgate.Client) -> None:
     await client.apply(
-        "orders", kind="queue", slow_rate=1000, slow_multiple=1, slow_period="20ms", slow_action="detach"
+        "orders", kind="queue", slow_rate=1000, slow_multiple=1, slow_period="200ms", slow_action="detach"
     )
     async with client.session("s", ttl=1) as session:
         consumer = await session.consumer("orders", window=5)

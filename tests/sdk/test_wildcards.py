@@ -16,7 +16,7 @@ from headgate.index import PLACEHOLDER, Entry, Index
 from headgate.redis.keys import Address
 from headgate.redis.replies import record
 from headgate.wildcard import WildcardConsumer
-from tests.sdk.observing import GUARD, counts, drain, look
+from tests.sdk.observing import GUARD, counts, drain, learn_fast, look
 from tests.sdk.workers import Worker
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
@@ -362,6 +362,7 @@ async def test_after_redis_lost_everything_it_goes_on(server: RedisServer) -> No
         client.session("in", ttl=1) as into,
         other.session("out", ttl=1) as out,
     ):
+        learn_fast(client, other)
         await topics(client, "news.eu", "news.us")
         consumer = await wildcard(into, "news.*", durable=True)
         await send(out, "news.eu", "news.us")

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 import headgate
+from tests.support.forked import PIPE, Forked
 
 _ROOT = Path(__file__).parents[2]
 
@@ -24,14 +25,20 @@ class Worker:
     """A process in a role: the name of a coroutine function of this module, and its arguments."""
 
     def __init__(self, role: str, *arguments: object, within: Sequence[str] = ()) -> None:
-        self.process = subprocess.Popen(
-            [*within, sys.executable, "-m", "tests.sdk.workers", role, *map(str, arguments)],
-            cwd=_ROOT,
-            env=os.environ | {"PYTHONPATH": str(Path(headgate.__file__).parents[1])},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = ["tests.sdk.workers", role, *map(str, arguments)]
+        environment = os.environ | {"PYTHONPATH": str(Path(headgate.__file__).parents[1])}
+        self.process: subprocess.Popen[str] | Forked
+        if within:  # another program begins it
+            self.process = subprocess.Popen(
+                [*within, sys.executable, "-m", *command],
+                cwd=_ROOT,
+                env=environment,
+                stdin=PIPE,
+                stdout=PIPE,
+                text=True,
+            )
+        else:
+            self.process = Forked(*command, environment=environment, stdin=PIPE, stdout=PIPE)
 
     def ready(self) -> list[str]:
         """Wait until it holds what it is to hold; returns what it tells about that."""

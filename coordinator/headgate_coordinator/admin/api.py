@@ -2,16 +2,18 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from headgate import Client, Explanation, FoundDeadlock, HeadgateError, PolicyConflict, PolicyError, __version__
+from headgate.link_ends import LinkEnds
 from headgate.redis.keys import Address
 from headgate_coordinator import policy as documents
 from headgate_coordinator.admin import models
 from headgate_coordinator.admin.figures import Figures, from_fields
+from headgate_coordinator.admin.links import LinkWatch
 from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.admin.watch import Flow, Once, Picture, Watch
@@ -54,11 +56,13 @@ class Api:
         self._watch = watch
         self._registry = NodeRegistry(client)
         self._entries = Once(self._list_nodes)
+        self._links = LinkWatch(client, self._entries)
         self._deadlocks = Once(client.deadlocks)
         self.operations: Final = self._declare()
 
     async def close(self) -> None:
         """Stop what runs."""
+        await self._links.close()
         await self._deadlocks.close()
         await self._entries.close()
 
@@ -74,6 +78,9 @@ class Api:
                       body=Blocking),
             Operation("POST", f"{one}/unblock", "Take a block away", self._unblock, (models.Done,)),
             Operation("POST", f"{one}/purge", "Remove all messages of a destination", self._purge, (models.Purged,)),
+            Operation("GET", "/links", "List the links of the policy", self._policy_links, (models.PolicyLinks,)),
+            Operation("GET", "/links/{name}/explain", "Say why a link moves or does not", self._explain_link,
+                      (models.Told,)),
             Operation("GET", "/policy", "Return the policy in force", self._policy, (models.PolicyInForce,)),
             Operation("PUT", "/policy", "Put a policy in force, or say what it would change", self._put_policy,
                       (models.Applied, models.Planned), Putting, "policy"),
@@ -107,6 +114,7 @@ class Api:
             deadlocks=[models.FoundDeadlock.of(found) for found in deadlocks[:MOST_DEADLOCKS]],
             links=[models.Link.of(link) for link in links[:MOST_LINKS]],
             links_total=len(links),
+            policy_links=self._links.last if picture.trouble else await self._links.links(),
             nodes=models.Nodes(this=facts.id if facts else None, nodes=[models.Node.of(entry) for entry in nodes]),
         )
 
@@ -123,6 +131,17 @@ class Api:
     async def _explain(self, call: Call) -> models.Told:
         with _known(call.name):
             told = await self._client.explain(call.name, producer=call.query.producer, consumer=call.query.consumer)
+        return models.Told(text=str(told), explanation=told)
+
+    async def _policy_links(self, call: Call) -> models.PolicyLinks:
+        del call
+        return await self._links.links()
+
+    async def _explain_link(self, call: Call) -> models.Told:
+        try:
+            told = await self._client.explain(link=call.name)
+        except PolicyError as error:
+            raise Refused(404, "unknown-link", str(error), link=call.name) from None
         return models.Told(text=str(told), explanation=told)
 
     async def _nodes(self, call: Call) -> models.Nodes:
@@ -221,6 +240,7 @@ def _waiting(told: dict[str, Explanation]) -> list[models.Waiting]:
         models.Waiting(
             destination=one.destination,
             session=waiter.session,
+            link=_title(one.upstream, waiter.session),
             place=waiter.place,
             needs=waiter.needs,
             seconds=waiter.seconds,
@@ -240,6 +260,7 @@ def _consumers(told: dict[str, Explanation]) -> list[models.Consumer]:
         models.Consumer(
             destination=one.destination,
             consumer=holder.consumer,
+            link=_title(one.downstream, holder.session),
             subscription=holder.subscription,
             messages=holder.messages,
             bytes=holder.bytes,
@@ -254,6 +275,10 @@ def _consumers(told: dict[str, Explanation]) -> list[models.Consumer]:
     ]
     found.sort(key=lambda one: (not one.slow, -one.messages, one.destination, one.consumer))
     return found[:MOST_CONSUMERS]
+
+
+def _title(links: Sequence[LinkEnds], session: str) -> str:
+    return next((link.title for link in links if link.id == session), "")
 
 
 @contextlib.contextmanager

@@ -91,6 +91,15 @@ FORWARDED: Final = Declared(
     "headgate_node_forwarded_messages", "counter", "Messages forwarded over a link of the policy.", ("source", "target")
 )
 FORWARDED_BYTES: Final = Declared("headgate_node_forwarded_bytes", "counter", "Bytes of these.", ("source", "target"))
+PACKETS: Final = Declared(
+    "headgate_node_channel_packets",
+    "counter",
+    "Packets sent by a channel, heartbeats among them.",
+    ("source", "target"),
+)
+BACKLOG: Final = Declared(
+    "headgate_node_channel_backlog", "gauge", "Messages that a channel has to send.", ("source", "target")
+)
 DEADLOCKS: Final = Declared(
     "headgate_node_deadlocks", "gauge", "Deadlocks that there are; 0 at nodes that do not look for them."
 )
@@ -100,6 +109,7 @@ FOUND: Final = Declared(
 METRICS: Final = (
     BUILD, UP, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS), NODE, STARTED, READY, CONNECTIONS,
     LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
+    PACKETS, BACKLOG,
     DEADLOCKS, FOUND,
 )  # fmt: skip
 """All there are."""
@@ -169,5 +179,10 @@ def _node(node: NodeFacts) -> Iterator[Metric]:
     yield STALLED.family({(): sum(bool(one.trouble) for one in node.bridges)})
     yield FORWARDED.family({(one.source, one.target): one.messages for one in node.bridges})
     yield FORWARDED_BYTES.family({(one.source, one.target): one.bytes for one in node.bridges})
+    channels = [one for one in node.bridges if one.backlog is not None]
+    yield PACKETS.family({(one.source, one.target): one.packets for one in channels})
+    yield BACKLOG.family(
+        {(one.source, one.target): one.backlog for one in channels if one.works and one.backlog is not None}
+    )
     yield DEADLOCKS.family({(): node.deadlocks.current})
     yield FOUND.family({(action,): count for action, count in node.deadlocks.found.items()})

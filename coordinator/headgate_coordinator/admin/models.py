@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from headgate import Explanation
 from headgate import FoundDeadlock as Found
 from headgate.core.deadlock import Step
+from headgate.link_ends import Side
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Flow, Picture
 from headgate_coordinator.node.facts import LinkFacts
@@ -82,6 +83,7 @@ class Waiting(Answer):
 
     destination: str
     session: str
+    link: str = Field(description="the link that it is; empty: it is a client's")
     place: int = Field(description="in line, from 1")
     needs: int = Field(description="bytes of its first message that it lacks")
     seconds: float
@@ -95,6 +97,7 @@ class Consumer(Answer):
 
     destination: str
     consumer: str
+    link: str = Field(description="the link that it is; empty: it is a client's")
     subscription: str
     messages: int = Field(description="delivered and not settled")
     bytes: int
@@ -138,6 +141,7 @@ class Node(Answer):
     messages_per_second: float
     silent: float = Field(description="seconds since its last beat")
     troubles: dict[str, str] = Field(description="links of the policy that do not move at this node -> why")
+    rates: dict[str, float] = Field(description="links of the policy -> messages a second that this node forwarded")
 
     @classmethod
     def of(cls, entry: NodeEntry) -> "Node":
@@ -150,6 +154,34 @@ class Nodes(Answer):
 
     this: str | None = Field(description="id of the node that answers; null: none")
     nodes: list[Node]
+
+
+class PolicyLink(Answer):
+    """A link of the policy: an arrow from a destination to another, or from a topic to a multicast group."""
+
+    kind: str = Field(description="bridge, route or channel; empty when the policy does not name it any more")
+    name: str = Field(description="of its table in the policy; empty likewise")
+    link: str = Field(description="what it is known by")
+    source: str
+    target: str
+    site: str = Field(description="of the target; empty: here")
+    state: Literal["works", "stalled", "nobody", "ending"]
+    side: Side | None = Field(description="what holds it up; moves: nothing; null: it was not asked")
+    owner: str = Field(description="id of the node that works on it; empty: none")
+    rate: float = Field(description="messages a second forwarded, between two beats of its node")
+    backlog: int | None = Field(description="messages at the source that it has to settle; null: there is none yet")
+    backlog_bytes: int | None = Field(description="of these, about: by the mean size of messages there")
+    mark: int | None = Field(description="number of the last message that the target has; null: none")
+    reason: str = Field(description="why it does not move, over further links; empty when it does")
+    remedy: str = Field(description="what would free it")
+    origin: str = Field(description="where the policy has it")
+
+
+class PolicyLinks(Answer):
+    """The links of the policy, in its order, and those that are ending."""
+
+    total: int
+    links: list[PolicyLink]
 
 
 class DeadlockStep(Answer):
@@ -245,6 +277,7 @@ class Overview(Answer):
     deadlocks: list[FoundDeadlock] = Field(description="that nodes saw in the last minute, at most ten")
     links: list[Link] = Field(description="of this node, those that wait first")
     links_total: int
+    policy_links: PolicyLinks
     nodes: Nodes
 
 
@@ -294,7 +327,10 @@ class PolicyInForce(Answer):
     source: str
     rules: list[PolicyRule]
     pools: list[PolicyPool]
-    bridges: list[dict[str, Any]] = Field(description="name, from, to and origin of each, and what else it says")
+    links: list[dict[str, Any]] = Field(description="kind, name, from, to and origin of each, and what else it says")
+    channels: list[dict[str, Any]] = Field(description="each as it is written, with its defaults and its origin")
+    site: str = Field(description="name of this site; empty where it has none")
+    sites: list[dict[str, Any]] = Field(description="that links may lead to: name, url (without a password), namespace")
 
 
 class Applied(Answer):
@@ -313,7 +349,9 @@ class Planned(Answer):
     destinations: int
     changes: list[dict[str, Any]]
     pools: list[dict[str, Any]]
-    bridges: dict[str, list[dict[str, Any]]] = Field(description="those that would begin, and those that would end")
+    links: dict[str, list[dict[str, Any]]] = Field(
+        description="those that would begin, and those that would end; of a channel, one for each topic"
+    )
 
 
 class Live(Answer):

@@ -18,7 +18,7 @@ _FAILURES: Final = {
     "400": "a name, a parameter or a body that cannot be used",
     "401": "the token is missing or wrong",
     "403": "a page of another site asked for a change",
-    "404": "there is no such destination",
+    "404": "there is no such destination, or no such link",
     "409": "it contradicts what is in force",
     "413": "the body is too large",
     "415": "the body is of a type that is not accepted",
@@ -122,11 +122,13 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
     if "{name}" in operation.path:
+        what = "a link: its bridge's or route's name, what it is known by, or its id"
+        what = what if operation.path.startswith("/links") else "a destination"
         yield {
             "name": "name",
             "in": "path",
             "required": True,
-            "description": "a destination, percent-encoded; a slash of its name is %2F",
+            "description": f"{what}, percent-encoded; a slash of its name is %2F",
             "schema": {"type": "string"},
         }
     for name, schema in operation.query.model_json_schema().get("properties", {}).items():

@@ -70,7 +70,7 @@ class Operation:
 
     Attributes:
         method: of the request.
-        path: after :data:`PREFIX`; ``{name}`` is a destination, percent-encoded whole.
+        path: after :data:`PREFIX`; ``{name}`` is a destination or a link, percent-encoded whole.
         summary: what it does.
         run: answers it.
         answers: what the answer may be.

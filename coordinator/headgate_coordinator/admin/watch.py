@@ -163,7 +163,7 @@ class Watch:
             for piece in pieces:
                 found.update(await self._burst(piece))
 
-        await _together([look() for _ in range(AT_ONCE)])
+        await together([look() for _ in range(AT_ONCE)])
         return {name: found[name] for name in names if name in found}
 
     async def _burst(self, names: Sequence[str]) -> dict[str, Figures]:
@@ -208,7 +208,7 @@ class Watch:
 
         try:
             async with asyncio.timeout(PATIENCE):
-                await _together([look() for _ in range(AT_ONCE)])
+                await together([look() for _ in range(AT_ONCE)])
         except (TimeoutError, HeadgateError) as error:
             _log.debug("destinations could not be explained: %s", error)
         return told
@@ -230,7 +230,7 @@ def _interesting(picture: Picture) -> list[str]:
     return [one.name for one in (held + busy)[:MOST_TOLD]]
 
 
-async def _together(work: Sequence[Awaitable[None]]) -> None:
+async def together(work: Sequence[Awaitable[None]]) -> None:
     """Await all; the first error ends the others."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:

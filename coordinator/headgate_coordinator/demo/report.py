@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate_coordinator.demo.verdict import Check, Facts
+from headgate_coordinator.demo.check import Check
+from headgate_coordinator.demo.verdict import Facts
 
 
 @dataclass(frozen=True, slots=True)

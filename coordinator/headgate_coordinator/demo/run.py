@@ -1,6 +1,7 @@
 """The demo from the parent's side: it starts the processes, kills one, and judges what they wrote down."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
@@ -29,6 +30,7 @@ from headgate_coordinator.demo import (
     VICTIM,
 )
 from headgate_coordinator.demo.corpus import MIN_LIMIT, find_files, standard_library
+from headgate_coordinator.demo.forwarding import Forwarded, Forwarding
 from headgate_coordinator.demo.killing import PATIENCE, Killing
 from headgate_coordinator.demo.processes import Actor
 from headgate_coordinator.demo.report import Report
@@ -122,7 +124,10 @@ class _Demo:
         self._events: list[tuple[float, str]] = []
         self._began: float | None = None
         self._page = ""
+        self._forwarding: Forwarding | None = None
+        self._forwarded: Forwarded | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._stack = contextlib.AsyncExitStack()
         self._killing = Killing(self._actor("producer", VICTIM))
         self._node_death: NodeDeath | None = None
         self._stored: tuple[int, ...] = ()
@@ -146,6 +151,10 @@ class _Demo:
         await self._client.apply(QUEUE, limit=self._options.limit)
         looking = self._looking = asyncio.create_task(self._keep_looking())
         try:
+            if not self.no_node:
+                self._forwarding = await self._stack.enter_async_context(Forwarding(self._client))
+                self._environment |= self._forwarding.environment
+                await self._forwarding.govern()
             await self._begin()
             if await self._until(lambda: self._watch.blocked > 0, seconds * _JOINS):
                 self._tell("the limit is reached: producers wait until there is room")
@@ -155,13 +164,15 @@ class _Demo:
                     await self._start(actor)
             self._tell("the fast consumer joins" + ("" if self.no_node else ", and one at a node"))
             await self._at(seconds * _DIES)
-            await self._kill()
-            if not self.no_node:
-                await self._at(seconds * _NODE_DIES)
+            if not self._broken:
+                await self._kill()
+            await self._at(seconds * _NODE_DIES)
+            if not (self._broken or self.no_node):
                 await self._kill_node()
             await self._at(seconds * _ENDS)
             await self._end()
         finally:
+            await self._stack.aclose()
             await _end(looking)
         if not looking.cancelled() and (error := looking.exception()):
             raise error
@@ -208,6 +219,7 @@ class _Demo:
             looks=self._watch.looks,
             node=self._node_death,
             no_node=self.no_node,
+            forwarded=self._forwarded,
         )
 
     async def _begin(self) -> None:
@@ -227,6 +239,9 @@ class _Demo:
             self._tell("three producers and the slow consumer are at work")
         else:
             self._tell("two nodes, five producers (two of AMQP) and the slow consumer are at work")
+            if self._forwarding:
+                await self._forwarding.begin()
+                self._tell("the nodes forward a topic over a bridge, and over a route to a second site")
             self._page = f"{nodes[-1].record.page}/"
             self._view.tell(0.0, f"watch it on a live page: {self._page}")
 
@@ -273,6 +288,8 @@ class _Demo:
     async def _end(self) -> None:
         """Stop the producers, let the consumers empty the queue, stop them, and count."""
         await self._stop("producer")
+        if self._forwarding:
+            self._forwarded = await self._forwarding.finish()
         for actor in self.actors:
             if actor.role == "consumer":
                 actor.tell_to_hurry()
@@ -334,6 +351,7 @@ class _Demo:
                 [row_of(actor, self._watch.now, self._rates[actor.name], now) for actor in self.actors],
                 self._events,
                 self._page,
+                self._forwarding.told if self._forwarding else "",
             )
         )
 

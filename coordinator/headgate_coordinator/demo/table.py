@@ -76,6 +76,7 @@ class Frame:
     rows: Sequence[Row]
     events: Sequence[tuple[float, str]] = field(default_factory=tuple)
     page: str = ""
+    links: str = ""
 
     def rate_of(self, role: str) -> str:
         """Return how fast all producers, or all consumers, are together."""
@@ -174,7 +175,7 @@ class LiveTable(Silent):
     def _draw(self, frame: Frame) -> None:
         options = self._console.options
         narrow = options.max_width < _NARROW
-        room = options.max_height - len(frame.rows) - _AROUND - narrow - bool(frame.page)
+        room = options.max_height - len(frame.rows) - _AROUND - narrow - bool(frame.page) - bool(frame.links)
         fitting = _last_events(frame.events, room, options.max_width - _MARGIN)
         drawn = table(replace(frame, events=fitting), narrow=narrow, ascii_only=options.ascii_only)
         self._live.update(drawn, refresh=True)
@@ -229,7 +230,8 @@ def table(frame: Frame, *, narrow: bool = False, ascii_only: bool = False) -> Re
     events.add_column(justify="right", no_wrap=True, min_width=7)
     for elapsed, text in frame.events:
         events.add_row(f"{elapsed:.1f} s", Text(text))
-    page = [Text(f"the same on a live page: {frame.page}", style="dim")] if frame.page else []
+    page = [Text(frame.links)] if frame.links else []
+    page += [Text(f"the same on a live page: {frame.page}", style="dim")] if frame.page else []
     return Group(head, Text(), *_gauge(sample, frame.limit, ascii_only=ascii_only), *page, processes, events)
 
 

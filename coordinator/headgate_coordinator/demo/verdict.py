@@ -5,7 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from headgate_coordinator.audit import COUNTERS
+from headgate_coordinator.demo.check import Check
+from headgate_coordinator.demo.forwarding import Forwarded
 from headgate_coordinator.demo.journal import Accepted, Received
+from headgate_coordinator.demo.link_checks import link_checks
 from headgate_coordinator.terminal import size
 
 GRACE: Final = 1.0
@@ -56,6 +59,7 @@ class Facts:
         looks: how often the queue was sampled.
         node: the node that was killed; None where there were none.
         no_node: why there were none.
+        forwarded: what was seen of the links between two sites; None where there were no nodes.
     """
 
     limit: int
@@ -78,6 +82,7 @@ class Facts:
     looks: int = 0
     node: NodeDeath | None = None
     no_node: str | None = None
+    forwarded: Forwarded | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return them as plain data, the messages as numbers."""
@@ -103,16 +108,8 @@ class Facts:
             "samples": self.looks,
             "node": asdict(self.node) if self.node else None,
             "no_node": self.no_node,
+            "forwarded": self.forwarded.summary() if self.forwarded else None,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that must hold, whether it does, and a sentence that says so with its numbers."""
-
-    name: str
-    passed: bool
-    sentence: str
 
 
 def judge(facts: Facts) -> list[Check]:
@@ -127,6 +124,7 @@ def judge(facts: Facts) -> list[Check]:
         _blocked(facts),
         _reclaimed(facts),
         *_node_checks(facts),
+        *(link_checks(facts.forwarded) if facts.forwarded else ()),
         _counters(facts),
         _processes(facts),
         _clean(facts),

@@ -6,19 +6,24 @@ import logging
 from typing import Final
 
 from headgate.client import Client
-from headgate.core.bridge import Bridge
-from headgate.core.forwarding import MAX_HOPS, NO_ROOM, Forwarder, Forwarding
+from headgate.core.forwarding import NO_ROOM, Forwarder
+from headgate.core.link import Link
+from headgate.core.link_rules import MAX_HOPS, Forwarding
+from headgate.core.selection import judge_by
+from headgate.core.selector import Selector
 from headgate.errors import HeadgateError, PolicyError
 from headgate.reconnect import AWAY
-from headgate.redis.keys import Address, encode_name, link_id
+from headgate.redis.keys import Address, encode_name, forwarder_id
 from headgate.redis.link_store import LinkStore
 from headgate.redis.link_worker import End, LinkWorker
 from headgate.tasks import stop
+from headgate_coordinator.links.rate import LinkRate, quantum
+from headgate_coordinator.links.sites import Sites
 
 _log = logging.getLogger("headgate.links")
 STORES: Final = ("queue", "topic")
 AGAIN: Final = 0.5
-"""Seconds between two tries to find or make the ends, and between looks whether the target's pools have room."""
+"""Seconds between two tries to find or make the ends."""
 
 
 class Duty:
@@ -26,7 +31,8 @@ class Duty:
 
     Args:
         client: connected.
-        bridge: what the policy says.
+        sites: clients of other sites.
+        link: what the policy says.
         fence: number of the lease.
         ttl: seconds for which the target keeps its credit without hearing of it.
 
@@ -34,13 +40,15 @@ class Duty:
         done: set when a later lease was found to be in force: nothing more will come of this one.
     """
 
-    def __init__(self, client: Client, bridge: Bridge, fence: int, *, ttl: float) -> None:
-        self.bridge, self.fence = bridge, fence
+    def __init__(self, client: Client, sites: Sites, link: Link, fence: int, *, ttl: float) -> None:
+        self.link, self.fence = link, fence
         self.done = False
-        self._client, self._ttl = client, ttl
+        self._client, self._sites, self._ttl = client, sites, ttl
         self._worker: LinkWorker | None = None
+        self._there = client
+        self._mending: asyncio.Task[None] | None = None
         self._trouble: str | None = "it begins"
-        self._task = asyncio.create_task(self._run(), name=f"headgate link {bridge.link}")
+        self._task = asyncio.create_task(self._run(), name=f"headgate link {link.link}")
 
     @property
     def trouble(self) -> str | None:
@@ -63,6 +71,18 @@ class Duty:
         forwarder = self.forwarder
         return f"{forwarder.born}.{forwarder.mark}" if forwarder and self.trouble == NO_ROOM else ""
 
+    def look_after(self) -> None:
+        """Begin to make ends that are gone again, and to fetch what a target without room lacks from its pools."""
+        if self._worker is None:
+            return
+        missing = frozenset(self._worker.forwarder.missing)
+        if missing and (self._mending is None or self._mending.done()):
+            self._mending = asyncio.create_task(self._mend(missing), name=f"headgate ends of {self.link.link}")
+        target, parts = self._worker.target.address, self._there.parts
+        names = parts.registry.pools(target)
+        if names and self.trouble is not None:
+            parts.pools.refill(target, names, lambda _name, _limit: None)
+
     async def stop(self, *, lost: bool = False) -> None:
         """Stop at once. What is in hand stays with the link; its credit goes back, unless the lease is lost."""
         await stop(self._task)
@@ -78,46 +98,66 @@ class Duty:
                 self._trouble = str(error)
             except HeadgateError as error:
                 if self._trouble != str(error):
-                    _log.warning("bridge %s (%s) does not work: %s", self.bridge.name, self.bridge.link, error)
+                    _log.warning("%s %s (%s) does not work: %s", self.link.kind, self.link.name, self.link.link, error)
                 self._trouble = str(error)
             if self.done:
                 return
             await asyncio.sleep(AGAIN)
 
     async def _work(self) -> None:
-        source, target = await self._end(self.bridge.source), await self._end(self.bridge.target)
-        dead = await self._end(self.bridge.dead_letters) if self.bridge.dead_letters else None
-        namespace = self._client.namespace
+        link, here = self.link, self._client
+        there = await self._sites.client(link.site) if link.site else here
+        source, target = await _end(here, link.source), await _end(there, link.target)
+        dead = await _end(here, link.dead_letters) if link.dead_letters else None
         how = Forwarding(
-            f"{namespace}/{encode_name(self.bridge.source)}",
-            f"{namespace}/{encode_name(self.bridge.target)}",
-            max_hops=self.bridge.max_hops or MAX_HOPS,
+            link.place(here.namespace, encode_name(link.source)),
+            _place(link, there, encode_name(link.target)),
+            max_hops=link.max_hops or MAX_HOPS,
+            replicas=link.replicas,
             has_dead_letters=dead is not None,
+            zone=link.zone,
+            pace=quantum(link),
+            judge=judge_by(Selector.parse(link.selector)) if link.selector else None,
         )
-        link = link_id(self.bridge.link)
-        worker = LinkWorker(link, source, target, how, fence=self.fence, dead=dead, ttl=self._ttl)
-        self._worker, self._trouble = worker, None
-        pools = asyncio.create_task(self._refill(target.address), name=f"headgate pools of {self.bridge.link}")
-        try:
-            await worker.run()
-            self.done = worker.forwarder.fence is not None
-        finally:
-            await stop(pools)
+        async with contextlib.AsyncExitStack() as stack:
+            rate = None
+            if how.pace:
+                session = await stack.enter_async_context(here.session(f"rate of {link.name}"))
+                rate = await LinkRate.open(session, link)
+            worker = LinkWorker(
+                forwarder_id(here.namespace, link.link), source, target, how, fence=self.fence, dead=dead,
+                ttl=self._ttl, pace=rate.allow if rate else None,
+            )  # fmt: skip
+            self._worker, self._there, self._trouble = worker, there, None
+            try:
+                await worker.run()
+                self.done = worker.forwarder.fence is not None
+            finally:
+                await stop(self._mending)
 
-    async def _end(self, name: str) -> End:
-        parts = self._client.parts
-        address = Address.of(self._client.namespace, name)
-        try:
-            await parts.registry.ensure(address, STORES, recover=False)
-        except PolicyError as error:
-            raise PolicyError(f"{name!r} cannot be an end of a link: {error}") from None
-        return End(LinkStore(parts.store.server), address, parts.wake_ups)
+    async def _mend(self, missing: frozenset[str]) -> None:
+        link, here = self.link, self._client
+        with contextlib.suppress(HeadgateError):  # the worker's trouble tells it; it is tried again
+            if "source" in missing:
+                await _end(here, link.source, recover=True)
+            if "target" in missing:
+                await _end(self._there, link.target, recover=True)
+            if "dead letters" in missing and link.dead_letters:
+                await _end(here, link.dead_letters, recover=True)
 
-    async def _refill(self, target: Address) -> None:
-        """While the target has no room, fetch what it lacks from its pools."""
-        parts = self._client.parts
-        while True:
-            await asyncio.sleep(AGAIN)
-            names = parts.registry.pools(target)
-            if names and self.trouble is not None:
-                parts.pools.refill(target, names, lambda _name, _limit: None)
+
+async def _end(client: Client, name: str, *, recover: bool = False) -> End:
+    parts = client.parts
+    address = Address.of(client.namespace, name)
+    try:
+        await parts.registry.ensure(address, STORES, recover=recover)
+    except PolicyError as error:
+        raise PolicyError(f"{name!r} cannot be an end of a link: {error}") from None
+    return End(LinkStore(parts.store.server), address, parts.wake_ups)
+
+
+def _place(link: Link, there: Client, encoded: str) -> str:
+    """Return what the target is called in the path of a message."""
+    if link.site is None:
+        return link.place(there.namespace, encoded)
+    return f"{link.site.name}:{there.namespace}/{encoded}"

@@ -9,9 +9,11 @@ from typing import Any, Final, Literal
 from rich.table import Table
 
 from headgate import Client
-from headgate.core.bridge import Bridge, ends_of
+from headgate.core.channel import Feed, feed_of
+from headgate.core.link import Ends, Link, ends_of
 from headgate.facts import backlogs
-from headgate.redis.keys import PARTS, Address, link_id, owned_keys
+from headgate.redis.keys import PARTS, Address, forwarder_id, owned_keys
+from headgate.redis.replies import Snapshot
 from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
 
 State = Literal["works", "stalled", "nobody", "ending"]
@@ -21,6 +23,7 @@ AT_ONCE: Final = 32
 _LINKS: Final = 1 + PARTS.index("links")
 _OWNER: Final = re.compile(rb"owner=(\S+)")
 _MARK: Final = re.compile(rb"mark=(\d+)")
+_RELEASED: Final = re.compile(rb"released=(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +31,25 @@ class LinkState:
     """One link.
 
     Attributes:
-        name: of its bridge; empty when the policy does not name it any more.
+        kind: ``bridge``, ``route`` or ``channel``; empty when the policy does not name it any more.
+        name: of its table in the policy; empty likewise.
         link: what it is known by.
         source: where it takes messages from.
-        target: where it puts them.
+        target: where it puts them; with its site, ``<site>:<name>``, where that is another one; of a channel,
+            ``<group>:<port>``.
         state: ``works``; ``stalled`` when nothing moves; ``nobody`` when no node that is there has its lease;
             ``ending`` when the policy does not name it any more, and nobody has ended it yet.
         owner: id of the node that has its lease; empty when none that is there has.
-        mark: number, at the source, of the last message that the target has; None where it has none.
+        mark: number, at the source, of the last message that the target has; None where it has none. Of a link to
+            another site or to a channel, of the last that left the source.
         backlog: messages at the source that it has to settle, with those that other consumers of a queue may get; None
             where there is no source, or it is not a subscription of it yet.
+        backlog_bytes: of these, about: as messages at the source are on average.
         trouble: why nothing moves, in a sentence; empty when it does.
-        origin: where its bridge is written.
+        origin: where its table is written.
     """
 
+    kind: str
     name: str
     link: str
     source: str
@@ -50,6 +58,7 @@ class LinkState:
     owner: str
     mark: int | None
     backlog: int | None
+    backlog_bytes: int | None
     trouble: str
     origin: str
 
@@ -67,9 +76,8 @@ async def list_links(client: Client) -> list[LinkState]:
     owned = owned_keys(client.namespace)[0]
     flat = await client.store.server.command(owned, "HGETALL", owned)
     leases = {flat[i].decode(): _found(_OWNER, flat[i + 1]) for i in range(0, len(flat), 2)}
-    bridges = (await client.policy()).bridges
     nodes = {entry.id: entry for entry in await NodeRegistry(client).list()}
-    links: dict[str, Bridge | None] = {bridge.link: bridge for bridge in bridges}
+    links: dict[str, Link | Feed | None] = {**(await client.policy()).every_link}
     links |= dict.fromkeys(sorted(link for link in leases if link not in links and ">" in link))
     rest, found = iter(links), dict[str, LinkState]()
 
@@ -81,25 +89,33 @@ async def list_links(client: Client) -> list[LinkState]:
     return [found[link] for link in links]
 
 
-async def _look(client: Client, link: str, bridge: Bridge | None, node: NodeEntry | None) -> LinkState:
-    source, target = ends_of(link)
-    mark = await _mark(client, link_id(link), Address.of(client.namespace, target))
-    backlog = await _backlog(client, link_id(link), Address.of(client.namespace, source))
-    trouble = node.troubles.get(link, "") if node else ""
-    state: State = "ending" if bridge is None else "nobody" if node is None else "stalled" if trouble else "works"
-    name, origin = (bridge.name, bridge.origin) if bridge else ("", "")
-    return LinkState(name, link, source, target, state, node.id if node else "", mark, backlog, trouble, origin)
+async def _look(client: Client, name: str, link: Link | Feed | None, node: NodeEntry | None) -> LinkState:
+    ends, sid = ends_of(name), forwarder_id(client.namespace, name)
+    mark = await _mark(client, name, sid, ends)
+    backlog, size = _backlog(sid, await client.store.snapshot(Address.of(client.namespace, ends.source)))
+    trouble = node.troubles.get(name, "") if node else ""
+    state: State = "ending" if link is None else "nobody" if node is None else "stalled" if trouble else "works"
+    told = (link.kind, link.name) if link else ("", "")
+    target = link.where if link else f"{ends.site}:{ends.target}" if ends.site else ends.target
+    owner, origin = node.id if node else "", link.origin if link else ""
+    return LinkState(*told, name, ends.source, target, state, owner, mark, backlog, size, trouble, origin)
 
 
-async def _mark(client: Client, link: str, target: Address) -> int | None:
-    record = await client.store.server.command(target.shared[0], "HGET", target.shared[_LINKS], f"to:{link}")
-    return (int(_found(_MARK, record)) or None) if record else None
+async def _mark(client: Client, name: str, link: str, ends: Ends) -> int | None:
+    """Return how far a link got: what the target says, or, where that cannot be asked, what the source heard of it."""
+    there = ends.site or feed_of(name)
+    at, field, said = (ends.source, "from", _RELEASED) if there else (ends.target, "to", _MARK)
+    address = Address.of(client.namespace, at)
+    record = await client.store.server.command(address.shared[0], "HGET", address.shared[_LINKS], f"{field}:{link}")
+    return (int(_found(said, record)) or None) if record else None
 
 
-async def _backlog(client: Client, link: str, source: Address) -> int | None:
-    snapshot = await client.store.snapshot(source)
-    names = (link, "queue")
-    return next((one.messages for one in backlogs(snapshot) if one.subscription in names), None) if snapshot else None
+def _backlog(link: str, seen: Snapshot | None) -> tuple[int | None, int | None]:
+    found = next((one for one in backlogs(seen) if one.subscription in (link, "queue")), None) if seen else None
+    if found is None or seen is None:
+        return None, None
+    messages, size = int(seen.fields["pending_messages"]), int(seen.fields["pending_bytes"])
+    return found.messages, size * found.messages // messages if messages else 0
 
 
 def _found(pattern: re.Pattern[bytes], record: bytes) -> str:
@@ -110,10 +126,11 @@ def _found(pattern: re.Pattern[bytes], record: bytes) -> str:
 def render(links: list[LinkState], namespace: str) -> Table:
     """Return links for people."""
     table = Table(title=f"{len(links)} link(s) of namespace {namespace}", title_justify="left", box=None)
-    for column in ("bridge", "from", "to", "state", "node"):
+    for column in ("link", "from", "to", "state", "node"):
         table.add_column(column, overflow="fold")
     table.add_column("mark", justify="right")
     table.add_column("backlog", justify="right")
+    table.add_column("bytes", justify="right")
     table.add_column("trouble", overflow="fold")
     for one in links:
         table.add_row(*_cells(one))
@@ -121,6 +138,12 @@ def render(links: list[LinkState], namespace: str) -> Table:
 
 
 def _cells(one: LinkState) -> Iterator[str]:
-    yield from (one.name or "-", one.source, one.target, f"[{STYLES[one.state]}]{one.state}[/]", one.owner or "-")
-    yield from ("-" if number is None else str(number) for number in (one.mark, one.backlog))
+    yield from (
+        f"{one.kind} {one.name}" if one.name else "-",
+        one.source,
+        one.target,
+        f"[{STYLES[one.state]}]{one.state}[/]",
+        one.owner or "-",
+    )
+    yield from ("-" if number is None else str(number) for number in (one.mark, one.backlog, one.backlog_bytes))
     yield one.trouble

@@ -12,19 +12,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from headgate.client import Client
-from headgate.core.bridge import ends_of
+from headgate.core.channel import Feed, feed_of
+from headgate.core.link import Link, Site, ends_of
 from headgate.errors import HeadgateError
-from headgate.redis.keys import Address, link_id, namespace_channel, owned_keys
+from headgate.redis.keys import namespace_channel, owned_keys
 from headgate.redis.lease_store import Held, LeaseStore, Mode
 from headgate.tasks import stop
+from headgate_coordinator.links.channel_duty import ChannelDuty, end_feed
 from headgate_coordinator.links.duty import Duty
 from headgate_coordinator.links.ending import end_link
+from headgate_coordinator.links.ends import places_of
+from headgate_coordinator.links.feeder import Progress
+from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.ties import LinkTies
 from headgate_coordinator.node.facts import BridgeFacts
 
 _log = logging.getLogger("headgate.links")
 PAGE: Final = 256
 """Leases that one call is about."""
+ENDING: Final = 16
+"""Links that are ended at a time."""
+LOOK: Final = 0.5
+"""Seconds between looks whether ends of links are gone, or pools have room for targets that have none."""
 CLOSING: Final = 2.0
 """Seconds to give back leases and credit; without Redis, they end by themselves."""
 
@@ -41,23 +50,30 @@ class Supervisor:
     def __init__(self, client: Client, node: str, *, ttl: float) -> None:
         self._client, self._node, self._ttl = client, node, ttl
         self._leases = LeaseStore(client.store.server, client.namespace)
-        self._duties: dict[str, Duty] = {}
+        self._sites = Sites(client.namespace)
+        self._duties: dict[str, Duty | ChannelDuty] = {}
         self._messages: Counter[str] = Counter()  # of duties that ended
         self._bytes: Counter[str] = Counter()
+        self._packets: Counter[str] = Counter()
+        self._where: dict[str, str] = {}  # targets of links in the policy, for people
+        self._troubles: dict[str, str] = {}  # of links that could not be ended
         self._above = 0
         self._heard = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._tells: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin."""
         await self._client.parts.wake_ups.subscribe((namespace_channel(self._client.namespace),), self._hear)
         self._task = asyncio.create_task(self._run(), name="headgate links")
         self._tells = asyncio.create_task(LinkTies(self._client, self._duties).run(), name="headgate ties of links")
+        self._looking = asyncio.create_task(self._look_after(), name="headgate ends of links")
 
     async def close(self) -> None:
         """Stop, and let others go on at once."""
         await self._client.parts.wake_ups.unsubscribe((namespace_channel(self._client.namespace),), self._hear)
+        await stop(self._looking)
         await stop(self._task)
         await stop(self._tells)
         with contextlib.suppress(HeadgateError, TimeoutError):
@@ -67,21 +83,26 @@ class Supervisor:
                 for page in _pages(held) if held else ([],):
                     await self._call("leave", page, held=0, total=0)
         await self._stop(list(self._duties), lost=True)
+        await self._sites.close()
 
     def facts(self) -> tuple[BridgeFacts, ...]:
         """Return the links that this node works on, or worked on while they are in the policy."""
         told = []
-        for link in sorted({*self._duties, *self._messages}):
+        for link in sorted({*self._duties, *self._messages, *self._troubles}):
             duty = self._duties.get(link)
-            now = duty.forwarder if duty else None
+            now, ends = duty.forwarder if duty else None, ends_of(link)
+            sent = now if isinstance(now, Progress) else None
             told.append(
                 BridgeFacts(
                     link,
-                    *ends_of(link),
+                    ends.source,
+                    self._where.get(link) or (f"{ends.site}:{ends.target}" if ends.site else ends.target),
                     works=duty is not None,
-                    trouble=(duty.trouble or "") if duty else "",
+                    trouble=(duty.trouble or "") if duty else self._troubles.get(link, ""),
                     messages=self._messages[link] + (now.committed if now else 0),
                     bytes=self._bytes[link] + (now.committed_bytes if now else 0),
+                    packets=self._packets[link] + (sent.packets if sent else 0),
+                    backlog=sent.backlog if sent else None,
                 )
             )
         return tuple(told)
@@ -109,6 +130,13 @@ class Supervisor:
                 async with asyncio.timeout(pause):
                     await self._heard.wait()
 
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            for duty in self._duties.values():
+                if isinstance(duty, Duty):
+                    duty.look_after()
+
     async def round(self) -> int | None:
         """Do once what is to be done; returns in how many ms a lease may become free, None when that is not known.
 
@@ -116,10 +144,13 @@ class Supervisor:
             CoordinatorUnavailable: Redis does not answer; repeat it.
         """
         known = await self._known()  # before the policy: what is here and is not there, that policy does not name
-        wanted = {bridge.link: bridge for bridge in (await self._client.policy()).bridges}
-        await self._stop([link for link, duty in self._duties.items() if wanted.get(link) != duty.bridge])
+        policy = await self._client.policy()
+        wanted = policy.every_link
+        self._where = {name: link.where for name, link in wanted.items()}
+        await self._stop([name for name, duty in self._duties.items() if wanted.get(name) != duty.link])
+        await self._sites.keep(policy.sites)
         for link in set(self._messages) - set(wanted):
-            del self._messages[link], self._bytes[link]
+            del self._messages[link], self._bytes[link], self._packets[link]
         names = sorted({*wanted, *known}, key=lambda link: (link not in self._duties, hash((self._node, link))))
         held, fences, fair, again = len(self._duties), dict[str, int](), 1, list[int]()
         for page in _pages(names):
@@ -133,9 +164,15 @@ class Supervisor:
         given = await self._give_back(mine, len(fences) - fair)
         for link in mine:
             if link not in self._duties and link not in given:
-                self._duties[link] = Duty(self._client, wanted[link], fences[link], ttl=self._ttl)
-        await self._end_each({link: fence for link, fence in fences.items() if link not in wanted})
+                self._duties[link] = self._begin(wanted[link], fences[link])
+        ending = {link: fence for link, fence in fences.items() if link not in wanted}
+        await self._end_each(ending, {site.name: site for site in policy.sites})
         return min(again, default=None)
+
+    def _begin(self, link: Link | Feed, fence: int) -> Duty | ChannelDuty:
+        if isinstance(link, Feed):
+            return ChannelDuty(self._client, link, fence)
+        return Duty(self._client, self._sites, link, fence, ttl=self._ttl)
 
     async def _known(self) -> set[str]:
         """Return the links of which there is or was a lease."""
@@ -159,18 +196,34 @@ class Supervisor:
             await self._call("release", page, held=0, total=0)
         return given
 
-    async def _end_each(self, fences: dict[str, int]) -> None:
+    async def _end_each(self, fences: dict[str, int], sites: dict[str, Site]) -> None:
         """End links that the policy does not name; what cannot be ended now is tried again in the next round."""
-        namespace, ttl_ms = self._client.namespace, int(self._ttl * 1000)
-        for link, fence in fences.items():
-            source, target = (Address.of(namespace, name) for name in ends_of(link))
-            try:
-                await end_link(self._client.store, link_id(link), source, target, fence=fence + 1, ttl_ms=ttl_ms)
-                await self._call("forget", [link], held=0, total=0)
-            except HeadgateError as error:
-                _log.warning("the link %s, which the policy does not name any more, has not ended: %s", link, error)
+        self._troubles = dict.fromkeys(fences, "an end of it does not answer in time")
+        rest = iter(fences.items())
+
+        async def work() -> None:
+            for link, fence in rest:
+                await self._end(link, fence, sites)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._ttl / 4):  # leases are to be renewed meanwhile
+                await asyncio.gather(*(work() for _ in range(ENDING)))
+        for link, trouble in self._troubles.items():
+            _log.warning("the link %s, which the policy does not name any more, has not ended: %s", link, trouble)
+
+    async def _end(self, link: str, fence: int, sites: dict[str, Site]) -> None:
+        try:
+            if feed_of(link):
+                await end_feed(self._client, link, fence=fence + 1)
             else:
-                _log.info("the link %s has ended: the policy does not name it any more", link)
+                name, source, target = await places_of(link, self._client, self._sites, sites)
+                await end_link(name, source, target, fence=fence + 1, ttl_ms=int(self._ttl * 1000))
+            await self._call("forget", [link], held=0, total=0)
+        except HeadgateError as error:
+            self._troubles[link] = str(error)
+        else:
+            del self._troubles[link]
+            _log.info("the link %s has ended: the policy does not name it any more", link)
 
     async def _stop(self, links: Iterable[str], *, lost: bool = False) -> None:
         ending = {link: self._duties.pop(link) for link in tuple(links) if link in self._duties}
@@ -179,6 +232,8 @@ class Supervisor:
             if duty.forwarder:
                 self._messages[link] += duty.forwarder.committed
                 self._bytes[link] += duty.forwarder.committed_bytes
+            if isinstance(duty, ChannelDuty):
+                self._packets[link] += duty.forwarder.packets
 
 
 def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:

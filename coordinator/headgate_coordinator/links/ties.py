@@ -9,6 +9,7 @@ from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import link_id
 from headgate.redis.notes import NoteStore, Tie, ToldTies
+from headgate_coordinator.links.channel_duty import ChannelDuty
 from headgate_coordinator.links.duty import Duty
 
 _log = logging.getLogger("headgate.links")
@@ -24,7 +25,7 @@ class LinkTies:
         duties: the links, as they are at each moment.
     """
 
-    def __init__(self, client: Client, duties: Mapping[str, Duty]) -> None:
+    def __init__(self, client: Client, duties: Mapping[str, Duty | ChannelDuty]) -> None:
         self._told = ToldTies(NoteStore(client.store.server, client.namespace))
         self._duties = duties
         self._since: dict[str, tuple[str, float]] = {}
@@ -42,10 +43,12 @@ class LinkTies:
     def _look(self, now: float) -> list[Tie]:
         before, self._since, found = self._since, {}, []
         for link, duty in self._duties.items():
+            if isinstance(duty, ChannelDuty) or duty.link.site is not None:
+                continue  # a channel waits for nobody, and who looks sees no other site
             if wait := duty.waits:
                 known, since = before.get(link, ("", now))
                 self._since[link] = (wait, since if known == wait else now)
                 if known == wait:
-                    bridge, waited = duty.bridge, int((now - since) * 1000)
-                    found.append(Tie(bridge.source, f"{link_id(link)}.1", bridge.target, wait, waited))
+                    waited = int((now - since) * 1000)
+                    found.append(Tie(duty.link.source, f"{link_id(link)}.1", duty.link.target, wait, waited))
         return found

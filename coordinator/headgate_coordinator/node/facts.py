@@ -44,13 +44,15 @@ class BridgeFacts:
     """One link of the policy that the node works on, or worked on.
 
     Attributes:
-        link: what it is known by: ``<source>><target>``, both encoded.
+        link: what it is known by: ``<source>><target>``, both encoded and with their sites where these are two.
         source: where it takes messages from.
-        target: where it puts them.
+        target: where it puts them; with its site, ``<site>:<name>``, where that is another one.
         works: whether this node works on it now.
         trouble: why nothing moves, in a sentence; empty when it does.
         messages: that this node forwarded.
         bytes: of these.
+        packets: of a channel, that this node sent.
+        backlog: of a channel, messages that the topic has for it, as last seen; None of other links.
     """
 
     link: str
@@ -60,6 +62,8 @@ class BridgeFacts:
     trouble: str = ""
     messages: int = 0
     bytes: int = 0
+    packets: int = 0
+    backlog: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,8 +181,15 @@ class Inlet(LinkEnd):
             self._line.part(self)
 
     @property
+    def unconfirmed(self) -> int:
+        """Messages that came and whose fate is not known, or not to be told yet."""
+        return len(self._held)
+
+    @property
     def waiting(self) -> tuple[float, str] | None:
-        """For how long it has waited for room, and why."""
-        if not self._held or self._line is None or not self._line.producer.is_blocked:
+        """For how long it has waited for room, or for a channel, and why."""
+        if not self._held or self._line is None:
+            return None
+        if not (self._line.producer.is_blocked or self._line.producer.is_confirming):
             return None
         return time.monotonic() - self._since, self._line.producer.reason

@@ -69,6 +69,8 @@ class Line:
             return
         share = self.producer.in_hand / self.size / max(1, len(self.inlets))
         credit = min(self._most, max(1, int(share)))
+        if self.producer.is_confirming:  # who does not wait for one message before the next is held up too
+            credit = min(credit, self._most - inlet.unconfirmed)
         inlet.pace.set(self.producer.rates)
         credit, again = inlet.pace.credit(self._loop.time(), credit)
         if has <= self._low and credit > has:

@@ -63,6 +63,11 @@ class Lines:
                         with contextlib.suppress(HeadgateError):
                             await line.producer.close()
 
+    def confirm(self) -> None:
+        """Tell of all that is stored that it is: nobody here will wait for channels any more."""
+        for line in self._lines.values():
+            line.producer.confirm()
+
     async def flush(self) -> None:
         """Wait until nothing is on its way to Redis any more."""
         while any(line.producer.is_busy for line in self._lines.values()):  # noqa: ASYNC110 -- nothing tells of it

@@ -212,7 +212,8 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
                 await asyncio.sleep(GRACE)
-                while self._part():  # noqa: ASYNC110 -- nothing tells when the last message is settled
+                while self._part():
+                    self.lines.confirm()
                     await asyncio.sleep(0.02)
                 await self.lines.flush()
         self._part(busy_too=True)

@@ -38,6 +38,8 @@ class NodeEntry:
         messages_per_second: in both directions, between its last two beats.
         silent: seconds since its last beat, by Redis' clock.
         troubles: links of the policy that it works on, and that do not move -> why; at most :data:`TROUBLES`.
+        rates: links of the policy -> messages a second that it forwarded between its last two beats; those that moved,
+            the quickest, at most :data:`TROUBLES`.
     """
 
     id: str
@@ -50,6 +52,7 @@ class NodeEntry:
     messages_per_second: float
     silent: float = 0.0
     troubles: dict[str, str] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
 
 
 class NodeRegistry:
@@ -64,6 +67,7 @@ class NodeRegistry:
         self._store = NodeStore(client.store.server, client.namespace, int(MISSED * beat * 1000))
         self._beat = beat
         self._carried: tuple[float, int] | None = None
+        self._forwarded: tuple[float, dict[str, int]] | None = None
 
     async def beat(self, facts: NodeFacts, now: float) -> None:
         """Say that the node is there, and how it is.
@@ -86,6 +90,7 @@ class NodeRegistry:
                 links=len(facts.links),
                 messages_per_second=round(self._rate(facts.counters.carried, now), 3),
                 troubles=dict([(one.link, one.trouble) for one in facts.bridges if one.trouble][:TROUBLES]),
+                rates=self._rates({one.link: one.messages for one in facts.bridges}, now),
             )
         )
         del told["id"], told["silent"]
@@ -126,6 +131,15 @@ class NodeRegistry:
         if before is None or now <= before[0]:
             return 0.0
         return max(0.0, (carried - before[1]) / (now - before[0]))
+
+    def _rates(self, forwarded: dict[str, int], now: float) -> dict[str, float]:
+        before, self._forwarded = self._forwarded, (now, forwarded)
+        if before is None or now <= before[0]:
+            return {}
+        seconds, counts = now - before[0], before[1]
+        moved = {link: (count - counts.get(link, 0)) / seconds for link, count in forwarded.items()}
+        quickest = sorted(((rate, link) for link, rate in moved.items() if rate > 0), reverse=True)[:TROUBLES]
+        return {link: round(rate, 3) for rate, link in quickest}
 
 
 def _known(told: dict[str, Any]) -> dict[str, Any]:

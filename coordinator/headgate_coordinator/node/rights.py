@@ -51,6 +51,7 @@ READS: Final[Mapping[tuple[str, str], frozenset[Action]]] = {
     ("HGETALL", "subscriptions"): ANY,
     ("HEXISTS", "consumers"): ANY,
     ("HSCAN", "sessions"): ANY,
+    ("HGET", "links"): ANY,
     ("HKEYS", "slices"): ANY,
     ("XRANGE", "messages"): frozenset({Action.BROWSE}),
 }

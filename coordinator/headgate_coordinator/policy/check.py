@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from headgate.core.pattern import Pattern
 from headgate.core.policy import Policy, Resolved, Rule
 from headgate.settings import MOST_POOLS
-from headgate_coordinator.policy.bridges import check_bridges
+from headgate_coordinator.policy.channels import check_channels
 from headgate_coordinator.policy.compile import key_of
+from headgate_coordinator.policy.links import check_links
 from headgate_coordinator.policy.problems import Problem
 
 
@@ -30,7 +31,12 @@ def examples(policy: Policy) -> Iterator[Example]:
     used = {word for pattern in patterns for word in pattern.words}
     word = next(word for number in itertools.count() if (word := f"any{number or ''}") not in used)
     seen: set[tuple[str, str | None]] = set()
-    for one, other in itertools.combinations_with_replacement(patterns, 2):
+    wild = [pattern for pattern in patterns if not pattern.exact]
+    exact = [pattern for pattern in patterns if pattern.exact]  # two of them never overlap
+    pairs = itertools.chain(
+        itertools.combinations_with_replacement(wild, 2), itertools.product(exact, wild), zip(exact, exact, strict=True)
+    )
+    for one, other in pairs:
         if not one.overlaps(other):
             continue
         name = _name(one, other, word, long)
@@ -54,7 +60,7 @@ def _name(one: Pattern, other: Pattern, word: str, long: int) -> str:
 
 def check(policy: Policy) -> list[Problem]:
     """Return what is contradictory in a compiled policy."""
-    found = [*_kinds(policy), *_dead_letters(policy), *check_bridges(policy)]
+    found = [*_kinds(policy), *_dead_letters(policy), *check_links(policy), *check_channels(policy)]
     for example in examples(policy):
         found += [*_values(example), *_buckets(policy, example)]
     return list(dict.fromkeys(found))

@@ -10,13 +10,15 @@ from headgate.core.window import Window
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
 from headgate.redis.keys import encode_name
 from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
-from headgate_coordinator.policy.bridges import compile_bridges
-from headgate_coordinator.policy.document import Destination, Document, Table, WindowTable
+from headgate_coordinator.policy.channels import compile_channels, rules_of
+from headgate_coordinator.policy.document import Destination, Document, WindowTable
+from headgate_coordinator.policy.links import Links
 from headgate_coordinator.policy.places import Path
 from headgate_coordinator.policy.presets import preset
 from headgate_coordinator.policy.problems import BadDocument, Problem
 from headgate_coordinator.policy.read import Origin, Source
 from headgate_coordinator.policy.sharing import Sharing, compile_pools
+from headgate_coordinator.policy.tables import Table
 
 KEYS: Final[dict[str, Path]] = {
     "kind": ("kind",),
@@ -95,19 +97,24 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     rules = [_rule(told, ("destination", i), source, at, sharing) for i, told in enumerate(document.destination)]
     made = [rule for rule in rules if rule]
     pools = compile_pools(document.pool, source, at, problems)
-    bridges = compile_bridges(document.bridge, source, at, problems)
+    links = Links(document, source, at, problems).compile()
+    channels = compile_channels(document.channel, source, at, problems)
     if problems:
         raise BadDocument(problems)
     named = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
+    every_rule = [*(base.rules if base else ()), *made, *links.rules]
+    limited = document.flow_control == "on"
     return Policy(
         0,
-        _switched([*(base.rules if base else ()), *made], at) if document.flow_control == "off"
-        else [*(base.rules if base else ()), *made],
+        [*(every_rule if limited else _switched(every_rule, at)), *rules_of(channels, confirm=limited)],
         named.values(),
         source.name,
         defaults=DEFAULTS,
-        bridges=bridges,
-    )  # fmt: skip
+        links=links.links,
+        channels=channels,
+        site=document.site_name or "",
+        sites=links.sites.values(),
+    )
 
 
 def _switched(rules: list[Rule], at: Origin) -> list[Rule]:

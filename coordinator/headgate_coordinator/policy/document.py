@@ -2,34 +2,30 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
+from headgate_coordinator.policy.channel_table import ChannelTable
 from headgate_coordinator.policy.forms import (
     Count,
     Duration,
-    Hops,
     Kept,
     LimitCount,
     LimitSize,
     Name,
-    Names,
     Number,
     Percent,
     Rate,
     Share,
+    SiteName,
     Size,
     TopUp,
     WhenFull,
     WindowWord,
 )
+from headgate_coordinator.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
+from headgate_coordinator.policy.tables import Table
 
 Preset = Literal["artemis", "activemq", "tibco-ems", "blazingmq"]
-
-
-class Table(BaseModel):
-    """A table that takes no other keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _is_table(value: Any) -> str:
@@ -185,26 +181,19 @@ class PoolTable(Table):
         return self
 
 
-class BridgeTable(Table):
-    """A link from one destination to others of the namespace: what is stored there is forwarded, once and in order."""
-
-    name: Name = Field(description="what operators call it")
-    source: Name = Field(alias="from", description="a queue, or a topic, of which it is a durable subscription")
-    to: Names = Field(description="a queue or a topic; several, where the source is a topic: each gets all messages")
-    max_hops: Hops = Field(None, description="places that a message may come through, the source included; else 8")
-    dead_letters: Name = Field(
-        None, description="gets copies of what can never be delivered; else the bridge stops there"
-    )
-
-
 class Document(Table):
     """A policy document of Headgate."""
 
     flow_control: Literal["on", "off"] = Field("on", description="off: limits bind nowhere")
     preset: Preset | None = Field(None, description="base rules: what destinations of that system have by default")
-    destination: list[Destination] = []
-    pool: list[PoolTable] = []
-    bridge: list[BridgeTable] = []
+    destination: list[Destination] = Field([])
+    pool: list[PoolTable] = Field([])
+    site_name: SiteName = Field(None, description="what other sites call this one")
+    site: list[SiteTable] = Field([])
+    zone: list[ZoneTable] = Field([])
+    bridge: list[BridgeTable] = Field([])
+    route: list[RouteTable] = Field([])
+    channel: list[ChannelTable] = Field([])
 
 
 def schema() -> dict[str, Any]:

@@ -3,18 +3,23 @@
 Each is checked as it is read, so that an error names its key, and has its JSON schema.
 """
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
-from headgate.errors import InvalidValue, PolicyError
-from headgate.redis.keys import encode_name
+from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
+from headgate.core.selector import Selector
+from headgate.errors import InvalidName, InvalidValue, PolicyError
+from headgate.redis.keys import check_namespace, encode_name
 from headgate.settings import DEFAULT, Settings
 from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
 
 MOST_HOPS: Final = 64
 """Of a link: each place that a message came through is kept beside it."""
+MOST_REPLICAS: Final = 16
+_SITE: Final = re.compile(r"[a-z0-9-]{1,32}\Z")
 _UNIT: Final = r"\s*(\d+(\.\d+)?|\.\d+)\s*"
 _SIZE: Final = _UNIT + r"([kKmMgGtT][iI]?)?[bB]?\s*"
 _AMOUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1}
@@ -24,7 +29,7 @@ def _text(pattern: str, *words: str) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^({'|'.join([pattern, *words, DEFAULT])})$"}
 
 
-def _form(check: Callable[[Any, str], object], *schemas: dict[str, Any]) -> Any:
+def form(check: Callable[[Any, str], object], *schemas: dict[str, Any]) -> Any:
     """Return the annotation of a value that a function checks; it stays as it was written."""
 
     def validate(value: Any, info: ValidationInfo) -> Any:
@@ -114,6 +119,49 @@ def _names(value: Any, what: str) -> None:
             encode_name(name, what)
 
 
+def _site(value: Any, what: str) -> None:
+    if not isinstance(value, str) or not _SITE.match(value):
+        raise InvalidValue(f"{what}: {value!r} is no name of a site or zone; write 1 to 32 of a-z, 0-9 and '-'")
+
+
+def _namespace(value: Any, what: str) -> None:
+    try:
+        check_namespace(value)
+    except InvalidName as error:
+        raise InvalidValue(f"{what}: {error}") from None
+
+
+def _url(value: Any, what: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what}: {value!r} is no URL; write redis://host:6379, 'env:NAME' or 'file:/path'")
+    if value.startswith(("env:", "file:")):
+        if not value.partition(":")[2]:
+            raise InvalidValue(f"{what}: {value!r} names nothing; write 'env:BERLIN_URL' or 'file:/run/secrets/berlin'")
+        return
+    _, _, rest = value.partition("://")
+    if ":" in rest.rpartition("@")[0]:  # a policy is kept in Redis, and shown
+        raise InvalidValue(
+            f"{what}: it holds a password, and a policy is shown to all; write 'env:NAME', 'file:/path', or "
+            "redis://user@host?password_file=/path"
+        )
+    if not rest or value.partition("://")[0] not in REDIS_SCHEMES:
+        raise InvalidValue(f"{what}: use 'env:NAME', 'file:/path', {REDIS_FORMS}")
+
+
+def _selector(value: Any, what: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what}: {value!r} is no selector; write e.g. \"region = 'EU'\"")
+    try:
+        Selector.parse(value)
+    except InvalidValue as error:
+        raise InvalidValue(f"{what}: {error}") from None
+
+
+def _replicas(value: Any, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_REPLICAS:
+        raise InvalidValue(f"{what}: {value!r} is no number of replicas; write 0 to {MOST_REPLICAS}")
+
+
 def _hops(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_HOPS:
         raise InvalidValue(f"{what}: {value!r} is no number of places; write a whole number from 1 to {MOST_HOPS}")
@@ -133,19 +181,24 @@ _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": 2
 _SIZES: Final = (_AMOUNT, _text(_SIZE))
 _UNLIMITED_SIZES: Final = (_AMOUNT, _text(_SIZE, "unlimited"))
 
-Size = _form(_at_least_one, *_SIZES)
-LimitSize = _form(parse_limit, *_UNLIMITED_SIZES)
-Count = _form(_count, _AMOUNT, _text(DEFAULT))
-LimitCount = _form(_limit_count, _AMOUNT, _text("unlimited"))
-Kept = _form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
-Share = _form(_share, {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
-Duration = _form(_duration, {"type": "number", "exclusiveMinimum": 0}, _text(_UNIT + "(us|ms|s|min|h)?"))
-Rate = _form(_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
-Number = _form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
-Percent = _form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
-TopUp = _form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})
-Name = _form(_name, _NAME)
-Names = _form(_names, _NAME, {"type": "array", "items": _NAME, "minItems": 1})
-Hops = _form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})
-WhenFull = _form(_when_full, _text("block|fail|drop|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
-WindowWord = _form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))
+Size = form(_at_least_one, *_SIZES)
+LimitSize = form(parse_limit, *_UNLIMITED_SIZES)
+Count = form(_count, _AMOUNT, _text(DEFAULT))
+LimitCount = form(_limit_count, _AMOUNT, _text("unlimited"))
+Kept = form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
+Share = form(_share, {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
+Duration = form(_duration, {"type": "number", "exclusiveMinimum": 0}, _text(_UNIT + "(us|ms|s|min|h)?"))
+Rate = form(_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
+Number = form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
+Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
+TopUp = form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})
+Name = form(_name, _NAME)
+Names = form(_names, _NAME, {"type": "array", "items": _NAME, "minItems": 1})
+SiteName = form(_site, {"type": "string", "pattern": "^[a-z0-9-]{1,32}$"})
+Tenant = form(_namespace, {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"})
+SiteUrl = form(_url, {"type": "string", "pattern": "^(env:.+|file:.+|(redis|rediss|unix)([+][a-z]+)?://.+)$"})
+SelectorText = form(_selector, {"type": "string", "minLength": 1})
+Replicas = form(_replicas, {"type": "integer", "minimum": 0, "maximum": MOST_REPLICAS})
+Hops = form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})
+WhenFull = form(_when_full, _text("block|fail|drop|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
+WindowWord = form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))

@@ -5,7 +5,7 @@ one rule of the document alone: traps come from what several of them add up to.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core.policy import Policy, Pool
@@ -13,42 +13,17 @@ from headgate.core.window import Window
 from headgate.redis.keys import decode_name
 from headgate_coordinator.policy.check import Example, examples, place_of
 from headgate_coordinator.policy.compile import key_of
+from headgate_coordinator.policy.finding import Finding
+from headgate_coordinator.policy.lint_links import link_traps
 
 LATER: Final = {
-    "confirmation window of a bridge above the limit of its target": "links",
-    "a limit on one side of a bridge only": "links",
     "a limit with a spool that never binds": "the spool store",
 }
 """Known traps that cannot be said in a policy yet, and what brings them. (A producer and a consumer of one session is a
-matter of programs: that deadlock is found when it happens.)"""
+matter of programs: that deadlock is found when it happens. A link's window cannot stall: it is never more than the room
+that its target has.)"""
 RESUME_SHARE: Final = 0.1
 BURST_SECONDS: Final = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One trap.
-
-    Attributes:
-        code: of the rule.
-        place: ``<file>:<line>``.
-        key: the key it is about.
-        stalls: what would happen.
-        remedy: what to do.
-    """
-
-    code: str
-    place: str
-    key: str
-    stalls: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.code} {self.key}: {self.stalls}; {self.remedy}"
-
-    def as_dict(self) -> dict[str, str]:
-        """Return the facts, for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +172,17 @@ def _window_above_pool(at: _Place) -> Found:
 
 def _limit_that_never_binds(at: _Place) -> Found:
     limit = "limit_bytes" if at.number("limit_bytes") else "limit_messages"
-    if at.word("enforce") == "off" and at.number(limit):
+    if any(at.example.name in channel.topics for channel in at.policy.channels):
+        rule = at.example.resolved.origins.get(limit, "").partition("@")[0]
+        if rule == at.example.name:  # not one that was meant for others too
+            yield at.finding(
+                "HG108",
+                limit,
+                "a channel sends the topic's messages, so its own limit plays no part: without flow_control the "
+                "backlog of the channel grows until Redis is full, and then everything stalls",
+                "leave it out; flow_control = 'on' has senders wait for the channel",
+            )
+    elif at.word("enforce") == "off" and at.number(limit):
         yield at.finding(
             "HG108",
             "enforce",
@@ -328,13 +313,13 @@ RULES: Final[dict[str, Callable[[_Place], Found]]] = {
     "HG113": _largest_message,
     "HG114": _unknown_pool,
 }
-CODES: Final = tuple(sorted([*RULES, "HG107"]))
+CODES: Final = tuple(sorted([*RULES, "HG107", "HG115"]))
 
 
 def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
     """Return the traps in a policy, each once, in the order of the document's lines."""
     found: dict[tuple[str, str, str], Finding] = {}
-    told: list[Any] = [*_sum_above_pool(policy)]
+    told: list[Any] = [*_sum_above_pool(policy), *link_traps(policy)]
     for example in examples(policy):
         for rule in RULES.values():
             told += rule(_Place(example, policy, known or Known()))

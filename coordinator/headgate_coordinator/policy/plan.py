@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate import Client
-from headgate.core.bridge import Bridge
+from headgate.core.channel import Feed
+from headgate.core.link import Link
 from headgate.core.policy import Policy, origins
 from headgate.policies import due, numbered, says_the_same
 from headgate.redis.keys import Address
@@ -92,7 +93,8 @@ class Plan:
         changes: those of them that would change, by name.
         pools: what would change of the pools that policies set, by pool.
         begin: links that there would be, and are not.
-        end: links that there are, and would not be: what they hold goes back to their sources.
+        end: links that there are, and would not be: what they hold goes back to their sources; of a topic it goes with
+            their subscriptions.
     """
 
     version: int
@@ -100,8 +102,8 @@ class Plan:
     destinations: int
     changes: tuple[Change, ...]
     pools: tuple[tuple[str, Difference], ...] = ()
-    begin: tuple[Bridge, ...] = ()
-    end: tuple[Bridge, ...] = ()
+    begin: tuple[Link | Feed, ...] = ()
+    end: tuple[Link | Feed, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
@@ -110,10 +112,10 @@ class Plan:
         for name, difference in self.pools:
             old, new = difference.old or "none", difference.new or "none"
             yield f"pool {name}: {difference.field}: {old} -> {new} ({difference.place or 'it is named no more'})"
-        for bridge in self.begin:
-            yield f"bridge {bridge.name}: {bridge.source} -> {bridge.target} would begin ({bridge.origin})"
-        for bridge in self.end:
-            yield f"bridge {bridge.name}: {bridge.source} -> {bridge.target} would end (it is named no more)"
+        for link in self.begin:
+            yield f"{link.kind} {link.name}: {link.source} -> {link.where} would begin ({link.origin})"
+        for link in self.end:
+            yield f"{link.kind} {link.name}: {link.source} -> {link.where} would end (it is named no more)"
         over = sum(bool(change.over) for change in self.changes)
         yield f"{len(self.changes)} of {self.destinations} destination(s) would change, {over} would block"
         if self.same:
@@ -129,9 +131,9 @@ class Plan:
             "destinations": self.destinations,
             "changes": [change.as_dict() for change in self.changes],
             "pools": [{"pool": name, **difference.as_dict()} for name, difference in self.pools],
-            "bridges": {
-                "begin": [bridge.as_dict() for bridge in self.begin],
-                "end": [bridge.as_dict() for bridge in self.end],
+            "links": {
+                "begin": [link.as_dict() for link in self.begin],
+                "end": [link.as_dict() for link in self.end],
             },
         }
 
@@ -169,9 +171,9 @@ async def plan(client: Client, policy: Policy) -> Plan:
     )
 
 
-def _only_in(one: Policy, other: Policy) -> Iterator[Bridge]:
-    known = {bridge.link for bridge in other.bridges}
-    yield from (bridge for bridge in one.bridges if bridge.link not in known)
+def _only_in(one: Policy, other: Policy) -> Iterator[Link | Feed]:
+    known = other.every_link
+    yield from (link for name, link in one.every_link.items() if name not in known)
 
 
 def _pools(before: Policy, after: Policy) -> Iterator[tuple[str, Difference]]:

@@ -52,6 +52,11 @@ class NodeWakeUps:
             with contextlib.suppress(HeadgateError):
                 await self._ask("unhear", gone, within=CONFIRM_WITHIN)
 
+    @staticmethod
+    def sure(channels: tuple[str, ...]) -> bool:  # noqa: ARG004 -- as the protocol has it
+        """Return False: what a node cannot tell is not counted on."""
+        return False
+
     def dispatch(self, channel: str, words: list[str]) -> None:
         """Tell the listeners of a channel."""
         for listener in tuple(self._listeners.get(channel, ())):

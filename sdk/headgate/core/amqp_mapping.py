@@ -45,6 +45,11 @@ _ANNOTATIONS: Final = {
 def shown(message: AmqpMessage) -> tuple[bytes | str, dict[str, Any]]:
     """Return body and headers of an AMQP message."""
     body, kind = _shown_body(message)
+    return body, shown_headers(message, kind)
+
+
+def shown_headers(message: AmqpMessage, kind: str = "") -> dict[str, Any]:
+    """Return the headers of an AMQP message, whose body is of that kind."""
     headers: dict[str, Any] = {BODY: kind} if kind else {}
     annotations, exact = _without_exact(message.message_annotations)
     if message.header is not DEFAULT_HEADER:
@@ -62,7 +67,7 @@ def shown(message: AmqpMessage) -> tuple[bytes | str, dict[str, Any]]:
         while name in headers:
             name = APPLICATION + name  # noqa: PLW2901 - the name it is shown under
         headers[name] = value
-    return body, headers | exact
+    return headers | exact
 
 
 def _shown_body(message: AmqpMessage) -> tuple[bytes | str, str]:

@@ -110,12 +110,24 @@ def decode(raw: bytes) -> AmqpMessage:
     Raises:
         MessageFormatError: the bytes are not a message of AMQP 1.0.
     """
-    message, reader = AmqpMessage(), Reader(raw)
-    for section in at.sections(raw):
-        reader.at, reader.end = section.content, section.stop
-        _READERS[section.code](message, reader)
+    message = _read(raw, at.FOOTER)
     if isinstance(message.body, bytearray):
         message.body = bytes(message.body)
+    return message
+
+
+def decode_head(raw: bytes) -> AmqpMessage:
+    """Read of a message what stands before its body. Errors as :func:`decode`."""
+    return _read(raw, at.APPLICATION_PROPERTIES)
+
+
+def _read(raw: bytes, last: int) -> AmqpMessage:
+    message, reader = AmqpMessage(), Reader(raw)
+    for section in at.sections(raw):
+        if section.code > last:
+            break
+        reader.at, reader.end = section.content, section.stop
+        _READERS[section.code](message, reader)
     return message
 
 

@@ -9,22 +9,40 @@ At most one call of each kind is under way; the next batch is read while one is 
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
-from headgate.core.link_calls import Call, Commit, Committed, Copy, Entry, Fetch, Open, Opened, Put, Read, Secure, Skip
+from headgate.core.allowance import Allowance
+from headgate.core.link_calls import (
+    Call,
+    Commit,
+    Committed,
+    Copy,
+    Entry,
+    Fetch,
+    Open,
+    Opened,
+    Pace,
+    Paced,
+    Put,
+    Read,
+    Regression,
+    Secure,
+    Skip,
+)  # fmt: skip
+from headgate.core.link_rules import Forwarding, Refusal
 
 BATCH: Final = 256
 """Messages a call."""
-MAX_HOPS: Final = 8
-"""Places that a message may come through where nobody says how many."""
+PACED: Final = "its rate is used up"
+"""The trouble of a link that its own rate holds up."""
 NO_ROOM: Final = "the target has no room"
-"""The trouble of a link that waits in line at its target."""
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
+LONGEST_LOOK: Final = 10.0
+"""The same for a source that has had nothing again and again, where hints come for certain: each time it is twice."""
 
 
 class Phase(StrEnum):
@@ -36,60 +54,6 @@ class Phase(StrEnum):
     COMMITTED = "committed"
     DURABLE = "durable"
     FENCED = "fenced"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a message does not go over a link.
-
-    Attributes:
-        reason: one word: ``loop``, ``hops``, ``too-large``, or a filter's own.
-        dead_letter: whether a copy goes to the dead-letter destination first.
-    """
-
-    reason: str
-    dead_letter: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Regression:
-    """The target lost what it had: messages after ``mark`` up to ``released``, which left the source."""
-
-    mark: int
-    released: int
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarding:
-    """How a link forwards.
-
-    Attributes:
-        source: name of the place it reads at, which it adds to the path of what it forwards.
-        target: name of the place it writes to; what has been there is not forwarded to it again.
-        window: bytes of credit it holds, and so of messages that it has in hand.
-        messages: the same in messages.
-        max_hops: places that a message may come through, the source included.
-        replicas: that must have a commit before the source lets go.
-        has_dead_letters: whether there is a place for what can never be delivered; else that stops the link.
-        judge: says why a message is not for the target; None where it is.
-    """
-
-    source: str
-    target: str
-    window: int = 1 << 20
-    messages: int = 1000
-    max_hops: int = MAX_HOPS
-    replicas: int = 0
-    has_dead_letters: bool = True
-    judge: Callable[[Entry], Refusal | None] | None = None
-
-    def refusal(self, entry: Entry) -> Refusal | None:
-        """Return why a message does not go over the link, None where it does."""
-        if self.target in (*entry.path, self.source):
-            return Refusal("loop")
-        if len(entry.path) >= self.max_hops:
-            return Refusal("hops", dead_letter=True)
-        return self.judge(entry) if self.judge else None
 
 
 @dataclass(slots=True)
@@ -115,9 +79,11 @@ class Forwarder:
         fence: set when a later lease is in force: this worker is done, no call will do anything any more.
         regressions: what the target was found to have lost, the newest last.
         refused: how many messages did not go over the link, by reason.
+        missing: ends that are not there, until they answer again: ``source``, ``target``, ``dead letters``.
         trouble: why nothing moves, None while it does.
         committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
         committed_bytes: of these.
+        hinted: whether hints from the source come for certain, as the caller knows before :meth:`calls`.
     """
 
     def __init__(self, forwarding: Forwarding) -> None:
@@ -128,11 +94,17 @@ class Forwarder:
         self.fence: int | None = None
         self.regressions: list[Regression] = []
         self.refused: dict[str, int] = {}
+        self.missing: set[str] = set()
         self.trouble: str | None = None
         self._loaded: deque[_Item] = deque()
+        self._loaded_bytes = 0
         self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
         self._source_at = self._target_at = 0.0
+        self._source_hint = self._target_hint = False  # whether there was one since the source, the target was asked
+        self.hinted = False
+        self._pause = LOOK_AGAIN
         self._flying: dict[type, Call] = {}
+        self._allowed = Allowance(forwarding.pace)
 
     @property
     def phase(self) -> Phase:
@@ -162,7 +134,7 @@ class Forwarder:
     @property
     def _room(self) -> int:
         """How many bytes more may be in hand, 0 when the window is full."""
-        size = self.how.window - sum(len(item.entry.body) for item in self._loaded)
+        size = self.how.window - self._loaded_bytes
         return size if len(self._loaded) < self.how.messages else 0
 
     def calls(self, now: float) -> list[Call]:
@@ -173,14 +145,20 @@ class Forwarder:
             chosen: list[Call | None] = [Open() if now >= self._source_at else None]
         else:
             chosen = [self._at_target(self.born, now), self._secure(self.born), self._fetch(self.born, now)]
+            chosen.append(self._pace(now))
         calls = [call for call in chosen if call is not None and type(call) not in self._flying]
         self._flying |= {type(call): call for call in calls}
+        for call in calls:
+            self._source_hint &= not (isinstance(call, Open) or (isinstance(call, Fetch) and call.messages > 0))
+            self._target_hint &= not isinstance(call, Commit | Copy)
         return calls
 
     def woken(self, *, source: bool = False, target: bool = False) -> None:
-        """Take a hint: there is something at the source, or room at the target."""
-        self._source_at = 0.0 if source else self._source_at
-        self._target_at = 0.0 if target else self._target_at
+        """Take a hint: there is something at the source, or room at the target. It outlives an answer of before it."""
+        if source:
+            self._source_at, self._source_hint = 0.0, True
+        if target:
+            self._target_at, self._target_hint = 0.0, True
 
     def left(self) -> None:
         """Note that the credit was given back at the target."""
@@ -194,9 +172,21 @@ class Forwarder:
         else:
             self._target_at = now + LOOK_AGAIN
 
-    def hear(self, call: Call, answer: Opened | Read | Committed, now: float, *, replicas: int = 0) -> None:
+    def hear(self, call: Call, answer: Opened | Read | Committed | Paced, now: float, *, replicas: int = 0) -> None:
         """Take in an answer; ``replicas`` is how many have it, with that to :class:`Secure`."""
         self._flying.pop(type(call), None)
+        if isinstance(call, Pace):
+            self._allowed.add(call, now)
+        elif isinstance(answer, Paced):
+            raise TypeError(f"{call} is not answered so")
+        else:
+            self._take_in(call, answer, now, replicas)
+
+    def _take_in(
+        self, call: Open | Fetch | Commit | Secure | Copy, answer: Opened | Read | Committed, now: float, replicas: int
+    ) -> None:
+        end = "dead letters" if isinstance(call, Copy) else "target" if isinstance(answer, Committed) else "source"
+        self.missing = self.missing | {end} if answer.code == "UNKNOWN" else self.missing - {end}
         if answer.code == "FENCED":
             self.fence = answer.fence
         elif isinstance(answer, Opened):
@@ -204,7 +194,7 @@ class Forwarder:
         elif self.born is None or isinstance(call, Open) or call.born != self.born:
             return  # of before the source was opened anew
         elif isinstance(answer, Read):
-            self._read(answer, now)
+            self._read(answer, now, asked=isinstance(call, Fetch) and call.messages > 0)
         elif isinstance(call, Copy):
             self._copied(call, answer, now)
         elif isinstance(call, Commit | Secure):
@@ -222,10 +212,20 @@ class Forwarder:
         """Forget what is in hand: the target is to say how far the link got."""
         self.mark = None
         self._loaded.clear()
+        self._loaded_bytes = 0
         self._target_at = 0.0
 
     def _wait_for_source(self, trouble: str | None, now: float) -> None:
-        self.trouble, self._source_at = trouble, now + LOOK_AGAIN
+        self.trouble = trouble
+        self._rest_source(now, LOOK_AGAIN)
+
+    def _rest_source(self, now: float, seconds: float) -> None:
+        """Ask the source no sooner, unless a hint came after what it answered."""
+        self._source_at = 0.0 if self._source_hint else now + seconds
+
+    def _rest_target(self, now: float, seconds: float) -> None:
+        """Ask the target no sooner, unless a hint came after what it answered."""
+        self._target_at = 0.0 if self._target_hint else now + seconds
 
     # The source.
 
@@ -239,7 +239,7 @@ class Forwarder:
         messages = min(self.how.messages - len(self._loaded), BATCH) if reads else 0
         return Fetch(born, self.durable, self._after, messages, max(room, 1))
 
-    def _read(self, answer: Read, now: float) -> None:
+    def _read(self, answer: Read, now: float, *, asked: bool) -> None:
         if answer.code in ("CLOSED", "BORN", "UNKNOWN"):
             self.born = None
             self._wait_for_source("there is no such source" if answer.code == "UNKNOWN" else None, now)
@@ -252,9 +252,13 @@ class Forwarder:
         for entry in fresh:
             refusal = self.how.refusal(entry)
             self._loaded.append(_Item(entry, refusal))
+            self._loaded_bytes += len(entry.body)
             self._after = entry.seq
-        if not fresh and now >= self._source_at and answer.code == "OK":
-            self._source_at = now + (LOOK_AGAIN if answer.again_ms is None else answer.again_ms / 1000)
+        if fresh or not self.hinted:
+            self._pause = LOOK_AGAIN
+        if asked and not fresh and now >= self._source_at and answer.code == "OK":
+            self._rest_source(now, self._pause if answer.again_ms is None else answer.again_ms / 1000)
+            self._pause = min(2 * self._pause, LONGEST_LOOK) if self.hinted else LOOK_AGAIN
 
     # The target.
 
@@ -267,9 +271,28 @@ class Forwarder:
             return Commit(born, self.released, lost=True)
         if not self._loaded:
             return None
-        if self._loaded[0].waits_for_copy:
-            return self._copy(born, self._loaded[0], now)
+        head = self._loaded[0]
+        if head.waits_for_copy:
+            return self._copy(born, head, now)
+        size = len(head.entry.body)
+        if head.refusal is None and self.held >= size and not self._allowed.covers(1, size):
+            self.trouble = self.trouble or PACED
+            return None
         return self._batch(born)
+
+    def _pace(self, now: float) -> Call | None:
+        """Ask the rate for what is in hand and has its credit."""
+        if self._allowed.quantum is None or self.mark is None or Commit in self._flying:
+            return None
+        sizes: list[int] = []
+        credit = self.held
+        for item in islice(self._loaded, BATCH):
+            if not item.refusal:
+                credit -= len(item.entry.body)
+                if credit < 0:
+                    break
+                sizes.append(len(item.entry.body))
+        return self._allowed.ask(sizes, now)
 
     def _copy(self, born: int, item: _Item, now: float) -> Call | None:
         reason = item.refusal.reason if item.refusal else ""
@@ -282,17 +305,19 @@ class Forwarder:
     def _batch(self, born: int) -> Call:
         entries: list[Put | Skip] = []
         credit = self.held
-        need = 0
+        need = puts = size = 0
         for item in takewhile(lambda item: not item.waits_for_copy, self._loaded):
             entry = item.entry
             if item.refusal:
                 entries.append(Skip(entry.seq))
             else:
-                credit -= len(entry.body)
-                if credit < 0:
+                puts, size = puts + 1, size + len(entry.body)
+                if size > credit:
                     need = len(entry.body)
                     break
-                entries.append(Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, self.how.source)))
+                if not self._allowed.covers(puts, size):
+                    break
+                entries.append(Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, self.how.stamp)))
             if len(entries) == BATCH:
                 break
         return Commit(born, self._before, tuple(entries), need, self.how.window)
@@ -307,7 +332,8 @@ class Forwarder:
 
     def _answered(self, call: Commit | Secure, answer: Committed, now: float, replicas: int) -> None:
         if answer.code in ("UNKNOWN", "KIND", "STALE"):
-            self._target_at, self.trouble = now + LOOK_AGAIN, f"the target answers {answer.code}"
+            self._rest_target(now, LOOK_AGAIN)
+            self.trouble = f"the target answers {answer.code}"
             if answer.code == "STALE":
                 self.born = None
             return
@@ -331,10 +357,10 @@ class Forwarder:
             self._loaded[0].refusal = Refusal("too-large", dead_letter=True)
         elif answer.code in ("OK", "NOCREDIT"):
             if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
-                self._target_at = now + answer.again_ms / 1000
+                self._rest_target(now, answer.again_ms / 1000)
                 self.trouble = NO_ROOM
         else:
-            self._target_at = now + answer.again_ms / 1000
+            self._rest_target(now, answer.again_ms / 1000)
             self.trouble = f"the target answers {answer.code}"
 
     @property
@@ -352,11 +378,13 @@ class Forwarder:
     def _advance(self, mark: int) -> None:
         while self._loaded and self._loaded[0].entry.seq <= mark:
             item = self._loaded.popleft()
+            self._loaded_bytes -= len(item.entry.body)
             if item.refusal:
                 self.refused[item.refusal.reason] = self.refused.get(item.refusal.reason, 0) + 1
             else:
                 self.committed += 1
                 self.committed_bytes += len(item.entry.body)
+                self._allowed.use(len(item.entry.body))
         self.mark = self._before = mark
         self._after = max(self._after, mark)
 
@@ -365,5 +393,5 @@ class Forwarder:
             for item in self._loaded:
                 item.copied = item.copied or item.entry.seq == call.entry.seq
             return
-        self._target_at = now + answer.again_ms / 1000
+        self._rest_target(now, answer.again_ms / 1000)
         self.trouble = f"the dead-letter destination answers {answer.code}"

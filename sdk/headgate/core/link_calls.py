@@ -151,4 +151,25 @@ class Copy:
     reason: str
 
 
-Call = Open | Fetch | Commit | Secure | Copy
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Ask the rate that the link shares with others for so many messages and bytes; answered by :class:`Paced`."""
+
+    messages: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """They may go now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """The target lost what it had: messages after ``mark`` up to ``released``, which left the source."""
+
+    mark: int
+    released: int
+
+
+Call = Open | Fetch | Commit | Secure | Copy | Pace

@@ -13,6 +13,9 @@ from headgate.errors import MessageFormatError
 
 _UUID, _DECIMAL, _DESCRIBED = 71, 72, 73
 """Extension types of msgpack for what AMQP has and msgpack has not; a moment is msgpack's own type."""
+_ALONE, _BOTH = b"\x91", b"\x92"
+_LENGTHS: Final = {b"\xc4": 1, b"\xc5": 2, b"\xc6": 4, b"\xd9": 1, b"\xda": 2, b"\xdb": 4}
+"""Bytes that say how long a body is, by its first byte; that of a short text says it itself."""
 _BODIES: Final = (bytes, str)
 _TEXT: Final = {str}
 _ERRORS: Final = (ValueError, TypeError, OverflowError, RecursionError)
@@ -75,6 +78,27 @@ def read(stored: bytes) -> tuple[bytes | str, dict[str, Any]]:
     if type(body) not in _BODIES or not are_headers(headers):
         raise MessageFormatError("a body is bytes or text, and headers are a map whose names are text")
     return body, headers
+
+
+def read_headers(stored: bytes) -> dict[str, Any]:
+    """Return the headers of a message in this form, without its body, which may be long. Errors as :func:`read`."""
+    parts, kind = stored[:1], stored[1:2]
+    width = _LENGTHS.get(kind, 0)
+    if kind and 0xA0 <= kind[0] < 0xC0:
+        size = kind[0] - 0xA0
+    elif width:
+        size = int.from_bytes(stored[2 : 2 + width])
+    else:
+        raise MessageFormatError("it is neither AMQP 1.0 nor an array of body and headers", at=0)
+    after = 2 + width + size
+    if parts == _ALONE and after == len(stored):
+        return {}
+    if parts != _BOTH or after >= len(stored):
+        raise MessageFormatError("it is neither AMQP 1.0 nor an array of body and headers", at=0)
+    headers: dict[str, Any] = unpack(stored[after:])
+    if not are_headers(headers):
+        raise MessageFormatError("headers are a map whose names are text", at=after)
+    return headers
 
 
 def are_headers(found: Any) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.core.bridge import Bridge
+from headgate.core.channel import Channel, Feed
+from headgate.core.link import Link, Site
 from headgate.core.pattern import Pattern
 from headgate.errors import PolicyError
 
@@ -25,7 +26,7 @@ BUCKET_FIELDS: Final = frozenset({"rate", "burst", "ledger", "ledger_keep"})
 MESSAGE_FIELDS: Final = frozenset({
     "hard_bytes", "resume_bytes", "resume_messages", "send_rate", "send_burst", "send_byte_rate", "send_byte_burst",
     "delivery_rate", "delivery_burst", "message_ttl_ms", "max_attempts", "dead_letter", "slow_multiple", "slow_rate",
-    "slow_period_ms", "slow_action", "consumer_window", "durable_window", "deadlock",
+    "slow_period_ms", "slow_action", "consumer_window", "durable_window", "deadlock", "confirm",
 })  # fmt: skip
 """What only destinations with messages have: queues and topics, not gates."""
 _PERCENT_OF: Final = (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages"))
@@ -116,7 +117,10 @@ class Policy:
         pools: of the namespace.
         source: name of the document.
         defaults: every field that a policy governs at its default: ``headgate.settings.DEFAULTS``.
-        bridges: of the namespace.
+        links: of the namespace.
+        site: name of this site; empty where it has none.
+        sites: others that links may lead to.
+        channels: of the namespace; what they mean for their topics is among the rules.
     """
 
     def __init__(
@@ -127,12 +131,18 @@ class Policy:
         source: str = "",
         *,
         defaults: Mapping[str, str] | None = None,
-        bridges: Iterable[Bridge] = (),
+        links: Iterable[Link] = (),
+        site: str = "",
+        sites: Iterable[Site] = (),
+        channels: Iterable[Channel] = (),
     ) -> None:
         self.version = version
         self.rules = tuple(rules)
         self.pools = tuple(pools)
-        self.bridges = tuple(bridges)
+        self.links = tuple(links)
+        self.site = site
+        self.sites = tuple(sites)
+        self.channels = tuple(channels)
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
@@ -149,8 +159,14 @@ class Policy:
                 self._by_word.setdefault(pattern.words[0] if pattern.words else "*", []).append(rule)
 
     def __repr__(self) -> str:
-        counts = f"rules={len(self.rules)}, pools={len(self.pools)}, bridges={len(self.bridges)}"
+        counts = f"rules={len(self.rules)}, pools={len(self.pools)}, links={len(self.links)}"
         return f"Policy(version={self.version}, source={self.source!r}, {counts})"
+
+    @property
+    def every_link(self) -> "dict[str, Link | Feed]":
+        """Links between destinations and topics of channels, by the names of their leases."""
+        feeds = {feed.link: feed for channel in self.channels for feed in channel.feeds}
+        return {**{link.link: link for link in self.links}, **feeds}
 
     def matching(self, name: str) -> list[Rule]:
         """Return the rules whose pattern matches a name, of whatever kind, the most specific last."""
@@ -216,7 +232,10 @@ class Policy:
                     for r in self.rules
                 ],
                 "pools": [{"name": p.name, "fields": dict(p.fields), "origins": dict(p.origins)} for p in self.pools],
-                "bridges": [bridge.as_dict() for bridge in self.bridges],
+                "links": [link.as_dict() for link in self.links],
+                "site": self.site,
+                "sites": [site.as_dict() for site in self.sites],
+                "channels": [channel.as_dict() for channel in self.channels],
                 "source": self.source,
             },
             ensure_ascii=False,
@@ -238,7 +257,10 @@ class Policy:
                 [Pool(p["name"], dict(p["fields"]), dict(p["origins"])) for p in told["pools"]],
                 str(told["source"]),
                 defaults=defaults,
-                bridges=[Bridge.from_dict(told) for told in told.get("bridges", ())],
+                links=[Link.from_dict(link) for link in told.get("links", told.get("bridges", ()))],
+                site=str(told.get("site", "")),
+                sites=[Site.from_dict(site) for site in told.get("sites", ())],
+                channels=[Channel.from_dict(channel) for channel in told.get("channels", ())],
             )
         except PolicyError:
             raise

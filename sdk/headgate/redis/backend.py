@@ -21,6 +21,10 @@ class WakeUps(Protocol):
     async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
         """Stop calling ``listener``."""
 
+    def sure(self, channels: tuple[str, ...]) -> bool:
+        """Return whether hints on these channels come for certain; what is lost later is told by the word ``again``."""
+        ...
+
     async def close(self) -> None:
         """Stop listening."""
 

@@ -106,6 +106,17 @@ def link_id(name: str) -> str:
     return check_session(f"link~{readable}~{hashlib.sha256(name.encode()).hexdigest()[:16]}")
 
 
+def forwarder_id(namespace: str, link: str) -> str:
+    """Return the id of a link of a policy, in the state of both its ends.
+
+    Args:
+        namespace: of its source.
+        link: as :attr:`headgate.core.link.Link.link` names it. What leads to another site is told there from links of
+            other namespaces by ``namespace``.
+    """
+    return link_id(f"{namespace}/{link}" if ":" in link else link)
+
+
 def encode_name(name: str, what: str = "destination") -> str:
     """Return the name percent-encoded, so that it can stand in a key, a channel or a record.
 
@@ -154,6 +165,17 @@ class Address:
         key = f"hg:{{{check_namespace(namespace)}/{encode_name(name)}}}"
         shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
         return cls(namespace, name, key, shared)
+
+    @classmethod
+    def of_channel(cls, namespace: str, channel: str) -> "Address":
+        """Return the address of the bucket of a channel's rate; no destination has a name that leads here.
+
+        Raises:
+            InvalidName: the namespace or the name cannot be used.
+        """
+        key = f"hg:{{{check_namespace(namespace)}/channel:{encode_name(channel, 'channel')}}}"
+        shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
+        return cls(namespace, channel, key, shared)
 
     def keys(self, session: str) -> tuple[bytes, ...]:
         """Return what every script gets as KEYS, for a call on behalf of one session."""

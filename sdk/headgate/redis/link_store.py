@@ -79,7 +79,7 @@ class LinkStore:
 
     @staticmethod
     def _target(
-        *, fence: int, born: int, prev: int, lost: bool, need: int, want: int, ttl_ms: int, weight: int
+        *, fence: int, born: int, prev: int, lost: bool, need: int | str, want: int, ttl_ms: int, weight: int
     ) -> dict[str, Any]:
         chain = "lost" if lost else "keep"
         values = {"fence": fence, "ttl_ms": ttl_ms, "weight": weight, "born": born, "prev": prev, "chain": chain}
@@ -125,18 +125,19 @@ class LinkStore:
 
     async def barrier(
         self, target: Address, link: str, *, fence: int, born: int, prev: int, ttl_ms: int, replicas: int,
-        timeout_ms: int, want: int = 0, weight: int = 1,
+        timeout_ms: int, weight: int = 1,
     ) -> tuple[Committed, int]:  # fmt: skip
         """Say the mark again and wait until replicas have it; returns the target's answer, and how many do.
 
-        Both go over one connection in one write, for WAIT is about what its own connection wrote.
+        Both go over one connection in one write, for WAIT is about what its own connection wrote. What the link asked
+        for stays as it is, and its place in line.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
         """
         op = script("link_commit")
         values = self._target(
-            fence=fence, born=born, prev=prev, lost=False, need=0, want=want, ttl_ms=ttl_ms, weight=weight
+            fence=fence, born=born, prev=prev, lost=False, need="same", want=0, ttl_ms=ttl_ms, weight=weight
         )
         argv = op.argv({"run_id": None, "link": link, **values})
         keys = target.keys(link)

@@ -2,17 +2,33 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core.forwarding import Forwarder, Forwarding, Phase
-from headgate.core.link_calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Put, Read, Secure
+from headgate.core.forwarding import Forwarder, Phase
+from headgate.core.link_calls import (
+    Call,
+    Commit,
+    Committed,
+    Copy,
+    Fetch,
+    Open,
+    Opened,
+    Pace,
+    Paced,
+    Put,
+    Read,
+    Secure,
+)
+from headgate.core.link_rules import Forwarding
 from headgate.errors import AccessDenied, CoordinatorUnavailable
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
+from headgate.redis.wake import AGAIN
 
 IDLE: Final = 2.0
 """Seconds without anything to forward after which credit goes back."""
@@ -27,7 +43,7 @@ class End:
     Attributes:
         store: of the server where it lies.
         address: the destination.
-        wake_ups: hints from that server; without them the worker looks by itself, once a second.
+        wake_ups: hints from that server; where they do not come for certain, the worker looks by itself, once a second.
     """
 
     store: LinkStore
@@ -47,6 +63,7 @@ class LinkWorker:
         dead: where copies go of what can never be delivered.
         ttl: seconds for which the target keeps its credit without hearing of it.
         weight: share among the producers of the target.
+        pace: returns once the rate of the link allows so many messages and bytes; of a link that has one.
     """
 
     def __init__(
@@ -60,17 +77,20 @@ class LinkWorker:
         dead: End | None = None,
         ttl: float = 10.0,
         weight: int = 1,
+        pace: Callable[[int, int], Awaitable[None]] | None = None,
     ) -> None:
+        self._pace = pace
         self.link, self.source, self.target, self.dead = link, source, target, dead
         self.fence, self.ttl_ms, self.weight = fence, int(ttl * 1000), weight
         self.forwarder = Forwarder(how)
+        self._source_channels = source.address.channels(link)
         self._window = f"{how.messages}/{how.window}"
         self._event = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy_at = 0.0
         self._recalled = False
 
-    async def perform(self, call: Call) -> tuple[Opened | Read | Committed, int]:
+    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | Paced, int]:
         """Make one call; returns its answer, and how many replicas have what the target has.
 
         Raises:
@@ -95,11 +115,14 @@ class LinkWorker:
             case Secure(born=born):
                 return await target.store.barrier(
                     target.address, self.link, fence=fence, born=born, prev=0, ttl_ms=self.ttl_ms,
-                    replicas=self.forwarder.how.replicas, timeout_ms=BARRIER_MS, want=self.forwarder.held,
-                    weight=self.weight,
+                    replicas=self.forwarder.how.replicas, timeout_ms=BARRIER_MS, weight=self.weight,
                 )  # fmt: skip
             case Copy():
                 return await self._copy(call), 0
+            case Pace(messages, size):
+                if self._pace is not None:
+                    await self._pace(messages, size)
+                return Paced(), 0
 
     async def _copy(self, call: Copy) -> Committed:
         """Put a copy among the dead letters: a second target of the same link, with a mark of its own."""
@@ -139,7 +162,8 @@ class LinkWorker:
     async def _turn(self) -> None:
         loop = asyncio.get_running_loop()
         self._event.clear()
-        now = loop.time()
+        now, hints = loop.time(), self.source.wake_ups
+        self.forwarder.hinted = hints is not None and hints.sure(self._source_channels)
         for call in self.forwarder.calls(now):
             task = asyncio.create_task(self._make(call), name=f"headgate {self.link} {type(call).__name__}")
             self._tasks.add(task)
@@ -148,10 +172,14 @@ class LinkWorker:
             self._busy_at = now
         elif not self._tasks and (self._recalled or now - self._busy_at >= IDLE):
             self._recalled = False
-            with contextlib.suppress(CoordinatorUnavailable):  # it ends by itself, with its lease
+            with contextlib.suppress(CoordinatorUnavailable):
                 await self.leave()
+            self.forwarder.left()  # where it could not be given back, it ends with its lease
             return
-        until = None if self._tasks else max(self.forwarder.wake_at - now, SOON)
+        wake_at = self.forwarder.wake_at
+        if self.forwarder.held:
+            wake_at = min(wake_at, self._busy_at + IDLE)
+        until = None if self._tasks else max(wake_at - now, SOON)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(until):
                 await self._event.wait()
@@ -180,12 +208,12 @@ class LinkWorker:
                 await end.wake_ups.subscribe(end.address.channels(self.link), hear)
 
     def _hear_source(self, words: list[str]) -> None:
-        if words[0] in ("ready", "settings"):
+        if words[0] in ("ready", "settings", "removed", AGAIN):
             self.forwarder.woken(source=True)
             self._event.set()
 
     def _hear_target(self, words: list[str]) -> None:
         self._recalled = self._recalled or words[0] == "recall"
-        if words[0] in ("credit", "settings", "recall"):
+        if words[0] in ("credit", "settings", "recall", AGAIN):
             self.forwarder.woken(target=words[0] != "recall")
             self._event.set()

@@ -1,6 +1,7 @@
 """Wake-up hints, heard on one pub/sub connection for a whole client.
 
-Nothing depends on them but speed: whoever waits also looks again by itself, at least once a second.
+Nothing depends on them but speed: whoever waits also looks again by itself, at least once a second. Thousands who wait
+may ask whether hints come for certain, which heartbeats tell, and then look less often.
 """
 
 import asyncio
@@ -18,6 +19,12 @@ _LONGEST_PAUSE: Final = 1.0
 _CONNECT_WITHIN: Final = 3.0
 _CONFIRM_WITHIN: Final = 0.25
 """Seconds for which a subscription waits to be confirmed: a hint before that is lost, and costs its receiver a poll."""
+HEARTBEAT: Final = 1.0
+"""Seconds between two heartbeats, which are sent from when somebody asks whether hints come for certain."""
+_GIVEN_UP: Final = 2.5 * HEARTBEAT
+"""Seconds after which a connection is given up that answers none."""
+AGAIN: Final = "again"
+"""The word of a hint that nobody sent: what was said on the channel before is lost, for the connection is a new one."""
 _BROKEN: Final = (rx.RedisError, OSError, AttributeError)
 """AttributeError: redis-py trips over its own None where one task writes and another finds the connection broken."""
 
@@ -39,6 +46,9 @@ class PubSubWakeUps:
         self._making: Any = None
         self._client: Any = None
         self._task: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._answered_at: float | None = None
+        """When the connection answered a heartbeat; None when it has not yet."""
         self._closed = False
 
     async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
@@ -72,9 +82,21 @@ class PubSubWakeUps:
                 async with asyncio.timeout(0.2):
                     await self._pubsub.unsubscribe(*gone)
 
+    def sure(self, channels: tuple[str, ...]) -> bool:
+        """Return whether hints on these channels come for certain; what is lost later is told by the word ``again``.
+
+        It is so where the channels are subscribed to, and the connection answered a heartbeat a moment ago.
+        """
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat(), name="headgate heartbeats")
+        return self._answered_at is not None and all(
+            channel in self._listeners and channel not in self._unconfirmed for channel in channels
+        )
+
     async def close(self) -> None:
         """Stop listening."""
         self._closed = True
+        await stop(self._beating)
         await stop(self._task)
         await self._hang_up()
 
@@ -90,7 +112,9 @@ class PubSubWakeUps:
                     if message and message["type"] == "message":
                         self._dispatch(message["channel"].decode(), message["data"].decode())
                     elif message and message["type"] == "subscribe":
-                        self._confirm(message["channel"].decode())
+                        self._subscribed(message["channel"].decode())
+                    elif message and message["type"] == "pong":
+                        self._answered_at = asyncio.get_running_loop().time()
             except _BROKEN:
                 await self._hang_up()
                 await asyncio.sleep(pause)
@@ -107,6 +131,27 @@ class PubSubWakeUps:
                 await self._pubsub.subscribe(*late)
         return self._pubsub
 
+    async def _beat(self) -> None:
+        """Ask each connection whether it is alive, and end one that does not say so."""
+        loop = asyncio.get_running_loop()
+        pubsub, since = None, 0.0
+        while True:
+            if pubsub is not self._pubsub:
+                pubsub, since = self._pubsub, loop.time()
+            with contextlib.suppress(*_BROKEN):
+                if pubsub is not None and loop.time() - max(since, self._answered_at or 0.0) > _GIVEN_UP:
+                    self._answered_at, pubsub = None, None
+                    await self._pubsub.connection.disconnect(nowait=True)  # whoever reads from it makes another
+                elif pubsub is not None and self._listeners:
+                    await pubsub.ping()
+            await asyncio.sleep(HEARTBEAT)
+
+    def _subscribed(self, channel: str) -> None:
+        if channel in self._unconfirmed:
+            self._confirm(channel)
+        else:
+            self._dispatch(channel, AGAIN)
+
     def _confirm(self, channel: str) -> None:
         waiting = self._unconfirmed.pop(channel, None)
         if waiting is not None and not waiting.done():
@@ -118,6 +163,7 @@ class PubSubWakeUps:
 
     async def _hang_up(self) -> None:
         pubsub, self._making, self._pubsub = self._making, None, None
+        self._answered_at = None
         client, self._client = self._client, None
         with contextlib.suppress(*_BROKEN):
             async with asyncio.timeout(0.2):

@@ -234,9 +234,9 @@ class Client:
         """Return what the policy says about a destination; errors as :meth:`headgate.Client.effective`."""
         return self._run(lambda: self._inner.effective(destination))
 
-    def explain(self, destination: str, *, producer: str = "", consumer: str = "") -> Explanation:
-        """Say what a destination's state is, and why; arguments and errors as :meth:`headgate.Client.explain`."""
-        return self._run(lambda: self._inner.explain(destination, producer=producer, consumer=consumer))
+    def explain(self, destination: str = "", *, producer: str = "", consumer: str = "", link: str = "") -> Explanation:
+        """Say what a destination's or a link's state is, and why; arguments and errors as for an async client."""
+        return self._run(lambda: self._inner.explain(destination, producer=producer, consumer=consumer, link=link))
 
     def block(self, destination: str, reason: str) -> None:
         """Let nobody send to a destination until :meth:`unblock`; errors as :meth:`headgate.Client.block`."""

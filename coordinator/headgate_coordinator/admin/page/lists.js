@@ -6,14 +6,14 @@ const $ = (id) => document.getElementById(id);
 
 export function showLists(told, open) {
   list("waiting", told.waiting, (one) => ({
-    head: one.session,
+    head: one.link || one.session,
     tags: [[duration(one.seconds), "bad"]],
     destination: one.destination,
     facts: [`place ${one.place}`, `lacks ${bytes(one.needs)}`],
     why: one.remedy ? `${one.reason} — ${one.remedy}` : one.reason,
   }), open);
   list("consumers", told.consumers, (one) => ({
-    head: one.consumer,
+    head: one.link || one.consumer,
     tags: [...(one.slow ? [["slow", "bad"]] : []), ...(one.at_capacity ? [["at capacity", "warn"]] : [])],
     destination: one.destination,
     facts: [

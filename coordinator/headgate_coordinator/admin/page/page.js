@@ -1,5 +1,6 @@
 // The live page: asks the node once a second what it shows, and shows it.
 
+import { showArrows } from "./arrows.js";
 import { Failed, ask, askForToken, hasToken } from "./ask.js";
 import { History, draw } from "./chart.js";
 import { showCycles } from "./cycles.js";
@@ -83,6 +84,7 @@ function show(told) {
   }
   showTotals(told.totals);
   showRows(told.page, now);
+  showArrows(told.policy_links, (name) => panel.open(name));
   showCycles(told.deadlocks, (name) => panel.open(name));
   showLists(told, (name) => panel.open(name));
   document.title = told.totals.held_up ? `(${told.totals.held_up}) Headgate` : "Headgate";

@@ -1,0 +1,107 @@
+"""The links of the policy as the live page draws them: read at most once a second, however many ask.
+
+What a link waits for costs a few reads. It is asked of those that may be held up, and only while somebody looks.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+from headgate import Client, Explanation, HeadgateError, PolicyError
+from headgate.chain import NOBODY
+from headgate.core.link import ends_of
+from headgate.link_ends import HELD_UP, Side
+from headgate_coordinator.admin.models import PolicyLink, PolicyLinks
+from headgate_coordinator.admin.watch import AT_ONCE, MOST_TOLD, PATIENCE, Once, together
+from headgate_coordinator.links.listing import LinkState, list_links
+from headgate_coordinator.node.registry import NodeEntry
+
+MOST_SHOWN: Final = 200
+"""Links that an answer has."""
+SAID: Final = {
+    "nobody": "no node that is there works on it",
+    "ending": "the policy does not name it any more, and a node will end it",
+}
+
+
+class LinkWatch:
+    """The links of a client's namespace; asks Redis only when somebody asks it, and never raises for Redis.
+
+    Args:
+        client: connected.
+        nodes: the nodes that are there.
+
+    Attributes:
+        last: that were read.
+    """
+
+    def __init__(self, client: Client, nodes: Once[list[NodeEntry]]) -> None:
+        self._client, self._nodes = client, nodes
+        self._links = Once(self._read)
+        self.last = PolicyLinks(total=0, links=[])
+
+    async def links(self) -> PolicyLinks:
+        """Return them; those that were read last when Redis does not answer."""
+        return await self._links.get()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        await self._links.close()
+
+    async def _read(self) -> PolicyLinks:
+        with contextlib.suppress(TimeoutError, HeadgateError):  # what the page says of that, is said of its figures
+            async with asyncio.timeout(PATIENCE):
+                states = await list_links(self._client)
+                nodes = {entry.id: entry for entry in await self._nodes.get()}
+                told = await self._explain(states)
+            shown = states if len(states) <= MOST_SHOWN else sorted(states, key=_moves)[:MOST_SHOWN]
+            links = [_drawn(state, told.get(state.link), nodes.get(state.owner)) for state in shown]
+            self.last = PolicyLinks(total=len(states), links=links)
+        return self.last
+
+    async def _explain(self, states: Sequence[LinkState]) -> dict[str, Explanation]:
+        """Return why they do not move, of those that may not: they are stalled, or have something to do."""
+        due = [one for one in states if one.state in ("works", "stalled") and (one.backlog or one.trouble)]
+        names = iter([one.link for one in sorted(due, key=_moves)[:MOST_TOLD]])
+        told: dict[str, Explanation] = {}
+
+        async def look() -> None:
+            for link in names:
+                with contextlib.suppress(PolicyError):  # removed since it was listed
+                    told[link] = await self._client.explain(link=link)
+
+        await together([look() for _ in range(AT_ONCE)])
+        return told
+
+
+def _moves(state: LinkState) -> tuple[bool, int]:
+    return state.state == "works", -(state.backlog or 0)
+
+
+def _drawn(state: LinkState, told: Explanation | None, node: NodeEntry | None) -> PolicyLink:
+    rate = node.rates.get(state.link, 0.0) if node else 0.0
+    side: Side | None = told.link.side if told and told.link else None
+    if state.state == "nobody":
+        side = "nobody"
+    elif state.state == "works" and not state.backlog:
+        side = "moves" if rate else "source"
+    held_up = side in HELD_UP
+    return PolicyLink(
+        kind=state.kind,
+        name=state.name,
+        link=state.link,
+        source=state.source,
+        target=state.target,
+        site=ends_of(state.link).site,
+        state="stalled" if held_up and state.state == "works" else state.state,
+        side=side,
+        owner=state.owner,
+        rate=rate,
+        backlog=state.backlog,
+        backlog_bytes=state.backlog_bytes,
+        mark=state.mark,
+        reason=told.reason if told and held_up else SAID.get(state.state, state.trouble),
+        remedy=told.remedy if told and held_up else NOBODY if side == "nobody" else "",
+        origin=state.origin,
+    )

@@ -1,0 +1,40 @@
+"""The two ends of a link: which client, which destination, under which id."""
+
+from typing import NamedTuple
+
+from headgate.client import Client
+from headgate.core.link import Site, ends_of
+from headgate.errors import PolicyError
+from headgate.redis.keys import Address, forwarder_id
+from headgate_coordinator.links.sites import Sites
+
+
+class Place(NamedTuple):
+    """A destination, and the client of the site where it lies."""
+
+    client: Client
+    address: Address
+
+
+async def places_of(link: str, client: Client, sites: Sites, known: dict[str, Site]) -> tuple[str, Place, Place]:
+    """Return the id of a link in the state of both ends, its source and its target.
+
+    Args:
+        link: as :attr:`headgate.core.link.Link.link` names it.
+        client: of this site.
+        sites: clients of the others.
+        known: the others, by name.
+
+    Raises:
+        PolicyError: it leads to a site that is not known.
+        InvalidValue, CoordinatorUnavailable: that site cannot be reached.
+    """
+    ends = ends_of(link)
+    there = client
+    if ends.site:
+        if ends.site not in known:
+            raise PolicyError(f"the policy does not say where site {ends.site!r} is; name it until the link has ended")
+        there = await sites.client(known[ends.site])
+    source = Place(client, Address.of(client.namespace, ends.source))
+    target = Place(there, Address.of(there.namespace, ends.target))
+    return forwarder_id(client.namespace, link), source, target

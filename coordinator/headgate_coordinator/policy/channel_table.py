@@ -1,0 +1,22 @@
+"""The table of a policy document that is a channel."""
+
+from pydantic import Field
+
+from headgate_coordinator.policy.channel_forms import ByteRate, Group, Interface, PacketSize, Port, Topics, Ttl
+from headgate_coordinator.policy.forms import Name
+from headgate_coordinator.policy.tables import Table
+
+
+class ChannelTable(Table):
+    """Topics whose messages are sent to a multicast group; their own limits play no part."""
+
+    name: Name = Field(description="what operators and readers call it")
+    topics: Topics = Field(description="that are sent; a topic is in one channel")
+    group: Group = Field(description="multicast address, of 224.0.0.0/4")
+    port: Port = Field(description="of UDP")
+    ttl: Ttl = Field(1, description="networks that a packet may cross, 0: it stays on its host")
+    interface: Interface = Field(
+        None, description="to send by: its address, or the network that each node has one in; else the system's choice"
+    )
+    maxrate: ByteRate = Field("10MB", description="bytes a second of all nodes and topics together, headers included")
+    packet: PacketSize = Field(1400, description="most bytes of a packet")

@@ -1,0 +1,70 @@
+"""The tables of a policy document about links: bridges, routes, and the sites and zones that these name."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from headgate_coordinator.policy.forms import (
+    Hops,
+    Name,
+    Names,
+    Rate,
+    Replicas,
+    SelectorText,
+    SiteName,
+    SiteUrl,
+    Tenant,
+)
+from headgate_coordinator.policy.tables import Table
+
+
+class SiteTable(Table):
+    """Another deployment, which bridges and routes may lead to."""
+
+    name: SiteName = Field(description="what all sites call it")
+    url: SiteUrl = Field(description="of its Redis, without a password; env:NAME and file:/path say where the URL is")
+    namespace: Tenant = Field(None, description="of its destinations; else the same as here")
+
+
+class ZoneTable(Table):
+    """A set of sites that route to one another."""
+
+    name: SiteName
+    hops: Literal["one", "many"] = Field(
+        description="one: what came by a route of the zone goes over no other of it, for sites that all route to all"
+    )
+
+
+class LinkTable(Table):
+    """What bridges and routes have in common."""
+
+    name: Name = Field(description="what operators call it")
+    selector: SelectorText = Field(None, description="only messages whose headers are so, e.g. region = 'EU'")
+    rate: Rate = Field(None, description="messages a second, over all links of this table and all nodes")
+    byte_rate: Rate = Field(None, description="bytes a second, over all links of this table and all nodes")
+    max_hops: Hops = Field(None, description="places that a message may come through, the source included; else 8")
+    dead_letters: Name = Field(None, description="gets copies of what can never be delivered; else it stops there")
+    replicas: Replicas = Field(0, description="of the target that must have a message before the source lets go of it")
+
+
+class BridgeTable(LinkTable):
+    """Links from one destination to others: what is stored there is forwarded, once and in order."""
+
+    source: Name = Field(alias="from", description="a queue, or a topic, of which it is a durable subscription")
+    to: Names = Field(description="a queue or a topic; several, where the source is a topic: each gets all messages")
+    site: SiteName = Field(None, description="where the targets are; else here")
+
+
+class RouteTable(LinkTable):
+    """Links from destinations to those of the same name at another site."""
+
+    to: SiteName = Field(description="a [[site]]")
+    topics: Names = Field(None, description="one, or several")
+    queues: Names = Field(None, description="one, or several; limits of a routed queue do not bind at this site")
+    zone: SiteName = Field(None, description="a [[zone]]; else messages may go on from there")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "RouteTable":
+        if self.topics is None and self.queues is None:
+            raise ValueError("a route of what? give topics, queues or both")
+        return self

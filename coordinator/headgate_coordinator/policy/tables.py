@@ -1,0 +1,9 @@
+"""What all tables of a policy document have in common."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Table(BaseModel):
+    """A table that takes no other keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

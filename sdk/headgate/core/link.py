@@ -1,0 +1,198 @@
+"""Links of a policy: which destination forwards to which, here or at another site."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import quote, unquote
+
+Kind = Literal["bridge", "route"]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Another deployment that links lead to.
+
+    Attributes:
+        name: as it is called by all sites.
+        url: of its Redis; ``env:NAME`` and ``file:/path`` say where the URL is. It holds no password.
+        namespace: of its destinations; None for the same as here.
+    """
+
+    name: str
+    url: str
+    namespace: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the compiled policy keeps it."""
+        return {"name": self.name, "url": self.url} | ({"namespace": self.namespace} if self.namespace else {})
+
+    @classmethod
+    def from_dict(cls, told: dict[str, Any]) -> "Site":
+        """Return what :meth:`as_dict` told; KeyError where it lacks something."""
+        return cls(told["name"], told["url"], told.get("namespace"))
+
+
+class Ends(NamedTuple):
+    """What the name of a link says.
+
+    Attributes:
+        source: name of the destination that it takes from.
+        target: of the one that it puts to.
+        here: name of the site of the source; empty where the link stays within a site.
+        site: of the target, likewise.
+    """
+
+    source: str
+    target: str
+    here: str = ""
+    site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link between two destinations. A table of a policy with several targets or topics is several of these.
+
+    Attributes:
+        name: as the policy calls the table that it comes from.
+        source: where messages are taken from.
+        target: where they go.
+        max_hops: places that a message may come through, the source included; None where nobody said.
+        dead_letters: where copies go of what can never be delivered, at the source's site; None stops the link there.
+        origin: where it was written: ``<file>:<line>``.
+        kind: of the table.
+        here: name of this site; empty where it has none.
+        site: where the target is; None for here.
+        zone: of a route where messages make one hop only; empty where they may go on.
+        selector: which messages, by their headers; empty for all.
+        rate: messages a second of all links of the table together; None for any.
+        byte_rate: the same in bytes.
+        replicas: of the target that must have a message before the source lets go of it.
+    """
+
+    name: str
+    source: str
+    target: str
+    max_hops: int | None = None
+    dead_letters: str | None = None
+    origin: str = ""
+    kind: Kind = "bridge"
+    here: str = ""
+    site: Site | None = None
+    zone: str = ""
+    selector: str = ""
+    rate: float | None = None
+    byte_rate: float | None = None
+    replicas: int = 0
+
+    @property
+    def link(self) -> str:
+        """The name of its lease, and what it is known by: a bridge or route that is renamed is the same link.
+
+        >>> Link("to billing", "orders", "billing").link
+        'orders>billing'
+        >>> Link("to berlin", "news", "news", here="paris", site=Site("berlin", "env:BERLIN")).link
+        'paris:news>berlin:news'
+        """
+        source, target = quote(self.source, safe=""), quote(self.target, safe="")
+        return f"{self.here}:{source}>{self.site.name}:{target}" if self.site else f"{source}>{target}"
+
+    @property
+    def where(self) -> str:
+        """The target as people read it: with its site where that is another one."""
+        return f"{self.site.name}:{self.target}" if self.site else self.target
+
+    def place(self, namespace: str, encoded: str) -> str:
+        """Return what a destination of this site is called in the path of a message."""
+        return f"{self.here}:{namespace}/{encoded}" if self.here else f"{namespace}/{encoded}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the compiled policy keeps it: without what is as it is by default."""
+        told = {"kind": self.kind, "name": self.name, "from": self.source, "to": self.target, "origin": self.origin}
+        more = {key: getattr(self, key) for key, default in _DEFAULTS.items() if getattr(self, key) != default}
+        return told | more | ({"site": self.site.as_dict()} if self.site else {})
+
+    @classmethod
+    def from_dict(cls, told: dict[str, Any]) -> "Link":
+        """Return what :meth:`as_dict` told; KeyError where it lacks something."""
+        more = {key: told[key] for key in _DEFAULTS if key in told}
+        site = Site.from_dict(told["site"]) if "site" in told else None
+        return cls(
+            told["name"],
+            told["from"],
+            told["to"],
+            origin=told["origin"],
+            kind=told.get("kind", "bridge"),
+            site=site,
+            **more,
+        )
+
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    "max_hops": None,
+    "dead_letters": None,
+    "here": "",
+    "zone": "",
+    "selector": "",
+    "rate": None,
+    "byte_rate": None,
+    "replicas": 0,
+}
+
+
+def rate_bucket(kind: str, name: str, unit: Literal["messages", "bytes"]) -> str:
+    """Return the name of the bucket that holds the rate of all links of a table together.
+
+    >>> rate_bucket("route", "to berlin", "bytes")
+    'route to berlin: bytes/s'
+    """
+    return f"{kind} {name}: {unit}/s"
+
+
+def burst_of(rate: float) -> int:
+    """Return how many tokens of such a bucket may be used at once: a tenth of a second's, at least one."""
+    return max(1, round(rate / 10))
+
+
+def ends_of(link: str) -> Ends:
+    """Return source and target of a :attr:`Link.link`.
+
+    >>> ends_of("orders>billing")
+    Ends(source='orders', target='billing', here='', site='')
+    >>> ends_of("paris:news>berlin:news").site
+    'berlin'
+    """
+    source, _, target = link.partition(">")
+    here, _, source = source.rpartition(":")
+    site, _, target = target.rpartition(":")
+    return Ends(unquote(source), unquote(target), here, site)
+
+
+def cycle(links: Iterable[Link]) -> tuple[Link, ...]:
+    """Return links of this site that lead from a destination back to it, none of which limits the hops; else nothing.
+
+    >>> [one.target for one in cycle([Link("there", "a", "b"), Link("back", "b", "a")])]
+    ['b', 'a']
+    """
+    onward: dict[str, list[Link]] = {}
+    for one in links:
+        if one.max_hops is None and one.site is None:
+            onward.setdefault(one.source, []).append(one)
+    done: set[str] = set()
+    for start, first in onward.items():
+        if start in done:
+            continue
+        path: list[Link] = []
+        ways: list[Iterator[Link]] = [iter(first)]
+        while ways:
+            step = next(ways[-1], None)
+            if step is None:
+                ways.pop()
+                done.add(path.pop().target if path else start)
+                continue
+            passed = [start, *(one.target for one in path)]
+            if step.target in passed:
+                return (*path[passed.index(step.target) :], step)
+            if step.target not in done:
+                path.append(step)
+                ways.append(iter(onward.get(step.target, ())))
+    return ()

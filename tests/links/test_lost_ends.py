@@ -1,0 +1,59 @@
+"""Ends of a link that are removed or lost while it works: they are made again, as the policy says, and it goes on."""
+
+import pytest
+
+import headgate
+from headgate.redis.keys import Address
+from headgate_coordinator.links.supervisor import Supervisor
+from headgate_coordinator.policy import loads
+from tests.links.chaos import look
+from tests.links.sites import TTL
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+POLICY = """
+[[bridge]]
+name = "to billing"
+from = "orders"
+to = "billing"
+dead_letters = "DLQ"
+
+[[destination]]
+match = "billing"
+limit = 4000
+"""
+LARGE = "x" * 5000
+"""What never fits into `billing`."""
+
+
+async def send(client: headgate.Client, *bodies: str) -> None:
+    async with client.session() as session:
+        producer = await session.producer("orders")
+        for body in bodies:
+            await producer.send(body)
+
+
+async def holds(client: headgate.Client, name: str, *bodies: str) -> bool:
+    there = await client.store.snapshot(Address.of(client.namespace, name))
+    return there is not None and [browsed.body async for browsed in client.browse(name)] == list(bodies)
+
+
+@pytest.mark.parametrize("end", ["orders", "billing", "DLQ"])
+async def test_an_end_that_is_removed_is_made_again(redis_url: str, cleanup_namespace: str, end: str) -> None:
+    """Mutants: `Duty._watch` that does not look after one of the three."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        client.parts.registry._ttl_ms = 500  # for which what is made again learns who holds what
+        await client.apply_policy(loads(POLICY))
+        supervisor = Supervisor(client, "node~1", ttl=TTL)
+        await supervisor.start()
+        await send(client, "one")
+        await wait_until(lambda: holds(client, "billing", "one"), timeout=20)
+        await client.store.remove(Address.of(client.namespace, end), everything=True)
+        if end == "orders":  # a worker that has nothing to forward, or to copy, does not miss the others
+            await wait_until(lambda: holds(client, end), timeout=20)
+        await send(client, "two", LARGE)
+        before = ("one",) if end != "billing" else ()
+        await wait_until(lambda: holds(client, "billing", *before, "two"), timeout=20)
+        await wait_until(lambda: holds(client, "DLQ", LARGE), timeout=20)
+        assert (await look(client, "billing"))["limit_bytes"] == "4000"
+        await supervisor.close()

@@ -1,0 +1,84 @@
+"""A process that has imported all of Headgate, and forks off it the processes that `tests.support.forked` asks for.
+
+What is forked runs a module as `python -m` does, with arguments, environment, directory and standard streams of its
+own, and ends as Python ends. Its parent is one that does nothing but wait for it and tell how it ended.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+from typing import Any
+
+REQUEST = 1 << 20
+"""Bytes of a request, at most."""
+IMPORTED = (
+    "headgate_coordinator.cli_commands",
+    "headgate_coordinator.node.run",
+    "headgate_coordinator.node.service",
+    "tests.sdk.workers",
+)
+
+
+def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork for each request. Returns in each process that was forked, with its request; and at the end of all."""
+    while True:
+        data, files, _, _ = socket.recv_fds(control, REQUEST, 4)
+        if not data:
+            return None
+        if os.fork() == 0:
+            control.close()
+            return _forked(json.loads(data), *files)
+        for file in files:
+            os.close(file)
+
+
+def _forked(request: dict[str, Any], tell: int, *streams: int) -> tuple[dict[str, Any], list[int]]:
+    """Return in a child, and tell its id and how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if child := os.fork():
+        for stream in streams:
+            os.close(stream)
+        os.write(tell, b"%d\n" % child)
+        _, status = os.waitpid(child, 0)
+        os.write(tell, b"%d\n" % os.waitstatus_to_exitcode(status))
+        os._exit(0)
+    os.close(tell)
+    return request, list(streams)
+
+
+def become(request: dict[str, Any], streams: list[int]) -> None:
+    """Run the module as a new interpreter would."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(request["directory"])
+    sys.path[0] = request["directory"]
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 -- these stay open
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    sys.argv = [request["module"], *request["arguments"]]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+
+
+def main() -> None:
+    """Import, and serve the socket whose number is the argument until its other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who asked
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited
+    for module in IMPORTED:
+        importlib.import_module(module)
+    gc.freeze()  # else the first collection of each process would copy all the memory that it shares with this one
+    request = serve(socket.socket(fileno=int(sys.argv[1])))
+    if request:
+        become(*request)
+
+
+if __name__ == "__main__":
+    main()
