@@ -1,16 +1,21 @@
 """Nodes find deadlocks over sessions and links, name them whole, and do what the destinations' settings say."""
 
 import asyncio
+import json
+from functools import partial
+from urllib.parse import quote
 
 import pytest
 
 import headgate
 from headgate.core.deadlock import Deadlock
-from headgate.redis.notes import NoteStore
+from headgate.redis.keys import Address
+from headgate.redis.notes import NoteStore, Tie
+from headgate.redis.replies import Account
 from headgate_coordinator.deadlock.detector import Detector
 from tests.amqp.node_processes import nodes
 from tests.deadlock.figure import COUNT, bodies, fill, program
-from tests.sdk.observing import counts
+from tests.sdk.observing import GUARD, counts
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -128,3 +133,87 @@ async def test_where_nobody_wants_to_know_nothing_is_told(
         await certain(detector)
         assert not await client.deadlocks()
         assert "deadlock" not in caplog.text
+
+
+async def test_of_a_topic_the_subscription_that_waits_is_named(
+    client: headgate.Client, other: headgate.Client, detector: Detector
+) -> None:
+    """Mutant: a topic goes on once any of its subscriptions does."""
+    await client.apply("news", kind="topic", limit=100)
+    await client.apply("back", kind="queue", limit=100)
+    async with client.session("a") as a, other.session("b") as b, other.session("free") as free:
+        await free.consumer("news", subscription="mail")
+        programs = []
+        ready = asyncio.Event()
+
+        async def program(session: headgate.Session, reads: str, writes: str, subscription: str | None) -> None:
+            consumer = await session.consumer(reads, subscription=subscription)
+            producer = await session.producer(writes, window=1)
+            await producer.send(b"x" * 90)
+            ready.set()
+            await consumer.receive(timeout=GUARD)
+            await producer.send(b"x" * 90, timeout=600)
+
+        programs.append(asyncio.create_task(program(a, "news", "back", "audit")))
+        await ready.wait()  # its subscription is there before the other one publishes
+        programs.append(asyncio.create_task(program(b, "back", "news", None)))
+        (found,) = await wait_until(detector.round, timeout=20)
+        assert f"topic news (subscription audit) waits for session {a.id} to consume" in str(found)
+        for task in programs:
+            task.cancel()
+        await asyncio.gather(*programs, return_exceptions=True)
+
+
+async def test_the_newest_send_is_told_to_fail_until_it_does(client: headgate.Client, detector: Detector) -> None:
+    """Of sessions that are deaf to the hint: it is repeated with each look. Mutant: the oldest send fails."""
+    heard: list[list[str]] = []
+    ties = []
+    for number, (name, there) in enumerate((("x", "y"), ("y", "x"))):
+        await client.apply(name, kind="queue", limit=100, deadlock="fail")
+        async with client.session("before") as session:
+            await (await session.producer(name, window=1)).send(b"x" * 90)
+        await client.store.attach(
+            Address.of(client.namespace, name), f"s{number}", number=1, subscription="queue", durable=True,
+            window="1/1", ttl_ms=60_000,
+        )  # fmt: skip
+        ties.append(Tie(name, f"s{number}.1", there, "7.5", waited_ms=1000 - number * 100))
+    for tie in ties:
+        account = Account(tie.session, 1, 0, need=90, need_m=1, want=90, want_m=1)
+        assert (await client.store.acquire(Address.of(client.namespace, tie.at), account, ttl_ms=60_000)).place == 1
+        channel, _ = Address.of(client.namespace, tie.at).channels(tie.session)
+        await client.parts.wake_ups.subscribe((channel,), heard.append)
+    await NoteStore(client.store.server, client.namespace).write("waits", {tie.name: tie.text for tie in ties})
+    for _ in range(4):
+        await detector.round()
+    await wait_until(lambda: len(heard) == 3)
+    assert {tuple(words[:2]) for words in heard} == {("deadlock", "7.5")}
+    (record,) = await client.deadlocks()
+    assert record.done == "a send of session s1 to queue x was told to fail"
+    assert detector.facts().found == {"fail": 1}
+
+
+async def test_a_send_that_has_gone_on_meanwhile_does_not_fail(client: headgate.Client) -> None:
+    """Mutant: the name of the wait is not looked at (`Ties.doomed`)."""
+    await client.apply("x", limit=100)
+    async with client.session("a") as session:
+        consumer, producer = await session.consumer("x"), await session.producer("x", window=1)
+        await producer.send(b"x" * 90)
+        message = await consumer.receive(timeout=GUARD)
+        assert message is not None
+
+        async def tell() -> None:
+            store, address = client.store, Address.of(client.namespace, "x")
+            since = await wait_until(partial(waits_since, client, session.id))
+            text = quote(json.dumps(Deadlock(()).as_dict()))
+            assert await store.resolve(address, session.id, since=since, mode="tell", wait="1.0", text=text) == "OK"
+            await message.accept()
+
+        telling = asyncio.create_task(tell())
+        await producer.send(b"x" * 90, timeout=GUARD)
+        await telling
+
+
+async def waits_since(client: headgate.Client, session: str) -> int:
+    """Return when a session began to wait at x; 0 when it does not."""
+    snapshot = await client.store.snapshot(Address.of(client.namespace, "x"))
+    return int(dict(snapshot.waiters).get(session, {}).get("since", 0)) if snapshot else 0

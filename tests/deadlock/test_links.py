@@ -16,7 +16,7 @@ from tests.sdk.observing import counts, field, waiting
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
-FIT = 3
+FIT = 1
 """Messages that each queue has room for."""
 BODY = b"0123456789"
 

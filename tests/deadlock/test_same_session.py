@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 import headgate
+import headgate.sync
 from headgate import DeadlockDetected, PolicyError
 from headgate.redis.keys import Address
 from headgate.selfwait import SelfWait
@@ -231,6 +234,52 @@ async def test_other_subscriptions_of_the_topic_do_not_help(client: headgate.Cli
         async with asyncio.timeout(GUARD):
             with pytest.raises(DeadlockDetected, match=r"topic news \(subscription shop"):
                 await echo(consumer, producer)
+
+
+def send_in_a_thread(url: str, namespace: str, producers: list[headgate.Producer], settle: threading.Event) -> bool:
+    """Fill a queue and send once more, having received what is there; returns whether that raised DeadlockDetected.
+
+    Once ``settle`` is set, another thread settles a message that it received; where it is set before, there is none.
+    """
+    with (
+        headgate.sync.connect(url, namespace=namespace) as client,
+        client.session("shop") as session,
+        ThreadPoolExecutor(1) as other,
+    ):
+        consumer, producer = session.consumer("loop", window=2), session.producer("loop", window=1)
+        producers.append(producer._inner)
+        for _ in range(2):
+            producer.send(b"x" * SIZE)
+        assert consumer.receive(timeout=GUARD)
+        if not settle.is_set():
+            held = other.submit(consumer.receive, timeout=GUARD).result()
+            assert held is not None
+            other.submit(settle.wait).add_done_callback(lambda _: held.accept())
+        try:
+            producer.send(b"x" * SIZE, timeout=GUARD)
+        except DeadlockDetected:
+            return True
+        return False
+
+
+async def test_a_thread_that_sends_to_what_it_consumes_fails(client: headgate.Client, redis_url: str) -> None:
+    """Mutant: tasks are looked at and not the threads that they work for (`Use.by_threads`)."""
+    await queue(client, "fail")
+    alone = threading.Event()
+    alone.set()
+    assert await asyncio.to_thread(send_in_a_thread, redis_url, client.namespace, [], alone)
+
+
+async def test_another_thread_that_works_on_a_message_is_no_deadlock(client: headgate.Client, redis_url: str) -> None:
+    await queue(client, "fail")
+    producers: list[headgate.Producer] = []
+    settle = threading.Event()
+    sends = asyncio.create_task(asyncio.to_thread(send_in_a_thread, redis_url, client.namespace, producers, settle))
+    await wait_until(lambda: producers)
+    await looks_twice(client, producers[0])
+    assert not sends.done()
+    settle.set()
+    assert not await sends
 
 
 async def test_one_look_is_not_enough_and_neither_are_two_that_differ(client: headgate.Client) -> None:

@@ -13,6 +13,7 @@ from headgate.blocked import NOTIFY_AFTER, Blocked, Unblocked
 from headgate.browse import Browsed
 from headgate.core.policy import Policy, Resolved
 from headgate.core.window import Window
+from headgate.deadlocks import FoundDeadlock
 from headgate.errors import Closed
 from headgate.explanation import Explanation
 from headgate.options import DEFAULT_TIMEOUT
@@ -255,6 +256,10 @@ class Client:
     def destinations(self) -> list[str]:
         """Return the names of all destinations of the namespace."""
         return self._run(self._inner.destinations)
+
+    def deadlocks(self) -> list[FoundDeadlock]:
+        """Return the deadlocks that nodes saw in the last minute; as :meth:`headgate.Client.deadlocks`."""
+        return self._run(self._inner.deadlocks)
 
     def recount(self, destination: str, *, repair: bool = False) -> Recount:
         """Count a destination's pending and leased from the ground truth, and repair its counters on request."""
