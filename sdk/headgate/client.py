@@ -1,7 +1,6 @@
 """Clients: a connection to one Redis deployment, seen through one namespace."""
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import AsyncIterator, Generator
 from types import TracebackType
@@ -12,7 +11,7 @@ from headgate.backends import Place, place_of
 from headgate.browse import Browsed, browse
 from headgate.core.deadlock import Deadlock
 from headgate.core.url_options import UrlOptions
-from headgate.errors import Closed, HeadgateError, InvalidValue
+from headgate.errors import AccessDenied, Closed, HeadgateError, InvalidValue
 from headgate.explain import as_consumer, explain, leased
 from headgate.explanation import Explanation
 from headgate.options import SessionOptions
@@ -57,6 +56,7 @@ class Client(Administration):
         self._backend: Backend | None = None
         self._sessions: set[Session] = set()
         self._closed = False
+        self._sees_no_deadlocks = False
 
     def __repr__(self) -> str:
         where = self._place.text if self._place else "embedded"
@@ -178,11 +178,18 @@ class Client(Administration):
         return await links.place(explanation, snapshot)
 
     async def _deadlock(self, destination: str, producer: str) -> Deadlock | None:
-        with contextlib.suppress(HeadgateError):  # who only sends or consumes may not see them: they name others too
-            for found in await self.deadlocks():
-                within = {party.name for party in found.deadlock.parties}
-                if found.is_current and destination in found.destinations and (not producer or producer in within):
-                    return found.deadlock
+        """Return the deadlock that nodes found there; None for who may not see them, for they name others too."""
+        if self._sees_no_deadlocks:
+            return None
+        try:
+            found = await self.deadlocks()
+        except HeadgateError as error:
+            self._sees_no_deadlocks = isinstance(error, AccessDenied)
+            return None
+        for one in found:
+            within = {party.name for party in one.deadlock.parties}
+            if one.is_current and destination in one.destinations and (not producer or producer in within):
+                return one.deadlock
         return None
 
     def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> AsyncIterator[Browsed]:

@@ -59,6 +59,7 @@ class Stored:
     kind = "queue"
     reason = "full"
     in_hand = 100_000
+    is_confirming = False
     rates = (None, None)
 
     def __init__(self, ground: "Playground") -> None:

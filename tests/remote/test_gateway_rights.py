@@ -148,7 +148,7 @@ async def test_links_are_followed_only_to_what_the_user_may_see(node: Node) -> N
             assert (told.cause, told.chain, told.downstream[0].target) == ("unsettled", (), "billing")
         with pytest.raises(AccessDenied, match="'billing'"):
             await looker.explain("billing")
-    assert node.counters.rejected["gateway"] == 5, "who may not read what nodes say, asks for it once"
+    assert node.counters.rejected["gateway"] == 6, "who may not read what nodes say, asks for it once"
 
 
 async def test_who_has_no_right_at_a_destination_learns_nothing_of_it(node: Node) -> None:

@@ -77,6 +77,8 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "put",
     "reason",
     "rates",
+    "confirm",
+    "is_confirming",
     "is_closed",
     "is_full",
     "seek",
