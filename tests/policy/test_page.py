@@ -34,3 +34,17 @@ def test_there_are_examples_of_both() -> None:
 
 def test_the_page_names_every_preset() -> None:
     assert [name for name in PRESETS if f"| `{name}` |" not in read(PAGE)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(text, id=f"{page}:{line}")
+        for page in ("README.md", "docs/links.md")
+        for language, text, line in blocks(page)
+        if language == "toml"
+    ],
+)
+def test_policies_on_other_pages_can_be_applied(text: str) -> None:
+    """They show links alone, without the limits of both sides that the linter asks for."""
+    assert {finding.code for finding in lint(loads(text))} <= {"HG115"}
