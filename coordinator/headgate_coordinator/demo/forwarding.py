@@ -25,6 +25,8 @@ RATE: Final = 200
 """Messages a second that are published; more than the subscriber at the second site takes."""
 WORK: Final = 0.02
 """Seconds that it takes for each."""
+HELD: Final = 0.03
+"""Seconds after which a send has waited for room; its own rate makes it wait less."""
 PATIENCE: Final = 20.0
 POLICY: Final = f"""
 site_name = "{HERE}"
@@ -58,7 +60,7 @@ class Forwarded:
         arrived: for each target, the numbers that arrived, in order.
         peaks: the most that was ever pending and leased, by place; each has the limit ``limit``.
         limit: bytes.
-        waits: how often the publisher had to wait.
+        waits: how many sends had to wait for room.
         errors: what went wrong on our side.
     """
 
@@ -95,6 +97,7 @@ class Forwarding:
         self._stack = contextlib.AsyncExitStack()
         self._hurry = asyncio.Event()
         self._sent: list[int] = []
+        self._waits = 0
         self._arrived: dict[str, list[int]] = {THERE: [], ARCHIVE: []}
         self._tasks: list[asyncio.Task[None]] = []
         self._errors: list[str] = []
@@ -160,11 +163,10 @@ class Forwarding:
             ARCHIVE: await self._field(self._client, ARCHIVE, "peak"),
             f"{TOPIC} at {THERE}": await self._field(self._there, TOPIC, "peak"),
         }
-        waits = await self._field(self._client, TOPIC, "tickets")
         for task in consuming:
             await stop(task)
         arrived = {name: tuple(got) for name, got in self._arrived.items()}
-        return Forwarded(tuple(self._sent), arrived, peaks, LIMIT, waits, tuple(self._errors))
+        return Forwarded(tuple(self._sent), arrived, peaks, LIMIT, self._waits, tuple(self._errors))
 
     @staticmethod
     async def _field(client: Client, name: str, field: str) -> int:
@@ -182,7 +184,10 @@ class Forwarding:
                     await asyncio.sleep(0.05)
                 while not self._hurry.is_set():
                     number = len(self._sent) + 1
-                    await producer.send(b"%d " % number + b"." * SIZE, timeout=PATIENCE)
+                    sending = asyncio.ensure_future(producer.send(b"%d " % number + b"." * SIZE, timeout=PATIENCE))
+                    await asyncio.wait([sending], timeout=HELD)
+                    self._waits += not sending.done()
+                    await sending
                     self._sent.append(number)
         except HeadgateError as error:
             self._errors.append(f"publisher: {error}")

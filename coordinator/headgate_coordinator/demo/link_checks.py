@@ -36,7 +36,5 @@ def _both_limits(seen: Forwarded) -> Check:
         sentence = "the publisher never waited for the other site: limits were not put to the test"
     else:
         passed = True
-        sentence = (
-            f"limits of {size(seen.limit)} held at both sites; the publisher waited {seen.waits} times for the other"
-        )
+        sentence = f"limits of {size(seen.limit)} held at both sites; {seen.waits} sends waited for room at the other"
     return Check("both limits", passed, sentence)
