@@ -1,5 +1,6 @@
 """Links of a policy: which destination forwards to which, here or at another site."""
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -153,6 +154,7 @@ def burst_of(rate: float) -> int:
     return max(1, round(rate / 10))
 
 
+@functools.lru_cache(maxsize=4096)
 def ends_of(link: str) -> Ends:
     """Return source and target of a :attr:`Link.link`.
 
