@@ -26,7 +26,7 @@ ENTRY: Final = StructType([
 ])  # fmt: skip
 """``namespace`` and ``destination`` (decoded names), ``seq`` (number of the entry, dense from 1), the columns of the
 data dictionary (``lua/README.md``, "Ledger"; ``time`` by Redis' clock), and two for what is no entry: ``problem`` says
-why (``malformed: ...``, ``version: 9``, ``gap: 17-204`` for numbers that were trimmed or lost, in a row whose ``seq`` is
-the last missing one), ``raw`` what was found. Both are null in an entry that was read. All columns may be null, as Arrow
-and Spark have them.
+why (``malformed: ...``, ``version: 9``, ``gap: 17-204`` for numbers that were trimmed or lost, in a row whose ``seq``
+is the last missing one), ``raw`` what was found. Both are null in an entry that was read. All columns may be null, as
+Arrow and Spark have them.
 """
