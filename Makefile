@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml
 		{ echo "setup: making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	@PYTHON=$(PYTHON) .ci/ensure-compiler
 	@echo "setup: installing Headgate and its tools (a minute or two the first time)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,node,bench]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,node,bench,spark]'
 	@touch $@
 	@echo "setup: done"
 
@@ -43,6 +43,7 @@ demo: redis ## Show flow control at work, on a private Redis
 test: redis ## Run the tests
 	@.ci/ensure-chromium
 	@.ci/ensure-rhea
+	@.ci/ensure-java
 	@echo "test: running the tests in $(WORKERS) processes"
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS) && echo "test: PASSED" || \
 		{ status=$$?; echo "test: FAILED (pytest ended with $$status)"; exit $$status; }

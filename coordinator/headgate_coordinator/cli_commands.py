@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,8 @@ app.add_typer(cli_multicast.app, name="multicast")
 app.command()(cli_deadlocks.deadlocks)
 app.add_typer(cli_security.app, name="user")
 app.command()(cli_security.acl)
+for command in entry_points(group="headgate.commands"):
+    app.add_typer(command.load(), name=command.name)
 Name = Annotated[str, typer.Argument(help="Of the destination.")]
 Sort = Annotated[
     str, typer.Option("--sort", metavar="BY", help=f"One of {', '.join(reporting.SORTS)}; the largest first.")

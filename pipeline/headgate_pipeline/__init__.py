@@ -1,4 +1,5 @@
-"""Headgate's Spark jobs: the place where the ledger is read, audited and turned into advice.
+"""Headgate's Spark jobs: they read the ledger, prove that limits held, show what happened, and propose better settings.
 
-No job is here yet. The ledger that they will read is already written by the scripts in Redis.
+Data goes one way: :mod:`~headgate_pipeline.ledger` (bytes of the ledger to columns), the sources, the transforms
+(pure, DataFrame to DataFrame), the jobs (thin: arguments, paths, progress), the command line.
 """

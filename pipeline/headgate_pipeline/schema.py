@@ -1,0 +1,32 @@
+"""The columns of a ledger entry in a DataFrame. Every job reads and writes these, and adds columns at the end only."""
+
+from typing import Final
+
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+ENTRY: Final = StructType([
+    StructField("namespace", StringType()),
+    StructField("destination", StringType()),
+    StructField("seq", LongType()),
+    StructField("version", LongType()),
+    StructField("time", TimestampType()),
+    StructField("op", StringType()),
+    StructField("session", StringType()),
+    StructField("bytes", LongType()),
+    StructField("messages", LongType()),
+    StructField("first", LongType()),
+    StructField("detail", StringType()),
+    StructField("pending_bytes", LongType()),
+    StructField("pending_messages", LongType()),
+    StructField("leased_bytes", LongType()),
+    StructField("leased_messages", LongType()),
+    StructField("epoch", LongType()),
+    StructField("problem", StringType()),
+    StructField("raw", StringType()),
+])  # fmt: skip
+"""``namespace`` and ``destination`` (decoded names), ``seq`` (number of the entry, dense from 1), the columns of the
+data dictionary (``lua/README.md``, "Ledger"; ``time`` by Redis' clock), and two for what is no entry: ``problem`` says
+why (``malformed: ...``, ``version: 9``, ``gap: 17-204`` for numbers that were trimmed or lost, in a row whose ``seq``
+is the last missing one), ``raw`` what was found. Both are null in an entry that was read. All columns may be null, as
+Arrow and Spark have them.
+"""

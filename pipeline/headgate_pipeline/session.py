@@ -1,0 +1,76 @@
+"""The Spark session of a job, and what it needs of the machine."""
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from headgate import HeadgateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+"""Where the user's own session says nothing else."""
+
+
+class NoJava(HeadgateError):
+    """Spark runs on Java, and there is none."""
+
+
+def java() -> str:
+    """Return the path of Java.
+
+    Raises:
+        NoJava: there is none that runs.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if found is None or subprocess.run([found, "-version"], capture_output=True, check=False).returncode:  # noqa: S603 -- what PATH says
+        raise NoJava(
+            "Spark needs Java 17 or newer, and there is none on PATH or in JAVA_HOME; on Debian: "
+            "apt-get install openjdk-17-jre-headless"
+        )
+    return found
+
+
+def session(name: str, *, master: str | None = None, settings: dict[str, str] | None = None) -> "SparkSession":
+    """Return the Spark session: the one that there is (``spark-submit``), or one of this process.
+
+    Args:
+        name: of the job.
+        master: where it runs; by default ``local[*]``, or what ``spark-submit`` said.
+        settings: of Spark, before ours.
+
+    Raises:
+        NoJava: there is no Java.
+    """
+    from pyspark.sql import SparkSession
+
+    java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers are of the same environment
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if active := SparkSession.getActiveSession():
+        return active
+    if "SPARK_ENV_LOADED" not in os.environ or master:  # spark-submit has said where
+        builder = builder.master(master or "local[*]")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    for key, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
