@@ -30,9 +30,8 @@ def test_pieces_hold_every_number_once(sizes: list[int], rows: int) -> None:
     """Mutant: a range that is cut goes on one number too late."""
     ranges = [Range(f"d{index}", 11, 10 + size, back=99) for index, size in enumerate(sizes)]
     pieces = pack(ranges, rows)
-    numbers = [
-        (part.destination, seq) for piece in pieces for part in piece for seq in range(part.first, part.last + 1)
-    ]
+    parts = [part for piece in pieces for part in piece]
+    numbers = [(part.destination, seq) for part in parts for seq in range(part.first, part.last + 1)]
     assert numbers == [(whole.destination, seq) for whole in ranges for seq in range(whole.first, whole.last + 1)]
     for piece in pieces[:-1]:
         assert sum(part.last - part.first + 1 for part in piece) == rows

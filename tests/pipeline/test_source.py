@@ -171,7 +171,7 @@ def test_a_limit_is_shared_in_proportion(writer: Writer) -> None:
     writer.add("bills", 100)
     rows = stream.poll()
     assert (len(seqs(rows)), len(seqs(rows, "bills"))) == (90, 10)
-    rows += stream.drain()
+    rows = [*rows, *stream.drain()]
     assert [len(found) for found in stream.batches] == [100] * 10 + [0]
     assert (seqs(rows), seqs(rows, "bills")) == (list(range(1, 901)), list(range(1, 101)))
     assert stream.reader.reportLatestOffset() == {
