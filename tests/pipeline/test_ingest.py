@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from headgate import InvalidValue
 from headgate_pipeline import ledgers
 from headgate_pipeline.jobs.ingest import Ingest, IngestFailed, committed, run, tables
 from headgate_pipeline.publish import Published
-from headgate_pipeline.source import Options
 from tests.pipeline.ledgers_of import Writer
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for
@@ -61,9 +61,8 @@ def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, 
     assert run(spark, job, said.append) == 2201
     assert stored(tmp_path) == expected(orders=1500, bills=700)
     assert stored(tmp_path, "problems") == [("bills", 701)]
-    days = {
-        path.name: pa_dataset.dataset(path, format="parquet").count_rows() for path in (tmp_path / "entries").iterdir()
-    }
+    folders = (tmp_path / "entries").iterdir()
+    days = {folder.name: pa_dataset.dataset(folder, format="parquet").count_rows() for folder in folders}
     assert days == {"date=2025-11-19": 999, "date=2025-11-20": 1201}
     assert [line.split(":")[0] for line in said] == ["batch 0", "batch 1", "batch 2"]
     assert said[-1].endswith("0 behind")
@@ -160,37 +159,22 @@ def test_a_driver_that_is_killed_twice_loses_and_doubles_nothing(writer: Writer,
         "HEADGATE_NAMESPACE": writer.namespace,
         "JDK_JAVA_OPTIONS": QUICK,
     }
-    command = [
-        sys.executable,
-        "-m",
-        "headgate_pipeline",
-        "ingest",
-        "--output",
-        str(tmp_path / "out"),
-        "--master",
-        "local[2]",
-    ]
-    for least in (2, 6, None):
+    command = [sys.executable, "-m", "headgate_pipeline", "ingest", "--master", "local[2]", "--max-rows", "3000"]
+    for least in (1, 4, None):
         with (tmp_path / "said").open("w") as said:
             process = subprocess.Popen(
-                [*command, "--max-rows", "2000"], env=environment, stdout=said, stderr=said, start_new_session=True
+                [*command, "--output", str(tmp_path)], env=environment, stdout=said, stderr=said, start_new_session=True
             )
-        try:
-            if least is None:
-                assert process.wait(60) == 0, (tmp_path / "said").read_text()
-            else:
-                wait_for(
-                    lambda least=least: (
-                        len(list((tmp_path / "out" / "entries").rglob("*.parquet"))) >= least
-                        or process.poll() is not None
-                    ),
-                    timeout=60,
-                    description="files",
-                )
-                assert process.poll() is None, (tmp_path / "said").read_text()
-        finally:
-            os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+        if least is None:
+            assert process.wait(60) == 0, (tmp_path / "said").read_text()
+        else:
+            wait_for(partial(_wrote, tmp_path, least, process), timeout=60, description="files")
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    assert stored(tmp_path / "out") == expected(**counts)
-    assert stored(tmp_path / "out", "problems") == []
-    Options.of({"url": writer.url})
+    assert stored(tmp_path) == expected(**counts)
+    assert stored(tmp_path, "problems") == []
+
+
+def _wrote(folder: Path, least: int, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, (folder / "said").read_text()
+    return len(list((folder / "entries").rglob("*.parquet"))) >= least
