@@ -2,4 +2,16 @@
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Read the ledger with Spark: ingest, measure, audit, recommend, report.")
+from headgate_pipeline import cli_ingest
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a traceback with local variables could show a password
+    help="Read the ledger with Spark: ingest, measure, audit, recommend, report.",
+)
+app.command()(cli_ingest.ingest)
+
+
+@app.callback()
+def pipeline() -> None:
+    """Read the ledger with Spark: ingest, measure, audit, recommend, report."""

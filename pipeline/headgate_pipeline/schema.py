@@ -26,7 +26,8 @@ ENTRY: Final = StructType([
 ])  # fmt: skip
 """``namespace`` and ``destination`` (decoded names), ``seq`` (number of the entry, dense from 1), the columns of the
 data dictionary (``lua/README.md``, "Ledger"; ``time`` by Redis' clock), and two for what is no entry: ``problem`` says
-why (``malformed: ...``, ``version: 9``, ``gap: 17-204`` for numbers that were trimmed or lost, in a row whose ``seq``
-is the last missing one), ``raw`` what was found. Both are null in an entry that was read. All columns may be null, as
-Arrow and Spark have them.
+why, ``raw`` what was found. Both are null in an entry that was read. All columns may be null, as Arrow and Spark have
+them. Problems are ``malformed: ...``; ``version: 9``; ``gap: 17-204``, numbers that were trimmed or lost, in a row
+whose ``seq`` is the last missing one; ``back: 20-13``, the ledger had 20 numbers and then went on with 13, because a
+failover lost its end or the destination was made again, in a row whose ``seq`` is one below.
 """

@@ -39,7 +39,7 @@ def java() -> str:
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if found is None or subprocess.run([found, "-version"], capture_output=True, check=False).returncode:  # noqa: S603 -- what PATH says
+    if found is None or subprocess.run([found, "-version"], capture_output=True, check=False).returncode:  # noqa: S603, of PATH
         raise NoJava(
             "Spark needs Java 17 or newer, and there is none on PATH or in JAVA_HOME; on Debian: "
             "apt-get install openjdk-17-jre-headless"

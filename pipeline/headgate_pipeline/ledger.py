@@ -1,0 +1,182 @@
+"""Entries of a ledger to columns. Pure: no Redis, no Spark session.
+
+An entry is ``[b"<seq>-0", [b"e", b"<text>"]]``, as Redis answers XRANGE; its text is described in ``lua/README.md``,
+"Ledger". What can be read at once is read by Arrow's CSV parser, a batch at a time; a batch with anything else in it is
+read again entry by entry, so that one bad entry becomes one row with a ``problem``.
+"""
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+from pyspark.sql.types import DataType, LongType, StringType, TimestampType
+
+from headgate_pipeline.schema import ENTRY
+
+VERSION: Final = 1
+"""The layout that is read."""
+EPOCH: Final = 12
+"""Column of the epoch in an entry's text, from 0."""
+_ARROW: Final[dict[type[DataType], pa.DataType]] = {
+    StringType: pa.string(),
+    LongType: pa.int64(),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+}
+SCHEMA: Final = pa.schema([pa.field(field.name, _ARROW[type(field.dataType)]) for field in ENTRY.fields])
+"""As Spark wants the columns of :data:`~headgate_pipeline.schema.ENTRY`: exactly these types, or it refuses them."""
+
+_TEXT: Final = ("op", "session", "detail")
+_COLUMNS: Final = (
+    *("version", "time", "op", "session", "bytes", "messages", "first", "detail"),
+    *("pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "epoch"),
+)
+"""Of an entry's text, in order."""
+_TYPES: Final = {"seq": pa.int64(), **{name: pa.string() if name in _TEXT else pa.int64() for name in _COLUMNS}}
+_PARSE: Final = pa_csv.ParseOptions(delimiter=",", quote_char=False, double_quote=False, escape_char=False)
+_CONVERT: Final = pa_csv.ConvertOptions(column_types=_TYPES, null_values=[], strings_can_be_null=False)
+_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Entry = list[Any]
+"""``[id, [name, text, ...]]``; the second is None where the entry was deleted while it was read."""
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Keep the garbage collector still: a reply is hundreds of thousands of lists, and none of them is garbage yet."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def seq_of(entry: Entry) -> int:
+    """Return the number of an entry."""
+    return int(entry[0].split(b"-", 1)[0])
+
+
+def epoch_of(entry: Entry | None) -> int | None:
+    """Return the epoch of an entry, or None where it cannot be read."""
+    try:
+        return int(entry[1][1].split(b",")[EPOCH]) if entry else None
+    except (IndexError, TypeError, ValueError):
+        return None
+
+
+def decode(namespace: str, destination: str, entries: Sequence[Entry], first: int, last: int) -> pa.RecordBatch:
+    """Return the rows of the numbers from ``first`` to ``last``, in order.
+
+    Args:
+        namespace: for its column.
+        destination: for its column; the decoded name.
+        entries: all that there is of these numbers, as XRANGE answered.
+        first: the first number that is looked for.
+        last: the last one. A run of numbers with no entry is one row with ``problem`` ``gap: <first>-<last>``.
+    """
+    if len(entries) == last - first + 1:
+        fast = _at_once(namespace, destination, entries, first)
+        if fast is not None:
+            return fast
+    rows = _one_by_one(namespace, destination, entries, first, last)
+    return pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA)
+
+
+def back(namespace: str, destination: str, was: int, first: int) -> pa.RecordBatch:
+    """Return the row that says that a ledger went back: it had ``was`` numbers, and goes on with ``first``."""
+    row = _row(namespace, destination, first - 1, problem=f"back: {was}-{first}")
+    return pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+
+
+def _at_once(namespace: str, destination: str, entries: Sequence[Entry], first: int) -> pa.RecordBatch | None:
+    """Return the rows when every entry is of our layout and no number is missing."""
+    try:
+        lines = b"\n".join(
+            [b"%b,%b" % (name[:-2], text) for name, (field, text) in entries if field == b"e" and name.endswith(b"-0")]
+        )
+        read = pa_csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=list(_TYPES))
+        table = pa_csv.read_csv(pa.py_buffer(lines), read, _PARSE, _CONVERT).combine_chunks()
+        stamps = table["time"].cast(pa.timestamp("ms", tz="UTC")).cast(_ARROW[TimestampType])
+    except (pa.ArrowInvalid, TypeError, ValueError):  # not text, not two parts, not our columns
+        return None
+    count = len(entries)
+    if table.num_rows != count:  # an entry with the end of a line in it
+        return None
+    found = dict(zip(table.column_names, (column.chunk(0) for column in table.columns), strict=True))
+    found["time"] = stamps.combine_chunks()
+    if not found["seq"].equals(pa.array(range(first, first + count), pa.int64())):
+        return None
+    if found["version"].value_counts().to_pylist() != [{"values": VERSION, "counts": count}]:
+        return None
+    found |= {
+        "namespace": pa.repeat(pa.scalar(namespace, pa.string()), count),
+        "destination": pa.repeat(pa.scalar(destination, pa.string()), count),
+        "problem": pa.nulls(count, pa.string()),
+        "raw": pa.nulls(count, pa.string()),
+    }
+    return pa.RecordBatch.from_arrays([found[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _one_by_one(
+    namespace: str, destination: str, entries: Sequence[Entry], first: int, last: int
+) -> Iterator[dict[str, Any]]:
+    expected = first
+    for entry in entries:
+        seq = seq_of(entry)
+        if seq > expected:
+            yield _row(namespace, destination, seq - 1, problem=f"gap: {expected}-{seq - 1}")
+        yield _row(namespace, destination, seq, **_read(entry))
+        expected = seq + 1
+    if last >= expected:
+        yield _row(namespace, destination, last, problem=f"gap: {expected}-{last}")
+
+
+def _row(namespace: str, destination: str, seq: int, **rest: Any) -> dict[str, Any]:
+    return {"namespace": namespace, "destination": destination, "seq": seq, **rest}
+
+
+def _read(entry: Entry) -> dict[str, Any]:
+    """Return the columns of one entry, or what is wrong with it and what it says."""
+    name, fields = entry
+    if not name.endswith(b"-0"):
+        return _bad(f"its id is {name.decode('ascii', 'replace')}, not <number>-0", fields)
+    if not fields or len(fields) != 2 or fields[0] != b"e":
+        return _bad("it has other fields than e", fields)
+    text: bytes = fields[1]
+    version, *rest = text.split(b",")
+    if version != b"%d" % VERSION and version.isdigit():
+        return {"version": _number(version), "problem": f"version: {version.decode()}", "raw": _shown(text)}
+    if 1 + len(rest) != len(_COLUMNS):
+        return _bad(f"{1 + len(rest)} columns, not {len(_COLUMNS)}", fields)
+    found: dict[str, Any] = {}
+    for column, value in zip(_COLUMNS, (version, *rest), strict=True):
+        try:
+            found[column] = value.decode() if column in _TEXT else _number(value)
+        except ValueError:
+            return _bad(f"{column} is {_shown(value)[:40]!r}", fields)
+    try:
+        found["time"] = _START + timedelta(milliseconds=found["time"])
+    except OverflowError:
+        return _bad(f"time is {found['time']}", fields)
+    return found
+
+
+def _number(value: bytes) -> int:
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(number)
+    return number
+
+
+def _bad(why: str, fields: Sequence[bytes] | None) -> dict[str, str]:
+    raw = fields[1] if fields and len(fields) == 2 and fields[0] == b"e" else b" ".join(fields or ())
+    return {"problem": f"malformed: {why}", "raw": _shown(raw)}
+
+
+def _shown(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

@@ -1,0 +1,222 @@
+"""Ledgers in Redis: which there are, how far they go, what they say. Reading must not hurt those who send.
+
+Replies are of 500 entries at most, one at a time a task: a longer one keeps Redis from its other callers.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from redis import Redis
+from redis.exceptions import AskError, MovedError, ResponseError
+
+from headgate.core.pattern import Pattern
+from headgate.redis.direct import Direct
+from headgate.redis.keys import Address, check_namespace, parse_key
+from headgate_pipeline import ledger
+from headgate_pipeline.ledger import Entry
+from headgate_pipeline.offsets import Bounds, Offset
+
+COUNT: Final = 500
+"""Entries a reply."""
+BATCH: Final = 32_000
+"""Entries a batch of Arrow, about."""
+PIPELINE: Final = 100
+"""Ledgers that are asked about in one write."""
+TRIM: Final = 2_000
+"""Entries that one call trims, about."""
+KEPT: Final = 100
+"""Newest entries that are never trimmed: explanations read the pace of the last seconds off them."""
+_SUFFIX: Final = ":ledger"
+_opened: dict[tuple[int, str], Direct] = {}
+
+
+def connected(url: str) -> Direct:
+    """Return this process' connections to a Redis, opened once: Spark's workers read many partitions."""
+    key = (os.getpid(), url)
+    if key not in _opened:
+        _opened[key] = Direct(url)
+    return _opened[key]
+
+
+def disconnect() -> None:
+    """Close this process' connections."""
+    while _opened:
+        _opened.popitem()[1].close()
+
+
+class Ledgers:
+    """The ledgers of a namespace.
+
+    Args:
+        direct: how Redis is reached.
+        namespace: whose.
+
+    Raises:
+        InvalidName: it is no namespace.
+    """
+
+    def __init__(self, direct: Direct, namespace: str) -> None:
+        self.namespace = check_namespace(namespace)
+        self._direct = direct
+
+    def find(self, pattern: str) -> list[str]:
+        """Return the destinations that have a ledger, by name; on a cluster those of every primary.
+
+        Args:
+            pattern: as in a policy, ``orders.#``.
+
+        Raises:
+            PolicyError: it is no pattern.
+            CoordinatorUnavailable: a server does not answer.
+        """
+        wanted = Pattern.parse(pattern)
+        if wanted.exact:
+            return [pattern] if self.look({pattern: None})[pattern] else []
+        found = set()
+        for client in self._direct.primaries():
+            scan = client.scan_iter(match=f"hg:{{{self.namespace}/*}}{_SUFFIX}", count=COUNT, _type="stream")
+            for key in scan:
+                parsed = parse_key(key.decode().removesuffix(_SUFFIX))
+                if parsed and wanted.matches(parsed[1]):
+                    found.add(parsed[1])
+        return sorted(found)
+
+    def look(self, reached: Mapping[str, int | None]) -> dict[str, Bounds | None]:
+        """Return what there is of ledgers, None for one that is not there; a hundred a round trip.
+
+        Args:
+            reached: destination -> number of the entry that was read last, None for one that was not read.
+
+        Raises:
+            CoordinatorUnavailable: a server does not answer.
+        """
+        found: dict[str, Bounds | None] = {}
+        for keys in self._by_server(reached):
+            asked = {key: reached[name] for key, name in keys.items()}
+            replies = self._direct.at(next(iter(keys)), partial(_ask, reached=asked))
+            for name, told in zip(keys.values(), replies, strict=True):
+                moved = isinstance(told[0], MovedError | AskError)
+                found[name] = self._bounds(name, reached[name]) if moved else _told(told)
+        return found
+
+    def epochs(self, ends: Mapping[str, int]) -> dict[str, int]:
+        """Return the epoch that an entry says, by destination; 0 when it is not there, or not readable."""
+        return {name: ledger.epoch_of(self._entry(name, seq, seq)) or 0 for name, seq in ends.items()}
+
+    def first_after(self, destination: str, epoch: int, last: int) -> int:
+        """Return the number of the oldest entry of a later epoch; one above ``last`` if there is none up to there."""
+        found = self._bounds(destination, None)
+        low, high = (found.first if found else last + 1), last + 1
+        while low < high:  # epochs only grow
+            middle = (low + high) // 2
+            entry = self._entry(destination, middle, last)
+            if entry is None or (ledger.epoch_of(entry) or 0) > epoch:
+                high = middle
+            else:
+                low = ledger.seq_of(entry) + 1
+        return low
+
+    def read(self, destination: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Return the rows of these numbers; what is not there, or no longer, is a row that says so.
+
+        Raises:
+            CoordinatorUnavailable: the server does not answer.
+        """
+        key = _key(self.namespace, destination)
+        while first <= last:
+            with ledger.no_garbage_collection():
+                entries: list[Entry] = []
+                upto = last
+                reply = self._range(key, first, last, COUNT)
+                entries += reply
+                while len(reply) == COUNT:
+                    upto = ledger.seq_of(reply[-1])
+                    if len(entries) >= BATCH or upto >= last:
+                        break
+                    reply = self._range(key, upto + 1, last, COUNT)
+                    entries += reply
+                else:
+                    upto = last
+                batch = ledger.decode(self.namespace, destination, entries, first, upto)
+                del entries, reply
+            yield batch
+            first = upto + 1
+
+    def trim(self, read: Offset) -> int:
+        """Delete entries that were read, but the newest ones; returns how many. A little at a time, by whole nodes.
+
+        Args:
+            read: how far; the entry there stays, so that it is known again.
+        """
+        trimmed = 0
+        for name, bounds in self.look({name: there["seq"] for name, there in read.items()}).items():
+            if bounds is None or bounds.at is None or bounds.at != read[name]["epoch"]:  # not what was read
+                continue
+            least = min(read[name]["seq"], bounds.last - KEPT + 1)
+            while least > bounds.first and (done := self._trim(_key(self.namespace, name), least)):
+                trimmed += done
+        return trimmed
+
+    def _by_server(self, names: Iterable[str]) -> Iterator[dict[bytes, str]]:
+        """Yield key -> name, those of one server together, a few at a time."""
+        servers: dict[int, dict[bytes, str]] = {}
+        for name in names:
+            key = _key(self.namespace, name)
+            keys = servers.setdefault(id(self._direct.home(key)), {})
+            keys[key] = name
+            if len(keys) == PIPELINE:
+                yield servers.pop(id(self._direct.home(key)))
+        yield from servers.values()
+
+    def _trim(self, key: bytes, least: int) -> int:
+        def work(client: Redis) -> int:
+            done: Any = client.xtrim(key, minid=f"{least}-0", approximate=True, limit=TRIM)
+            return int(done)
+
+        return self._direct.at(key, work)
+
+    def _range(self, key: bytes, first: int, last: int, count: int) -> list[Entry]:
+        reply: Any = self._direct.at(key, lambda client: client.xrange(key, str(first), str(last), count))
+        return list(reply)
+
+    def _entry(self, destination: str, first: int, last: int) -> Entry | None:
+        found = self._range(_key(self.namespace, destination), first, last, 1)
+        return found[0] if found else None
+
+    def _bounds(self, destination: str, reached: int | None) -> Bounds | None:
+        key = _key(self.namespace, destination)
+        return _told(self._direct.at(key, lambda client: _ask(client, {key: reached}))[0])
+
+
+def _ask(client: Redis, reached: Mapping[bytes, int | None]) -> list[tuple[Any, Any]]:
+    """Return, for each key, the reply about the stream, and the one about the entry that was read last."""
+    pipeline: Any = client.pipeline(transaction=False)
+    for key, seq in reached.items():
+        pipeline.execute_command("XINFO STREAM", key)
+        pipeline.xrange(key, seq or 0, seq or 0, 1)
+    told = pipeline.execute(raise_on_error=False)
+    return list(zip(told[::2], told[1::2], strict=True))
+
+
+def _told(replies: tuple[Any, Any]) -> Bounds | None:
+    if isinstance(replies[0], ResponseError) and "no such key" in str(replies[0]):
+        return None
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    facts: dict[bytes, Any] = dict(zip(replies[0][::2], replies[0][1::2], strict=True))
+    last = int(facts[b"last-generated-id"].split(b"-")[0])
+    oldest, newest = facts[b"first-entry"], facts[b"last-entry"]
+    return Bounds(
+        first=ledger.seq_of(oldest) if oldest else last + 1,
+        last=last,
+        epoch=ledger.epoch_of(newest) or 0,
+        at=ledger.epoch_of(replies[1][0]) if replies[1] else None,
+    )
+
+
+def _key(namespace: str, destination: str) -> bytes:
+    return Address.of(namespace, destination).shared[-1]

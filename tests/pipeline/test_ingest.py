@@ -1,0 +1,180 @@
+"""Ledgers to Parquet: exactly once, whatever dies when."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as pa_dataset
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate import InvalidValue
+from headgate_pipeline import ledgers
+from headgate_pipeline.jobs.ingest import Ingest, IngestFailed, committed, run, tables
+from headgate_pipeline.publish import Published
+from tests.pipeline.ledgers_of import Writer
+from tests.support.servers import RedisServer
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.one_server]
+ROOT = Path(__file__).parents[2]
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m"
+
+
+@pytest.fixture
+def writer(redis_url: str, namespace: str) -> Iterator[Writer]:
+    writer = Writer(redis_url, namespace)
+    yield writer
+    writer.clear()
+    ledgers.disconnect()
+
+
+def job_of(writer: Writer, folder: Path, **more: Any) -> Ingest:
+    source = {"url": writer.url, "namespace": writer.namespace, "maxRows": str(more.pop("max_rows", 1000))}
+    return Ingest(source, str(folder), str(folder / "_checkpoint"), **more)
+
+
+def stored(folder: Path, table: str = "entries") -> list[tuple[str, int]]:
+    """As anybody reads it who knows nothing of Spark: every file counts."""
+    if not (folder / table).exists():
+        return []
+    found = pa_dataset.dataset(folder / table, format="parquet", partitioning="hive").to_table(["destination", "seq"])
+    return sorted(zip(*(found[name].to_pylist() for name in ("destination", "seq")), strict=True))
+
+
+def expected(**counts: int) -> list[tuple[str, int]]:
+    return sorted((name, seq) for name, count in counts.items() for seq in range(1, count + 1))
+
+
+def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
+    """Mutants: the batch is named by its number alone; problems stay among the entries."""
+    writer.add("orders", 1500, ms=1_763_596_799_000)  # 2025-11-19T23:59:59Z
+    writer.add("bills", 700)
+    writer.do("bills", "XADD", "701-0", "e", "nonsense")
+    said: list[str] = []
+    job = job_of(writer, tmp_path)
+    assert run(spark, job, said.append) == 2201
+    assert stored(tmp_path) == expected(orders=1500, bills=700)
+    assert stored(tmp_path, "problems") == [("bills", 701)]
+    folders = (tmp_path / "entries").iterdir()
+    days = {folder.name: pa_dataset.dataset(folder, format="parquet").count_rows() for folder in folders}
+    assert days == {"date=2025-11-19": 999, "date=2025-11-20": 1201}
+    assert [line.split(":")[0] for line in said] == ["batch 0", "batch 1", "batch 2"]
+    assert said[-1].endswith("0 behind")
+    assert run(spark, job, said.append) == 0
+    writer.add("orders", 5, first=1501)
+    writer.add("new", 3)
+    assert run(spark, job, said.append) == 8
+    assert stored(tmp_path) == expected(orders=1505, bills=700, new=3)
+    offsets = {"bills": {"epoch": 0, "seq": 701}, "new": {"epoch": 7, "seq": 3}, "orders": {"epoch": 7, "seq": 1505}}
+    assert committed(tmp_path / "_checkpoint") == (3, offsets)
+    other = job_of(writer, tmp_path / "other")
+    assert run(spark, other, said.append) == 2209  # its own checkpoint, its own names
+
+
+def test_what_is_trimmed_was_stored(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
+    """Mutant: trims up to what a batch is to read, not to what was committed."""
+    writer.add("orders", 3000)
+    said: list[str] = []
+    run(spark, job_of(writer, tmp_path, trim=True), said.append)
+    kept = writer.do("orders", "XLEN")
+    assert 100 <= kept <= 300
+    assert sum(int(line.split()[1]) for line in said if line.startswith("trimmed")) == 3000 - kept
+    writer.add("orders", 200, first=3001)
+    assert run(spark, job_of(writer, tmp_path, trim=True), said.append) == 200
+    assert (stored(tmp_path), stored(tmp_path, "problems")) == (expected(orders=3200), [])
+
+
+class _Crash(Exception):
+    pass
+
+
+@pytest.mark.parametrize("renamed", [0, 1, 2])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_batch_is_there_once_wherever_it_was_cut_off(
+    spark: SparkSession, tmp_path: Path, renamed: int, gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when its rows cannot be had again. Mutant: what was staged whole is computed again."""
+    rows = spark.sql(
+        "select id seq, 'd' destination, null problem, timestamp'2026-01-01' + make_interval(0, 0, 0, int(id)) time"
+        " from range(0, 2, 1, 1)"
+    )
+    published = Published(spark, str(tmp_path))
+    inner, done = published._files, 0
+
+    class Files:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+        def rename(self, source: Any, target: Any) -> Any:
+            nonlocal done
+            if done == renamed:
+                raise _Crash
+            done += 1
+            return inner.rename(source, target)
+
+    monkeypatch.setattr(published, "_files", Files())
+    try:
+        published.add(tables(rows), "q-000000001")
+    except _Crash:
+        done = -10
+        published.add(tables(rows.limit(0) if gone else rows), "q-000000001")
+    assert stored(tmp_path) == [("d", 0), ("d", 1)]
+    done = -10
+    published.add(tables(rows), "q-000000002")
+    assert stored(tmp_path) == [("d", 0), ("d", 0), ("d", 1), ("d", 1)]
+    assert [path.name for path in (tmp_path / "_staging").iterdir()] == ["q-000000002"]
+
+
+def test_a_redis_that_is_gone_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    with RedisServer.start(persist=False) as server:
+        writer = Writer(server.url, "ns")
+        writer.add("orders", 10)
+        job = job_of(writer, tmp_path)
+        writer.direct.close()
+    with pytest.raises(IngestFailed, match=r"unix:.* cannot be used: .*; the next run goes on from") as caught:
+        run(spark, job, print)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_trimming_needs_a_checkpoint_that_can_be_read(writer: Writer) -> None:
+    with pytest.raises(InvalidValue, match="local path"):
+        Ingest({"url": writer.url}, "o", "s3a://bucket/checkpoint", trim=True).check()
+
+
+def test_a_driver_that_is_killed_twice_loses_and_doubles_nothing(writer: Writer, tmp_path: Path) -> None:
+    """Driver and JVM, at once, while batches are written. Mutant: a run that goes on gives its batches new names."""
+    counts = {"orders": 20_000, "bills": 3000, "returns": 7000}
+    for name, count in counts.items():
+        writer.add(name, count)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("sdk", "coordinator", "pipeline")),
+        "HEADGATE_URL": writer.url,
+        "HEADGATE_NAMESPACE": writer.namespace,
+        "JDK_JAVA_OPTIONS": QUICK,
+    }
+    command = [sys.executable, "-m", "headgate_pipeline", "ingest", "--master", "local[2]", "--max-rows", "3000"]
+    for least in (1, 4, None):
+        with (tmp_path / "said").open("w") as said:
+            process = subprocess.Popen(
+                [*command, "--output", str(tmp_path)], env=environment, stdout=said, stderr=said, start_new_session=True
+            )
+        if least is None:
+            assert process.wait(60) == 0, (tmp_path / "said").read_text()
+        else:
+            wait_for(partial(_wrote, tmp_path, least, process), timeout=60, description="files")
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert stored(tmp_path) == expected(**counts)
+    assert stored(tmp_path, "problems") == []
+
+
+def _wrote(folder: Path, least: int, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, (folder / "said").read_text()
+    return len(list((folder / "entries").rglob("*.parquet"))) >= least
