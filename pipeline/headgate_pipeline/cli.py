@@ -2,4 +2,12 @@
 
 import typer
 
+from headgate_pipeline import cli_report
+
 app = typer.Typer(no_args_is_help=True, help="Read the ledger with Spark: ingest, measure, audit, recommend, report.")
+app.command()(cli_report.report)
+
+
+@app.callback()
+def pipeline() -> None:
+    """Read the ledger with Spark: ingest, measure, audit, recommend, report."""
