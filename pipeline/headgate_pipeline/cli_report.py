@@ -1,0 +1,41 @@
+"""`headgate pipeline report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate_pipeline.cli_source import Input, Namespace, Redis
+
+
+def report(
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="The page.")] = Path("report.html"),
+    folder: Input = None,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    audit: Annotated[
+        Path | None,
+        typer.Option("--audit", metavar="FILE", show_default=False, help="What an audit of it found, in JSON."),
+    ] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option("--pictures", metavar="DIR", show_default=False, help="Also the pictures as PNG; needs Chromium."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Destinations with a picture.")] = 12,
+) -> None:
+    """Write a page about a period: limits, pending, who waited and why, slow consumers, links, and what to do."""
+    from headgate_pipeline.entries import entries
+    from headgate_pipeline.figures import gather
+    from headgate_pipeline.pictures import save
+    from headgate_pipeline.report import render
+    from headgate_pipeline.session import session
+    from headgate_pipeline.verdict import read_verdict
+
+    verdict = read_verdict(audit) if audit else None
+    rows = entries(session("headgate report"), folder, redis, namespace)
+    figures = gather(rows, top=top, verdict=verdict)
+    output.write_text(render(figures), encoding="utf-8")
+    typer.echo(f"{output}: {figures.entries:,} entries of {figures.count:,} destination(s)")
+    if pictures:
+        files = save(figures, pictures)
+        typer.echo(f"{pictures}: {len(files)} picture(s)")

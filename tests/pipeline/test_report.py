@@ -1,0 +1,173 @@
+"""The report: what is computed from entries, and the page that is made of it."""
+
+import asyncio
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from headgate import InvalidValue
+from headgate_pipeline import timeline
+from headgate_pipeline.advice import advise
+from headgate_pipeline.cli import app
+from headgate_pipeline.figures import Figures, gather
+from headgate_pipeline.report import labels_of, render
+from headgate_pipeline.verdict import Verdict, read_verdict
+from headgate_pipeline.words import size, span
+from tests.pipeline.load import run
+from tests.pipeline.rows import entry, frame
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def stalled(destination: str = "orders") -> list[dict[str, Any]]:
+    """A waits from 1000 to 3500 for bytes and is served; B from 2000 and still waits at 5000, with room; C is slow."""
+    full = {"pending_bytes": 900, "leased_bytes": 90, "pending_messages": 9, "leased_messages": 1}
+    return [
+        entry(1, 0, "apply", destination, detail="limits:1000:inf"),
+        entry(2, 500, "publish", destination, session="a", bytes=900, messages=9, first=1, **full),
+        entry(3, 1000, "acquire", destination, session="a", detail="block:a:500:1", **full),
+        entry(4, 2000, "acquire", destination, session="b", detail="open:b;block:b:5:1", **full),
+        entry(5, 3500, "settle", destination, session="c", bytes=600, messages=6,
+              detail="unblock:a:2500;grant:a:1:1;slow:c;released:link~x:6", pending_bytes=300, leased_bytes=590),
+        entry(6, 5000, "settle", destination, session="c", bytes=300, messages=3, detail="brisk:c"),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def figures(spark: SparkSession) -> Figures:
+    gap = entry(9, 0, "-", "lost", time=None, problem="gap: 1-9")
+    return gather(frame(spark, [*stalled(), *stalled("<img src=x onerror=alert(1)>"), gap]))
+
+
+def row_of(figures: Figures, name: str = "orders") -> Any:
+    return next(row for row in figures.destinations if row["destination"] == name)
+
+
+def test_waits_are_summed_with_their_causes_and_those_still_waiting(figures: Figures) -> None:
+    """Mutants: sessions that still wait left out of `waits`; `_cause` compares with 0 instead of the room."""
+    row = row_of(figures)
+    assert (row["waited"], row["waited_bytes"], row["waited_turn"]) == (5500, 2500, 3000)
+    assert (row["longest"], row["sessions"], row["gave_up"], row["limit"]) == (3000, 2, 0, 1000)
+    assert row["peak_share"] == 0.99
+
+
+def test_waiting_is_spread_over_the_windows_in_which_it_was(figures: Figures) -> None:
+    """Mutant: the whole wait put into the window in which it ends."""
+    waited = {row["window"] % 10_000: row["waited"] for row in figures.blocked if row["cause"] == "bytes"}
+    assert figures.step == 50
+    assert set(waited) == set(range(1000, 3550, 50))
+    assert {ms for at, ms in waited.items() if at < 3500} == {
+        100
+    }  # of two destinations, each of one session all the time
+
+
+def test_windows_keep_the_least_and_the_most(figures: Figures, spark: SparkSession) -> None:
+    """Mutant: `held_max` is that of the last entry."""
+    levels = timeline.levels(frame(spark, stalled()).selectExpr("*", "unix_millis(time) ms", "1e3 limit_bytes"), 10_000)
+    (row,) = levels.collect()
+    assert (row["held_min"], row["held_max"], row["pending"], row["settled"]) == (0, 990, 0, 900)
+
+
+def test_slow_consumers_and_links_are_told(figures: Figures) -> None:
+    slow = next(row for row in figures.consumers if row["destination"] == "orders")
+    assert (slow["consumer"], slow["slow"], slow["messages"]) == ("c", 1500, 9)
+    (link,) = figures.links
+    assert (link["number"], link["newest"], link["behind"]) == (6, 9, 3)
+    said = " ".join(advise(figures, labels_of(figures)))
+    assert "consumer c was slow for 1.5 s" in said
+    assert "1 part(s) of the ledger are missing" in said
+
+
+def test_the_page_needs_nothing_else_and_names_are_escaped(figures: Figures) -> None:
+    """Mutants: `<` left as it is in the figures' JSON; a title of a picture not escaped."""
+    html = render(replace(figures, verdict=Verdict(False, ("P1 </script><script>alert(1)</script>",))))
+    page = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)  # plotly's own text
+    assert not re.search(r"<(img|iframe|link|object)\b|\b(src|href)\s*=\s*[\"']?http|url\(", page, re.IGNORECASE)
+    assert "default-src 'none'" in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert "A promise did not hold." in page
+    data = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page)
+    assert len(data) == 5
+    titles = {json.loads(text)["layout"]["title"]["text"] for text in data}
+    assert "&lt;img src=x onerror=alert(1)&gt;" in titles
+
+
+def test_an_empty_ledger_makes_a_page_that_says_so(spark: SparkSession) -> None:
+    html = render(gather(frame(spark, [])))
+    assert "The ledger is empty" in html
+    assert len(html) < 20_000
+
+
+def test_of_many_destinations_those_where_most_waited_are_drawn(spark: SparkSession) -> None:
+    """Mutant: destinations drawn in the order of their names."""
+    rows = [entry(1, 0, "apply", f"d{n:04}", detail="limits:1000:inf") for n in range(1000)]
+    rows += [entry(2, 10 * n, "acquire", f"d{n:04}", detail=f"giveup:a:{n}") for n in range(1000)]
+    figures = gather(frame(spark, rows), top=3)
+    assert figures.count == 1000
+    assert {name for _, name in figures.levels} == {"d0997", "d0998", "d0999"}
+    assert "the 3 of 1,000 where most waited" in render(figures)
+
+
+@pytest.mark.parametrize(("span_ms", "step"), [(0, 1), (1000, 5), (3_600_000, 30_000), (10**10, 43_200_000)])
+def test_windows_are_round_and_few(span_ms: int, step: int) -> None:
+    assert timeline.step_for(span_ms) == step
+    assert span_ms / step <= timeline.POINTS
+
+
+def test_numbers_in_words() -> None:
+    assert [span(ms) for ms in (7, 1500, 320_000, 7_500_000, 273_600_000)] == [
+        "7 ms",
+        "1.5 s",
+        "5 min 20 s",
+        "2 h 5 min",
+        "3 d 4 h",
+    ]
+    assert [size(value) for value in (512, 1536, float("inf"), None)] == ["512 B", "1.5 KiB", "no limit", "not known"]
+
+
+@pytest.mark.one_server
+def test_the_command_reports_a_run_from_its_redis(
+    redis_url: str, cleanup_namespace: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """What the senders measured is what the ledger says, but for the way to Redis and back."""
+    load = asyncio.run(run(redis_url, cleanup_namespace, "orders", limit="16KiB", bursts=2))
+    page = tmp_path / "report.html"
+    arguments = ["report", "--redis", redis_url, "--namespace", cleanup_namespace, "--output", str(page)]
+    told = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert told.exit_code == 0, told.output
+    html = page.read_text()
+    assert ">orders<" in html
+    waited = re.search(r"<dt>waited for room</dt><dd>([\d.]+) (ms|s)</dd>", html)
+    assert waited
+    seconds = float(waited[1]) / (1000 if waited[2] == "ms" else 1)
+    assert 0.4 * load.waited < seconds < 1.1 * load.waited
+
+
+def test_a_verdict_is_read_as_the_audit_writes_it(tmp_path: Path) -> None:
+    """Mutant: what is unproven taken for violated."""
+    found = [
+        {"finding": "unproven", "destination": "a", "promise": "P4", "seq": 3, "what": "begun before."},
+        {"finding": "audited", "destination": "a", "first_seq": 1, "seq": 9, "entries": 9},
+    ]
+    file = tmp_path / "audit.json"
+    file.write_text(json.dumps({"findings": found}))
+    verdict = read_verdict(file)
+    assert (verdict.held, verdict.lines) == (
+        True,
+        ("1 destination(s), 9 entries were replayed.", "a, entry 3: unproven (P4): begun before."),
+    )
+    file.write_text(
+        json.dumps(
+            [*found, {"finding": "violated", "destination": "b", "promise": "P1", "seq": 4, "what": "too much."}]
+        )
+    )
+    assert not read_verdict(file).held
+    file.write_text("{}")
+    with pytest.raises(InvalidValue, match="no findings"):
+        read_verdict(file)
