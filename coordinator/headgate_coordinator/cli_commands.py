@@ -22,6 +22,7 @@ from headgate_coordinator.cli_options import print_json as _print_json
 from headgate_coordinator.cli_options import run as _run
 from headgate_coordinator.demo import run as demonstration
 from headgate_coordinator.demo import table
+from headgate_coordinator.demo.options import MAX_SECONDS, MIN_SECONDS, Options
 from headgate_coordinator.terminal import console, show
 
 app = typer.Typer(
@@ -72,7 +73,7 @@ def root(
 def demo(
     seconds: Annotated[
         float,
-        typer.Option(min=demonstration.MIN_SECONDS, max=demonstration.MAX_SECONDS, help="How long it takes, about."),
+        typer.Option(min=MIN_SECONDS, max=MAX_SECONDS, help="How long it takes, about."),
     ] = 20.0,
     limit: Annotated[str, typer.Option(metavar="SIZE", help="Of the queue, e.g. 2MiB.")] = "2MiB",
     source: Annotated[
@@ -84,6 +85,13 @@ def demo(
             help="Whose files to send. By default those of Python's standard library.",
         ),
     ] = None,
+    pipeline: Annotated[
+        bool,
+        typer.Option("--pipeline/--no-pipeline", help="Have Spark audit the ledger in the end."),
+    ] = True,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also have Spark write a page about it.")
+    ] = None,
     redis: Redis = None,
     as_json: Json = False,
 ) -> None:
@@ -91,14 +99,16 @@ def demo(
 
     Uses a private Redis, or, of the one that is given, a namespace of its own, which it removes again.
     """
-    options = demonstration.Options.of(seconds=seconds, limit=limit, source=source, url=redis)
+    wanted = Options.of(
+        seconds=seconds, limit=limit, source=source, url=redis, pipeline=pipeline, report=report
+    )
     view = table.Silent() if as_json else table.view_for(console())
-    report = _run(demonstration.run(options, view))
+    told = _run(demonstration.run(wanted, view))
     if as_json:
-        _print_json(report.as_dict())
+        _print_json(told.as_dict())
     else:
-        show(report.render())
-    if not report.passed:
+        show(told.render())
+    if not told.passed:
         raise typer.Exit(FAILED)
 
 

@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 CHECKS = [
     "delivered", "identical", "nothing else", "once", "in order", "limit",
     "blocked", "reclaimed", "node reclaimed", "went on", "forwarded", "both limits",
-    "counters", "processes", "clean",
+    "counters", "audited", "processes", "clean",
 ]  # fmt: skip
 OF_NODES = {"node reclaimed", "went on", "forwarded", "both limits"}
 
@@ -65,7 +65,7 @@ def test_the_demo_passes_on_a_private_redis(files: Path) -> None:
 
 
 def test_without_the_engine_the_demo_runs_without_nodes(files: Path, without_amqp: dict[str, str]) -> None:
-    done = run("demo", "--seconds", "5", "--limit", "128KiB", "--input", str(files), **without_amqp)
+    done = run("demo", "--no-pipeline", "--seconds", "5", "--limit", "128KiB", "--input", str(files), **without_amqp)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "PASSED: 11 of 11 checks" in done.stdout
     assert "nodes were left out: AMQP needs the package python-qpid-proton" in done.stdout
@@ -74,7 +74,9 @@ def test_without_the_engine_the_demo_runs_without_nodes(files: Path, without_amq
 
 @pytest.mark.one_server
 def test_on_a_given_redis_it_leaves_no_key_and_prints_lines(redis_url: str, files: Path) -> None:
-    done = run("demo", "--seconds", "5", "--limit", "128KiB", "--input", str(files), HEADGATE_URL=redis_url)
+    done = run(
+        "demo", "--no-pipeline", "--seconds", "5", "--limit", "128KiB", "--input", str(files), HEADGATE_URL=redis_url
+    )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "PASSED: 15 of 15 checks" in done.stdout
     assert "% of 128 KiB" in done.stdout
@@ -85,7 +87,7 @@ def test_on_a_given_redis_it_leaves_no_key_and_prints_lines(redis_url: str, file
 def demo(files: Path, tmp_path: Path) -> Iterator[Running]:
     temporary = tmp_path / "t"
     temporary.mkdir()
-    running = Running("demo", "--seconds", "20", "--input", str(files), TMPDIR=str(temporary))
+    running = Running("demo", "--no-pipeline", "--seconds", "20", "--input", str(files), TMPDIR=str(temporary))
     yield running
     with running.process:
         running.process.kill()
@@ -127,7 +129,7 @@ def _command_line(pid: int) -> str:
 
 @pytest.mark.one_server
 def test_no_process_shows_the_url(redis_url: str, files: Path) -> None:
-    running = Running("demo", "--seconds", "60", "--input", str(files), HEADGATE_URL=redis_url)
+    running = Running("demo", "--no-pipeline", "--seconds", "60", "--input", str(files), HEADGATE_URL=redis_url)
     running.read_until("at work")
     assert redis_url not in running.command_lines()
     running.process.send_signal(signal.SIGINT)

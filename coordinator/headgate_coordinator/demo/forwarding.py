@@ -34,6 +34,7 @@ site_name = "{HERE}"
 [[destination]]
 match = "{TOPIC}.#"
 limit = {LIMIT}
+ledger_keep = 10_000_000
 
 [[site]]
 name = "{THERE}"

@@ -54,4 +54,8 @@ class Report:
             else Text(f"PASSED: {len(self.checks)} of {len(self.checks)} checks", style="bold green")
         )
         left_out = [Text(f"nodes were left out: {self.facts.no_node}", style="dim")] if self.facts.no_node else []
+        if self.facts.no_pipeline:
+            left_out.append(Text(f"the pipeline was left out: {self.facts.no_pipeline}", style="dim"))
+        if self.facts.audited and self.facts.audited.report:
+            left_out.append(Text(f"a page about it: {self.facts.audited.report}"))
         return Group(Text(), table, Text(), *left_out, verdict)

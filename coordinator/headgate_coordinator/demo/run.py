@@ -9,15 +9,14 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import headgate
-from headgate import Client, HeadgateError, InvalidValue
+from headgate import Client, HeadgateError
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address
-from headgate.units import parse_size
 from headgate_coordinator.demo import (
     AMQP_CONSUMERS,
     AMQP_PRODUCERS,
@@ -29,9 +28,10 @@ from headgate_coordinator.demo import (
     TTL,
     VICTIM,
 )
-from headgate_coordinator.demo.corpus import MIN_LIMIT, find_files, standard_library
 from headgate_coordinator.demo.forwarding import Forwarded, Forwarding
 from headgate_coordinator.demo.killing import PATIENCE, Killing
+from headgate_coordinator.demo.options import Options
+from headgate_coordinator.demo.pipeline import Audited, audit, why_no_pipeline
 from headgate_coordinator.demo.processes import Actor
 from headgate_coordinator.demo.report import Report
 from headgate_coordinator.demo.rows import row_of
@@ -41,33 +41,9 @@ from headgate_coordinator.demo.watch import EVERY, Watch
 from headgate_coordinator.node.missing import why_no_node
 from headgate_coordinator.terminal import size
 
-MIN_SECONDS: Final = 5.0
-MAX_SECONDS: Final = 600.0
+LEDGER: Final = 10_000_000
+"""Entries of its ledger that are kept: all, to be audited in the end."""
 _JOINS, _DIES, _NODE_DIES, _ENDS = 0.15, 0.35, 0.6, 0.85  # when things happen, as parts of the whole
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the demo is to do; ``url`` None: on a private Redis."""
-
-    seconds: float
-    limit: int
-    source: Path
-    url: str | None
-
-    @classmethod
-    def of(cls, *, seconds: float, limit: str, source: Path | None, url: str | None) -> "Options":
-        """Return checked options.
-
-        Raises:
-            InvalidValue: one of them cannot be used.
-        """
-        in_bytes = parse_size(limit, "limit")
-        if in_bytes < MIN_LIMIT:
-            raise InvalidValue(f"limit: {limit!r} is too small to show anything; use {size(MIN_LIMIT)} or more")
-        chosen = (source or standard_library()).absolute()
-        find_files(chosen)
-        return cls(seconds, in_bytes, chosen, url or None)
 
 
 async def run(options: Options, view: View) -> Report:
@@ -126,6 +102,8 @@ class _Demo:
         self._page = ""
         self._forwarding: Forwarding | None = None
         self._forwarded: Forwarded | None = None
+        self._no_pipeline = why_no_pipeline() if options.pipeline else "nobody asked for it"
+        self._audited: Audited | None = None
         self._looking: asyncio.Task[None] | None = None
         self._stack = contextlib.AsyncExitStack()
         self._killing = Killing(self._actor("producer", VICTIM))
@@ -148,7 +126,7 @@ class _Demo:
     async def play(self) -> None:
         """Let it all happen."""
         seconds = self._options.seconds
-        await self._client.apply(QUEUE, limit=self._options.limit)
+        await self._client.apply(QUEUE, limit=self._options.limit, ledger_keep=LEDGER)
         looking = self._looking = asyncio.create_task(self._keep_looking())
         try:
             if not self.no_node:
@@ -171,6 +149,9 @@ class _Demo:
                 await self._kill_node()
             await self._at(seconds * _ENDS)
             await self._end()
+            if self._no_pipeline is None and not self._broken:
+                self._tell("Spark reads the ledger of what happened, to prove that limits held")
+                self._audited = await audit(self._environment, self._options.report)
         finally:
             await self._stack.aclose()
             await _end(looking)
@@ -220,6 +201,8 @@ class _Demo:
             node=self._node_death,
             no_node=self.no_node,
             forwarded=self._forwarded,
+            audited=self._audited,
+            no_pipeline=self._no_pipeline,
         )
 
     async def _begin(self) -> None:

@@ -9,6 +9,7 @@ from headgate_coordinator.demo.check import Check
 from headgate_coordinator.demo.forwarding import Forwarded
 from headgate_coordinator.demo.journal import Accepted, Received
 from headgate_coordinator.demo.link_checks import link_checks
+from headgate_coordinator.demo.pipeline import Audited
 from headgate_coordinator.terminal import size
 
 GRACE: Final = 1.0
@@ -60,6 +61,8 @@ class Facts:
         node: the node that was killed; None where there were none.
         no_node: why there were none.
         forwarded: what was seen of the links between two sites; None where there were no nodes.
+        audited: what the pipeline says of the ledgers; None where it was left out.
+        no_pipeline: why it was.
     """
 
     limit: int
@@ -83,6 +86,8 @@ class Facts:
     node: NodeDeath | None = None
     no_node: str | None = None
     forwarded: Forwarded | None = None
+    audited: Audited | None = None
+    no_pipeline: str | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return them as plain data, the messages as numbers."""
@@ -109,6 +114,8 @@ class Facts:
             "node": asdict(self.node) if self.node else None,
             "no_node": self.no_node,
             "forwarded": self.forwarded.summary() if self.forwarded else None,
+            "audited": asdict(self.audited) if self.audited else None,
+            "no_pipeline": self.no_pipeline,
         }
 
 
@@ -126,6 +133,7 @@ def judge(facts: Facts) -> list[Check]:
         *_node_checks(facts),
         *(link_checks(facts.forwarded) if facts.forwarded else ()),
         _counters(facts),
+        *([facts.audited.check()] if facts.audited else []),
         _processes(facts),
         _clean(facts),
     ]

@@ -1,0 +1,95 @@
+"""The end of the demo: Spark reads the ledger of what happened, proves that limits held, and draws it.
+
+The pipeline is a process of its own: nodes and the pipeline do not know each other.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from headgate_coordinator.demo.check import Check
+
+WITHIN: Final = 180.0
+"""Seconds that each of the two may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What the pipeline said.
+
+    Attributes:
+        code: exit code of the audit; None when it did not end in time.
+        verdicts: a line for each destination.
+        trouble: the last of what it printed as errors.
+        seconds: that the audit took, Spark's start included.
+        report: the page that was written; None where none was asked for, or it failed.
+    """
+
+    code: int | None
+    verdicts: tuple[str, ...]
+    trouble: str
+    seconds: float
+    report: str | None
+
+    def check(self) -> Check:
+        """Return the check of it."""
+        proven = self.code == 0 and bool(self.verdicts) and all(": proven (" in line for line in self.verdicts)
+        if proven:
+            said = "; ".join(self.verdicts[:3]) + ("; ..." if len(self.verdicts) > 3 else "")
+            sentence = f"Spark replayed the ledgers in {self.seconds:.0f} s: {said}"
+        else:
+            said = "; ".join(self.verdicts) or self.trouble or "it said nothing"
+            sentence = f"the audit of the ledgers ended with {self.code}: {said}"
+        return Check("audited", proven, sentence)
+
+
+def why_no_pipeline() -> str | None:
+    """Return why the ledger cannot be audited here; None when it can."""
+    if find_spec("headgate_pipeline") is None or find_spec("pyspark") is None:
+        return "Spark is an extra; install it with: pip install 'headgate[spark]'"
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        return "Spark needs Java 17 or newer, and there is none; on Debian: apt-get install openjdk-17-jre-headless"
+    return None
+
+
+async def audit(environment: dict[str, str], report: Path | None) -> Audited:
+    """Have the ledgers of the namespace audited, and a page written about them.
+
+    Args:
+        environment: says where Redis is, and which namespace.
+        report: the page; None for none.
+    """
+    began = time.monotonic()
+    code, told, trouble = await _run(environment, "audit")
+    seconds = time.monotonic() - began
+    written = None
+    if report is not None:
+        ended, _, why = await _run(environment, "report", "--output", str(report))
+        written, trouble = (str(report), trouble) if ended == 0 else (None, trouble or why)
+    return Audited(code, tuple(told), trouble, seconds, written)
+
+
+async def _run(environment: dict[str, str], *arguments: str) -> tuple[int | None, list[str], str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "headgate_pipeline", *arguments,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env=os.environ | environment, process_group=0,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(WITHIN):
+            out, err = await process.communicate()
+    except TimeoutError:
+        return None, [], "it did not end in time"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    lines = err.decode(errors="replace").strip().splitlines()
+    return process.returncode, out.decode(errors="replace").strip().splitlines(), lines[-1] if lines else ""
