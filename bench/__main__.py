@@ -15,7 +15,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import activemq, admissions, deadlock, explain, latency, links, node, policy, scripts, throughput, tight
+from bench import (
+    activemq,
+    admissions,
+    deadlock,
+    explain,
+    latency,
+    links,
+    node,
+    pipeline,
+    policy,
+    scripts,
+    throughput,
+    tight,
+)
 from bench.harness import Figure
 
 PARTS = {
@@ -29,6 +42,7 @@ PARTS = {
     "deadlock": deadlock.measure,
     "links": links.measure,
     "node": node.measure,
+    "pipeline": pipeline.measure,
     "activemq": activemq.measure,
 }
 RESULTS = Path(__file__).parent / "results"

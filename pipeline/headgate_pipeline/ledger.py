@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pa_compute
 import pyarrow.csv as pa_csv
 from pyspark.sql.types import DataType, LongType, StringType, TimestampType
 
@@ -35,9 +37,8 @@ _COLUMNS: Final = (
     *("pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "epoch"),
 )
 """Of an entry's text, in order."""
-_TYPES: Final = {"seq": pa.int64(), **{name: pa.string() if name in _TEXT else pa.int64() for name in _COLUMNS}}
-_PARSE: Final = pa_csv.ParseOptions(delimiter=",", quote_char=False, double_quote=False, escape_char=False)
-_CONVERT: Final = pa_csv.ConvertOptions(column_types=_TYPES, null_values=[], strings_can_be_null=False)
+_TYPES: Final = {name: pa.string() if name in _TEXT else pa.int64() for name in _COLUMNS}
+_ID: Final = {"seq": pa.int64(), "part": pa.int64()}
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Entry = list[Any]
@@ -95,23 +96,19 @@ def back(namespace: str, destination: str, was: int, first: int) -> pa.RecordBat
 
 def _at_once(namespace: str, destination: str, entries: Sequence[Entry], first: int) -> pa.RecordBatch | None:
     """Return the rows when every entry is of our layout and no number is missing."""
+    count = len(entries)
     try:
-        lines = b"\n".join(
-            [b"%b,%b" % (name[:-2], text) for name, (field, text) in entries if field == b"e" and name.endswith(b"-0")]
-        )
-        read = pa_csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=list(_TYPES))
-        table = pa_csv.read_csv(pa.py_buffer(lines), read, _PARSE, _CONVERT).combine_chunks()
-        stamps = table["time"].cast(pa.timestamp("ms", tz="UTC")).cast(_ARROW[TimestampType])
+        if {name for _, (name, _) in entries} != {b"e"}:
+            return None
+        ids = _columns([entry_id for entry_id, _ in entries], "-", _ID)
+        found = _columns([text for _, (_, text) in entries], ",", _TYPES)
+        found["time"] = found["time"].cast(pa.timestamp("ms", tz="UTC")).cast(_ARROW[TimestampType])
     except (pa.ArrowInvalid, TypeError, ValueError):  # not text, not two parts, not our columns
         return None
-    count = len(entries)
-    if table.num_rows != count:  # an entry with the end of a line in it
+    if _only(ids["part"]) != 0 or _only(found["version"]) != VERSION:
         return None
-    found = dict(zip(table.column_names, (column.chunk(0) for column in table.columns), strict=True))
-    found["time"] = stamps.combine_chunks()
-    if not found["seq"].equals(pa.array(range(first, first + count), pa.int64())):
-        return None
-    if found["version"].value_counts().to_pylist() != [{"values": VERSION, "counts": count}]:
+    found["seq"] = pa.array(np.arange(first, first + count))
+    if not found["seq"].equals(ids["seq"]) or len(found["op"]) != count:  # an entry with the end of a line in it
         return None
     found |= {
         "namespace": pa.repeat(pa.scalar(namespace, pa.string()), count),
@@ -120,6 +117,21 @@ def _at_once(namespace: str, destination: str, entries: Sequence[Entry], first: 
         "raw": pa.nulls(count, pa.string()),
     }
     return pa.RecordBatch.from_arrays([found[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _columns(lines: Sequence[bytes], delimiter: str, types: dict[str, pa.DataType]) -> dict[str, pa.Array]:
+    text = b"\n".join(lines)
+    read = pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(types))
+    parse = pa_csv.ParseOptions(delimiter=delimiter, quote_char=False, double_quote=False, escape_char=False)
+    convert = pa_csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False)
+    table = pa_csv.read_csv(pa.py_buffer(text), read, parse, convert)
+    return {name: column.combine_chunks() for name, column in zip(types, table.columns, strict=True)}
+
+
+def _only(column: pa.Array) -> int | None:
+    """Return the value that all have, or None."""
+    bounds = pa_compute.min_max(column).as_py()
+    return bounds["min"] if bounds["min"] == bounds["max"] else None
 
 
 def _one_by_one(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from redis import Redis
-from redis.exceptions import AskError, MovedError, ResponseError
+from redis.exceptions import AskError, MovedError
 
 from headgate.core.pattern import Pattern
 from headgate.redis.direct import Direct
@@ -191,31 +191,31 @@ class Ledgers:
         return _told(self._direct.at(key, lambda client: _ask(client, {key: reached}))[0])
 
 
-def _ask(client: Redis, reached: Mapping[bytes, int | None]) -> list[tuple[Any, Any]]:
-    """Return, for each key, the reply about the stream, and the one about the entry that was read last."""
+def _ask(client: Redis, reached: Mapping[bytes, int | None]) -> list[list[Any]]:
+    """Return for each key the oldest entry, the newest, and the one that was read last, each in a list or none.
+
+    These are commands that the role `metrics` has; XINFO STREAM would tell it in one.
+    """
     pipeline: Any = client.pipeline(transaction=False)
     for key, seq in reached.items():
-        pipeline.execute_command("XINFO STREAM", key)
+        pipeline.xrange(key, count=1)
+        pipeline.xrevrange(key, count=1)
         pipeline.xrange(key, seq or 0, seq or 0, 1)
     told = pipeline.execute(raise_on_error=False)
-    return list(zip(told[::2], told[1::2], strict=True))
+    for reply in told:
+        if isinstance(reply, Exception) and not isinstance(reply, MovedError | AskError):
+            raise reply
+    return [told[index : index + 3] for index in range(0, len(told), 3)]
 
 
-def _told(replies: tuple[Any, Any]) -> Bounds | None:
-    if isinstance(replies[0], ResponseError) and "no such key" in str(replies[0]):
-        return None
+def _told(replies: list[Any]) -> Bounds | None:
     for reply in replies:
         if isinstance(reply, Exception):
             raise reply
-    facts: dict[bytes, Any] = dict(zip(replies[0][::2], replies[0][1::2], strict=True))
-    last = int(facts[b"last-generated-id"].split(b"-")[0])
-    oldest, newest = facts[b"first-entry"], facts[b"last-entry"]
-    return Bounds(
-        first=ledger.seq_of(oldest) if oldest else last + 1,
-        last=last,
-        epoch=ledger.epoch_of(newest) or 0,
-        at=ledger.epoch_of(replies[1][0]) if replies[1] else None,
-    )
+    oldest, newest, at = (reply[0] if reply else None for reply in replies)
+    if not oldest or not newest:  # Redis does not tell a ledger without entries from none, and scripts never leave one
+        return None
+    return Bounds(ledger.seq_of(oldest), ledger.seq_of(newest), ledger.epoch_of(newest) or 0, ledger.epoch_of(at))
 
 
 def _key(namespace: str, destination: str) -> bytes:

@@ -19,7 +19,7 @@ class Bounds:
     """What there is of one ledger.
 
     Attributes:
-        first: number of its oldest entry; one above ``last`` when it has none.
+        first: number of its oldest entry.
         last: number of its newest.
         epoch: that the newest says; 0 when that is not known.
         at: epoch of the entry that was read last; None when it is not there, or not readable.

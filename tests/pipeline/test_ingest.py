@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,8 @@ def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, 
     assert stored(tmp_path) == expected(orders=1505, bills=700, new=3)
     offsets = {"bills": {"epoch": 0, "seq": 701}, "new": {"epoch": 7, "seq": 3}, "orders": {"epoch": 7, "seq": 1505}}
     assert committed(tmp_path / "_checkpoint") == (3, offsets)
-    other = job_of(writer, tmp_path / "other")
-    assert run(spark, other, said.append) == 2209  # its own checkpoint, its own names
+    assert run(spark, replace(job, checkpoint=str(tmp_path / "_other")), said.append) == 2209
+    assert len(stored(tmp_path)) == 2 * 2208  # a checkpoint of its own: all is there again, and nothing written over
 
 
 def test_what_is_trimmed_was_stored(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:

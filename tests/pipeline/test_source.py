@@ -11,12 +11,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from headgate import CoordinatorUnavailable, HeadgateError, InvalidValue
+from headgate import AccessDenied, CoordinatorUnavailable, HeadgateError, InvalidValue
+from headgate_coordinator.security.acl import acl_line
 from headgate_pipeline import ledgers
 from headgate_pipeline.ledgers import COUNT, Ledgers
 from headgate_pipeline.schema import ENTRY
 from headgate_pipeline.source import LedgerReader, LedgerSource, LedgerStreamReader, Options
 from tests.pipeline.ledgers_of import Writer
+from tests.support.servers import RedisServer
 from tests.support.shared import SharedServers
 
 Row = dict[str, Any]
@@ -351,6 +353,21 @@ def test_no_password_is_shown() -> None:
     assert "geheim" not in str(caught.value)
     assert "redis://u:***@127.0.0.1:1" in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+def test_who_may_look_may_read(writer: Writer, namespace: str) -> None:
+    """With the user of the role `metrics`; a refusal says so. Mutant: bounds by XINFO STREAM."""
+    line = acl_line("metrics", namespace, user="ann", password="pw")
+    with RedisServer.start(port=0, persist=False) as server:
+        owner = Writer(server.url, namespace)
+        owner.add("orders", 400)
+        owner.direct.primaries()[0].execute_command("ACL", "SETUSER", *line.split()[1:])  # type: ignore[no-untyped-call]
+        guest = Writer(server.url.replace("redis://", "redis://ann:pw@"), namespace)
+        assert seqs(batch(guest)) == list(range(1, 401))
+        with pytest.raises(AccessDenied, match=r"redis://ann:\*\*\*@.* refused: .*xtrim"):
+            Ledgers(guest.direct, namespace).trim({"orders": {"epoch": 7, "seq": 400}})
+        owner.clear()
+        guest.direct.close()
 
 
 def test_columns_are_not_to_be_chosen() -> None:

@@ -74,6 +74,7 @@ def tables(rows: DataFrame) -> DataFrame:
 def start(spark: SparkSession, job: Ingest) -> StreamingQuery:
     """Start the query."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")  # a day is one of UTC
+    spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "16")  # so few days are written without being sorted
     register(spark)
     published = Published(spark, job.output)
     query_id: list[str] = []

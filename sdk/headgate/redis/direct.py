@@ -13,7 +13,7 @@ from redis.cluster import RedisCluster
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from headgate.errors import CoordinatorUnavailable
+from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
 from headgate.redis.server import connection_options
 from headgate.redis.url import parse_url
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 _TIMEOUT: Final = 10.0
 _MOVES: Final = 8
 """How often a key is looked for anew while slots move."""
-_RAW: Final = ("XRANGE", "XINFO STREAM")
+_RAW: Final = ("XRANGE", "XREVRANGE")
 
 
 class Direct:
@@ -33,6 +33,7 @@ class Direct:
     Raises:
         InvalidValue: the URL is none of a Redis.
         CoordinatorUnavailable: nothing answers there.
+        AccessDenied: it refuses the credentials.
     """
 
     def __init__(self, url: str) -> None:
@@ -42,7 +43,7 @@ class Direct:
         try:
             self._connect()
         except (rx.RedisError, OSError) as error:
-            raise CoordinatorUnavailable(f"{self.url} cannot be used: {error}") from None
+            raise self._translated(error) from None
 
     def primaries(self) -> list[Redis]:
         """Return a client of each server that may hold keys."""
@@ -56,16 +57,17 @@ class Direct:
 
         Raises:
             CoordinatorUnavailable: no answer.
+            AccessDenied: it refuses the command, or us.
         """
         for attempt in range(_MOVES):
             try:
                 return work(self.home(key))
             except (rx.MovedError, rx.AskError, rx.ClusterDownError, rx.TryAgainError) as error:
                 if self._cluster is None or attempt == _MOVES - 1:
-                    raise CoordinatorUnavailable(f"{self.url} cannot be used: {error}") from None
+                    raise self._translated(error) from None
                 self._cluster.nodes_manager.initialize()
-            except (rx.ConnectionError, rx.TimeoutError, OSError) as error:
-                raise CoordinatorUnavailable(f"{self.url} cannot be used: {error}") from None
+            except (rx.RedisError, OSError) as error:
+                raise self._translated(error) from None
         raise AssertionError
 
     def home(self, key: bytes) -> Redis:
@@ -80,6 +82,11 @@ class Direct:
         for client in (self._cluster, self._only):
             if client is not None:
                 client.close()
+
+    def _translated(self, error: Exception) -> HeadgateError:
+        if isinstance(error, rx.NoPermissionError | rx.AuthenticationError | rx.AuthorizationError):
+            return AccessDenied(f"{self.url} refused: {error}; check the user, the password and its ACL")
+        return CoordinatorUnavailable(f"{self.url} cannot be used: {error}")
 
     def _client(self) -> Redis:
         if self._only is None:

@@ -1,0 +1,183 @@
+"""The pipeline: how fast ledgers are read, how fast they become Parquet, and what those who send notice of it."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
+from pyspark.sql.datasource import InputPartition
+
+from bench.harness import Figure, at_least, at_most, percentile
+from headgate.redis.direct import Direct
+from headgate.redis.embedded import EmbeddedRedis
+from headgate.redis.keys import Address
+from headgate_pipeline.jobs.ingest import Ingest, start
+from headgate_pipeline.ledger import EPOCH
+from headgate_pipeline.ledgers import COUNT
+from headgate_pipeline.session import session
+from headgate_pipeline.source import NAME, LedgerReader, LedgerSource, register
+
+NAMESPACE = "bench"
+LEDGERS = 4
+PROBES = 3000
+PAUSE = 0.0005
+"""Seconds between two probes."""
+_FILL = """
+for seq = ARGV[1], ARGV[2] do
+  redis.call('XADD', KEYS[1], string.format('%d-0', seq), 'e', string.format(
+    '1,%d,publish,billing~1a2b3c4d,%d,1,%d,unblock:billing~1a2b3c4d:12;grant:billing~1a2b3c4d:%d:%d,%d,%d,%d,1,%d',
+    1763600000000 + seq, seq % 9000, seq, seq * 9, seq, seq % 90000, seq % 100, seq % 5000, 1763600000000))
+end
+"""
+_READ = """
+import sys
+from headgate_pipeline.ledgers import Ledgers, connected
+ledgers, read = Ledgers(connected(sys.argv[1]), sys.argv[2]), 0
+for bounds in iter(lambda: ledgers.look(dict.fromkeys(ledgers.find("#"))), None):
+    for name, there in bounds.items():
+        for batch in ledgers.read(name, there.first, there.last):
+            read += batch.num_rows
+            print(read, flush=True)
+"""
+
+
+class RowsReader(LedgerReader):
+    """Reads the same replies, and gives Spark Python's tuples."""
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Return the rows of one partition."""
+        namespace = self.options.namespace
+        ledgers = self.options.ledgers()
+        for name, first, last, _ in partition.value or ():
+            key = Address.of(namespace, name).shared[-1]
+            for since in range(first, last + 1, COUNT):
+                found = ledgers._range(key, since, last, COUNT)  # noqa: SLF001, the same replies
+                for entry_id, (_, text) in found:
+                    part = text.decode().split(",")
+                    when = datetime.fromtimestamp(int(part[1]) / 1000, UTC)
+                    yield (
+                        *(namespace, name, int(entry_id[:-2]), int(part[0]), when, part[2], part[3]),
+                        *map(int, part[4:7]),
+                        part[7],
+                        *map(int, part[8 : EPOCH + 1]),
+                        *(None, None),
+                    )
+
+
+class RowsSource(LedgerSource):
+    """What the source would be without Arrow."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format`` is given."""
+        return "headgate-ledger-rows"
+
+    def reader(self, schema: Any) -> RowsReader:
+        """Return what reads once."""
+        return RowsReader(self._for(schema))
+
+
+def _fill(url: str, count: int) -> None:
+    direct = Direct(url)
+    for number in range(LEDGERS):
+        key = Address.of(NAMESPACE, f"orders.{number}").shared[-1]
+        for first in range(1, count // LEDGERS + 1, 5000):
+            last = min(first + 4999, count // LEDGERS)
+            direct.home(key).eval(_FILL, 1, key, first, last)
+    direct.close()
+
+
+def _batch(spark: SparkSession, url: str, source: str, count: int) -> float:
+    """Return entries a second."""
+    rows = spark.read.format(source).option("url", url).option("namespace", NAMESPACE).load()
+    began = time.perf_counter()
+    found = rows.agg(F.count("op"), F.sum("seq"), F.sum("bytes")).first()
+    assert found is not None
+    assert found[0] == count
+    return count / (time.perf_counter() - began)
+
+
+def _stream(spark: SparkSession, url: str, count: int) -> list[float]:
+    """Return entries a second of each batch but the first."""
+    folder = tempfile.mkdtemp(prefix="hg-bench-")
+    options = {"url": url, "namespace": NAMESPACE, "maxRows": str(count // 4)}
+    query = start(spark, Ingest(options, f"{folder}/out", f"{folder}/checkpoint"))
+    query.awaitTermination()
+    rates = [found.numInputRows / found.batchDuration * 1000 for found in query.recentProgress if found.numInputRows]
+    stored = spark.read.parquet(f"{folder}/out/entries").count()
+    shutil.rmtree(folder)
+    assert stored == count
+    return rates[1:]
+
+
+def _probe(url: str) -> float:
+    """Return the p99 of a script that does next to nothing, in ms."""
+    direct = Direct(url)
+    client = direct.primaries()[0]
+    script: Any = client.script_load("return redis.call('HGET', KEYS[1], 'limit_bytes')")
+    took = []
+    for _ in range(PROBES):
+        began = time.perf_counter()
+        client.evalsha(script, 1, "hg:{bench/probe}")
+        took.append((time.perf_counter() - began) * 1000)
+        time.sleep(PAUSE)
+    direct.close()
+    return percentile(took, 0.99)
+
+
+def _probe_while_read(url: str) -> tuple[float, float]:
+    """Return the p99 in ms, and the entries a second that were read meanwhile."""
+    reader = subprocess.Popen([sys.executable, "-c", _READ, url, NAMESPACE], stdout=subprocess.PIPE, text=True)
+    assert reader.stdout is not None
+    before, began = int(reader.stdout.readline()), time.perf_counter()
+    found = _probe(url)
+    seconds = time.perf_counter() - began
+    reader.kill()
+    last = reader.stdout.read().split("\n")[:-1]
+    reader.wait()
+    return found, (int(last[-1]) - before) / seconds
+
+
+async def measure(*, quick: bool) -> list[Figure]:
+    """Measure on a private Redis; the session of Spark is warm."""
+    return await asyncio.to_thread(_measure, 400_000 if quick else 2_000_000, 2 if quick else 4)
+
+
+def _measure(count: int, times: int) -> list[Figure]:
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # workers read with classes of this module
+    server = EmbeddedRedis.start()
+    spark = session("bench", master="local[2]")
+    try:
+        _fill(server.url, count)
+        idle = [_probe(server.url) for _ in range(times)]
+        busy = [_probe_while_read(server.url) for _ in range(times)]
+        register(spark)
+        spark.dataSource.register(RowsSource)
+        arrow, rows = [], []
+        for number in range(times + 1):
+            found = _batch(spark, server.url, NAME, count), _batch(spark, server.url, RowsSource.name(), count)
+            if number:  # the first does not count
+                arrow.append(found[0])
+                rows.append(found[1])
+        stream = [rate for _ in range(2) for rate in _stream(spark, server.url, count)]
+    finally:
+        spark.stop()
+        server.stop()
+    bound = 2 * min(idle) + 1
+    return [
+        at_least(f"entries/s read in a batch ({count} entries, {os.cpu_count()} processors)", arrow, "/s", 700_000),
+        at_least("  the same as Python's tuples", rows, "/s"),
+        at_least("  times as fast", [one / other for one, other in zip(arrow, rows, strict=True)], "", 2.5),
+        at_least("entries/s from a stream to Parquet", stream, "/s", 300_000),
+        at_most("p99 of a script, nobody reads", idle, "ms"),
+        at_most("p99 of a script while ledgers are read", [p99 for p99, _ in busy], "ms", round(bound, 2)),
+        at_least("  entries/s read meanwhile", [rate for _, rate in busy], "/s"),
+    ]
