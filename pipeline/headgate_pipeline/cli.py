@@ -2,10 +2,11 @@
 
 import typer
 
-from headgate_pipeline import cli_audit
+from headgate_pipeline import cli_audit, cli_measure
 
 app = typer.Typer(no_args_is_help=True, help="Read the ledger with Spark: ingest, measure, audit, recommend, report.")
 app.command()(cli_audit.audit)
+app.command()(cli_measure.measure)
 
 
 @app.callback()
