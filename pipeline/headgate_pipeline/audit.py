@@ -1,6 +1,8 @@
 """The audit: replays the ledgers of destinations and proves their promises for the period, or names who broke them."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
@@ -21,6 +23,7 @@ FINDING: Final = StructType([
 ])  # fmt: skip
 """``namespace``, ``destination`` and the attributes of :class:`~headgate_pipeline.findings.Finding`."""
 
+Batches = Iterator["pa.RecordBatch"]
 Known = Mapping[tuple[str, str], Settings]
 
 
@@ -38,7 +41,10 @@ def audit(entries: DataFrame, settings: Known | None = None) -> DataFrame:
         Rows of :data:`FINDING`, the last of each destination ``audited``.
     """
     place = ("namespace", "destination")
-    wanted = entries.select(*place, *(F.unix_millis("time").alias("ms") if name == "ms" else name for name in ROW))
+    columns = {name: F.col(name) for name in ROW} | {"ms": F.unix_millis("time")}
+    incomplete = reduce(or_, (columns[name].isNull() for name in ROW if name != "problem"))
+    columns["problem"] = F.coalesce("problem", F.when(incomplete, "malformed: a column is missing"))
+    wanted = entries.select(*place, *(column.alias(name) for name, column in columns.items()))
     ordered = wanted.repartition(*place).sortWithinPartitions(*place, "epoch", "seq")
     return ordered.mapInArrow(_replayed(dict(settings or {})), FINDING)
 
@@ -46,7 +52,7 @@ def audit(entries: DataFrame, settings: Known | None = None) -> DataFrame:
 def _replayed(
     settings: dict[tuple[str, str], Settings],
 ) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
-    def run(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    def run(batches: Batches) -> Batches:
         place: tuple[str, str] | None = None
         replay = Replay()
         for batch in batches:
@@ -85,8 +91,8 @@ def verdicts(findings: DataFrame) -> DataFrame:
     Returns:
         ``namespace``, ``destination``; ``verdict``: ``violated``, ``unproven`` (not all could be said) or ``proven``;
         ``first_seq``, ``last_seq`` and ``entries`` that were replayed; how many are ``violated``, ``unproven``,
-        ``excused`` and ``taken_over``; and of the first violation, or else of what is unproven first, ``at`` (the entry's
-        number), ``promise`` and ``what``.
+        ``excused`` and ``taken_over``; and of the first violation, or else of what is unproven first, ``at`` (number of
+        the entry), ``promise`` and ``what``.
     """
     rank = F.when(F.col("finding") == "violated", 0).when(F.col("finding") == "unproven", 1).otherwise(2)
     said = findings.where("finding != 'audited'").withColumn("rank", rank)

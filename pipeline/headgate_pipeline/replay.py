@@ -121,31 +121,16 @@ class Replay:
         if self._open:
             self._close(row)
         self._row = row
-        (
-            seq,
-            ms,
-            op,
-            session,
-            size,
-            messages,
-            first,
-            detail,
-            pending,
-            pending_m,
-            leased,
-            leased_m,
-            epoch,
-            version,
-            why,
-        ) = row
-        if why is not None or version != 1 or op not in OPS or None in row[:13]:
-            self._say("unproven", "P2", f"an entry that cannot be read: {why or f'version {version}, {op}'}")
+        seq, ms, op, session, size, messages, first, detail, *counters, epoch, version, problem = row
+        if problem is not None or version != 1 or op not in OPS:
+            self._say("unproven", "P2", f"an entry that cannot be read: {problem or f'version {version}, {op}'}")
             return
+        pending, pending_m, leased, leased_m = counters
         follows = True
+        if seq == self._seq and epoch == self._epoch:
+            self._violated("P5", "a number is in the ledger twice", seq + 1, seq)
+            return
         if seq != self._seq + 1 or epoch != self._epoch:
-            if seq == self._seq and epoch == self._epoch:
-                self._violated("P5", "a number is in the ledger twice", seq + 1, seq)
-                return
             follows = self._resume(seq, epoch, ms, op)
         if ms < self._ms:
             self._say("unproven", "P8", "the clock went back, or entries are not in their order", self._ms, ms)
@@ -157,8 +142,7 @@ class Replay:
         if op == "publish" and (messages or size):
             accounts.publish(session, size, messages)
         if detail:
-            for event in detail.split(";"):
-                self._event(event.split(":"), session)
+            self._follow(detail, session)
         self._columns.get(op, self._without_amount)(session, size, messages, first)
         if follows:
             self._balance(op, size, messages, row)
@@ -202,18 +186,20 @@ class Replay:
         self._takes.forget()
         return anew
 
-    def _event(self, event: list[str], session: str) -> None:
-        name = event[0]
-        if name == "grant":
-            self.accounts.grant(event[1], int(event[2]), int(event[3]))
-        elif name in {"settled", "fetched"}:
-            self._delivered(name, session, int(event[1]), int(event[2]))
-        elif name == "return":
-            self.accounts.give_back(session, int(event[1]), int(event[2]))
-        elif follow := self._of_account.get(name):
-            follow(event[1], int(event[2]), int(event[3]))
-        elif handle := self._others.get(name):
-            handle(event)
+    def _follow(self, detail: str, session: str) -> None:
+        for text in detail.split(";"):
+            event = text.split(":")
+            name = event[0]
+            if name == "grant":
+                self.accounts.grant(event[1], int(event[2]), int(event[3]))
+            elif name in {"settled", "fetched"}:
+                self._delivered(name, session, int(event[1]), int(event[2]))
+            elif name == "return":
+                self.accounts.give_back(session, int(event[1]), int(event[2]))
+            elif follow := self._of_account.get(name):
+                follow(event[1], int(event[2]), int(event[3]))
+            elif handle := self._others.get(name):
+                handle(event)
 
     # Events.
 
