@@ -40,8 +40,9 @@ class Session:
         name: str,
         options: SessionOptions,
         on_close: Callable[["Session"], None],
+        resume: str = "",
     ) -> None:
-        self.id = session_id(name, store.server.session_prefix)
+        self.id = session_id(name, store.server.session_prefix, resume)
         self.name = name
         self._options = options
         self._on_close = on_close
