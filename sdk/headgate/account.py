@@ -141,8 +141,9 @@ class CreditAccount(AccountCalls):
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # a defect; nobody may wait for ever because of it
             self._closing = True
-            expired = isinstance(error, SessionExpired)
-            failed = error if expired else HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            failed = HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            if isinstance(error, SessionExpired):  # no defect: a session that resumes ends with its account
+                failed = error
             self.outbox.clear(lambda item, _: self._tell(item, failed))
 
     async def _keep(self) -> None:

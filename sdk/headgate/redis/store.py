@@ -59,7 +59,7 @@ class Store:
     async def acquire(
         self, address: Address, account: Account, *, ttl_ms: int, leave: bool = False, resume: bool = False
     ) -> Credit:
-        """Open, renew, ask, give back, leave; ``resume``: of what sessions of this id published, tell, or keep, the last."""
+        """Open, renew, ask, give back, leave; ``resume``: tell, or keep, the last that it published."""
         a = account
         reply = await self._call(
             "acquire",

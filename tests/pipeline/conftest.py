@@ -1,0 +1,42 @@
+"""One Spark session for the tests of a process."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "768m",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
+    "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java, and there is none here")
+    parts = [str(ROOT / part) for part in ("sdk", "coordinator", "pipeline")]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*parts, str(ROOT)])  # workers inherit it
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2,4]").appName("tests")  # tasks are tried again, as on a cluster
+    for key, value in _SETTINGS.items():
+        builder = builder.config(key, value)
+    session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
