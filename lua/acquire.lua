@@ -21,14 +21,17 @@
   ARGV[15] want        granted total that is wanted
   ARGV[16] want_m      the same in messages
   ARGV[17] size        bytes of that message, 0 when none
-  ARGV[18] leave       'leave' gives everything back and ends the account, 'stay' does not
-  Returns {code, epoch, granted, granted_m, place, blocked, again_ms}
+  ARGV[18] leave       'leave' gives everything back and ends the account, 'stay' does not; for a session that another one
+                       of the same id may resume, 'keep' leaves and keeps the receipt, 'resume' stays and tells it
+  Returns {code, epoch, granted, granted_m, place, blocked, again_ms, last}; last, with 'resume' alone: number of the
+           last message that sessions of this id published
   Codes    OK, LEFT, UNKNOWN (no such destination), EXPIRED (reclaimed: start anew), FENCED (a newer incarnation is open),
            OVERUSE (more given back than held), TOO_LARGE (epoch, limit bytes, limit messages follow)
 ]]
 --- @include "lib/account"
 --- @include "lib/reap"
-local run_id, sid, inc, ttl_ms, leave = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), ARGV[18] == 'leave'
+local run_id, sid, inc, ttl_ms, leave = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]),
+  ARGV[18] == 'leave' or ARGV[18] == 'keep'
 local claim = { epoch = tonumber(ARGV[4]), granted = tonumber(ARGV[7]), granted_m = tonumber(ARGV[8]),
   used = tonumber(ARGV[9]), used_m = tonumber(ARGV[10]), returned = tonumber(ARGV[11]), returned_m = tonumber(ARGV[12]) }
 local weight, need, need_m, want, want_m, size = tonumber(ARGV[6]), tonumber(ARGV[13]), tonumber(ARGV[14]),
@@ -66,7 +69,9 @@ end
 if leave then
   local bytes, messages = held(s)
   drop_session(sid, s)
-  redis.call('DEL', K_RECEIPT)
+  if ARGV[18] == 'leave' then
+    redis.call('DEL', K_RECEIPT)
+  end
   hand_over()
   write_ledger('leave', sid, bytes, messages, 0)
   save_destination()
@@ -81,4 +86,8 @@ if #notes > 0 then
   write_ledger('acquire', sid, s.granted, s.granted_m, 0)
 end
 save_destination()
-return credit_reply('OK', sid, s)
+local reply = credit_reply('OK', sid, s)
+if ARGV[18] == 'resume' then
+  reply[8] = string.match(redis.call('GET', K_RECEIPT) or '0', '^%d+')
+end
+return reply

@@ -6,13 +6,14 @@ what is held, give back what is idle. Between calls everything is arithmetic (:m
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Callable
 from typing import Final
 
 from headgate.account_calls import AccountCalls, Ensure, Refill
 from headgate.core.credit import CreditLine
 from headgate.core.lease import Lease
-from headgate.errors import Closed, HeadgateError
+from headgate.errors import Closed, HeadgateError, SessionExpired
 from headgate.options import SessionOptions
 from headgate.outlook import Outlook
 from headgate.reconnect import AWAY, until_answered
@@ -65,6 +66,9 @@ class CreditAccount(AccountCalls):
         self._options = options
         self._forget = forget
         self._removed = False
+        if options.resumes:
+            self.resumed = 0
+            self.credit.inc = 1 + secrets.randbelow(1 << 20)  # no two have the same, so one fences the other
         self._uses_seen = 0
         self._share = (0, 0)
 
@@ -138,6 +142,8 @@ class CreditAccount(AccountCalls):
         if not task.cancelled() and (error := task.exception()):  # a defect; nobody may wait for ever because of it
             self._closing = True
             failed = HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            if isinstance(error, SessionExpired):  # no defect: a session that resumes ends with its account
+                failed = error
             self.outbox.clear(lambda item, _: self._tell(item, failed))
 
     async def _keep(self) -> None:
@@ -247,6 +253,8 @@ class CreditAccount(AccountCalls):
         return False
 
     def _idle_since(self, now: float) -> bool:
+        if self.resumed is not None:
+            return False  # an account that ends cannot be told from one that a later session took
         if self.credit.uses != self._uses_seen:
             self._uses_seen, self._used_at = self.credit.uses, now
         busy = self.credit.spent - self.credit.returned > self.credit.used  # permits of a gate, that no message shows

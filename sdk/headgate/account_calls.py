@@ -8,7 +8,7 @@ from headgate.callers import Callers
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
 from headgate.core.lease import Lease
 from headgate.core.outbox import Outgoing
-from headgate.errors import DestinationFull, MessageTooLarge
+from headgate.errors import DestinationFull, MessageTooLarge, SessionExpired
 from headgate.message import Receipt
 from headgate.outlook import Outlook
 from headgate.redis.keys import Address
@@ -52,6 +52,8 @@ class AccountCalls(Callers):
         self.consumers = 0
         """Consumers that the session has here: while there are any, idling must not end its lease."""
         self._messages_per_byte = MESSAGES_PER_WINDOW_BYTE if holds_messages else PERMITS_PER_WINDOW_BYTE
+        self.resumed: int | None = None
+        """Messages that earlier sessions of its id published; None for a session whose id is its own."""
         self._store = store
         self._ensure = ensure
         self._refill = refill
@@ -93,12 +95,16 @@ class AccountCalls(Callers):
         self._call_since = asked_at
         try:
             totals = self._totals(self.weight if weight is None else weight)
-            call = self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms)
+            resume = self.resumed is not None
+            call = self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms, resume=resume)
             hasty = any(not self._how(item).drops for item in self._impatient())
             answer = await (self.outlook.look_during(call) if hasty else call)
         finally:
             self._call_since = 0.0
         await self._apply(answer, asked_at)
+        if resume and self._task is None and answer.code == "OK":
+            self.resumed = answer.first
+            self.outbox.next_seq = answer.first + 1
         if self._open and not self.credit.frozen and self.outbox.head() is self._asked_for:
             self._refuse(asked_at)
 
@@ -154,7 +160,9 @@ class AccountCalls(Callers):
         if self.consumers:
             await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms)
         else:
-            await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms, leave=True)
+            await self._store.acquire(
+                self.address, self._totals(0), ttl_ms=self.lease.ttl_ms, leave=True, resume=self.resumed is not None
+            )
             self._start_anew()
 
     async def _apply(self, answer: Credit, asked_at: float) -> None:
@@ -182,7 +190,10 @@ class AccountCalls(Callers):
             await self._acquire()  # what is held is claimed first
         elif answer.code == "EPOCH":
             await self._acquire()
+        elif self.resumed is not None and self._task is not None:
+            raise SessionExpired(self.address.name, self.session, "a later session resumed it, or its lease ran out")
         else:  # EXPIRED, FENCED, OVERUSE: Redis has another account, or none; the next one starts empty
             self._start_anew()
+            self.credit.inc *= 2 if self.resumed is not None else 1  # whoever resumes comes after all who were here
             if self._task is None:
                 await self._acquire()

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Generator
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -115,13 +116,19 @@ class Client(Administration):
         """Where it is connected, without secrets."""
         return self._place.text if self._place else "embedded, not started"
 
-    def session(self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease") -> Session:
+    def session(
+        self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease", resume: str = ""
+    ) -> Session:
         """Open a session.
 
         Args:
             name: what operators call it; the id begins with it. The host's name when None.
             ttl: seconds after which it loses what it holds when it is not heard of.
             on_loss: without Redis, ``"last-lease"`` spends what is held until its lease ends, ``"closed"`` blocks.
+            resume: a key of the work that it does. A later session of the same name and key takes its place: the
+                earlier one is fenced, and :attr:`Producer.resumed` says how many messages were stored so far, as long
+                as the last of them was stored within the hour. Who sends the same messages in the same order, and
+                leaves out as many, sends each once, however often the work is begun anew.
 
         Raises:
             InvalidValue: an argument cannot be used.
@@ -135,8 +142,12 @@ class Client(Administration):
             self._pools,
             self.namespace,
             name or socket.gethostname(),
-            SessionOptions.of(ttl, on_loss, self._place.options if self._place else UrlOptions()),
+            replace(
+                SessionOptions.of(ttl, on_loss, self._place.options if self._place else UrlOptions()),
+                resumes=bool(resume),
+            ),
             self._sessions.discard,
+            resume,
         )
         self._sessions.add(session)
         return session

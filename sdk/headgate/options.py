@@ -26,12 +26,14 @@ class SessionOptions:
         on_loss: without Redis, ``last-lease`` spends what is held until its lease ends, ``closed`` blocks at once.
         idle: seconds after which credit that nobody uses is given back.
         connection: what its connection says for producers and consumers.
+        resumes: whether it goes on where an earlier session of the same id ended.
     """
 
     ttl: float = 10.0
     on_loss: OnLoss = "last-lease"
     idle: float = 2.0
     connection: UrlOptions = field(default_factory=UrlOptions)
+    resumes: bool = False
 
     @classmethod
     def of(cls, ttl: float | str, on_loss: str, connection: UrlOptions) -> "SessionOptions":

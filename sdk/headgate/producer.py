@@ -68,6 +68,11 @@ class Producer:
         return self._account.credit.in_hand
 
     @property
+    def resumed(self) -> int:
+        """How many messages earlier sessions of the same name and key have stored; see :meth:`Client.session`."""
+        return self._account.resumed or 0
+
+    @property
     def is_blocked(self) -> bool:
         """Whether sends wait for credit right now."""
         return self._account.wants

@@ -40,8 +40,10 @@ class Session:
         name: str,
         options: SessionOptions,
         on_close: Callable[["Session"], None],
+        resume: str = "",
     ) -> None:
-        self.id = session_id(name, store.server.session_prefix)
+        self.id = session_id(name, store.server.session_prefix, resume)
+        self._bucket_id = session_id(name, store.server.session_prefix) if resume else self.id
         self.name = name
         self._options = options
         self._on_close = on_close
@@ -180,7 +182,7 @@ class Session:
             if address.key not in self._buckets:
                 ensure = at.ensure(address, ("bucket",))
                 await ensure(False)
-                self._buckets[address.key] = Bucket(at.store, address, self.id, ensure)
+                self._buckets[address.key] = Bucket(at.store, address, self._bucket_id, ensure)
         return self._buckets[address.key]
 
     def on_slow(self, callback: SlowCallback) -> None:

@@ -108,11 +108,11 @@ class Machine(RuleBasedStateMachine):
         assert seen is not None
         return seen  # type: ignore[no-any-return]
 
-    def acquire(self, totals: Totals, *, leave: bool = False) -> Credit:
+    def acquire(self, totals: Totals, *, leave: bool = False, resume: bool = False) -> Credit:
         credit: Credit = self.world.run(
-            self.store.acquire(self.address, wire(totals), ttl_ms=totals.ttl_ms, leave=leave)
+            self.store.acquire(self.address, wire(totals), ttl_ms=totals.ttl_ms, leave=leave, resume=resume)
         )
-        self.compare(credit, self.model.acquire(totals, leave=leave))
+        self.compare(credit, self.model.acquire(totals, leave=leave, resume=resume))
         return credit
 
     def publish(self, totals: Totals, seq: int, sizes: tuple[int, ...]) -> Credit:
@@ -166,11 +166,11 @@ class Machine(RuleBasedStateMachine):
         totals = client.totals(Amount(10, 1), Amount(20, 2), 1)
         self.repeatedly(lambda: client.hear(self.acquire(totals)), 1)
 
-    def leave(self, sid: str) -> None:
+    def leave(self, sid: str, *, keep: bool = False) -> None:
         totals = self.clients[sid].totals(NOTHING, NOTHING, 0)
 
         def call() -> None:
-            self.acquire(totals, leave=True)
+            self.acquire(totals, leave=True, resume=keep)
 
         self.repeatedly(call, 1)
         self.clients[sid].hear(Credit("LEFT"))
@@ -361,15 +361,15 @@ class Machine(RuleBasedStateMachine):
         self.usage = NOTHING
 
     @rule(
-        what=st.sampled_from(("leave", "open", "wild", "jump") * 2 + ("restart", "restart", "purge", "lose")),
+        what=st.sampled_from(("leave", "keep", "open", "wild", "jump") * 2 + ("restart", "restart", "purge", "lose")),
         sid=sessions, granted=amounts, used=amounts, returned=amounts, behind=st.integers(0, 1),
         ms=st.sampled_from((6000, 6000, 10_000, 3_600_000, -3000)),
     )  # fmt: skip
     def mishap(self, what: str, sid: str, granted: int, used: int, returned: int, behind: int, ms: int) -> None:
         """What is rare in life is rare here: most of an example runs on what earlier steps built up."""
         match what:
-            case "leave":
-                self.leave(sid)
+            case "leave" | "keep":
+                self.leave(sid, keep=what == "keep")
             case "open":
                 self.open_anew(sid)
             case "wild":

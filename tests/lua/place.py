@@ -133,11 +133,12 @@ class Producer:
         self.returned, self.returned_m = self.returned + size, self.returned_m + messages
         return await self.renew()
 
-    async def leave(self) -> Credit:
-        return await self.call(self.account(weight=0), leave=True)
+    async def leave(self, *, keep: bool = False) -> Credit:
+        return await self.call(self.account(weight=0), leave=True, resume=keep)
 
-    async def call(self, account: Account, *, leave: bool = False) -> Credit:
-        return await self.place.store.acquire(self.place.address, account, ttl_ms=self.ttl_ms, leave=leave)
+    async def call(self, account: Account, *, leave: bool = False, resume: bool = False) -> Credit:
+        store, address = self.place.store, self.place.address
+        return await store.acquire(address, account, ttl_ms=self.ttl_ms, leave=leave, resume=resume)
 
     async def publish(self, *sizes: int, need: int = 0, window: int = 0, expires_ms: int = 0) -> Credit:
         """Publish a batch, and expect it to be taken."""

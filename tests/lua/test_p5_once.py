@@ -45,6 +45,20 @@ async def test_a_batch_whose_answer_was_lost_is_known_after_the_session_died(pla
     assert await place.server.command(receipt, "PTTL", receipt) > 3_500_000
 
 
+async def test_a_session_of_the_same_id_is_told_what_was_published_before_it(place: Place) -> None:
+    """Mutants: `acquire` deletes the receipt of who leaves and keeps it; it does not tell."""
+    await place.create()
+    ann = place.producer("ann")
+    await ann.send(10, 10, 10)
+    assert (await ann.leave(keep=True)).code == "LEFT"
+    ann.start_anew()
+    assert [(await ann.call(ann.account(need=10), resume=True)).first for _ in range(2)] == [3, 3]
+    assert (await place.producer("bob").call(ann.account(), resume=True)).first == 3, "the session says who it is"
+    await ann.leave()
+    ann.start_anew()
+    assert (await ann.call(ann.account(need=10), resume=True)).first == 0
+
+
 async def test_numbers_that_a_failover_lost_are_told_in_the_ledger(place: Place) -> None:
     """Mutant: `publish` says nothing about a gap."""
     await place.create()

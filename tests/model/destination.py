@@ -94,7 +94,7 @@ class Destination:
 
     # Credit.
 
-    def acquire(self, totals: Totals, *, leave: bool = False) -> Answer:
+    def acquire(self, totals: Totals, *, leave: bool = False, resume: bool = False) -> Answer:
         sid, known = totals.session, self.accounts.get(totals.session)
         before = (self.epoch, self.known_runs, self.learning_until)
         self._meet_run(totals.ttl_ms)
@@ -108,7 +108,8 @@ class Destination:
         account.give_back(totals.returned)
         if leave:
             self._drop(sid)
-            self.receipts.pop(sid, None)
+            if not resume:
+                self.receipts.pop(sid, None)
             self.serve_line()
             return Answer("LEFT", self.epoch, account.granted, 0, len(self.line))
         account.weight, account.need, account.want = totals.weight, totals.need, totals.want.most(totals.need)

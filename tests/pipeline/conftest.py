@@ -33,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     parts = [str(ROOT / part) for part in ("sdk", "coordinator", "pipeline")]
     os.environ["PYTHONPATH"] = os.pathsep.join([*parts, str(ROOT)])  # workers inherit it
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("tests")
+    builder = SparkSession.builder.master("local[2,4]").appName("tests")  # tasks are tried again, as on a cluster
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
     session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()

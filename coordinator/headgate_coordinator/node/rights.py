@@ -83,7 +83,7 @@ TEXTS: Final[Mapping[str, re.Pattern[str]]] = {
     "pool": _NAME,
     "window": re.compile(r"[a-z0-9/]{1,40}\Z"),
     "after": re.compile(r"\d{1,16}(-\d{1,16})?\Z"),
-    "leave": re.compile(r"(leave|stay)\Z"),
+    "leave": re.compile(r"(leave|stay|keep|resume)\Z"),
     "beyond": re.compile(r"(refuse|hard)\Z"),
     "mode": re.compile(r"[a-z]{1,10}\Z"),
     "reserved": re.compile(r"(yes|no)\Z"),

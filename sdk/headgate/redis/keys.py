@@ -74,10 +74,11 @@ def check_session(session: str) -> str:
     return session
 
 
-def session_id(name: str, prefix: str = "") -> str:
-    """Return a fresh id: ``prefix``, a readable form of ``name``, and what nobody else has."""
+def session_id(name: str, prefix: str = "", key: str = "") -> str:
+    """Return an id: ``prefix``, a readable form of ``name``, and what nobody else has, or a hash of ``key``."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:48] or "session"
-    return check_session(f"{prefix}{readable}~{secrets.token_hex(4)}")
+    own = hashlib.sha256(key.encode()).hexdigest()[:24] if key else secrets.token_hex(4)
+    return check_session(f"{prefix}{readable}~{own}")
 
 
 def session_prefix(user: str) -> str:

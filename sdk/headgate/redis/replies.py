@@ -31,7 +31,8 @@ class Account:
 class Credit:
     """The answer to acquire and publish.
 
-    ``first`` is the number of the batch's first entry, 0 where there is none; ``stored`` how many of it were stored:
+    ``first`` is the number of the batch's first entry, 0 where there is none; to acquire with ``resume``, the number of
+    the last message that was published before; ``stored`` how many of it were stored:
     fewer than all where the destination's rate allows no more, and ``again_ms`` is then when more may go.
     """
 

@@ -13,6 +13,7 @@ from headgate.redis.scripts import script
 Beyond = Literal["refuse", "hard"]
 LESSEES: Final = 10
 """How many sessions that hold credit are named at the most."""
+_LEAVE: Final = {(False, False): "stay", (True, False): "leave", (False, True): "resume", (True, True): "keep"}
 Id = bytes | str
 """A message's id, as Redis sends it or as text."""
 
@@ -55,8 +56,10 @@ class Store:
         replies = await self.server.burst(commands)
         return [None if isinstance(r, Exception) else (r[0].decode(), r[2].decode()) for r in replies]
 
-    async def acquire(self, address: Address, account: Account, *, ttl_ms: int, leave: bool = False) -> Credit:
-        """Open, renew, ask, give back, leave."""
+    async def acquire(
+        self, address: Address, account: Account, *, ttl_ms: int, leave: bool = False, resume: bool = False
+    ) -> Credit:
+        """Open, renew, ask, give back, leave; ``resume``: tell, or keep, the last that it published."""
         a = account
         reply = await self._call(
             "acquire",
@@ -79,7 +82,7 @@ class Store:
                 "want": a.want,
                 "want_m": a.want_m,
                 "size": a.size,
-                "leave": "leave" if leave else "stay",
+                "leave": _LEAVE[leave, resume],
             },
         )
         return credit(reply)

@@ -180,11 +180,13 @@ class Client:
         """Where it is connected, without secrets."""
         return self._inner.redis_url
 
-    def session(self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease") -> Session:
+    def session(
+        self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease", resume: str = ""
+    ) -> Session:
         """Open a session; arguments and errors as :meth:`headgate.Client.session`."""
 
         async def open_session() -> headgate.session.Session:
-            session = self._inner.session(name, ttl=ttl, on_loss=on_loss)
+            session = self._inner.session(name, ttl=ttl, on_loss=on_loss, resume=resume)
             session.credit_line = SharedCreditLine
             return session
 

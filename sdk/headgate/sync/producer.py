@@ -67,6 +67,11 @@ class Producer:
         return self._inner.in_hand
 
     @property
+    def resumed(self) -> int:
+        """How many messages earlier sessions of the same name and key have stored."""
+        return self._inner.resumed
+
+    @property
     def is_blocked(self) -> bool:
         """Whether sends wait for credit right now."""
         return self._inner.is_blocked

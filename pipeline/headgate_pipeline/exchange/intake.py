@@ -1,0 +1,171 @@
+"""What a query holds of a destination: received under a window, given out in batches, settled when they are done."""
+
+import asyncio
+import logging
+from typing import Final
+
+from headgate.client import Client
+from headgate.consumer import Consumer
+from headgate.core.window import Window
+from headgate.errors import SessionExpired
+from headgate.message import Message
+from headgate.redis.keys import Address
+from headgate.session import Session
+from headgate_pipeline.exchange.connection import connection
+from headgate_pipeline.exchange.messages import Stored
+from headgate_pipeline.exchange.options import Options
+
+LOG: Final = logging.getLogger("headgate.pipeline")
+
+
+def ranges(numbers: "set[int] | list[int]") -> str:
+    """Return numbers as text, ``3-5,9``."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def numbers_of(text: str) -> set[int]:
+    """Return what :func:`ranges` said."""
+    found: set[int] = set()
+    for span in filter(None, text.split(",")):
+        first, _, last = span.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+class Intake:
+    """One consumer. A message is known by its number at the destination, whoever it is delivered to, and how often.
+
+    Args:
+        options: of the read.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._window = options.consumer_window()
+        self._connection = connection(options)
+        self._held: dict[int, Message] = {}
+        self._given: set[int] = set()
+        self._done: set[int] = set()
+        self._lost: set[int] = set()
+        self._session: Session
+        self._consumer: Consumer
+        self._connection.run(self._open())
+
+    async def _open(self) -> None:
+        o = self._options
+        self._session = self._connection.client.session("spark", ttl=o.ttl)
+        self._consumer = await self._session.consumer(
+            o.destination, window=self._window, subscription=o.subscription or None, durable=bool(o.subscription)
+        )
+
+    @property
+    def held(self) -> int:
+        """Messages received and not settled."""
+        return len(self._held)
+
+    def last(self) -> int:
+        """Return the number of the newest message that was sent to the destination."""
+        return self._connection.run(newest(self._connection.client, self._options))
+
+    def settle(self, numbers: set[int]) -> None:
+        """Accept these, now or, where they come again after a crash, when they come; returns when Redis has it.
+
+        Said again it changes nothing.
+
+        Raises:
+            CoordinatorUnavailable: no answer; nothing is known.
+        """
+        self._connection.run(self._settle(numbers))
+
+    def fresh(self, *, most: int, wait: float, until: int | None = None) -> list[int]:
+        """Give out what arrived and is in no batch yet, in the order in which it came.
+
+        Args:
+            most: messages.
+            wait: seconds for the first of them.
+            until: only numbers up to this.
+        """
+        return self._connection.run(self._fresh(most, wait, until))
+
+    def batch(self, numbers: set[int], *, patience: float) -> list[Stored]:
+        """Return the messages of a batch, those that a crash sent back as soon as they come again.
+
+        Args:
+            numbers: of the batch.
+            patience: seconds to wait for those. What did not come is somebody else's, or gone, and is left out.
+        """
+        return self._connection.run(self._batch(numbers, patience))
+
+    def close(self) -> None:
+        """Give back what is held."""
+        self._connection.run(self._session.close())
+
+    async def _settle(self, numbers: set[int]) -> None:
+        self._done = numbers | self._lost
+        self._given -= numbers
+        now = sorted(numbers & self._held.keys())
+        accepted = (self._held.pop(number).accept(confirm=True) for number in now)
+        for number, said in zip(now, await asyncio.gather(*accepted, return_exceptions=True), strict=True):
+            if isinstance(said, SessionExpired):  # its lease ended; it comes again, and is accepted then
+                self._lost.add(number)
+            elif said is not None:
+                raise said
+        self._done |= self._lost
+
+    async def _fresh(self, most: int, wait: float, until: int | None) -> list[int]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        while True:
+            await self._receive(0)
+            found = [n for n in self._held if n not in self._given and (until is None or n <= until)][:most]
+            left = deadline - loop.time()
+            if found or left <= 0:
+                self._given.update(found)
+                return found
+            await self._receive(left)
+
+    async def _batch(self, numbers: set[int], patience: float) -> list[Stored]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        while missing := numbers - self._held.keys():
+            left = deadline - loop.time()
+            if left <= 0:
+                LOG.warning("%r: messages %s did not come again; they were settled, taken by another consumer, or have "
+                            "expired", self._options.destination, ranges(missing))  # fmt: skip
+                break
+            room = self._window.messages
+            if isinstance(room, int) and len(self._held) + len(missing) > room:  # newer ones are in their place
+                await self._consumer.configure(window=Window(len(self._held) + len(missing)))
+            await self._receive(min(left, 0.5))
+        await self._consumer.configure(window=self._window)
+        self._given |= numbers & self._held.keys()
+        return [
+            (message.id, message.delivery_count, message.stored)
+            for number in sorted(numbers & self._held.keys())
+            for message in (self._held[number],)
+        ]
+
+    async def _receive(self, wait: float) -> None:
+        """Take in what has arrived, after at most ``wait`` seconds."""
+        for number in [n for n, message in self._held.items() if not message.is_current and n not in self._given]:
+            del self._held[number]  # its lease ended; it comes again, to somebody
+        message = await self._consumer.receive(timeout=wait)
+        while message is not None:
+            number = int(message.id.partition("-")[0])
+            if number in self._done:
+                await message.accept()
+            else:
+                self._held[number] = message
+            message = await self._consumer.receive(timeout=0)
+
+
+async def newest(client: Client, options: Options) -> int:
+    """Return the number of the newest message that was sent to a destination; 0 where there was none."""
+    snapshot = await client.store.snapshot(Address.of(options.namespace, options.destination))
+    return int(snapshot.fields.get("message_seq", 0)) if snapshot else 0

@@ -1,0 +1,14 @@
+"""A job for `spark-submit`: URL, namespace and how many rows."""
+
+import sys
+
+from headgate_pipeline.exchange import register
+from headgate_pipeline.session import session
+
+url, namespace, count = sys.argv[1:]
+spark = session("orders")
+register(spark)
+rows = spark.range(int(count)).selectExpr("cast(id as string) as body").repartition(2)
+writing = rows.write.format("headgate").mode("append").option("url", url).option("namespace", namespace)
+writing.option("destination", "orders").option("ttl", "2").option("window", "256").save()
+spark.stop()

@@ -1,0 +1,194 @@
+"""Reading through ``format("headgate")``."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.query import StreamingQuery
+
+import headgate.sync
+from headgate import InvalidValue
+from headgate_pipeline.exchange import drained, register
+from headgate_pipeline.exchange.intake import numbers_of, ranges
+from headgate_pipeline.exchange.options import Options
+from headgate_pipeline.exchange.stream import StreamReader
+from tests.support.servers import newest_server
+from tests.support.shared import SharedServers
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def said(shared_servers: SharedServers, cleanup_namespace: str) -> dict[str, str]:
+    url = shared_servers.standalone(newest_server())
+    return {"url": url, "namespace": cleanup_namespace, "destination": "orders", "ttl": "1", "idle": "0.3"}
+
+
+@pytest.fixture
+def client(said: dict[str, str]) -> Iterator[headgate.sync.Client]:
+    with headgate.sync.connect(said["url"], namespace=said["namespace"]) as client:
+        yield client
+
+
+@pytest.fixture
+def reader(said: dict[str, str]) -> Iterator[StreamReader]:
+    reader = StreamReader(Options.of(said | {"window": "10"}))
+    yield reader
+    reader.stop()
+
+
+def send(client: headgate.sync.Client, *bodies: str) -> None:
+    with client.session("writer") as session:
+        producer = session.producer("orders")
+        for body in bodies:
+            producer.send(body, headers={"n": len(body)})
+
+
+def left(client: headgate.sync.Client) -> list[str]:
+    return [str(message.body) for message in client.browse("orders")]
+
+
+def bodies(reader: StreamReader, start: dict[str, object], end: dict[str, object]) -> list[str]:
+    found = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    return [body.decode() for batch in found for body in batch.column("body").to_pylist()]
+
+
+def test_ranges_are_told_and_read_back() -> None:
+    for numbers, text in (set(), ""), ({7}, "7"), ({3, 4, 5, 9, 11, 12}, "3-5,9,11-12"):
+        assert ranges(numbers) == text
+        assert numbers_of(text) == numbers
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"destination": ""},
+        {"url": ""},
+        {"url_env": "URL"},
+        {"colour": "red"},
+        {"window": "pull"},
+        {"destination": "orders.#"},
+        {"limit": "0"},
+    ],
+)
+def test_options_that_cannot_be_used_are_refused_before_a_job_begins(wrong: dict[str, str]) -> None:
+    with pytest.raises(InvalidValue):
+        StreamReader(Options.of({"url": "redis://nowhere", "destination": "orders"} | wrong))
+
+
+def test_a_url_is_read_where_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATE", "redis://there")
+    (tmp_path / "url").write_text("redis://here\n")
+    assert Options.of({"destination": "orders", "url_env": "GATE"}).where() == "redis://there"
+    assert Options.of({"destination": "orders", "url_file": str(tmp_path / "url")}).where() == "redis://here"
+    with pytest.raises(InvalidValue, match="executors need it too"):
+        Options.of({"destination": "orders", "url_env": "NOWHERE"}).where()
+
+
+def test_a_window_of_one_batch_is_no_deadlock(client: headgate.sync.Client, reader: StreamReader) -> None:
+    """Spark asks for the next batch before it says that one was committed. Mutant: only `commit` settles."""
+    send(client, *(str(n) for n in range(25)))
+    start, got = reader.initialOffset(), list[str]()
+    while (end := reader.latestOffset(start, ReadAllAvailable())) != start:
+        assert len(left(client)) == 25 - len(got), "what was read is settled, and no more"
+        got += bodies(reader, start, end)
+        start = end
+    assert got == [str(n) for n in range(25)]
+    assert left(client) == []
+
+
+def test_a_batch_that_was_not_committed_comes_again_and_one_that_was_does_not(
+    client: headgate.sync.Client, reader: StreamReader, said: dict[str, str]
+) -> None:
+    """Two batches are planned, the second is not committed, and the query dies with newer messages at hand.
+
+    Mutants: what the last committed batch had is given out again; a window full of newer ones keeps the old away.
+    """
+    send(client, *"abcdef")
+    none = reader.initialOffset()
+    one = reader.latestOffset(none, ReadAllAvailable())
+    assert bodies(reader, none, one) == list("abcdef")
+    send(client, *"ghi")
+    two = reader.latestOffset(one, ReadAllAvailable())
+    assert bodies(reader, one, two) == list("ghi")
+    assert left(client) == list("ghi")
+
+    again = StreamReader(Options.of(said | {"window": "3"}))
+    send(client, *"jklm")
+    newer = again._messages()
+    wait_for(lambda: newer.fresh(most=0, wait=0) or newer.held == 3)
+    reader.stop()  # only now does the new query get what the old one had
+    assert bodies(again, one, two) == list("ghi")
+    three = again.latestOffset(two, ReadAllAvailable())
+    rest = list("jklm")
+    for body in bodies(again, two, three):
+        rest.remove(body)
+    again.stop()
+    after, start = StreamReader(Options.of(said | {"window": "10"})), three
+    while rest or left(client):
+        end = after.latestOffset(start, ReadAllAvailable())
+        for body in bodies(after, start, end):
+            rest.remove(body)  # and nothing that was in a batch behind it
+        start = end
+    after.stop()
+
+
+def stream(spark: SparkSession, said: dict[str, str], folder: Path) -> StreamingQuery:
+    rows = (
+        spark.readStream.format("headgate").options(**said).load().selectExpr("cast(body as string)", "headers['n'] n")
+    )
+    writing = rows.writeStream.format("json").option("checkpointLocation", str(folder / "checkpoint"))
+    return writing.trigger(availableNow=True).start(str(folder / "out"))
+
+
+def test_a_stream_reads_each_message_once_over_its_restarts(
+    spark: SparkSession, client: headgate.sync.Client, said: dict[str, str], tmp_path: Path
+) -> None:
+    """The last batch of a run is never committed to the source; the next run knows it. Mutant: it is read again."""
+    register(spark)
+    out, sent = str(tmp_path / "out"), list[str]()
+    while len(read := [row.body for row in spark.read.schema("body string").json(out).collect()] if sent else []) < 16:
+        if len(sent) < 16:
+            fresh = [f"{len(sent)}.{n}" for n in range(8)]
+            send(client, *fresh)
+            sent += fresh
+        stream(spark, said | {"window": "5", "parts": "2"}, tmp_path).awaitTermination()
+    assert sorted(read) == sorted(sent)
+
+
+def test_a_job_that_drains_settles_when_it_succeeds(
+    spark: SparkSession, client: headgate.sync.Client, said: dict[str, str]
+) -> None:
+    """Mutant: the block settles as it raises."""
+    send(client, *"abcde")
+    with pytest.raises(ZeroDivisionError), drained(spark, **said) as frame:
+        _ = frame.count() // 0
+    assert left(client) == list("abcde")
+    with drained(spark, **said, limit=3) as frame:
+        assert [(row.body, row.headers) for row in frame.collect()] == [
+            (b"a", {"n": "1"}),
+            (b"b", {"n": "1"}),
+            (b"c", {"n": "1"}),
+        ]
+    assert left(client) == list("de")
+
+
+def test_a_look_takes_nothing(spark: SparkSession, client: headgate.sync.Client, said: dict[str, str]) -> None:
+    register(spark)
+    looking = spark.read.format("headgate")
+    client.apply("orders", kind="queue")
+    assert looking.options(**said).load().count() == 0
+    send(client, *(str(n) for n in range(30)))
+    with client.session("reader") as session:
+        consumer = session.consumer("orders", window=5)
+        for _ in range(5):
+            message = consumer.receive()
+            assert message is not None
+            message.accept(confirm=True)
+        whole = looking.options(**said, parts="3").load()
+        assert sorted(int(row.body) for row in whole.collect()) == list(range(5, 30))
+        assert looking.options(**said, limit="7").load().count() == 7
+    assert len(left(client)) == 25
