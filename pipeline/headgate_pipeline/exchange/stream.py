@@ -1,8 +1,8 @@
 """Reading in a stream: what a query has of a destination is bounded by a window, and settled when it is done with.
 
 A batch is a list of the numbers of its messages. That list is the offset, which Spark writes down before the batch
-begins. So after a crash the batch is the same messages again, as soon as the lease of who died is over; and those of the
-last batch that was committed are known, and accepted when they come again instead of being given out.
+begins. So after a crash the batch is the same messages again, as soon as the lease of who died is over; and those of
+the last batch that was committed are known, and accepted when they come again instead of being given out.
 """
 
 from collections.abc import Iterator
