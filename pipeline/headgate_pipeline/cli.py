@@ -2,10 +2,11 @@
 
 import typer
 
-from headgate_pipeline import cli_report, cli_what_if
+from headgate_pipeline import cli_recommend, cli_report, cli_what_if
 
 app = typer.Typer(no_args_is_help=True, help="Read the ledger with Spark: ingest, measure, audit, recommend, report.")
 app.command()(cli_report.report)
+app.command()(cli_recommend.recommend)
 app.command()(cli_what_if.what_if)
 
 
