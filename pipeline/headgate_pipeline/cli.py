@@ -2,7 +2,7 @@
 
 import typer
 
-from headgate_pipeline import cli_audit, cli_ingest, cli_measure, cli_report, cli_what_if
+from headgate_pipeline import cli_audit, cli_ingest, cli_measure, cli_recommend, cli_report, cli_what_if
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -13,6 +13,7 @@ app.command()(cli_ingest.ingest)
 app.command()(cli_audit.audit)
 app.command()(cli_measure.measure)
 app.command()(cli_report.report)
+app.command()(cli_recommend.recommend)
 app.command()(cli_what_if.what_if)
 
 

@@ -69,11 +69,11 @@ def render(rows: list[dict[str, Any]]) -> Table:
         "destination",
         "",
         "limit",
-        "senders waited",
+        "waited",
         "peak",
         "mean delay",
         "99 % within",
-        "all settled after",
+        "ended after",
     ):
         table.add_column(column, overflow="fold")
     for row in rows:
