@@ -102,10 +102,6 @@ class Ledgers:
                 found[name] = self._bounds(name, reached[name]) if moved else _told(told)
         return found
 
-    def epochs(self, ends: Mapping[str, int]) -> dict[str, int]:
-        """Return the epoch that an entry says, by destination; 0 when it is not there, or not readable."""
-        return {name: ledger.epoch_of(self._entry(name, seq, seq)) or 0 for name, seq in ends.items()}
-
     def first_after(self, destination: str, epoch: int, last: int) -> int:
         """Return the number of the oldest entry of a later epoch; one above ``last`` if there is none up to there."""
         found = self._bounds(destination, None)

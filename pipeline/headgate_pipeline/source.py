@@ -185,11 +185,12 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 backlog[name] = end - bases[name][0]
         taken = share(backlog, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         reached = {name: bases[name][0] + count for name, count in taken.items() if count}
-        cut = ledgers.epochs({name: seq for name, seq in reached.items() if seq != here[name].last})
-        moved = {name: position(seq, cut.get(name, here[name].epoch)) for name, seq in reached.items()}
-        return {
-            name: moved.get(name) or start[name] for name in names if name in moved or (name in start and name in here)
-        }
+        cut = ledgers.look({name: seq for name, seq in reached.items() if seq != here[name].last})
+        epochs = {name: there.epoch for name, there in here.items()}
+        epochs |= {name: (there.at or 0) if there else 0 for name, there in cut.items()}
+        moved = {name: position(seq, epochs[name]) for name, seq in reached.items()}
+        kept = {name: start[name] for name in start if name in here}
+        return dict(sorted({**kept, **moved}.items()))
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return what there was at the last look: its distance to the end of a batch is the lag."""

@@ -12,12 +12,16 @@ from typing import Any
 
 import pyarrow.dataset as pa_dataset
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
-from headgate import InvalidValue
+from headgate import HeadgateError, InvalidValue
 from headgate_pipeline import ledgers
+from headgate_pipeline.cli import app
 from headgate_pipeline.jobs.ingest import Ingest, IngestFailed, committed, run, tables
 from headgate_pipeline.publish import Published
+from headgate_pipeline.source import NAME, register
 from tests.pipeline.ledgers_of import Writer
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for
@@ -67,6 +71,10 @@ def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, 
     assert days == {"date=2025-11-19": 999, "date=2025-11-20": 1201}
     assert [line.split(":")[0] for line in said] == ["batch 0", "batch 1", "batch 2"]
     assert said[-1].endswith("0 behind")
+    at_once = spark.read.format(NAME).options(**job.source).load()  # with maxRows, which a batch has no use for
+    entries, problems = (spark.read.parquet(str(tmp_path / table)) for table in ("entries", "problems"))
+    both = entries.union(problems).drop("date")
+    assert sorted(at_once.collect(), key=str) == sorted(both.collect(), key=str)
     assert run(spark, job, said.append) == 0
     writer.add("orders", 5, first=1501)
     writer.add("new", 3)
@@ -141,6 +149,36 @@ def test_a_redis_that_is_gone_is_told_in_one_line(spark: SparkSession, tmp_path:
     with pytest.raises(IngestFailed, match=r"unix:.* cannot be used: .*; the next run goes on from") as caught:
         run(spark, job, print)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_spark_shows_no_password_and_reads_what_is_empty(spark: SparkSession, writer: Writer) -> None:
+    """Mutant: an option of another name than ``url``, which Spark hides."""
+    register(spark)
+    rows = spark.read.format(NAME).option("url", "redis://u:geheim@127.0.0.1:1/0").load()
+    assert "geheim" not in rows._jdf.queryExecution().toString()
+    with pytest.raises(PySparkException, match=r"redis://u:\*\*\*@127.0.0.1:1/0 cannot be used") as caught:
+        rows.count()
+    assert "geheim" not in str(caught.value)
+    nothing = spark.read.format(NAME).option("url", writer.url).option("namespace", writer.namespace).load()
+    assert nothing.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "which Redis"),
+        (("--redis", "amqp://node"), "URL scheme 'amqp' is unknown"),
+        (("--redis", "redis://127.0.0.1:1"), "redis://127.0.0.1:1/0 cannot be used"),
+    ],
+)
+def test_what_is_wrong_is_said_before_spark_begins(
+    arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("HEADGATE_URL", raising=False)
+    result = CliRunner().invoke(app, ["ingest", "--output", str(tmp_path / "out"), *arguments])
+    assert isinstance(result.exception, HeadgateError)
+    assert message in str(result.exception)
+    assert not (tmp_path / "out").exists()
 
 
 def test_trimming_needs_a_checkpoint_that_can_be_read(writer: Writer) -> None:

@@ -123,7 +123,7 @@ def test_replies_are_short(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Ledgers, "_range", watched)
     batch(writer)
-    assert max(sizes) == COUNT
+    assert max(sizes) == COUNT <= 500
     assert sum(sizes) == 3 * COUNT
 
 
