@@ -1,0 +1,76 @@
+"""The audit: replays the ledgers of destinations and proves their promises for the period, or names who broke them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (as all who use Spark name it)
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from headgate_pipeline.findings import ROW, Finding, Settings
+from headgate_pipeline.replay import Replay
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NUMBERS: Final = frozenset({"seq", "entries", "first_seq", "excused", "taken_over"})
+FINDING: Final = StructType([
+    StructField("namespace", StringType()),
+    StructField("destination", StringType()),
+    *(StructField(name, LongType() if name in NUMBERS else StringType()) for name in Finding._fields),
+])  # fmt: skip
+"""``namespace``, ``destination`` and the attributes of :class:`~headgate_pipeline.findings.Finding`."""
+
+Known = Mapping[tuple[str, str], Settings]
+
+
+def audit(entries: DataFrame, settings: Known | None = None) -> DataFrame:
+    """Replay the ledger of every destination, each in order of epoch and number.
+
+    A destination is read as a stream of batches: what is kept of it are the accounts of its open sessions.
+
+    Args:
+        entries: rows of :data:`~headgate_pipeline.schema.ENTRY`.
+        settings: by namespace and destination, what a ledger does not tell; without it, grants above the limit that a
+            setting would excuse count as violations, and the rates of senders are not judged.
+
+    Returns:
+        Rows of :data:`FINDING`, the last of each destination ``audited``.
+    """
+    place = ("namespace", "destination")
+    wanted = entries.select(*place, *(F.unix_millis("time").alias("ms") if name == "ms" else name for name in ROW))
+    ordered = wanted.repartition(*place).sortWithinPartitions(*place, "epoch", "seq")
+    return ordered.mapInArrow(_replayed(dict(settings or {})), FINDING)
+
+
+def _replayed(
+    settings: dict[tuple[str, str], Settings],
+) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
+    def run(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        place: tuple[str, str] | None = None
+        replay = Replay()
+        for batch in batches:
+            said: list[tuple[Any, ...]] = []
+            namespaces, names, *columns = (column.to_pylist() for column in batch.columns)
+            for at, row in zip(zip(namespaces, names, strict=True), zip(*columns, strict=True), strict=True):
+                if at != place:
+                    if place is not None:
+                        said += [(*place, *finding) for finding in replay.finish()]
+                    place, replay = at, Replay(settings.get(at))
+                replay.step(row)
+            if said:
+                yield _batch(said)
+        if place is not None:
+            yield _batch([(*place, *finding) for finding in replay.finish()])
+
+    return run
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    kinds = {name: pa.int64() if name in NUMBERS else pa.string() for name in FINDING.names}
+    columns = list(zip(*rows, strict=True)) or [()] * len(kinds)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, kind) for column, kind in zip(columns, kinds.values(), strict=True)], names=list(kinds)
+    )

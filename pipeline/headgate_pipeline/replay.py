@@ -1,0 +1,379 @@
+"""Replays the ledger of a destination, entry by entry, and says where it breaks a promise. Pure: no Spark, no I/O.
+
+The equations are those of the scripts: the counters after an entry are those before it, and what its columns and events
+say (``lua/README.md``, "Ledger"). After a violation the entry is believed, so that each is told once.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import Any, Final
+
+from headgate_pipeline.accounts import Accounts
+from headgate_pipeline.findings import Finding, Settings, as_text
+from headgate_pipeline.rates import Sends, Takes
+
+Row = tuple[Any, ...]
+
+NO_AMOUNT: Final = frozenset({"attach", "detach", "apply", "reap"})
+OPS: Final = NO_AMOUNT | {
+    "acquire",
+    "leave",
+    "publish",
+    "settle",
+    "take",
+    "drop",
+    "remove",
+    "recount",
+    "slice",
+    "ticket",
+}
+MOST_SETTLED: Final = 256
+MOST_EPOCHS: Final = 16
+"""That may begin within one millisecond, each one more than the last."""
+
+ABOVE: Final = "granted above the limit"
+
+
+class Replay:
+    """One destination. Give entries in order of (epoch, seq); those that could not be read come first."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.findings: list[Finding] = []
+        self._settings = settings
+        self._open: list[int] = []  # findings whose next neighbour is still to come
+        self._row: Row | None = None
+        self._last: Row | None = None
+        self._said = False
+        self.accounts = Accounts(self._violated)
+        self._takes, self._sends = Takes(), Sends(settings or Settings())
+        self._limit: float | None = None
+        self._limit_m: float | None = None
+        self._limit_asked = False
+        self._seq = self._epoch = self._ms = 0
+        self._pending = self._pending_m = self._leased = self._leased_m = 0
+        self._next: int | None = None  # number of the next message
+        self._renumbered = False
+        self._freed = self._freed_m = self._purged = self._purged_m = 0
+        self._repaired: tuple[int, ...] | None = None
+        self._slice: tuple[int, int] | None = None
+        self._taken: dict[str, list[int]] = {}  # consumer -> bytes and messages fetched and not settled
+        self._entries = self._excused = 0
+        self._first_seq: int | None = None
+        self._of_account: dict[str, Callable[[str, int, int], None]] = {
+            "claim": self.accounts.claim, "reopen": self.accounts.reopen, "reclaim": self.accounts.reclaim,
+            "ticket": self.accounts.ticket,
+        }  # fmt: skip
+        self._others: dict[str, Callable[[list[str]], None]] = {
+            "open": lambda event: self.accounts.open(event[1]), "attach": self._attach, "expired": self._expired,
+            "purge": self._purge, "limits": self._limits, "repair": self._repair, "slice": self._sliced,
+            "released": self._link_released,
+        }  # fmt: skip
+        self._columns: dict[str, Callable[[str, int, int, int], None]] = {
+            "publish": self._published, "acquire": self._acquired, "leave": self._left, "settle": self._settled,
+            "take": self._took, "drop": self._dropped, "remove": self._removed, "recount": self._recounted,
+            "slice": self._slice_told, "ticket": self._ticketed,
+        }  # fmt: skip
+
+    # What is said.
+
+    def _say(self, kind: Any, promise: str, what: str, expected: object = None, found: object = None) -> None:
+        said = Finding(
+            kind, promise, self._row[0] if self._row else None, what, None if expected is None else str(expected),
+            None if found is None else str(found), as_text(self._last), as_text(self._row),
+        )  # fmt: skip
+        self._open.append(len(self.findings))
+        self.findings.append(said)
+
+    def _violated(self, promise: str, what: str, expected: object, found: object) -> None:
+        self._say("violated", promise, what, expected, found)
+
+    def _close(self, row: Row | None) -> None:
+        for at in self._open:
+            self.findings[at] = self.findings[at]._replace(after=as_text(row))
+        self._open.clear()
+
+    def finish(self) -> list[Finding]:
+        """Return all findings; the last is ``audited``."""
+        for promise, what, expected, found, row in (
+            *self._takes.finish(self._settings.rate if self._settings else None),
+            *self._sends.finish(),
+        ):
+            self._row = row
+            self._violated(promise, what, expected, found)
+        self._close(None)
+        self.findings.append(
+            Finding(
+                "audited",
+                seq=self._seq,
+                entries=self._entries,
+                first_seq=self._first_seq,
+                excused=self._excused,
+                taken_over=self.accounts.taken_over,
+            )
+        )
+        return self.findings
+
+    # Replay.
+
+    def step(self, row: Row) -> None:
+        """Replay one entry: the columns that :data:`~headgate_pipeline.findings.ROW` names."""
+        if self._open:
+            self._close(row)
+        self._row = row
+        (
+            seq,
+            ms,
+            op,
+            session,
+            size,
+            messages,
+            first,
+            detail,
+            pending,
+            pending_m,
+            leased,
+            leased_m,
+            epoch,
+            version,
+            why,
+        ) = row
+        if why is not None or version != 1 or op not in OPS or None in row[:13]:
+            self._say("unproven", "P2", f"an entry that cannot be read: {why or f'version {version}, {op}'}")
+            return
+        follows = True
+        if seq != self._seq + 1 or epoch != self._epoch:
+            if seq == self._seq and epoch == self._epoch:
+                self._violated("P5", "a number is in the ledger twice", seq + 1, seq)
+                return
+            follows = self._resume(seq, epoch, ms, op)
+        if ms < self._ms:
+            self._say("unproven", "P8", "the clock went back, or entries are not in their order", self._ms, ms)
+        self._entries += 1
+        accounts = self.accounts
+        accounts.begin()
+        self._freed = self._freed_m = self._purged = self._purged_m = 0
+        self._repaired = self._slice = None
+        if op == "publish" and (messages or size):
+            accounts.publish(session, size, messages)
+        if detail:
+            for event in detail.split(";"):
+                self._event(event.split(":"), session)
+        self._columns.get(op, self._without_amount)(session, size, messages, first)
+        if follows:
+            self._balance(op, size, messages, row)
+        if accounts.grown > 0 or accounts.grown_m > 0:
+            self._within_limits(op, row)
+        self._seq, self._ms, self._epoch = seq, ms, epoch
+        self._pending, self._pending_m, self._leased, self._leased_m = pending, pending_m, leased, leased_m
+        if pending < 0 or pending_m < 0 or leased < 0 or leased_m < 0:
+            self._violated("P2", "a counter is below nothing", 0, min(pending, pending_m, leased, leased_m))
+        self._last = row
+
+    def _resume(self, seq: int, epoch: int, ms: int, op: str) -> bool:
+        """Judge an entry that is not simply the next. Returns whether the counters before it are known."""
+        anew = seq == 1 and epoch > self._epoch
+        if anew:  # the destination was made, or made again after it was removed
+            if op != "apply" or epoch != ms:
+                self._violated(
+                    "P2",
+                    "a destination begins with `apply`, in the epoch of that moment",
+                    f"apply {ms}",
+                    f"{op} {epoch}",
+                )
+            self._pending = self._pending_m = self._leased = self._leased_m = 0
+        elif seq == self._seq + 1 and epoch > self._epoch:
+            if not self._ms <= epoch <= max(self._epoch, ms) + MOST_EPOCHS:
+                self._violated("P2", "an epoch is the moment at which it began", f"{self._ms} to {ms}", epoch)
+            self._renumbered = True
+            self.accounts.doubt()
+            return True
+        elif self._last is not None:
+            missing = f"entries {self._seq + 1} to {seq - 1} are missing"
+            lost = f"entries from {seq} to {self._seq} of the epoch before were lost with a failover"
+            self._say("unproven", "P2", missing if seq > self._seq else lost, self._seq + 1, seq)
+        if self._first_seq is None:
+            self._first_seq = seq
+        self.accounts.forget(whole=anew)
+        self._taken.clear()
+        self._next = None
+        self._limit, self._limit_m = None, None
+        self._takes.forget()
+        return anew
+
+    def _event(self, event: list[str], session: str) -> None:
+        name = event[0]
+        if name == "grant":
+            self.accounts.grant(event[1], int(event[2]), int(event[3]))
+        elif name in {"settled", "fetched"}:
+            self._delivered(name, session, int(event[1]), int(event[2]))
+        elif name == "return":
+            self.accounts.give_back(session, int(event[1]), int(event[2]))
+        elif follow := self._of_account.get(name):
+            follow(event[1], int(event[2]), int(event[3]))
+        elif handle := self._others.get(name):
+            handle(event)
+
+    # Events.
+
+    def _expired(self, event: list[str]) -> None:
+        self._freed += int(event[1])
+        self._freed_m += int(event[2])
+
+    def _purge(self, event: list[str]) -> None:
+        self._freed += int(event[-2])
+        self._freed_m += int(event[-1])
+        if len(event) == 3:
+            self._purged, self._purged_m = int(event[1]), int(event[2])
+
+    def _limits(self, event: list[str]) -> None:
+        self._limit, self._limit_m = (inf if text == "inf" else int(float(text)) for text in event[1:])
+        self._takes.forget()
+        self._sends.forget()
+
+    def _attach(self, event: list[str]) -> None:
+        self.accounts.attach(event[1].rpartition(".")[0])
+        if self.accounts.whole:
+            self._taken[event[1]] = [0, 0]
+
+    def _repair(self, event: list[str]) -> None:
+        self._repaired = tuple(map(int, event[1:]))
+
+    def _sliced(self, event: list[str]) -> None:
+        self._slice = (int(event[-3]), int(event[-2]))
+
+    def _link_released(self, _: list[str]) -> None:
+        self._renumbered = True  # messages that came back may have been given numbers of their own, for the link
+
+    def _delivered(self, name: str, consumer: str, size: int, messages: int) -> None:
+        """Follow what a consumer has in hand: nobody settles more than was delivered to it."""
+        if (taken := self._taken.get(consumer)) is None:
+            return
+        if name == "fetched":
+            taken[0] += size
+            taken[1] += messages
+            return
+        taken[0] -= size
+        taken[1] -= messages
+        if taken[0] < 0 or taken[1] < 0:
+            self._violated(
+                "P5",
+                f"{consumer} settled more than was delivered to it",
+                (taken[0] + size, taken[1] + messages),
+                (size, messages),
+            )
+            self._taken.pop(consumer)
+
+    # What the columns of each operation say.
+
+    def _published(self, _: str, size: int, messages: int, first: int) -> None:
+        """Follow the numbers of messages: each is given once."""
+        if self._next is not None:
+            if first < self._next:
+                self._violated("P5", "numbers were given to messages twice", f"first {self._next}", f"first {first}")
+            elif first > self._next and not self._renumbered:
+                self._violated("P5", "numbers of messages were skipped", f"first {self._next}", f"first {first}")
+        elif self.accounts.whole and first != 1 and not self._renumbered:
+            self._violated("P5", "numbers of messages begin with 1", "first 1", f"first {first}")
+        self._next, self._renumbered = first + messages, False
+        if self._settings is not None and messages:
+            self._sends.step(self._row or (), size, messages)
+
+    def _acquired(self, session: str, size: int, messages: int, first: int) -> None:
+        self.accounts.totals(session, size, messages)
+        self._no_first(first)
+
+    def _left(self, session: str, size: int, messages: int, first: int) -> None:
+        self.accounts.leave(session, size, messages)
+        self._no_first(first)
+
+    def _settled(self, _: str, size: int, messages: int, first: int) -> None:
+        if not 0 <= first <= MOST_SETTLED or size < 0 or messages < 0:
+            self._violated("P2", f"rejections are 0 to {MOST_SETTLED}, what is freed is 0 or more", "0 or more", first)
+
+    def _took(self, *_: Any) -> None:
+        if broken := self._takes.step(self._row or ()):
+            self._violated("P8", *broken)
+
+    def _dropped(self, _: str, size: int, messages: int, first: int) -> None:
+        if size < 0 or messages < 1:
+            self._violated("P2", "a drop of nothing has no entry", "1 m or more", f"{size} B {messages} m")
+        self._no_first(first)
+
+    def _removed(self, _: str, size: int, messages: int, first: int) -> None:
+        self._same("what was purged", (self._purged, self._purged_m), (size, messages))
+        self._no_first(first)
+
+    def _recounted(self, _: str, size: int, messages: int, first: int) -> None:
+        before = (self._pending, self._pending_m, self._leased, self._leased_m)
+        if self._repaired is not None and self._last is not None:
+            self._same("the counters before the repair are not those of the entry before", before, self._repaired)
+        row = self._row or ()
+        self._same("pending after a repair is what was counted", (size, messages), (row[8], row[9]))
+        self._no_first(first)
+
+    def _slice_told(self, _: str, size: int, messages: int, first: int) -> None:
+        if self._slice is not None:
+            self._same("the totals of the slice", self._slice, (size, first))
+        self._same("messages of a slice", 0, messages)
+
+    def _ticketed(self, _: str, size: int, messages: int, first: int) -> None:
+        if self.accounts.exact:
+            self._same("what the ticket granted", (self.accounts.grown, self.accounts.grown_m), (size, messages))
+        self._no_first(first)
+
+    def _without_amount(self, _: str, size: int, messages: int, first: int) -> None:
+        if size or messages:
+            self._same("the operation has no amounts", (0, 0), (size, messages))
+        self._no_first(first)
+
+    def _no_first(self, first: int) -> None:
+        if first:
+            self._same("the operation has no `first`", 0, first)
+
+    def _same(self, what: str, expected: object, found: object) -> None:
+        if expected != found:
+            self._violated("P2", what, expected, found)
+
+    def _balance(self, op: str, size: int, messages: int, row: Row) -> None:
+        """Compare the counters with those before the entry and what it did."""
+        _, _, _, _, _, _, _, _, pending, pending_m, leased, leased_m, *_ = row
+        due, due_m = self._pending - self._freed, self._pending_m - self._freed_m
+        if op == "settle":
+            due, due_m = due - size, due_m - messages
+        elif op == "publish" and (
+            pending != due or pending_m != due_m
+        ):  # else: a topic without subscriptions keeps nothing
+            due, due_m = due + size, due_m + messages
+        if pending != due or pending_m != due_m:
+            self._violated("P2", f"pending after `{op}`", f"{due} B {due_m} m", f"{pending} B {pending_m} m")
+        accounts = self.accounts
+        due, due_m = self._leased + accounts.bytes, self._leased_m + accounts.messages
+        if (leased != due or leased_m != due_m) and not accounts.explain(leased - due, leased_m - due_m):
+            self._violated("P2", f"leased after `{op}`", f"{due} B {due_m} m", f"{leased} B {leased_m} m")
+
+    def _within_limits(self, op: str, row: Row) -> None:
+        if self._limit is None or self._limit_m is None:
+            if not self._limit_asked:
+                self._limit_asked = True
+                self._say("unproven", "P1", "the limit is not known until an `apply`; grants until then are not judged")
+            return
+        used, used_m = row[8] + row[10], row[9] + row[11]
+        over = self.accounts.grown > 0 and used > self._limit
+        if not over and not (self.accounts.grown_m > 0 and used_m > self._limit_m):
+            return
+        settings = self._settings
+        hard = settings is not None and self.accounts.lacks > 0 and used <= (settings.hard_bytes or 0)
+        if op == "ticket" or hard or (settings is not None and settings.enforce != "always"):
+            self._excused += 1
+        elif over and used_m <= self._limit_m and row[8] == 0 and self.accounts.sole_holder(row[10]):
+            if settings is None:
+                self._say(
+                    "unproven", "P1", f"{ABOVE} to one alone: right only with oversize = allow-one", self._limit, used
+                )
+            elif settings.oversize == "allow-one":
+                self._excused += 1
+            else:
+                self._violated("P1", f"{ABOVE}, and oversize is refused", self._limit, used)
+        else:
+            what = ABOVE if settings else f"{ABOVE}: right only while its enforcement is off, or up to its hard limit"
+            self._violated("P1", what, f"{self._limit} B {self._limit_m} m", f"{used} B {used_m} m")
