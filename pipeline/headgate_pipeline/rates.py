@@ -21,9 +21,9 @@ class Takes:
     def __init__(self) -> None:
         self.forget()
 
-    def forget(self) -> None:
-        """Begin anew, for the rate may be another one."""
-        self._tat: int | None = None
+    def forget(self, tat: int | None = None) -> None:
+        """Begin anew, for the rate may be another one; ``tat`` where it is known."""
+        self._tat = tat
         self._ms = 0
         self._least, self._most = 0.0, inf
         self._row: Row | None = None

@@ -56,7 +56,8 @@ class Replay:
         self._freed = self._freed_m = self._purged = self._purged_m = 0
         self._repaired: tuple[int, ...] | None = None
         self._slice: tuple[int, int] | None = None
-        self._taken: dict[str, list[int]] = {}  # consumer -> bytes and messages fetched and not settled
+        self._taken: dict[str, list[int]] = {}  # consumer -> what is delivered and not settled of its subscription
+        self._in_hand: dict[str, list[int]] = {}  # subscription -> the same bytes and messages
         self._entries = self._excused = 0
         self._first_seq: int | None = None
         self._of_account: dict[str, Callable[[str, int, int], None]] = {
@@ -182,7 +183,7 @@ class Replay:
                 )
             self._pending = self._pending_m = self._leased = self._leased_m = 0
         elif seq == self._seq + 1 and epoch > self._epoch:
-            if not self._ms <= epoch <= max(self._epoch, ms) + MOST_EPOCHS:
+            if not min(self._ms, ms) <= epoch <= max(self._epoch, ms) + MOST_EPOCHS:
                 self._violated("P2", "an epoch is the moment at which it began", f"{self._ms} to {ms}", epoch)
             self._renumbered = True
             self.accounts.doubt()
@@ -195,6 +196,7 @@ class Replay:
             self._first_seq = seq
         self.accounts.forget(whole=anew)
         self._taken.clear()
+        self._in_hand.clear()
         self._next = None
         self._limit, self._limit_m = None, None
         self._takes.forget()
@@ -227,13 +229,13 @@ class Replay:
 
     def _limits(self, event: list[str]) -> None:
         self._limit, self._limit_m = (inf if text == "inf" else int(float(text)) for text in event[1:])
-        self._takes.forget()
+        self._takes.forget(tat=0 if self._row and self._row[0] == 1 else None)
         self._sends.forget()
 
     def _attach(self, event: list[str]) -> None:
         self.accounts.attach(event[1].rpartition(".")[0])
         if self.accounts.whole:
-            self._taken[event[1]] = [0, 0]
+            self._taken[event[1]] = self._in_hand.setdefault(event[2], [0, 0])
 
     def _repair(self, event: list[str]) -> None:
         self._repaired = tuple(map(int, event[1:]))
@@ -245,23 +247,18 @@ class Replay:
         self._renumbered = True  # messages that came back may have been given numbers of their own, for the link
 
     def _delivered(self, name: str, consumer: str, size: int, messages: int) -> None:
-        """Follow what a consumer has in hand: nobody settles more than was delivered to it."""
+        """Follow what a subscription's consumers have in hand: they never settle more than was delivered to them."""
         if (taken := self._taken.get(consumer)) is None:
             return
         if name == "fetched":
             taken[0] += size
             taken[1] += messages
             return
+        if taken[0] < size or taken[1] < messages:
+            self._violated("P5", "more was settled than was delivered", taken, [size, messages])
+            self._taken.clear()
         taken[0] -= size
         taken[1] -= messages
-        if taken[0] < 0 or taken[1] < 0:
-            self._violated(
-                "P5",
-                f"{consumer} settled more than was delivered to it",
-                (taken[0] + size, taken[1] + messages),
-                (size, messages),
-            )
-            self._taken.pop(consumer)
 
     # What the columns of each operation say.
 
