@@ -74,3 +74,36 @@ def _batch(rows: list[tuple[Any, ...]]) -> "pa.RecordBatch":
     return pa.RecordBatch.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, kinds.values(), strict=True)], names=list(kinds)
     )
+
+
+def verdicts(findings: DataFrame) -> DataFrame:
+    """Return one row a destination.
+
+    Args:
+        findings: rows of :data:`FINDING`.
+
+    Returns:
+        ``namespace``, ``destination``; ``verdict``: ``violated``, ``unproven`` (not all could be said) or ``proven``;
+        ``first_seq``, ``last_seq`` and ``entries`` that were replayed; how many are ``violated``, ``unproven``,
+        ``excused`` and ``taken_over``; and of the first violation, or else of what is unproven first, ``at`` (the entry's
+        number), ``promise`` and ``what``.
+    """
+    rank = F.when(F.col("finding") == "violated", 0).when(F.col("finding") == "unproven", 1).otherwise(2)
+    said = findings.where("finding != 'audited'").withColumn("rank", rank)
+    first = said.groupBy("namespace", "destination").agg(
+        F.count_if(F.col("rank") == 0).alias("violated"),
+        F.count_if(F.col("rank") == 1).alias("unproven"),
+        F.min(F.struct("rank", "seq", "promise", "what")).alias("first"),
+    )
+    audited = findings.where("finding = 'audited'").select(
+        "namespace", "destination", "first_seq", F.col("seq").alias("last_seq"), "entries", "excused", "taken_over"
+    )
+    verdict = F.when(F.col("violated") > 0, "violated").when(F.col("unproven") > 0, "unproven").otherwise("proven")
+    return (
+        audited.join(first, ["namespace", "destination"], "left")
+        .fillna(0, ["violated", "unproven"])
+        .select(
+            "namespace", "destination", verdict.alias("verdict"), "first_seq", "last_seq", "entries", "violated",
+            "unproven", "excused", "taken_over", F.col("first.seq").alias("at"), "first.promise", "first.what",
+        )
+    )  # fmt: skip

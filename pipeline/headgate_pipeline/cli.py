@@ -2,7 +2,7 @@
 
 import typer
 
-from headgate_pipeline import cli_ingest
+from headgate_pipeline import cli_audit, cli_ingest
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -10,6 +10,7 @@ app = typer.Typer(
     help="Read the ledger with Spark: ingest, measure, audit, recommend, report.",
 )
 app.command()(cli_ingest.ingest)
+app.command()(cli_audit.audit)
 
 
 @app.callback()

@@ -1,0 +1,66 @@
+"""`headgate pipeline audit`."""
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+import typer
+
+from headgate_pipeline.cli_source import Input, Namespace, Redis
+
+SHOWN = 10
+"""Findings that are shown with their neighbours."""
+
+
+def audit(
+    folder: Input = None,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="All findings, as JSON.")] = False,  # noqa: FBT002
+) -> None:
+    """Replay the ledgers and prove for the period that promises held, or name the entry that broke one.
+
+    With --redis, also beside --input, settings that no ledger tells are read there, and rates of senders are judged. Exits
+    with 1 if a promise was broken.
+    """
+    from headgate_pipeline.audit import audit as audited
+    from headgate_pipeline.audit import verdicts
+    from headgate_pipeline.entries import entries
+    from headgate_pipeline.known import settings
+    from headgate_pipeline.session import session
+
+    spark = session("headgate audit")
+    known = asyncio.run(settings(redis, namespace)) if redis else None
+    findings = audited(entries(spark, folder, redis, namespace), known).localCheckpoint()
+    rows = [row.asDict() for row in verdicts(findings).orderBy("namespace", "destination").collect()]
+    if as_json:
+        typer.echo(json.dumps([row.asDict() for row in findings.collect()], indent=2))
+    else:
+        for row in rows:
+            typer.echo(as_line(row))
+        for row in findings.where("finding != 'audited'").orderBy("finding", "destination", "seq").tail(SHOWN):
+            typer.echo(as_lines(row.asDict()))
+    if any(row["verdict"] == "violated" for row in rows):
+        raise typer.Exit(1)
+
+
+def as_line(verdict: dict[str, Any]) -> str:
+    """Return a verdict in words."""
+    period = f"entries {verdict['first_seq']} to {verdict['last_seq']}"
+    also = "".join(
+        f", {verdict[name]} {text}"
+        for name, text in (("excused", "above the limit as a setting allows"), ("taken_over", "taken over from before"))
+        if verdict[name]
+    )
+    why = f"; first at entry {verdict['at']}: {verdict['promise']}, {verdict['what']}" if verdict["what"] else ""
+    return f"{verdict['destination']}: {verdict['verdict']} ({period}{also}){why}"
+
+
+def as_lines(finding: dict[str, Any]) -> str:
+    """Return a finding with its neighbours."""
+    numbers = f": expected {finding['expected']}, found {finding['found']}" if finding["expected"] else ""
+    lines = [f"{finding['destination']} {finding['finding']} {finding['promise']}: {finding['what']}{numbers}"]
+    lines += [
+        f"  {sign} {finding[name]}" for sign, name in ((" ", "before"), (">", "entry"), (" ", "after")) if finding[name]
+    ]
+    return "\n".join(lines)

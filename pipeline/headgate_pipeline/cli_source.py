@@ -1,0 +1,20 @@
+"""Options that the commands about a period share: where its entries come from."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Input = Annotated[
+    Path | None,
+    typer.Option("--input", metavar="DIR", show_default=False, help="Entries that were ingested, in Parquet."),
+]
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis", metavar="URL", envvar="HEADGATE_URL", show_default=False, help="Read the ledgers of this Redis."
+    ),
+]
+Namespace = Annotated[
+    str, typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Whose destinations.")
+]
