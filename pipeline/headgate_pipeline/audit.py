@@ -1,6 +1,8 @@
 """The audit: replays the ledgers of destinations and proves their promises for the period, or names who broke them."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
@@ -38,7 +40,10 @@ def audit(entries: DataFrame, settings: Known | None = None) -> DataFrame:
         Rows of :data:`FINDING`, the last of each destination ``audited``.
     """
     place = ("namespace", "destination")
-    wanted = entries.select(*place, *(F.unix_millis("time").alias("ms") if name == "ms" else name for name in ROW))
+    columns = {name: F.col(name) for name in ROW} | {"ms": F.unix_millis("time")}
+    incomplete = reduce(or_, (columns[name].isNull() for name in ROW if name != "problem"))
+    columns["problem"] = F.coalesce("problem", F.when(incomplete, "malformed: a column is missing"))
+    wanted = entries.select(*place, *(column.alias(name) for name, column in columns.items()))
     ordered = wanted.repartition(*place).sortWithinPartitions(*place, "epoch", "seq")
     return ordered.mapInArrow(_replayed(dict(settings or {})), FINDING)
 

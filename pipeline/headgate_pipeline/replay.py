@@ -121,26 +121,11 @@ class Replay:
         if self._open:
             self._close(row)
         self._row = row
-        (
-            seq,
-            ms,
-            op,
-            session,
-            size,
-            messages,
-            first,
-            detail,
-            pending,
-            pending_m,
-            leased,
-            leased_m,
-            epoch,
-            version,
-            why,
-        ) = row
-        if why is not None or version != 1 or op not in OPS or None in row[:13]:
-            self._say("unproven", "P2", f"an entry that cannot be read: {why or f'version {version}, {op}'}")
+        seq, ms, op, session, size, messages, first, detail, *counters, epoch, version, problem = row
+        if problem is not None or version != 1 or op not in OPS:
+            self._say("unproven", "P2", f"an entry that cannot be read: {problem or f'version {version}, {op}'}")
             return
+        pending, pending_m, leased, leased_m = counters
         follows = True
         if seq != self._seq + 1 or epoch != self._epoch:
             if seq == self._seq and epoch == self._epoch:
@@ -157,8 +142,12 @@ class Replay:
         if op == "publish" and (messages or size):
             accounts.publish(session, size, messages)
         if detail:
-            for event in detail.split(";"):
-                self._event(event.split(":"), session)
+            for text in detail.split(";"):
+                event = text.split(":")
+                if event[0] == "grant":
+                    accounts.grant(event[1], int(event[2]), int(event[3]))
+                else:
+                    self._event(event, session)
         self._columns.get(op, self._without_amount)(session, size, messages, first)
         if follows:
             self._balance(op, size, messages, row)
@@ -204,9 +193,7 @@ class Replay:
 
     def _event(self, event: list[str], session: str) -> None:
         name = event[0]
-        if name == "grant":
-            self.accounts.grant(event[1], int(event[2]), int(event[3]))
-        elif name in {"settled", "fetched"}:
+        if name in {"settled", "fetched"}:
             self._delivered(name, session, int(event[1]), int(event[2]))
         elif name == "return":
             self.accounts.give_back(session, int(event[1]), int(event[2]))
