@@ -23,6 +23,7 @@ FINDING: Final = StructType([
 ])  # fmt: skip
 """``namespace``, ``destination`` and the attributes of :class:`~headgate_pipeline.findings.Finding`."""
 
+Batches = Iterator["pa.RecordBatch"]
 Known = Mapping[tuple[str, str], Settings]
 
 
@@ -51,7 +52,7 @@ def audit(entries: DataFrame, settings: Known | None = None) -> DataFrame:
 def _replayed(
     settings: dict[tuple[str, str], Settings],
 ) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
-    def run(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    def run(batches: Batches) -> Batches:
         place: tuple[str, str] | None = None
         replay = Replay()
         for batch in batches:
@@ -90,8 +91,8 @@ def verdicts(findings: DataFrame) -> DataFrame:
     Returns:
         ``namespace``, ``destination``; ``verdict``: ``violated``, ``unproven`` (not all could be said) or ``proven``;
         ``first_seq``, ``last_seq`` and ``entries`` that were replayed; how many are ``violated``, ``unproven``,
-        ``excused`` and ``taken_over``; and of the first violation, or else of what is unproven first, ``at`` (the entry's
-        number), ``promise`` and ``what``.
+        ``excused`` and ``taken_over``; and of the first violation, or else of what is unproven first, ``at`` (number of
+        the entry), ``promise`` and ``what``.
     """
     rank = F.when(F.col("finding") == "violated", 0).when(F.col("finding") == "unproven", 1).otherwise(2)
     said = findings.where("finding != 'audited'").withColumn("rank", rank)

@@ -2,7 +2,7 @@
 
 import typer
 
-from headgate_pipeline import cli_audit, cli_ingest
+from headgate_pipeline import cli_audit, cli_ingest, cli_measure
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -11,6 +11,7 @@ app = typer.Typer(
 )
 app.command()(cli_ingest.ingest)
 app.command()(cli_audit.audit)
+app.command()(cli_measure.measure)
 
 
 @app.callback()

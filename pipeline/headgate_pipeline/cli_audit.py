@@ -20,8 +20,8 @@ def audit(
 ) -> None:
     """Replay the ledgers and prove for the period that promises held, or name the entry that broke one.
 
-    With --redis, also beside --input, settings that no ledger tells are read there, and rates of senders are judged. Exits
-    with 1 if a promise was broken.
+    With --redis, also beside --input, settings that no ledger tells are read there, and rates of senders are judged.
+    Exits with 1 if a promise was broken.
     """
     from headgate_pipeline.audit import audit as audited
     from headgate_pipeline.audit import verdicts
@@ -38,8 +38,8 @@ def audit(
     else:
         for row in rows:
             typer.echo(as_line(row))
-        for row in findings.where("finding != 'audited'").orderBy("finding", "destination", "seq").tail(SHOWN):
-            typer.echo(as_lines(row.asDict()))
+        for found in findings.where("finding = 'violated'").orderBy("destination", "seq").head(SHOWN):
+            typer.echo(as_lines(found.asDict()))
     if any(row["verdict"] == "violated" for row in rows):
         raise typer.Exit(1)
 

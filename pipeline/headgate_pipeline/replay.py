@@ -127,10 +127,10 @@ class Replay:
             return
         pending, pending_m, leased, leased_m = counters
         follows = True
+        if seq == self._seq and epoch == self._epoch:
+            self._violated("P5", "a number is in the ledger twice", seq + 1, seq)
+            return
         if seq != self._seq + 1 or epoch != self._epoch:
-            if seq == self._seq and epoch == self._epoch:
-                self._violated("P5", "a number is in the ledger twice", seq + 1, seq)
-                return
             follows = self._resume(seq, epoch, ms, op)
         if ms < self._ms:
             self._say("unproven", "P8", "the clock went back, or entries are not in their order", self._ms, ms)
@@ -142,12 +142,7 @@ class Replay:
         if op == "publish" and (messages or size):
             accounts.publish(session, size, messages)
         if detail:
-            for text in detail.split(";"):
-                event = text.split(":")
-                if event[0] == "grant":
-                    accounts.grant(event[1], int(event[2]), int(event[3]))
-                else:
-                    self._event(event, session)
+            self._follow(detail, session)
         self._columns.get(op, self._without_amount)(session, size, messages, first)
         if follows:
             self._balance(op, size, messages, row)
@@ -191,16 +186,20 @@ class Replay:
         self._takes.forget()
         return anew
 
-    def _event(self, event: list[str], session: str) -> None:
-        name = event[0]
-        if name in {"settled", "fetched"}:
-            self._delivered(name, session, int(event[1]), int(event[2]))
-        elif name == "return":
-            self.accounts.give_back(session, int(event[1]), int(event[2]))
-        elif follow := self._of_account.get(name):
-            follow(event[1], int(event[2]), int(event[3]))
-        elif handle := self._others.get(name):
-            handle(event)
+    def _follow(self, detail: str, session: str) -> None:
+        for text in detail.split(";"):
+            event = text.split(":")
+            name = event[0]
+            if name == "grant":
+                self.accounts.grant(event[1], int(event[2]), int(event[3]))
+            elif name in {"settled", "fetched"}:
+                self._delivered(name, session, int(event[1]), int(event[2]))
+            elif name == "return":
+                self.accounts.give_back(session, int(event[1]), int(event[2]))
+            elif follow := self._of_account.get(name):
+                follow(event[1], int(event[2]), int(event[3]))
+            elif handle := self._others.get(name):
+                handle(event)
 
     # Events.
 

@@ -1,7 +1,7 @@
 """A real ledger of every operation, under a clock that the test moves, as rows for a replay and for a DataFrame."""
 
-import datetime
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from headgate.redis.keys import Address
@@ -29,7 +29,7 @@ async def rows(place: Place) -> list[Row]:
 def entry(destination: str, row: Sequence[Any], namespace: str = "tests") -> tuple[Any, ...]:
     """Return a row as :data:`headgate_pipeline.schema.ENTRY` has it."""
     seq, ms, op, session, size, messages, first, detail, pending, pending_m, leased, leased_m, epoch, version, why = row
-    at = None if ms is None else datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
+    at = None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
     return (
         namespace, destination, seq, version, at, op, session, size, messages, first, detail, pending, pending_m,
         leased, leased_m, epoch, why, None,

@@ -9,11 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-import headgate
 from headgate_pipeline.audit import audit, verdicts
 from headgate_pipeline.cli import app
-from headgate_pipeline.findings import Settings
-from headgate_pipeline.known import of_fields
 from headgate_pipeline.schema import ENTRY
 from tests.pipeline.faults import faults
 from tests.pipeline.story import Row, entry, of_queue

@@ -40,7 +40,7 @@ def missed(ledger: list[Row]) -> list[str]:
 async def test_a_ledger_of_every_operation_is_proven_and_every_single_fault_in_it_found(
     server: RewritingServer, namespace: str
 ) -> None:
-    """Mutants: `_balance` leaves out the messages; `Accounts.totals` compares nothing; `_published` asks for no number."""
+    """Mutants: `_balance` leaves out messages; `Accounts.totals` compares nothing; `_published` asks for no number."""
     ledger = await of_queue(server, namespace)
     assert {row[2] for row in ledger} == OPS - {"take", "slice"}
     (done,) = replay(ledger)
