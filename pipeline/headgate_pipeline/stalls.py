@@ -33,7 +33,7 @@ def stalls(entries: DataFrame, at_least_ms: int = 1000) -> DataFrame:
         at_least_ms: shorter ones are left out.
 
     Returns:
-        ``namespace``, ``destination``, ``session``; ``began`` and ``ended``, null while it waits; ``ms`` (until the last
+        ``namespace``, ``destination``, ``session``; ``began`` and ``ended``, null while it waits; ``ms`` (to the last
         entry of the destination while it waits); ``end``: ``unblock``, ``giveup`` or ``waits``; ``cause``: ``bytes``,
         ``messages`` (it lacked them), ``turn`` (it lacked none: others were before it, or a stop, a level to resume
         at or a pool was in the way) or ``unknown`` (its beginning is not among the entries); ``lacking_bytes`` and

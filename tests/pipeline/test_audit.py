@@ -1,5 +1,6 @@
 """The audit as a Spark job: each destination by itself, however its entries are spread."""
 
+import asyncio
 import json
 import random
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+import headgate
 from headgate_pipeline.audit import audit, verdicts
 from headgate_pipeline.cli import app
 from headgate_pipeline.schema import ENTRY
@@ -50,3 +52,39 @@ def test_the_faulty_are_told_from_the_sound(spark: SparkSession, ledger: list[Ro
     run = CliRunner().invoke(app, ["audit", "--input", str(tmp_path / "entries"), "--namespace", "tests", "--json"])
     assert run.exit_code == 1
     assert {row["finding"] for row in json.loads(run.output)} == {"violated", "unproven", "audited"}
+
+
+async def lives(url: str, namespace: str) -> None:
+    """Let clients send, wait, be granted above a limit that does not bind, and take tokens."""
+    async with headgate.connect(url, namespace=namespace) as client:
+        await client.apply("orders", kind="queue", limit="4KiB")
+        await client.apply("open", kind="gate", limit="1KiB", enforce="off")
+        await client.apply("calls", kind="bucket", rate="200/s", burst=50)
+        async with client.session("shop") as shop, client.session("desk") as desk:
+            producer, consumer = await shop.producer("orders", window="1KiB"), await desk.consumer("orders", window=4)
+            sending = asyncio.create_task(send(producer, 30))
+            for _ in range(30):
+                await (await consumer.receive(timeout=20)).accept()
+            await sending
+            gate = await shop.gate("open")
+            async with gate.admit(4000):
+                pass
+            bucket = await shop.bucket("calls")
+            for _ in range(5):
+                await bucket.take(3)
+
+
+async def send(producer: headgate.Producer, count: int) -> None:
+    for _ in range(count):
+        await producer.send(b"x" * 700, timeout=20)
+
+
+def test_a_live_redis_is_audited_and_its_settings_are_asked_for(
+    spark: SparkSession, redis_url: str, cleanup_namespace: str
+) -> None:
+    asyncio.run(lives(redis_url, cleanup_namespace))
+    run = CliRunner().invoke(app, ["audit", "--redis", redis_url, "--namespace", cleanup_namespace])
+    assert run.exit_code == 0, run.output
+    lines = run.output.splitlines()
+    assert [line.split(" (")[0] for line in lines] == ["calls: proven", "open: proven", "orders: proven"]
+    assert "above the limit as a setting allows" in lines[1]

@@ -54,3 +54,98 @@ async def test_so_is_the_ledger_of_a_bucket(server: RewritingServer, namespace: 
     assert missed(ledger) == []
     (found, _) = replay(ledger, Settings(rate=49))
     assert (found.promise, found.what) == ("P8", "tokens were taken faster than the rate")
+
+
+BEGIN = 1_800_000_000_000
+
+
+def made(*entries: tuple[str, str, int, int, int, str, int, int, int, int], first: int = 1) -> list[Row]:
+    """Return a ledger: op, session, bytes, messages, first, detail and counters of each entry, 100 ms apart."""
+    return [(first + at, BEGIN + 100 * at, *entry, BEGIN, 1, None) for at, entry in enumerate(entries)]
+
+
+APPLY = ("apply", "-", 0, 0, 0, "limits:100:inf", 0, 0, 0, 0)
+
+
+def said(ledger: list[Row], settings: Settings | None = None) -> list[tuple[str, str | None, int | None]]:
+    return [(found.finding, found.promise, found.seq) for found in replay(ledger, settings)[:-1]]
+
+
+def test_a_grant_above_the_limit_is_a_violation_unless_a_setting_allows_it() -> None:
+    """Mutant: `_within_limits` looks at leased alone."""
+    grant = ("acquire", "a", 60, 1, 0, "open:a;grant:a:60:1", 0, 0, 60, 1)
+    sent = ("publish", "a", 60, 1, 1, "", 60, 1, 0, 0)
+    above = ("acquire", "b", 41, 1, 0, "open:b;grant:b:41:1", 60, 1, 41, 1)
+    ledger = made(APPLY, grant, sent, above)
+    assert said(ledger) == said(ledger, Settings()) == [("violated", "P1", 4)]
+    found = replay(ledger)[0]
+    assert (found.expected, found.found) == ("100 B inf m", "101 B 2 m")
+    assert (found.before or "").startswith("3 publish a 60 B"), "with its neighbours"
+    assert said(ledger, Settings(enforce="off")) == []
+    lowered = ("apply", "-", 0, 0, 0, "limits:50:inf", 60, 1, 0, 0)
+    assert said(made(APPLY, grant, sent, lowered)) == [], "a limit below what is held overshoots nothing"
+
+
+def test_one_message_above_the_limit_goes_alone_where_that_is_allowed() -> None:
+    ledger = made(APPLY, ("acquire", "a", 160, 1, 0, "open:a;grant:a:160:1", 0, 0, 160, 1))
+    assert said(ledger) == [("unproven", "P1", 2)]
+    assert said(ledger, Settings()) == [("violated", "P1", 2)]
+    assert said(ledger, Settings(oversize="allow-one")) == []
+
+
+def test_credit_beyond_what_is_held_is_seen_and_judged_by_the_hard_limit() -> None:
+    opened = ("acquire", "a", 100, 2, 0, "open:a;grant:a:100:2", 0, 0, 100, 2)
+    beyond = ("publish", "a", 130, 1, 1, "", 130, 1, 0, 1)
+    assert said(made(APPLY, opened, beyond)) == [("violated", "P1", 3)]
+    assert said(made(APPLY, opened, beyond), Settings(hard_bytes=130)) == []
+
+
+def test_nothing_is_granted_to_a_session_whose_credit_was_reclaimed() -> None:
+    """Mutant: `reclaim` keeps the account."""
+    opened = ("acquire", "a", 50, 1, 0, "open:a;grant:a:50:1", 0, 0, 50, 1)
+    reclaimed = ("reap", "-", 0, 0, 0, "reclaim:a:50:1", 0, 0, 0, 0)
+    again = ("acquire", "b", 10, 1, 0, "open:b;grant:a:60:2;grant:b:10:1", 0, 0, 20, 2)
+    assert said(made(APPLY, opened, reclaimed, again))[0] == ("violated", "P4", 4)
+    assert "which was reclaimed" in replay(made(APPLY, opened, reclaimed, again))[0].what
+    less = ("reap", "-", 0, 0, 0, "reclaim:a:40:1", 0, 0, 10, 0)
+    assert said(made(APPLY, opened, less)) == [("violated", "P2", 3)]
+
+
+def test_what_is_missing_or_malformed_proves_nothing_and_accuses_nobody() -> None:
+    opened = ("acquire", "a", 50, 1, 0, "open:a;grant:a:50:1", 0, 0, 50, 1)
+    sent = ("publish", "a", 50, 1, 1, "", 50, 1, 0, 0)
+    more = ("acquire", "a", 80, 2, 0, "grant:a:80:2", 50, 1, 30, 1)
+    ledger = made(APPLY, opened, sent, more, ("publish", "a", 30, 1, 2, "grant:a:90:3", 80, 2, 10, 1))
+    assert said(ledger) == []
+    assert said([ledger[0], *ledger[2:]]) == [("unproven", "P2", 3), ("unproven", "P1", 4)]
+    assert said(ledger[2:]) == [("unproven", "P1", 4)], "a period may begin anywhere"
+    assert replay(ledger[2:])[-1][9:] == (3, 3, 0, 1), "one account was taken over"
+    malformed = (2, *[None] * 13, "malformed: 4 columns")
+    assert {finding for finding, _, _ in said([*ledger[:1], malformed, *ledger[2:]])} == {"unproven"}
+    newer = (*ledger[1][:13], 2, None)
+    assert said([ledger[0], newer])[0] == ("unproven", "P2", 2)
+
+
+def test_a_destination_made_again_begins_anew() -> None:
+    opened = ("acquire", "a", 50, 1, 0, "open:a;grant:a:50:1", 0, 0, 50, 1)
+    later = [(row[0], row[1] + 5000, *row[2:12], row[12] + 5000, *row[13:]) for row in made(APPLY, opened)]
+    assert said([*made(APPLY, opened), *later]) == []
+    lost = [(row[0] + 1, *row[1:12], row[12] + 5000, *row[13:]) for row in later]
+    assert said([*made(APPLY, opened, opened), *lost])[-1][0] == "unproven"
+
+
+def test_senders_that_send_more_than_the_rate_are_found() -> None:
+    """Mutant: `Sends` never takes tokens away."""
+    opened = ("acquire", "a", 100, 90, 0, "open:a;grant:a:100:90", 0, 0, 100, 90)
+    sends = [("publish", "a", 1, 1, n + 1, "", n + 1, n + 1, 99 - n, 89 - n) for n in range(20)]
+    ledger = made(APPLY, opened, *sends)
+    assert said(ledger, Settings(send_rate=10, send_burst=2)) == [], "one every 100 ms"
+    assert {found[:2] for found in said(ledger, Settings(send_rate=8, send_burst=2))} == {("violated", "P8")}
+    assert said(made(APPLY, opened, *sends, (*APPLY[:6], 20, 20, 80, 70)), Settings(send_rate=8, send_burst=2)) == []
+    assert said(ledger, Settings(send_byte_rate=8, send_byte_burst=2))[0][:2] == ("violated", "P8")
+
+
+def test_a_message_number_is_given_once() -> None:
+    opened = ("acquire", "a", 50, 4, 0, "open:a;grant:a:50:4", 0, 0, 50, 4)
+    sends = [("publish", "a", 10, 2, 1, "", 10, 2, 40, 2), ("publish", "a", 10, 1, 2, "", 20, 3, 30, 1)]
+    assert said(made(APPLY, opened, *sends)) == [("violated", "P5", 4)]
