@@ -38,15 +38,16 @@ class Accounts:
         self.whole = False  # the ledger is there from its first entry
         self.learning = False  # nothing was granted since the epoch began: claims may be open
         self.taken_over = 0
+        self._unknown: list[Account] = []
+        self._range = [0.0, 0.0, 0.0, 0.0]  # least and most bytes, least and most messages, beside what is known
+        self._ticket: tuple[int, int] | None = None
         self.begin()
 
     def begin(self) -> None:
         """Begin the next entry."""
-        self.bytes = self.messages = self.grown = self.grown_m = 0
-        self._unknown: list[Account] = []
-        self._range = [0.0, 0.0, 0.0, 0.0]  # least and most bytes, least and most messages, beside what is known
-        self.lacks = 0
-        self._ticket: tuple[int, int] | None = None
+        self.bytes = self.messages = self.grown = self.grown_m = self.lacks = 0
+        if self._unknown:
+            self._unknown, self._range = [], [0.0, 0.0, 0.0, 0.0]
 
     def forget(self, *, whole: bool) -> None:
         """Know nothing of any account; or, with ``whole``, that there is none."""
@@ -112,8 +113,10 @@ class Accounts:
                     "P2", f"the totals granted to {session} do not grow with a grant",
                     f"more than {account.granted} B {account.granted_m} m", f"{granted} B {granted_m} m",
                 )  # fmt: skip
-            if self._ticket is not None and self._ticket != (more, more_m):
-                self._say("P2", f"the ticket of {session} is not what it was granted", self._ticket, (more, more_m))
+            if self._ticket is not None:
+                if self._ticket != (more, more_m):
+                    self._say("P2", f"the ticket of {session} is not what it was granted", self._ticket, (more, more_m))
+                self._ticket = None
             self._add(account, more, more_m)
             self.grown += more
             self.grown_m += more_m

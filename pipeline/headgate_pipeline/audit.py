@@ -58,11 +58,12 @@ def _replayed(
         for batch in batches:
             said: list[tuple[Any, ...]] = []
             namespaces, names, *columns = (column.to_pylist() for column in batch.columns)
-            for at, row in zip(zip(namespaces, names, strict=True), zip(*columns, strict=True), strict=True):
-                if at != place:
+            for namespace, name, row in zip(namespaces, names, zip(*columns, strict=True), strict=True):
+                if place is None or name != place[1] or namespace != place[0]:
                     if place is not None:
                         said += [(*place, *finding) for finding in replay.finish()]
-                    place, replay = at, Replay(settings.get(at))
+                    place = (namespace, name)
+                    replay = Replay(settings.get(place))
                 replay.step(row)
             if said:
                 yield _batch(said)

@@ -121,11 +121,12 @@ class Replay:
         if self._open:
             self._close(row)
         self._row = row
-        seq, ms, op, session, size, messages, first, detail, *counters, epoch, version, problem = row
-        if problem is not None or version != 1 or op not in OPS:
-            self._say("unproven", "P2", f"an entry that cannot be read: {problem or f'version {version}, {op}'}")
+        seq, ms, op, session, size, messages, first, detail, pending, pending_m, leased, leased_m, epoch, _, problem = (
+            row
+        )
+        if problem is not None or row[13] != 1 or op not in OPS:
+            self._say("unproven", "P2", f"an entry that cannot be read: {problem or f'version {row[13]}, {op}'}")
             return
-        pending, pending_m, leased, leased_m = counters
         follows = True
         if seq == self._seq and epoch == self._epoch:
             self._violated("P5", "a number is in the ledger twice", seq + 1, seq)
@@ -137,8 +138,7 @@ class Replay:
         self._entries += 1
         accounts = self.accounts
         accounts.begin()
-        self._freed = self._freed_m = self._purged = self._purged_m = 0
-        self._repaired = self._slice = None
+        self._freed = self._freed_m = 0
         if op == "publish" and (messages or size):
             accounts.publish(session, size, messages)
         if detail:
@@ -192,8 +192,9 @@ class Replay:
             name = event[0]
             if name == "grant":
                 self.accounts.grant(event[1], int(event[2]), int(event[3]))
-            elif name in {"settled", "fetched"}:
-                self._delivered(name, session, int(event[1]), int(event[2]))
+            elif name == "settled" or name == "fetched":  # noqa: PLR1714  twice as quick
+                if event[1] != "0":
+                    self._delivered(name, session, int(event[1]), int(event[2]))
             elif name == "return":
                 self.accounts.give_back(session, int(event[1]), int(event[2]))
             elif follow := self._of_account.get(name):
@@ -284,12 +285,14 @@ class Replay:
 
     def _removed(self, _: str, size: int, messages: int, first: int) -> None:
         self._same("what was purged", (self._purged, self._purged_m), (size, messages))
+        self._purged = self._purged_m = 0
         self._no_first(first)
 
     def _recounted(self, _: str, size: int, messages: int, first: int) -> None:
         before = (self._pending, self._pending_m, self._leased, self._leased_m)
         if self._repaired is not None and self._last is not None:
             self._same("the counters before the repair are not those of the entry before", before, self._repaired)
+        self._repaired = None
         row = self._row or ()
         self._same("pending after a repair is what was counted", (size, messages), (row[8], row[9]))
         self._no_first(first)
@@ -297,6 +300,7 @@ class Replay:
     def _slice_told(self, _: str, size: int, messages: int, first: int) -> None:
         if self._slice is not None:
             self._same("the totals of the slice", self._slice, (size, first))
+            self._slice = None
         self._same("messages of a slice", 0, messages)
 
     def _ticketed(self, _: str, size: int, messages: int, first: int) -> None:
