@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate import HeadgateError
@@ -67,6 +68,7 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
     if active := SparkSession.getActiveSession():
         return active
     if "SPARK_ENV_LOADED" not in os.environ or master:  # spark-submit has said where
+        _hush()
         builder = builder.master(master or "local[*]")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     for key, value in {**SETTINGS, **(settings or {})}.items():
@@ -74,3 +76,12 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
+
+
+def _hush() -> None:
+    """Have Spark's own log say errors alone, before its JVM starts. What the user has set stays."""
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    if "log4j2.configurationFile" not in options:
+        file = Path(__file__).with_name("quiet.properties")
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -Dlog4j2.configurationFile={file.as_uri()}".strip()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -288,5 +288,5 @@ ROWS: Final = (
     ),
     Row("K03", "product", "Route and bridge forwarding limits shared across hosts", "links"),
     Row("K04", "product", "State readable with redis-cli", "core"),
-    Row("K05", "product", "Data pipeline on Spark through PySpark", "pipeline", "pipeline"),
+    Row("K05", "product", "Data pipeline on Spark through PySpark", "pipeline"),
 )

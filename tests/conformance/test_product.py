@@ -1,6 +1,8 @@
 """The product itself: one state for a whole cluster, in Redis, that an operator can read."""
 
 import asyncio
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -178,3 +180,34 @@ def redis_cli() -> str:
     if found is None:
         pytest.skip("there is no redis-cli here")
     return found
+
+
+@pytest.mark.one_server
+def test_k05_spark_reads_the_ledger_and_proves_that_limits_held(redis_url: str, cleanup_namespace: str) -> None:
+    """As a process of its own. A mutant of the ledger, an entry that is missing, is no proof any more."""
+
+    async def live() -> Address:
+        async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+            async with client.session("s") as session:
+                for name in ("orders", "holed"):
+                    await client.apply(name, limit=2000)
+                    producer, consumer = await session.producer(name, window=300), await session.consumer(name)
+                    for _ in range(5):
+                        await producer.send(body(100))
+                    await drain(consumer, 5)
+            return Address.of(cleanup_namespace, "holed")
+
+    address = asyncio.run(live())
+    with contextlib.closing(redis.Redis.from_url(redis_url)) as server:
+        server.xdel(f"{address.key}:ledger", "3-0")
+    told = subprocess.run(
+        [sys.executable, "-m", "headgate_pipeline", "audit", "--namespace", cleanup_namespace],
+        env=os.environ | {"HEADGATE_URL": redis_url, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert "orders: proven (entries 1 to " in told.stdout
+    assert "holed: unproven" in told.stdout

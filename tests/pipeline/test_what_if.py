@@ -97,6 +97,7 @@ def test_a_senders_time_stands_still_while_it_waits(spark: SparkSession) -> None
     assert recorded(seen).peak == 800
 
 
+@pytest.mark.soak  # it compares two runs in time, and so wants a machine of its own
 @pytest.mark.one_server
 @pytest.mark.xdist_group("spark")
 def test_the_replay_of_a_run_is_as_a_run_with_that_limit(
