@@ -1,5 +1,11 @@
 """`python -m headgate_pipeline`: the same as `headgate pipeline`, where only this package is installed."""
 
+import sys
+
+from headgate import HeadgateError
 from headgate_pipeline.cli import app
 
-app(prog_name="headgate pipeline")
+try:
+    app(prog_name="headgate pipeline")
+except HeadgateError as error:
+    sys.exit(f"headgate: {error}")

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from headgate import AccessDenied, CoordinatorUnavailable, HeadgateError, InvalidValue
+from headgate.redis.direct import Direct
 from headgate_coordinator.security.acl import acl_line
 from headgate_pipeline import ledgers
 from headgate_pipeline.ledgers import COUNT, Ledgers
@@ -154,6 +155,34 @@ def test_all_primaries_of_a_cluster(cluster_writer: Writer, shared_servers: Shar
         cluster_writer.add(name, 4, first=4)
     rows = stream.drain()
     assert all(seqs(rows, name) == [4, 5, 6, 7] for name in names)
+
+
+def test_slots_that_moved_are_found_again(
+    cluster_writer: Writer, shared_servers: SharedServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: MOVED is an error."""
+    names = [f"orders.{number}" for number in range(6)]
+    for name in names:
+        cluster_writer.add(name, 3)
+    found = Ledgers(cluster_writer.direct, cluster_writer.namespace)
+    inner, wrong = Direct.home, 0
+
+    def home(self: Direct, key: bytes) -> Any:
+        nonlocal wrong
+        right = inner(self, key)
+        if wrong % 3 == 2:
+            return right
+        wrong += 1
+        return next(client for client in self.primaries() if client is not right)
+
+    monkeypatch.setattr(Direct, "home", home)
+    assert {name: there and there.last for name, there in found.look(dict.fromkeys(names)).items()} == dict.fromkeys(
+        names, 3
+    )
+    wrong = 0
+    rows = [row for name in names for part in found.read(name, 1, 3) for row in part.to_pylist()]
+    assert all(seqs(rows, name) == [1, 2, 3] for name in names)
+    assert wrong == 2
 
 
 def test_a_stream_begins_with_the_oldest(writer: Writer) -> None:

@@ -161,7 +161,8 @@ def _line(progress: Any) -> str:
         latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
         behind = sum(max(0, there["seq"] - end.get(name, {"seq": 0})["seq"]) for name, there in latest.items())
         lag = f", {behind} behind"
+    count = len(json.loads(source.endOffset))
     return (
-        f"batch {progress.batchId}: {progress.numInputRows} rows of {len(json.loads(source.endOffset))} ledgers "
+        f"batch {progress.batchId}: {progress.numInputRows} rows of {count} ledger{'s' * (count != 1)} "
         f"in {progress.batchDuration / 1000:.1f} s{lag}"
     )
