@@ -64,7 +64,9 @@ async def lives(url: str, namespace: str) -> None:
             producer, consumer = await shop.producer("orders", window="1KiB"), await desk.consumer("orders", window=4)
             sending = asyncio.create_task(send(producer, 30))
             for _ in range(30):
-                await (await consumer.receive(timeout=20)).accept()
+                message = await consumer.receive(timeout=20)
+                assert message is not None
+                await message.accept()
             await sending
             gate = await shop.gate("open")
             async with gate.admit(4000):
