@@ -40,9 +40,9 @@ ROWS = (
     row(7, 5_300, "acquire", "cid", 0, 0, "giveup:cid:4900", 100, 0, 500, 5),
     row(8, 12_000, "publish", "link~a~1", 500, 5, "committed:link~a~1:9", 600, 5, 0, 0),
     row(9, 12_500, "settle", "link~b~1.1", 100, 1, "settled:100:1;fetched:0:0;released:link~b~1:3", 500, 4, 0, 0),
-    row(10, 13_000, "acquire", "dan", 0, 0, "block:dan:700:1", 500, 4, 0, 0),
+    row(10, 13_000, "acquire", "dan", 0, 0, "block:dan:700:1;block:fay:1:1", 500, 4, 0, 0),
     row(11, 15_000, "remove", "-", 500, 4, "purge:500:4", 0, 0, 0, 0),
-    row(12, 15_000, "detach", "eve.1", 0, 0, "purge:red:7:1;block:fay:1:1;reopen:fay:0:0", 0, 0, 0, 0),
+    row(12, 15_000, "detach", "eve.1", 0, 0, "purge:red:7:1;reopen:fay:0:0", 0, 0, 0, 0),
     ("tests", "orders", 20, *[None] * 13, "gap: 13-20", None),
 )  # fmt: skip
 

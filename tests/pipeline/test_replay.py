@@ -149,3 +149,15 @@ def test_a_message_number_is_given_once() -> None:
     opened = ("acquire", "a", 50, 4, 0, "open:a;grant:a:50:4", 0, 0, 50, 4)
     sends = [("publish", "a", 10, 2, 1, "", 10, 2, 40, 2), ("publish", "a", 10, 1, 2, "", 20, 3, 30, 1)]
     assert said(made(APPLY, opened, *sends)) == [("violated", "P5", 4)]
+
+
+def test_no_more_is_settled_than_was_delivered() -> None:
+    """Mutant: `_delivered` compares nothing."""
+    opened = ("acquire", "a", 50, 4, 0, "open:a;grant:a:50:4", 0, 0, 50, 4)
+    attached = ("attach", "c.1", 0, 0, 0, "attach:c.1:queue", 0, 0, 50, 4)
+    sent = ("publish", "a", 20, 2, 1, "", 20, 2, 30, 2)
+    fetched = ("settle", "c.1", 0, 0, 0, "settled:0:0;fetched:10:1", 20, 2, 30, 2)
+    settled = ("settle", "c.1", 10, 1, 0, "settled:10:1;fetched:0:0", 10, 1, 30, 2)
+    again = ("settle", "c.1", 10, 1, 0, "settled:10:1;fetched:0:0", 0, 0, 30, 2)
+    assert said(made(APPLY, opened, attached, sent, fetched, settled)) == []
+    assert said(made(APPLY, opened, attached, sent, fetched, settled, again)) == [("violated", "P5", 7)]
