@@ -41,9 +41,15 @@ def _broken(figures: Figures) -> Iterator[str]:
         yield "A promise did not hold in this period: read the verdict before anything else here."
     if figures.problems:
         yield (
-            f"{len(figures.problems)} part(s) of the ledger are missing or could not be read, so sums are too low. "
+            f"{len(figures.problems)} part(s) of the ledger are missing or could not be read, so sums are too low: "
+            f"{_places(figures)}. "
             "Where the ledger was trimmed before it was read, raise ledger_keep or ingest more often."
         )
+
+
+def _places(figures: Figures) -> str:
+    names = list(dict.fromkeys(str(row["destination"]) for row in figures.problems))
+    return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
 
 
 def _stalled(row: Row, name: str) -> str:

@@ -140,13 +140,12 @@ def _stacked(figure: go.Figure, step: int) -> go.Figure:
 
 
 def lags(figures: Figures) -> go.Figure:
-    """Return how far each link got, as messages that it has still to forward of those there are at the end."""
+    """Return how many messages each link has still to forward."""
     figure = _figure("Messages still to forward", figures, 280)
     for colour, row in zip(_COLOURS, figures.links, strict=False):
         rows = figures.lags.get(row["link"], [])
-        newest = row["newest"] if row["newest"] is not None else row["number"]
         figure.add_scatter(
-            x=_times(rows), y=[newest - told["number"] for told in rows], mode="lines", line_shape="hv",
+            x=_times(rows), y=[told["behind"] for told in rows], mode="lines", line_shape="hv",
             line_color=colour, name=escape(f"{row['source']} to {row['target'] or 'elsewhere'}"),
         )  # fmt: skip
     figure.update_layout(showlegend=True)

@@ -71,6 +71,7 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
         top: destinations with a picture of their own.
         verdict: of an audit of these entries.
     """
+    entries = entries.persist()  # read once: of a Redis that is in use, each time would find something else
     problems = entries.where(F.col("problem").isNotNull()).groupBy("destination", "problem")
     wrong = _rows(problems.agg(F.count("*").alias("times")).orderBy("destination", "problem").limit(20))
     prepared = events.prepare(entries).persist()
@@ -115,13 +116,28 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
     finally:
         waits.unpersist()
         prepared.unpersist()
+        entries.unpersist()
 
 
 def _lags(prepared: DataFrame, step: int, links: tuple[Row, ...]) -> Mapping[str, list[Row]]:
+    """Return by link its windows, with ``behind``: the newest number at the source less the one it got to."""
     if not links:
         return {}
-    shown = timeline.lags(prepared, step).where(F.col("link").isin([row["link"] for row in links]))
-    return {link: rows for (link,), rows in _by(shown, "link").items()}
+    shown = timeline.numbers(prepared, step)
+    of_links = F.col("is_link") & F.col("name").isin([row["link"] for row in links])
+    of_sources = ~F.col("is_link") & F.col("name").isin([row["source"] for row in links])
+    by = _by(shown.where(of_links | of_sources), "is_link", "name")
+    return {row["link"]: _behind(by[True, row["link"]], by.get((False, row["source"]), [])) for row in links}
+
+
+def _behind(forwarded: list[Row], published: list[Row]) -> list[Row]:
+    told: dict[int, Row] = {}
+    number = newest = 0
+    for row in sorted([*forwarded, *published], key=lambda row: row["window"]):
+        number = row["number"] if row["is_link"] else number
+        newest = max(newest, row["number"])
+        told[row["window"]] = {"window": row["window"], "behind": newest - number}
+    return [row for at, row in told.items() if at >= forwarded[0]["window"]]
 
 
 def _rows(frame: DataFrame) -> tuple[Row, ...]:

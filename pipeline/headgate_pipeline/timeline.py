@@ -160,9 +160,18 @@ def links(prepared: DataFrame, top: int) -> DataFrame:
     return ends.join(newest, "source", "left").withColumn("behind", behind).orderBy(F.desc("behind"), "link").limit(top)
 
 
-def lags(prepared: DataFrame, step: int) -> DataFrame:
-    """Return the numbers of links in windows: ``link``, ``window``, ``number`` (committed, else released)."""
-    told = events(prepared, "released", "committed").withColumn("number", F.col("arg2").try_cast("bigint"))
-    return told.groupBy(F.col("arg1").alias("link"), window_of("ms", step).alias("window")).agg(
-        F.max("number").alias("number")
+def numbers(prepared: DataFrame, step: int) -> DataFrame:
+    """Return how far links and destinations got, in windows.
+
+    Returns:
+        ``name``, of a link or of a destination, ``is_link``, ``window`` and ``number``: up to which the link has
+        forwarded, or of the newest message of the destination.
+    """
+    window = window_of("ms", step).alias("window")
+    told = events(prepared, "released", "committed").groupBy(F.col("arg1").alias("name"), window)
+    forwarded = told.agg(F.lit(True).alias("is_link"), F.max(F.col("arg2").try_cast("bigint")).alias("number"))
+    published = prepared.where((F.col("op") == "publish") & (F.col("messages") > 0))
+    newest = published.groupBy(F.col("destination").alias("name"), window)
+    return forwarded.unionByName(
+        newest.agg(F.lit(False).alias("is_link"), F.max(F.col("first") + F.col("messages") - 1).alias("number"))
     )

@@ -79,6 +79,7 @@ def test_slow_consumers_and_links_are_told(figures: Figures) -> None:
     assert (slow["consumer"], slow["slow"], slow["messages"]) == ("c", 1500, 9)
     (link,) = figures.links
     assert (link["number"], link["newest"], link["behind"]) == (6, 9, 3)
+    assert [row["behind"] for row in figures.lags["link~x"]] == [3]
     said = " ".join(advise(figures, labels_of(figures)))
     assert "consumer c was slow for 1.5 s" in said
     assert "1 part(s) of the ledger are missing" in said
