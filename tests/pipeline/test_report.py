@@ -3,19 +3,22 @@
 import asyncio
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from headgate import InvalidValue
-from headgate_pipeline import timeline
+from headgate_pipeline import page, timeline
 from headgate_pipeline.advice import advise
 from headgate_pipeline.cli import app
 from headgate_pipeline.figures import Figures, gather
+from headgate_pipeline.pictures import save
 from headgate_pipeline.report import labels_of, render
 from headgate_pipeline.verdict import Verdict, read_verdict
 from headgate_pipeline.words import size, span
@@ -86,17 +89,33 @@ def test_slow_consumers_and_links_are_told(figures: Figures) -> None:
 
 
 def test_the_page_needs_nothing_else_and_names_are_escaped(figures: Figures) -> None:
-    """Mutants: `<` left as it is in the figures' JSON; a title of a picture not escaped."""
+    """Mutant: a title of a picture not escaped."""
     html = render(replace(figures, verdict=Verdict(False, ("P1 </script><script>alert(1)</script>",))))
-    page = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)  # plotly's own text
-    assert not re.search(r"<(img|iframe|link|object)\b|\b(src|href)\s*=\s*[\"']?http|url\(", page, re.IGNORECASE)
-    assert "default-src 'none'" in page
-    assert "&lt;img src=x onerror=alert(1)&gt;" in page
-    assert "A promise did not hold." in page
-    data = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page)
+    told = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)  # plotly's own text
+    assert not re.search(r"<(img|iframe|link|object)\b|\b(src|href)\s*=\s*[\"']?http|url\(", told, re.IGNORECASE)
+    assert "default-src 'none'" in told
+    assert "&lt;img src=x onerror=alert(1)&gt;" in told
+    assert "A promise did not hold." in told
+    data = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', told)
     assert len(data) == 5
     titles = {json.loads(text)["layout"]["title"]["text"] for text in data}
     assert "&lt;img src=x onerror=alert(1)&gt;" in titles
+
+
+def test_no_name_ends_the_script_that_holds_a_picture() -> None:
+    """Mutant: the JSON of a picture written with `json.dumps`."""
+    drawn = page.picture(go.Figure(layout={"title": "</script><b>"}))
+    assert drawn.count("</script>") == 1
+    assert "<b>" not in drawn
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH: run .ci/ensure-chromium as root")
+def test_pictures_are_drawn_as_png(figures: Figures, tmp_path: Path) -> None:
+    """Mutant: the page of a picture without what draws it, which leaves it blank."""
+    (png,) = save(replace(figures, levels={}, links=()), tmp_path)
+    assert png.name == "blocked.png"
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert png.stat().st_size > 8000
 
 
 def test_an_empty_ledger_makes_a_page_that_says_so(spark: SparkSession) -> None:
@@ -138,11 +157,11 @@ def test_the_command_reports_a_run_from_its_redis(
 ) -> None:
     """What the senders measured is what the ledger says, but for the way to Redis and back."""
     load = asyncio.run(run(redis_url, cleanup_namespace, "orders", limit="16KiB", bursts=2))
-    page = tmp_path / "report.html"
-    arguments = ["report", "--redis", redis_url, "--namespace", cleanup_namespace, "--output", str(page)]
+    file = tmp_path / "report.html"
+    arguments = ["report", "--redis", redis_url, "--namespace", cleanup_namespace, "--output", str(file)]
     told = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert told.exit_code == 0, told.output
-    html = page.read_text()
+    html = file.read_text()
     assert ">orders<" in html
     waited = re.search(r"<dt>waited for room</dt><dd>([\d.]+) (ms|s)</dd>", html)
     assert waited
