@@ -5,9 +5,10 @@ from pathlib import Path
 
 
 def python_workers() -> list[int]:
-    """Return the ids of the workers that Spark forked, of all JVMs that descend from this process."""
+    """Return the ids of the workers that Spark forked, and of its sources, of all JVMs that descend from this process."""
     parents: dict[int, int] = {}
     daemons: set[int] = set()
+    sources: set[int] = set()
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
             continue
@@ -18,10 +19,13 @@ def python_workers() -> list[int]:
             continue
         if b"pyspark.daemon" in line:
             daemons.add(pid)
+        elif b"python_streaming_source_runner" in line:
+            sources.add(pid)
 
     def ours(pid: int) -> bool:
         while pid > 1 and pid != os.getpid():
             pid = parents.get(pid, 0)
         return pid == os.getpid()
 
-    return sorted(pid for pid in daemons if parents[pid] in daemons and ours(pid))
+    workers = {pid for pid in daemons if parents[pid] in daemons}
+    return sorted(pid for pid in workers | sources if ours(pid))

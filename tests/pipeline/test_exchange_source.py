@@ -1,5 +1,7 @@
 """Reading through ``format("headgate")``."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from headgate_pipeline.exchange import drained, register
 from headgate_pipeline.exchange.intake import numbers_of, ranges
 from headgate_pipeline.exchange.options import Options
 from headgate_pipeline.exchange.stream import StreamReader
+from tests.pipeline.spark_workers import python_workers
 from tests.support.servers import newest_server
 from tests.support.shared import SharedServers
 from tests.support.waiting import wait_for
@@ -156,6 +159,28 @@ def test_a_stream_reads_each_message_once_over_its_restarts(
             send(client, *fresh)
             sent += fresh
         stream(spark, said | {"window": "5", "parts": "2"}, tmp_path).awaitTermination()
+    assert sorted(read) == sorted(sent)
+
+
+@pytest.mark.soak
+def test_a_stream_whose_source_is_killed_reads_each_message_once(
+    spark: SparkSession, client: headgate.sync.Client, said: dict[str, str], tmp_path: Path
+) -> None:
+    """All Python processes of Spark die while the query has messages at hand; it is started again."""
+    register(spark)
+    sent = [str(n) for n in range(60)]
+    send(client, *sent)
+    rows = spark.readStream.format("headgate").options(**said, window="5").load().selectExpr("cast(body as string)")
+    writing = rows.writeStream.format("json").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writing.start(str(tmp_path / "out"))
+    wait_for(lambda: len(left(client)) < 50, timeout=60)
+    for pid in python_workers():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not query.isActive, timeout=60)
+    out, read = str(tmp_path / "out"), list[str]()
+    while len(read) < len(sent):
+        stream(spark, said, tmp_path).awaitTermination()
+        read = [row.body for row in spark.read.schema("body string").json(out).collect()]
     assert sorted(read) == sorted(sent)
 
 
