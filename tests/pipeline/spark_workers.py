@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def python_workers() -> list[int]:
-    """Return the ids of the workers that Spark forked, and of its sources, of all JVMs that descend from this process."""
+    """Return the ids of the workers that Spark forked, and of its sources, below this process."""
     parents: dict[int, int] = {}
     daemons: set[int] = set()
     sources: set[int] = set()
