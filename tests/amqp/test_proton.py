@@ -152,12 +152,21 @@ class Handler(MessagingHandler):
         super().__init__(prefetch=10)
         self.url, self.count = url, count
         self.sent = self.accepted = 0
+        self.sender: Any = None
+        self.guard: Any = None
         self.got: list[Any] = []
 
     def on_start(self, event: Any) -> None:
-        connection = event.container.connect(self.url, reconnect=False)
-        event.container.create_receiver(connection, "news", name="sub", options=[DurableSubscription()])
-        event.container.create_sender(connection, "news")
+        self.connection = event.container.connect(self.url, reconnect=False)
+        event.container.create_receiver(self.connection, "news", name="sub", options=[DurableSubscription()])
+        self.guard = event.container.schedule(GUARD, self)
+
+    def on_timer_task(self, _: Any) -> None:
+        self.connection.close()  # what has not come by now does not
+
+    def on_link_opened(self, event: Any) -> None:
+        if event.receiver and not self.sender:  # before, there is no subscription that keeps anything
+            self.sender = event.container.create_sender(self.connection, "news")
 
     def on_sendable(self, event: Any) -> None:
         while event.sender.credit and self.sent < self.count:
@@ -170,6 +179,7 @@ class Handler(MessagingHandler):
     def on_message(self, event: Any) -> None:
         self.got.append(event.message.body)
         if len(self.got) == self.count:
+            self.guard.cancel()  # it would keep the container alive
             event.connection.close()
 
 

@@ -186,9 +186,12 @@ class Forwarding:
                 while not self._hurry.is_set():
                     number = len(self._sent) + 1
                     sending = asyncio.ensure_future(producer.send(b"%d " % number + b"." * SIZE, timeout=PATIENCE))
-                    await asyncio.wait([sending], timeout=HELD)
-                    self._waits += not sending.done()
-                    await sending
+                    try:
+                        await asyncio.wait([sending], timeout=HELD)
+                        self._waits += not sending.done()
+                        await sending
+                    finally:
+                        sending.cancel()
                     self._sent.append(number)
         except HeadgateError as error:
             self._errors.append(f"publisher: {error}")
