@@ -58,13 +58,14 @@ class Ties:
         loop = asyncio.get_running_loop()
         while True:
             now = loop.time()
-            first = min((one.since for place in self._presences() for one in _waiting(place)), default=None)
             pause = LOOK_EVERY
             try:
                 await self._told.tell(self._find(now), now)
             except HeadgateError as error:
                 _log.debug("ties could not be told: %s", error)
                 pause = TELL_EVERY
+            # Now, and not before it was told: a send that began to wait meanwhile found this at work.
+            first = min((one.since for place in self._presences() for one in _waiting(place)), default=None)
             if first is None and not self._told.names:
                 self._task = None
                 return
