@@ -95,16 +95,12 @@ class Gone(Exception):
 
 @dataclass
 class Load:
-    """Producers at the source, a consumer at the target, and somebody who looks at both all the time.
-
-    ``blocked`` says of which sides it was seen that somebody waits for room.
-    """
+    """Producers at the source, a consumer at the target, and somebody who looks at both all the time."""
 
     here: headgate.Client
     there: headgate.Client
     sent: list[int] = field(default_factory=lambda: [0, 0])
     got: list[str] = field(default_factory=list)
-    blocked: set[str] = field(default_factory=set)
     poison: int = 0
     """One of so many messages is larger than the target's limit, 0 for none."""
     looks: int = 0
@@ -146,7 +142,6 @@ class Load:
                 with contextlib.suppress(headgate.CoordinatorUnavailable, Gone):
                     fields = await look(client)
                     assert int(fields["pending_bytes"]) + int(fields["leased_bytes"]) <= limit, (side, fields)
-                    self.blocked |= {side} if int(fields["blocked"]) else set()
                     self.looks += 1
             await asyncio.sleep(0.01)
 
