@@ -13,27 +13,32 @@
   ARGV[9]  want      granted total that is wanted
   ARGV[10] want_m    the same in messages
   ARGV[11] beyond    'refuse' a batch that costs more than the credit held; 'hard' lets it go up to the hard limit, for
-                     callers whose own clients count messages and not bytes
+                     callers whose own clients count messages and not bytes; 'spool' takes references, up to the limit
   ARGV[12] expires_ms  ms after which these messages expire unless settled, 0 for never; the destination's own
                      `message_ttl_ms` holds beside it
-  ARGV[13..] bodies  1 to 256 messages as stored; their size is what is charged
+  ARGV[13] segment   with 'spool': '<name> <bytes>' of the segment that these are references to; '-' else
+  ARGV[14..] bodies  1 to 256 messages as stored, or up to 1024 references; their size is what is charged
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first, stored}; first: number of the first entry;
            stored: how many of the batch; where the rate allows fewer than all, again_ms is when more may go
   Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),
            OVERUSE (more than the credit held: nothing was appended), PASSED (an old batch, long since answered),
-           FULL (beyond the hard limit; pending and leased bytes, and that limit follow), STOPPED (by hand: give the
-           credit back and wait in line)
+           FULL (beyond the hard limit, or no room for references; pending and leased bytes, and that limit follow), STOPPED
+           (by hand: give the credit back and wait in line), BODY (a reference where there may be none, or the reverse)
 ]]
 --- @include "lib/reap"
 --- @include "lib/sendrate"
 --- @include "lib/append"
+--- @include "lib/spooled"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])
 local expires_ms = tonumber(ARGV[12])
-local at = 12 -- the last of ARGV before the bodies
-local count, bytes = #ARGV - at, 0
+local at = 13 -- the last of ARGV before the bodies
+local count, bytes, spools = #ARGV - at, 0, ARGV[11] == 'spool'
 for i = 1, count do
   bytes = bytes + #ARGV[at + i]
+  if is_reference(ARGV[at + i]) ~= spools then
+    return { 'BODY' } -- nobody reads what is in the store by sending a reference of his own
+  end
 end
 
 if not load_destination(run_id, ttl_ms) then
@@ -66,23 +71,24 @@ local rate_again
 if d.send_rate or d.send_byte_rate then
   local sizes = {}
   for i = 1, count do
-    sizes[i] = #ARGV[at + i]
+    sizes[i] = payload_size(ARGV[at + i])
   end
   local allowed, again = within_send_rate(sizes)
   if allowed < count then
     rate_again, count, bytes = again, allowed, 0
     for i = 1, count do
-      bytes = bytes + sizes[i]
+      bytes = bytes + #ARGV[at + i]
     end
   end
 end
 local held_b, held_m = held(s)
 local lacks, lacks_m = math.max(0, bytes - held_b), math.max(0, count - held_m)
 if lacks > 0 or lacks_m > 0 then
-  local ceiling = math.min(math.max(d.limit_bytes, d.hard_bytes or 0), d.slice_bytes)
-  if ARGV[11] ~= 'hard' or lacks_m > 0 then
+  local ceiling = math.min(math.max(d.limit_bytes, not spools and d.hard_bytes or 0), d.slice_bytes)
+  if ARGV[11] == 'refuse' or (lacks_m > 0 and not spools) then
     return { 'OVERUSE', int(d.epoch), int(held_b), int(held_m) }
-  elseif d.pending_bytes + d.leased_bytes + lacks > ceiling then
+  elseif d.pending_bytes + d.leased_bytes + lacks > ceiling or (spools and now_ms < d.learning_until)
+    or d.pending_messages + d.leased_messages + lacks_m > d.limit_messages then
     return { 'FULL', int(d.epoch), int(d.pending_bytes + d.leased_bytes), int(ceiling) }
   end
 end
@@ -90,11 +96,15 @@ end
 d.grows, d.caller = true, sid
 reap_leases()
 s.granted, d.leased_bytes = s.granted + lacks, d.leased_bytes + lacks
+s.granted_m, d.leased_messages = s.granted_m + lacks_m, d.leased_messages + lacks_m
 if d.send_rate or d.send_byte_rate then
-  charge_send_rate(count, bytes)
+  charge_send_rate(count, payload_bytes(at, count))
 end
 first = d.message_seq + 1
 local stored = append(at, count, expires_ms)
+if spools and count > 0 then
+  keep_segment(ARGV[13], first, first + count - 1)
+end
 s.used, s.used_m = s.used + bytes, s.used_m + count
 d.leased_bytes, d.leased_messages = d.leased_bytes - bytes, d.leased_messages - count
 if stored then

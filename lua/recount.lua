@@ -17,7 +17,7 @@ if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
 end
 local messages, sessions = redis.call('XLEN', K_MESSAGES), redis.call('HLEN', K_SESSIONS)
-if messages > most or sessions > most or redis.call('HLEN', K_CONSUMERS) > most then
+if messages > most or redis.call('HLEN', K_REFS) > most or sessions > most or redis.call('HLEN', K_CONSUMERS) > most then
   return { 'TOO_MANY', int(messages), int(sessions) }
 end
 local bytes, counted, from = 0, 0, '-'
@@ -25,6 +25,11 @@ for _ = 0, messages, CHUNK do
   for _, entry in ipairs(redis.call('XRANGE', K_MESSAGES, from, '+', 'COUNT', CHUNK)) do
     bytes, counted = bytes + #entry[2][2], counted + 1
     from = '(' .. entry[1]
+  end
+end
+if d.kind == 'store' then
+  for _, record in ipairs(redis.call('HVALS', K_REFS)) do
+    bytes, counted = bytes + tonumber(string.match(record, '^%d+')), counted + 1
   end
 end
 local leased, leased_m, weight = 0, 0, 0

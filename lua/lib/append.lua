@@ -1,4 +1,5 @@
 --- @include "lib/destination"
+--- @include "lib/reference"
 -- Messages into the stream, each with its number and size as its id, the moment at which it expires, if it does, and the
 -- places that it came through, if it came over links.
 
@@ -38,7 +39,7 @@ local function append_one(body, expires_ms, path, kept)
       redis.call('HSET', K_REFS, int(seq), int(d.subscriptions))
     end
   end
-  d.message_seq, d.largest_bytes = seq, math.max(d.largest_bytes, #body)
+  d.message_seq, d.largest_bytes = seq, math.max(d.largest_bytes, payload_size(body))
 end
 
 -- Appends `count` of ARGV after `at`; returns whether they are stored.

@@ -1,5 +1,6 @@
 --- @include "lib/expiry"
 --- @include "lib/deliveryrate"
+--- @include "lib/reference"
 -- Deliver within the room of a consumer's window: what came back first, in order, then what is new.
 local MAX_DELIVERED = 256
 
@@ -11,17 +12,18 @@ local function delivery_counts(sub, ids)
   return redis.call('HMGET', K_REDELIVERED, unpack(fields))
 end
 
+-- Returns the bytes that they are stored with, and those that count for a window: the payload of references.
 local function take(out, entries, whole)
-  local bytes, n = 0, #out
+  local bytes, payload, n = 0, 0, #out
   for _, entry in ipairs(entries) do
     local body = entry[2][2]
     out[n + 1], out[n + 2] = entry[1], body
-    n, bytes = n + 2, bytes + #body
+    n, bytes, payload = n + 2, bytes + #body, payload + payload_size(body)
     if whole then
       whole[#whole + 1] = entry
     end
   end
-  return bytes
+  return bytes, payload
 end
 
 local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, whole)
@@ -38,7 +40,7 @@ local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, wh
   d.returned = d.returned - read
   ids = unexpired(c.sub, ids)
   if #ids == 0 then
-    return 0, read
+    return 0, 0, read
   end
   for i, id in ipairs(ids) do
     claim[5 + i] = id
@@ -46,7 +48,8 @@ local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, wh
   for i, n in ipairs(delivery_counts(c.sub, ids)) do
     counts[i] = n or '0'
   end
-  return take(out, redis.call(unpack(claim)), whole), read
+  local stored, payload = take(out, redis.call(unpack(claim)), whole)
+  return stored, payload, read
 end
 
 -- Returns {id, body, id, body...}, the attempt counts of the first of them, their bytes, and in how many ms to look
@@ -54,23 +57,24 @@ end
 -- however large, is delivered when there is any room; sizes are bounded by the largest stored, so the room is never overshot by more.
 -- Who wants more of them than id and body gives `whole`, a table for their entries.
 local function deliver(cid, c, max_messages, max_bytes, whole)
-  local out, counts, bytes, read, again_ms = {}, {}, 0, 0, 0
+  local out, counts, bytes, payload, read, again_ms = {}, {}, 0, 0, 0, 0
   max_messages = math.min(max_messages, MAX_DELIVERED)
   local most = deliverable(max_messages)
   if d.returned > 0 and most > 0 then
-    bytes, read = deliver_returned(cid, c, out, counts, most, max_bytes, whole)
+    bytes, payload, read = deliver_returned(cid, c, out, counts, most, max_bytes, whole)
   end
   for _ = 1, MAX_DELIVERED do
     local left = most - read
-    local fits = math.floor((max_bytes - bytes) / math.max(d.largest_bytes, 1))
-    if left < 1 or (fits < 1 and bytes > 0) then
+    local fits = math.floor((max_bytes - payload) / math.max(d.largest_bytes, 1))
+    if left < 1 or (fits < 1 and payload > 0) then
       break
     end
     local n = math.max(1, math.min(left, fits))
     local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(n), 'STREAMS', K_MESSAGES, '>')
     local entries = reply and reply[1] and reply[1][2] or {}
     read = read + #entries
-    bytes = bytes + take(out, unexpired_entries(c.sub, entries), whole)
+    local more, more_payload = take(out, unexpired_entries(c.sub, entries), whole)
+    bytes, payload = bytes + more, payload + more_payload
     if #entries < n then
       break
     end
@@ -81,7 +85,7 @@ local function deliver(cid, c, max_messages, max_bytes, whole)
     again_ms = 1
   elseif most < max_messages and #out / 2 == most then
     again_ms = delivery_due_ms(max_messages - most)
-  elseif #out / 2 < max_messages and bytes > 0 and d.largest_bytes > max_bytes - bytes then
+  elseif #out / 2 < max_messages and payload > 0 and d.largest_bytes > max_bytes - payload then
     again_ms = 1 -- the bytes are used up, not the messages
   end
   if again_ms == 0 and #out / 2 < max_messages then

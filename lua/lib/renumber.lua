@@ -1,5 +1,6 @@
 --- @include "lib/append"
 --- @include "lib/expiry"
+--- @include "lib/spooled"
 -- A queue's message may come back from another consumer when a link has taken later ones. Under its old number the target
 -- would skip it, so it gets a new one: it is appended again, and taken out where it was, in one call.
 local function renumber_returned(sub, taken)
@@ -22,6 +23,7 @@ local function renumber_returned(sub, taken)
       redis.call('HDEL', K_REDELIVERED, sub .. '|' .. id)
       d.message_seq = d.message_seq + 1
       local again = store(d.message_seq, fields.m, fields.x and tonumber(fields.x) - now_ms or 0, fields.h or '')
+      keep_longer(fields.m, d.message_seq)
       if failures then
         redis.call('HSET', K_REDELIVERED, sub .. '|' .. again, failures)
       end

@@ -6,7 +6,8 @@ local function room()
   if d.stopped or (d.shut == 1 and not d.unbound) then
     return 0, 0
   end
-  return math.min(d.limit_bytes, d.slice_bytes) - d.pending_bytes - d.leased_bytes,
+  local kept = d.store and d.limit_bytes < math.huge and math.floor(d.limit_bytes / 4) or 0 -- for references
+  return math.min(d.limit_bytes - kept, d.slice_bytes) - d.pending_bytes - d.leased_bytes,
     d.limit_messages - d.pending_messages - d.leased_messages
 end
 

@@ -41,7 +41,7 @@ end
 
 -- The names of the rules among the fields of a destination, as the field `rules` keeps them.
 local function name_rules()
-  local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'send_rate',
+  local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'store', 'send_rate',
     'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate' }
   local names = {}
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(RULES))) do

@@ -20,6 +20,7 @@ from headgate.reconnect import AWAY, until_answered
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
+from headgate.spool.writer import Writer
 from headgate.tasks import stop
 
 CLOSE_WITHIN: Final = 0.5
@@ -84,6 +85,11 @@ class CreditAccount(AccountCalls):
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
         self._task.add_done_callback(self._ended)
 
+    def spool(self, writer: Writer) -> None:
+        """Let that write what finds no room in memory, where the destination has a spool store."""
+        self.writer = writer
+        writer.adopt(self.outlook.store)
+
     async def part(self) -> None:
         """Note that one of its users is gone."""
         self.users -= 1
@@ -95,6 +101,8 @@ class CreditAccount(AccountCalls):
         if self._closing:
             return
         self._closing = True
+        if self.writer is not None:
+            await self.writer.close()
         self.outbox.waiting, waiting = type(self.outbox.waiting)(), self.outbox.waiting
         self._notice(self._loop.time(), None)
         await self.confirming.close()
@@ -195,6 +203,8 @@ class CreditAccount(AccountCalls):
         """Make the one call that is due, if any is; returns whether one was."""
         self._wake.clear()
         now = self._loop.time()
+        if self.writer is not None and self.writer.prepared is not None and await self._take_prepared():
+            return True
         if self.outbox.flight is not None:  # no answer yet: until its fate is known, its number must not be used again
             await self._publish()
             return True
@@ -213,10 +223,27 @@ class CreditAccount(AccountCalls):
             if self._open and self.last.place and now >= self._rate_at and self._may_exceed(head):
                 self.outbox.exceed()
                 return True
+            if self._spools and self._open and now < self._ask_at and now >= self._rate_at and self.writer:
+                self.writer.seek()  # it was asked for, and there is no room in memory
             return await self._wait_in_line(now)
         if self.outbox.ready and await self._look(now):
             return True
         return await self._keep_lease(now)
+
+    async def _take_prepared(self) -> bool:
+        """Put a segment that is written in flight, once it is its turn; returns whether there is something to do."""
+        outbox, writer = self.outbox, self.writer
+        if writer is None or outbox.flight is not None or outbox.ready or self._loop.time() < self._rate_at:
+            return False
+        if not self._open:
+            await self._acquire()
+            return True
+        prepared = writer.take()
+        if not outbox.fly(prepared.references, prepared.segment):
+            writer.discard(prepared)
+        elif self.outbox.head():
+            writer.seek()  # the next is written while this one is published
+        return True
 
     async def _heed(self) -> bool:
         """Do what a hint asked for."""
@@ -258,7 +285,7 @@ class CreditAccount(AccountCalls):
         if self.credit.uses != self._uses_seen:
             self._uses_seen, self._used_at = self.credit.uses, now
         busy = self.credit.spent - self.credit.returned > self.credit.used  # permits of a gate, that no message shows
-        return not busy and not self.outbox.waiting and now - self._used_at >= self._options.idle
+        return not busy and not self.outbox.waiting and not self.outbox.spooling and now - self._used_at >= self._options.idle
 
     async def _end_idle(self) -> bool:
         if self.consumers:

@@ -74,7 +74,8 @@ class AccountCalls(Callers):
     def _totals(self, weight: int, *, paid: int = 0, paid_m: int = 0) -> Totals:
         line = self.credit
         head = self._asked_for = self.outbox.head()
-        need, need_m = line.need_for(head.size) if head else (line.granted, line.granted_m)
+        lines_up = head is not None and not (self._spools and self.writer and not self.writer.waits)
+        need, need_m = line.need_for(head.size) if head and lines_up else (line.granted, line.granted_m)
         if weight == 0 or ((self.last.blocked or self.recalled) and not head):
             want, want_m = line.granted, line.granted_m
         elif self.last.blocked:  # others wait too: ask for what is here, not for a window ahead of it
@@ -85,7 +86,7 @@ class AccountCalls(Callers):
             want, want_m = want + paid, want_m + paid_m
         return Totals(
             self.session, line.inc, line.epoch, line.granted, line.granted_m, line.used, line.used_m,
-            line.returned, line.returned_m, need, need_m, want, want_m, weight, head.size if head else 0,
+            line.returned, line.returned_m, need, need_m, want, want_m, weight, head.size if head and lines_up else 0,
         )  # fmt: skip
 
     async def _acquire(self, weight: int | None = None) -> None:
@@ -119,7 +120,7 @@ class AccountCalls(Callers):
             expires_ms = batch.items[0].ttl_ms or 0
             answer = await self._store.publish(
                 self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms, expires_ms=expires_ms,
-                beyond="hard" if batch.beyond else "refuse",
+                beyond="spool" if batch.segment else "hard" if batch.beyond else "refuse", segment=batch.segment or "-",
             )  # fmt: skip
         finally:
             self._call_since = 0.0
@@ -127,13 +128,16 @@ class AccountCalls(Callers):
             stored = self.outbox.published(answer.stored)
             self._hold_back(answer.again_ms if len(stored) < len(batch.items) else 0)
             self._used_at = asked_at
-            self.exceeded = batch.beyond
+            self.exceeded = batch.beyond and not batch.segment
             seq = answer.first
             for item in stored:
                 self.confirming.stored(Receipt(seq, item.size), item)
                 seq += 1
         elif answer.code == "PASSED":
             raise AssertionError(f"{self.session}: batch {batch.seq} was overtaken")
+        elif answer.code == "FULL" and batch.segment:
+            self._respool(answer)
+            return
         elif answer.code == "FULL":
             self.exceeded = True
             for item in self.outbox.refused():
@@ -147,6 +151,14 @@ class AccountCalls(Callers):
         await self._apply(answer, asked_at)
         if any(self._impatient()):
             self._ask_at = 0.0  # they do not wait for the next look
+
+    def _respool(self, answer: Credit) -> None:
+        """Put messages back in line that are in a store, but whose references find no room in memory."""
+        batch = self.outbox.flight
+        self.outbox.unspend()
+        if self.writer is not None and batch is not None:
+            self.writer.refuse(batch.segment, answer.granted_m - answer.granted)
+        self._ask_at = 0.0
 
     def _above_hard(self, item: Outgoing, answer: Credit) -> DestinationFull:
         reason = f"{answer.granted} bytes are stored or promised, and its hard limit is {answer.granted_m}"
@@ -177,13 +189,15 @@ class AccountCalls(Callers):
             self.lease.renewed(asked_at)
             self.credit.raise_to(answer.granted, answer.granted_m)
             served = self._admit()
-            asked = self.outbox.head() is self._asked_for  # not for one that came while the call was under way
+            asked = self._spools or self.outbox.head() is self._asked_for  # not one that came during the call
             self._ask_at = 0.0 if served or not asked else self._loop.time() + answer.again_ms / 1000
             if 1 in (before.place, answer.place):  # who was first and gives up leaves the pools' lines too
                 self._refill(self.beyond_pool)
         elif answer.code == "TOO_LARGE":
             head = self.outbox.head()
-            if head:
+            if head and self.writer is not None and self.writer.store:
+                self._ask_at = self._loop.time() + 1.0  # too large for memory, not for the store
+            elif head:
                 self._tell(head, MessageTooLarge(self.address.name, head.size, answer.granted))
         elif answer.code == "UNKNOWN":
             await self._ensure(self.credit.epoch > 0)

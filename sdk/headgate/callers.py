@@ -30,6 +30,7 @@ from headgate.outlook import EXPLAIN_AFTER, EXPLAIN_EVERY, Outlook
 from headgate.redis.keys import Address
 from headgate.redis.replies import Credit
 from headgate.selfwait import CONFIRM_AFTER
+from headgate.spool.writer import Writer
 
 SWEEP: Final = 0.02
 """Seconds between looks for callers whose time is over; only while somebody waits."""
@@ -66,6 +67,8 @@ class Callers:
         self.outlook = outlook
         self.outbox = Outbox(credit)
         self.confirming = Confirming(outlook)
+        self.writer: Writer | None = None
+        """What writes payloads to a spool store; None for a gate."""
         self.window = 0
         self.weight = 1
         self.last = Credit("NONE")
@@ -135,6 +138,8 @@ class Callers:
         """Take in the destination's settings, as the state spells them; whoever waits asks again under them."""
         self.outlook.adopt(settings)
         self.confirming.adopt(settings)
+        if self.writer is not None:
+            self.writer.adopt(self.outlook.store)
         self._rate_at = min(self._rate_at, self._loop.time())
         self.stop(stopped="stopped" in settings)
         self._ask_at = 0.0
@@ -277,7 +282,13 @@ class Callers:
         self.outlook.notices.look(now, head.since if head else None, lambda: self.why(head) if head else None)
 
     def _how(self, item: Outgoing) -> WhenFull:
-        return item.when_full or self.outlook.when_full
+        how = item.when_full or self.outlook.when_full
+        return self.writer.when_full if how.spools and self.writer is not None else how
+
+    @property
+    def _spools(self) -> bool:
+        """Whether what finds no room in memory may go to a store now."""
+        return self.writer is not None and self.writer.ready and not self.stopped
 
     def _may_exceed(self, item: Outgoing) -> bool:
         """Whether a message goes beyond the limit rather than to wait."""
@@ -285,19 +296,25 @@ class Callers:
 
     def _impatient(self) -> Iterator[Outgoing]:
         """Yield those in line that do not wait."""
-        if self._hurried or self.outlook.when_full.patience == 0:
+        if self._hurried or self.outlook.when_full.patience == 0 or self._store_hurries:
             for item in self.outbox.waiting:
                 if self._how(item).patience == 0 and not item.done.done() and not self._may_exceed(item):
                     yield item
 
     def _refuse(self, asked_at: float) -> None:
         """Give up for those that do not wait: Redis was asked at ``asked_at``, and there was no room."""
+        if self._spools and self.writer and not self.writer.waits:
+            return  # there may be room at the store
         for item in self._impatient():
             if item.since <= asked_at:
                 self._give_up(item, self._loop.time())
 
+    @property
+    def _store_hurries(self) -> bool:
+        return self.writer is not None and self.writer.waits and self.writer.when_full.patience is not None
+
     def _lose_patience(self, now: float) -> None:
-        if self._hurried or self.outlook.when_full.patience is not None:
+        if self._hurried or self.outlook.when_full.patience is not None or self._store_hurries:
             for item in self.outbox.waiting:
                 item.since = item.since or now
                 if (patience := self._how(item).patience) and now - item.since >= patience and not item.done.done():
@@ -344,6 +361,8 @@ class Callers:
             if isinstance(self.trouble, AccessDenied):
                 return str(self.trouble)
             return f"Redis has not answered for {self._loop.time() - self.lost_since:.3g} s: {self.trouble}"
+        if self.writer is not None and self.writer.store and (why := self.writer.reason):
+            return why
         if item is not None and (explanation := self.why(item)):
             return explanation.reason
         if self.last.place:

@@ -14,12 +14,15 @@ from headgate.deadletters import DeadLetters
 from headgate.errors import Closed, HeadgateError, PolicyError, SlowConsumer
 from headgate.message import Message
 from headgate.options import SessionOptions
+from headgate.core.segment import Reference, is_reference
 from headgate.receivers import Receivers
 from headgate.reconnect import AWAY, until_answered
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, encode_name
 from headgate.redis.replies import Deliveries
 from headgate.redis.store import Store
+from headgate.spool import Spooling
+from headgate.spool.recall import Recall
 from headgate.tasks import stop
 
 _log = logging.getLogger("headgate")
@@ -52,6 +55,7 @@ class Consumer(Receivers):
         rate: float | None,
         on_close: Callable[["Consumer"], Awaitable[None]],
         on_slow: Callable[["Consumer"], None],
+        spooling: Spooling | None = None,
     ) -> None:
         self.subscription = subscription
         self.durable = durable
@@ -59,6 +63,7 @@ class Consumer(Receivers):
         ttl_ms = int(options.ttl * 1000)
         dead_letters = DeadLetters(store, address, self.encoded_subscription, ttl_ms, ensure_at, self._buried)
         super().__init__(address, session, window, rate, dead_letters)
+        self._recall = Recall(spooling, address, self._whole)
         self._store = store
         self._wake_ups = wake_ups
         self._ensure = ensure
@@ -129,6 +134,7 @@ class Consumer(Receivers):
                     self._wake.set()
                     await asyncio.sleep(0.001)
         await stop(self._task)
+        await self._recall.close()
         await self._dead_letters.close()
         for future in (
             *(future for _, _, future in self._outcomes),
@@ -179,6 +185,7 @@ class Consumer(Receivers):
         self._generation += 1
         self._fetches, self._lost_reply = 0, False
         self._holding.clear()
+        self._recall.clear()
         self._buffer.clear()
         self._held.clear()
         self._outcomes.clear()
@@ -326,27 +333,26 @@ class Consumer(Receivers):
                 self._look_at = 0.0  # something came after the answer was given, and was heard of before it arrived
         else:  # UNKNOWN, EXPIRED, SLOW: what it held is others' now
             self._expire(going)
+            self._recall.clear()
             if answer.code == "SLOW":
                 self._judged(slow=True)
                 raise SlowConsumer(self.address.name, self.id)
             self._reattach = True
 
     def _deliver(self, answer: Deliveries, *, asked: int) -> None:
+        largest = 0
         for id_, stored, attempts in answer.messages:
             if id_ in self._held:
                 continue  # known: only its reply was repeated
             message = Message(self, self._generation, id_, stored, attempts)
+            if is_reference(stored):
+                message.size = Reference.parse(stored).size
             self._held[id_] = message
+            largest = max(largest, message.size)
             self._holding.deliver(message.size)
-            if attempts and self._dead_letters.is_dead(attempts):
-                message.settled = True
-                self._die(message, f"{attempts} attempts failed", attempts, None)
-            else:
-                self._buffer.append(message)
-        if self._buffer:
-            self._arrived.set()
+            self._recall.put(message, attempts)
         if self.window.bytes != "unlimited":
-            self._holding.fill(max((len(stored) for _, stored, _ in answer.messages), default=0))
+            self._holding.fill(largest)
         if asked and len(answer.messages) < asked:
             self._look_at = self._loop.time() + (answer.again_ms / 1000 if answer.again_ms else POLL)
         self._after = b"0"
@@ -354,3 +360,14 @@ class Consumer(Receivers):
             self._look_at = 0.0
             if len(answer.messages) == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
                 self._after, self._lost_reply = answer.messages[-1][0], True
+
+    def _whole(self, message: Message, attempts: int, trouble: str) -> None:
+        """Take a delivery that is here with its payload, or of which it is known that it cannot be read."""
+        if attempts and self._dead_letters.is_dead(attempts):
+            trouble = f"{attempts} attempts failed"
+        if trouble:
+            message.settled = True
+            self._die(message, trouble, attempts, None)
+        else:
+            self._buffer.append(message)
+            self._arrived.set()

@@ -79,6 +79,7 @@ class Consumers:
                 rate=own if own is not None else following.defaults.consumer_rate,
                 on_close=lambda consumer: self._closed(presence, consumer),
                 on_slow=self._tell_slow,
+                spooling=self._presences.spooling,
             )
             following.receive(consumer, window=checked is None, rate=own is None)
             presence.consumers.add(consumer)
@@ -155,6 +156,7 @@ class Consumers:
             window=whole.window,
             rate=None,
             on_close=lambda consumer: self._closed(presence, consumer),
+            spooling=self._presences.spooling,
         )
         async with self._presences.lock:
             presence.consumers.add(part)

@@ -13,6 +13,7 @@ HeadgateError
 ├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
 │   └── MessageFormatError  a message that cannot be read or written as AMQP 1.0 or as the SDK stores it
 ├── CoordinatorUnavailable  Redis cannot be reached, or is not one we can use (also a ConnectionError)
+├── SpoolUnavailable        the storage of a spool store does not take, give or delete a segment (also an OSError)
 ├── AccessDenied            Redis or a node refused the credentials, or what was asked for
 └── Closed                  the client, session or handle was closed
 
@@ -222,6 +223,27 @@ class MessageFormatError(InvalidValue):
 
 class CoordinatorUnavailable(HeadgateError, ConnectionError):
     """Redis, or every node, cannot be reached, does not answer in time, or is not one that can be used."""
+
+
+class SpoolUnavailable(HeadgateError, OSError):
+    """The storage of a spool store did not do what it was asked for.
+
+    Attributes:
+        url: of the store, without secrets.
+        verb: ``write``, ``read``, ``delete`` or ``list``.
+        path: of the segment, in the store.
+        problem: what the storage says.
+    """
+
+    def __init__(self, url: str, verb: str, path: str, problem: str) -> None:
+        self.url = url
+        self.verb = verb
+        self.path = path
+        self.problem = problem
+        super().__init__(f"spool store at {url}: cannot {verb} {path}: {problem}; it is tried again")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class AccessDenied(HeadgateError):

@@ -41,6 +41,7 @@ class Outlook:
     Attributes:
         when_full: what they say of a send that finds no room.
         hard: whether it has a hard limit above its limit.
+        store: encoded name of the spool store that takes what finds no room; empty where none does.
         dropped: messages dropped for want of room since the account was opened.
         dropped_bytes: the same in bytes.
         notices: whom it tells of its waits.
@@ -54,6 +55,7 @@ class Outlook:
         self.confirmations = Notices(address.name, session, listeners)
         self.when_full = BLOCK
         self.hard = False
+        self.store = ""
         self.dropped = self.dropped_bytes = 0
         self.report_at = 0.0
         self.self_wait = SelfWait(address.name, session)
@@ -75,6 +77,7 @@ class Outlook:
         """Take in the settings that are in force."""
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
         self.hard = bool(fields.get("hard_bytes"))
+        self.store = fields.get("store", "") if self.when_full.spools else ""
         action = fields.get("deadlock") or "none"
         self.self_wait.action = action if action in ("alert", "fail") else "none"
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 from headgate.account import CLOSE_WITHIN, CreditAccount
 from headgate.account_calls import Ensure
@@ -21,6 +22,9 @@ from headgate.redis.notes import NoteStore
 from headgate.redis.replies import Account as Totals
 from headgate.redis.store import Store
 from headgate.registry import Registry
+from headgate.spool.quota import Quota
+from headgate.spool.stores import Spool
+from headgate.spool.writer import Writer
 from headgate.ties import Ties
 
 
@@ -60,6 +64,8 @@ class Presences:
         options: SessionOptions,
         listeners: Listeners,
     ) -> None:
+        self.spooling = registry.spooling
+        self._quotas: dict[str, Quota] = {}
         self.store = store
         self.wake_ups = wake_ups
         self.registry = registry
@@ -140,6 +146,8 @@ class Presences:
                     holds_messages=kinds != ("gate",),
                     credit=before.credit if before else line,
                 )
+                if kinds != ("gate",):
+                    account.spool(self._writer(account))
                 if before:
                     account.outbox.next_seq = before.outbox.next_seq
                 account.consumers = len(presence.consumers)
@@ -150,6 +158,36 @@ class Presences:
                 wish = presence.following.use(account, window, weight)
             account.users += 1
         return account, wish
+
+    def _writer(self, account: CreditAccount) -> Writer:
+        spools, sweeper = self.spooling.spools, self.spooling.sweeper
+        return Writer(spools, sweeper, self._quota, account.address, account.outbox, account.seek)
+
+    async def _quota(self, spool: Spool) -> Quota:
+        """Return the session's room at a store, opened if it is not."""
+        async with self.lock:
+            quota = self._quotas.get(spool.name)
+            if quota is None or quota.spool is not spool:
+
+                async def ensure(recover: bool) -> None:  # noqa: FBT001
+                    await self.spooling.spools.ensure(spool.name, recover=recover)
+
+                account = CreditAccount(
+                    self.store,
+                    self.wake_ups,
+                    Outlook(self.store, self.registry.links, spool.address, self.session, self._listeners),
+                    spool.address,
+                    self.session,
+                    replace(self.options, resumes=False),
+                    ensure,
+                    lambda: None,
+                    lambda _: None,
+                    holds_messages=False,
+                )
+                account.resize(2 * spool.settings.segment, 1)
+                await account.start()
+                quota = self._quotas[spool.name] = Quota(account, self.spooling.spools.calls, spool)
+        return quota
 
     async def end_lease(self, presence: Presence) -> None:
         """End the session's lease at a destination where it has nothing any more."""
@@ -163,3 +201,4 @@ class Presences:
         """Close all there is."""
         await self._ties.close()
         await asyncio.gather(*(presence.close() for presence in self._all.values()))
+        await asyncio.gather(*(quota.close() for quota in self._quotas.values()))

@@ -18,6 +18,7 @@ from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
 from headgate.settings import FIELD_OF, KINDS, Settings, check_levels
+from headgate.spool import Spooling
 from headgate.tasks import stop
 
 REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy")
@@ -38,6 +39,7 @@ class Registry:
     def __init__(self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int) -> None:
         self.policies = Policies(store.server, wake_ups, namespace, self._follow_policy)
         self.links = Links(store, self.policies, namespace)
+        self.spooling = Spooling(store, wake_ups, namespace, ttl_ms)
         self._store = store
         self._wake_ups = wake_ups
         self._namespace = namespace
@@ -214,6 +216,7 @@ class Registry:
 
     async def close(self) -> None:
         """Stop following."""
+        await self.spooling.close()
         await self.policies.close()
         await stop(self._refreshing)
 

@@ -34,7 +34,8 @@ class Settings:
         hard_limit: bytes above which even a client whose credit counts messages is refused; never below ``limit``.
         resume_at: bytes, or a percentage of ``limit``: once that was reached nobody is served until pending is here.
         resume_at_messages: the same in messages.
-        when_full: ``block``, ``fail``, ``fail-after 3s`` or ``drop``: what a send does that finds no room.
+        when_full: ``block``, ``fail``, ``fail-after 3s``, ``drop`` or ``spool``: what a send does that finds no room.
+        store: the spool store that takes payloads when memory is full, and ``when_full`` is ``spool``.
         deadlock: what happens to sends that wait for one another without end: ``none`` (nothing), ``alert`` (the log is
             told), ``fail`` (the newest of them raises ``DeadlockDetected``) or ``ticket`` (one message goes above the
             limit). Unset, nodes do as with ``alert``, and a session that waits for itself is not looked at by itself.
@@ -80,6 +81,7 @@ class Settings:
     resume_at: int | str | None = None
     resume_at_messages: int | str | None = None
     when_full: str | None = None
+    store: str | None = None
     deadlock: str | None = None
     oversize: str | None = None
     enforce: str | None = None
@@ -153,9 +155,9 @@ class Settings:
             for name in _MESSAGES_ONLY:
                 if out.get(_SPELLING[name][0]):
                     raise PolicyError(f"{name} belongs to a queue or a topic, not to a {self.kind}")
-            if self.when_full == "drop":
+            if self.when_full in ("drop", "spool"):
                 raise PolicyError(
-                    f"when_full: a {self.kind} has no message to drop; use block, fail or 'fail-after 3s'"
+                    f"when_full: a {self.kind} has no message to {self.when_full}; use block, fail or 'fail-after 3s'"
                 )
 
     def _bucket(self) -> dict[str, str]:
@@ -261,6 +263,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
     "resume_at": ("resume_bytes", _resume_at),
     "resume_at_messages": ("resume_messages", _resume_at),
     "when_full": ("when_full", _when_full),
+    "store": ("store", lambda value, what: encode_name(value, what)),
     "deadlock": ("deadlock", _word(*DEADLOCK)),
     "oversize": ("oversize", _word(*OVERSIZE)),
     "enforce": ("enforce", _word(*ENFORCE)),
@@ -297,7 +300,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
 _MESSAGES_ONLY: Final = (
     "hard_limit", "resume_at", "resume_at_messages", "send_rate", "send_byte_rate", "delivery_rate", "message_ttl",
     "max_attempts", "dead_letter", "slow_multiple", "slow_rate", "consumer_window", "durable_window", "deadlock",
-    "confirm",
+    "confirm", "store",
 )  # fmt: skip
 _RESET: Final = {"limit_bytes": "unlimited", "limit_messages": "unlimited", "ledger": "all", "ledger_keep": "10000"}
 DEFAULTS: Final[dict[str, str]] = {

@@ -1,4 +1,4 @@
-"""What a send does that finds no room: wait, fail, fail after a while, or drop its message."""
+"""What a send does that finds no room: wait, fail, fail after a while, drop its message, or spool it."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,15 +12,17 @@ class WhenFull:
     """One answer to "there is no room".
 
     >>> WhenFull.parse("fail-after 3s")
-    WhenFull(patience=3.0, drops=False)
+    WhenFull(patience=3.0, drops=False, spools=False)
 
     Attributes:
         patience: seconds of waiting after which it gives up; 0 once Redis was asked, None as long as its caller waits.
         drops: giving up is dropping the message, which is no error.
+        spools: the payload goes to the destination's spool store; what happens without room there, the store says.
     """
 
     patience: float | None = None
     drops: bool = False
+    spools: bool = False
 
     @classmethod
     def parse(cls, text: str) -> "WhenFull":
@@ -35,9 +37,12 @@ class WhenFull:
             return cls(parse_duration(patience.strip(), "when_full"))
         if text in _WORDS:
             return _WORDS[text]
-        raise PolicyError(f"when_full: {text!r}; use block, fail, 'fail-after 3s' or drop")
+        raise PolicyError(f"when_full: {text!r}; use block, fail, 'fail-after 3s', drop or spool")
 
 
 BLOCK: Final = WhenFull()
 FAIL: Final = WhenFull(0.0)
-_WORDS: Final = {"": BLOCK, "block": BLOCK, "fail": FAIL, "drop": WhenFull(0.0, drops=True)}
+_WORDS: Final = {
+    "": BLOCK, "block": BLOCK, "fail": FAIL, "drop": WhenFull(0.0, drops=True),
+    "spool": WhenFull(spools=True),
+}

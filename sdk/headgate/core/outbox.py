@@ -6,7 +6,7 @@ time it is, and what became of a batch.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ class Outgoing:
         timed: whether its deadline is being watched.
         paid: whether it has its credit: then only a rate, or Redis, can hold it up.
         beyond: whether it may exceed the limit, up to the destination's hard limit, rather than wait.
+        whole: the payload where a reference to it has taken its place, for it is in a spool store.
         who: the task, or the thread, that does nothing else until the message is paid; None when that is not known.
     """
 
@@ -46,7 +47,18 @@ class Outgoing:
     timed: bool = False
     paid: bool = False
     beyond: bool = False
+    whole: bytes | None = None
     who: Any = None
+
+    def refer(self, reference: bytes) -> None:
+        """Put a reference in the place of the payload, which is in a spool store."""
+        self.whole, self.payload, self.size = self.payload, reference, len(reference)
+
+    def restore(self) -> None:
+        """Put the payload back in place: it was not sent, and is to go on as it came."""
+        self.paid = False
+        if self.whole is not None:
+            self.payload, self.size, self.whole = self.whole, len(self.whole), None
 
     def abandoned(self) -> bool:
         """Whether nobody wants it sent any more."""
@@ -57,21 +69,24 @@ class Outgoing:
 class Batch:
     """Messages published together, of one ``ttl_ms``; ``seq`` numbers the first, counted by the session from 1.
 
-    ``beyond``: they go up to the hard limit, and were paid with credit that may not be in hand.
+    ``beyond``: they go up to the hard limit, and were paid with credit that may not be in hand. ``segment``: likewise, as
+    references to that segment, ``<name> <bytes>``.
     """
 
     seq: int
     items: list[Outgoing]
     size: int
     beyond: bool = False
+    segment: str = ""
 
 
 @dataclass(slots=True)
 class Outbox:
-    """The line of messages of one account."""
+    """The line of messages of one account: in flight, ready, spooling, waiting, the oldest first."""
 
     credit: CreditLine
     waiting: deque[Outgoing] = field(default_factory=deque)
+    spooling: list[Outgoing] = field(default_factory=list)
     ready: deque[Outgoing] = field(default_factory=deque)
     flight: Batch | None = None
     next_seq: int = 1
@@ -79,11 +94,11 @@ class Outbox:
     _order: int = 0
 
     def __len__(self) -> int:
-        return len(self.waiting) + len(self.ready) + (len(self.flight.items) if self.flight else 0)
+        return len(self.waiting) + len(self.spooling) + len(self.ready) + (len(self.flight.items) if self.flight else 0)
 
     def add(self, item: Outgoing) -> bool:
         """Put a message in line; returns whether it has its credit already. Nobody overtakes those who wait."""
-        if not self.waiting and self.credit.take(item.size):
+        if not self.waiting and not self.spooling and self.credit.take(item.size):
             item.paid = True
             self.ready.append(item)
             return True
@@ -100,7 +115,7 @@ class Outbox:
     def admit(self) -> list[Outgoing]:
         """Pay for as many of those waiting as the credit covers; returns them."""
         paid: list[Outgoing] = []
-        while head := self.head():
+        while not self.spooling and (head := self.head()):
             if not self.credit.take(head.size):
                 break
             self.waiting.popleft()
@@ -157,6 +172,50 @@ class Outbox:
         self.credit.overdraw(item.size)
         self.flight = Batch(self.next_seq, [item], item.size, beyond=True)
 
+    def spool(self, most: int, most_bytes: int) -> list[Outgoing]:
+        """Take the first that wait out of the line, to be written to a store; nobody overtakes them meanwhile.
+
+        Args:
+            most: messages.
+            most_bytes: of payload; one larger message goes alone.
+        """
+        if self.spooling:
+            raise AssertionError("a segment is being written")
+        size = 0
+        while (head := self.head()) and len(self.spooling) < most:
+            if self.spooling and (size + head.size > most_bytes or head.ttl_ms != self.spooling[0].ttl_ms):
+                break
+            self.spooling.append(self.waiting.popleft())
+            size += head.size
+        return self.spooling
+
+    def fly(self, references: Sequence[bytes], segment: str) -> bool:
+        """Put what was written in flight as references; False where nobody wants any of it sent any more."""
+        items = []
+        for item, reference in zip(self.spooling, references, strict=True):
+            if not item.done.done():
+                item.refer(reference)
+                self.credit.overdraw(item.size)
+                items.append(item)
+                if item.credited is not None and not item.credited.done():
+                    item.credited.set_result(None)
+        self.spooling = []
+        if items:
+            self.flight = Batch(self.next_seq, items, sum(item.size for item in items), beyond=True, segment=segment)
+        return bool(items)
+
+    def unspool(self) -> None:
+        """Put what was being written back in line, in order."""
+        items, self.spooling = self.spooling, []
+        self._back(items)
+
+    def _back(self, items: Sequence[Outgoing]) -> None:
+        for item in reversed(items):
+            item.restore()
+            if not item.done.done():
+                self.waiting.appendleft(item)
+                self._watch(item)
+
     def refused(self) -> list[Outgoing]:
         """Take the batch out: nothing of it was stored, nor may be; its numbers are free."""
         batch, self.flight = self.flight, None
@@ -173,11 +232,16 @@ class Outbox:
         items = batch.items[:stored]
         self.next_seq = batch.seq + stored
         self.credit.publish(batch.size if stored == len(batch.items) else sum(item.size for item in items), stored)
-        for item in reversed(batch.items[stored:]):
-            if batch.beyond:
+        rest = batch.items[stored:]
+        if batch.beyond and rest:
+            for item in rest:
                 self.credit.put_back(item.size)
-            (self.waiting if batch.beyond else self.ready).appendleft(item)
-            self._watch(item)
+            self.unspool()  # what comes after them waits behind them
+            self._back(rest)
+        elif rest:
+            self.ready.extendleft(reversed(rest))
+            for item in rest:
+                self._watch(item)
         return items
 
     def unspend(self) -> None:
@@ -188,14 +252,10 @@ class Outbox:
 
     def unpaid(self) -> None:
         """Put everything back in line, in order: the account was lost, and with it the credit. Nothing was stored."""
-        items = [*(self.flight.items if self.flight else ()), *self.ready]
-        self.flight = None
+        items = [*(self.flight.items if self.flight else ()), *self.ready, *self.spooling]
+        self.flight, self.spooling = None, []
         self.ready.clear()
-        for item in reversed(items):
-            item.paid = False
-            if not item.done.done():
-                self.waiting.appendleft(item)
-                self._watch(item)
+        self._back(items)
 
     def overdue(self, now: float, *, stuck: bool) -> Iterator[tuple[Outgoing, bool]]:
         """Yield messages whose caller's time is over, and whether their fate is unknown.
@@ -219,11 +279,12 @@ class Outbox:
 
     def clear(self, tell: Callable[[Outgoing, bool], None]) -> None:
         """Drop everything, telling each message whether its fate is unknown."""
-        for item in (*self.ready, *self.waiting):
+        for item in (*self.ready, *self.spooling, *self.waiting):
             tell(item, False)
         for item in self.flight.items if self.flight else ():
             tell(item, True)
         self.ready.clear()
+        self.spooling = []
         self.waiting.clear()
         self._deadlines.clear()
         self.flight = None

@@ -27,6 +27,7 @@ MESSAGE_FIELDS: Final = frozenset({
     "hard_bytes", "resume_bytes", "resume_messages", "send_rate", "send_burst", "send_byte_rate", "send_byte_burst",
     "delivery_rate", "delivery_burst", "message_ttl_ms", "max_attempts", "dead_letter", "slow_multiple", "slow_rate",
     "slow_period_ms", "slow_action", "consumer_window", "durable_window", "deadlock", "confirm",
+    "store",
 })  # fmt: skip
 """What only destinations with messages have: queues and topics, not gates."""
 _PERCENT_OF: Final = (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages"))

@@ -30,6 +30,7 @@ PARTS: Final = (
     "drops",
     "slices",
     "links",
+    "spooled",
     "ledger",
 )
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""
@@ -177,6 +178,17 @@ class Address:
         key = f"hg:{{{check_namespace(namespace)}/channel:{encode_name(channel, 'channel')}}}"
         shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
         return cls(namespace, channel, key, shared)
+
+    @classmethod
+    def of_store(cls, namespace: str, store: str) -> "Address":
+        """Return the address of a spool store; no destination has a name that leads here.
+
+        Raises:
+            InvalidName: the namespace or the name cannot be used.
+        """
+        key = f"hg:{{{check_namespace(namespace)}/store:{encode_name(store, 'store')}}}"
+        shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
+        return cls(namespace, store, key, shared)
 
     def keys(self, session: str) -> tuple[bytes, ...]:
         """Return what every script gets as KEYS, for a call on behalf of one session."""

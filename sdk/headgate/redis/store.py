@@ -10,7 +10,7 @@ from headgate.redis.keys import Address
 from headgate.redis.replies import Account, Credit, Deliveries, Recount, Snapshot, credit, held, pairs, record
 from headgate.redis.scripts import script
 
-Beyond = Literal["refuse", "hard"]
+Beyond = Literal["refuse", "hard", "spool"]
 LESSEES: Final = 10
 """How many sessions that hold credit are named at the most."""
 _LEAVE: Final = {(False, False): "stay", (True, False): "leave", (False, True): "resume", (True, True): "keep"}
@@ -97,10 +97,12 @@ class Store:
         ttl_ms: int,
         beyond: Beyond = "refuse",
         expires_ms: int = 0,
+        segment: str = "-",
     ) -> Credit:
         """Append a batch, numbered by the session, and ask for more.
 
-        ``beyond`` ``hard`` pays the rest up to the hard limit; it expires after ``expires_ms``, 0 for never.
+        ``beyond`` ``hard`` pays the rest up to the hard limit; it expires after ``expires_ms``, 0 for never. With
+        ``spool`` they are references, and ``segment`` is ``<name> <bytes>`` of what they refer to.
         """
         a = account
         reply = await self._call(
@@ -119,6 +121,7 @@ class Store:
                 "want": a.want,
                 "want_m": a.want_m,
                 "beyond": beyond,
+                "segment": segment,
             },
             bodies,
         )

@@ -1,0 +1,20 @@
+--[[
+  spent - the segments of a destination of which no message is left; changes nothing.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] after  as the last call returned it, 0 at first
+  ARGV[2] most   how many segments to look at, at most 256
+  Returns {code, after, segments, {segment, ...}}; after: to go on with, 0 when all were looked at; segments: that it has
+  Codes    OK
+]]
+--- @include "lib/keys"
+--- @include "lib/number"
+local after, most = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), 256)
+local rows, out = redis.call('ZRANGE', K_SPOOLED, int(after), int(after + most - 1), 'WITHSCORES'), {}
+for i = 1, #rows, 2 do
+  local first = string.match(redis.call('HGET', K_REFS, rows[i]) or '', '^%d+')
+  if not first or #redis.call('XRANGE', K_MESSAGES, first, rows[i + 1], 'COUNT', 1) == 0 then
+    out[#out + 1] = rows[i]
+  end
+end
+return { 'OK', int(#rows == 2 * most and after + most or 0), redis.call('ZCARD', K_SPOOLED), out }

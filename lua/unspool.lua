@@ -1,0 +1,20 @@
+--[[
+  unspool - forget segments of a destination whose messages are all gone, once they are deleted from their store.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id    the server's run id as the caller learnt it when it connected
+  ARGV[2..] segments  at most 256
+  Returns {code, bytes}; bytes: of those that were forgotten
+  Codes    OK, UNKNOWN
+]]
+--- @include "lib/spooled"
+if not load_destination(ARGV[1], 0) then
+  return { 'UNKNOWN' }
+end
+redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows
+local bytes = 0
+for i = 2, math.min(#ARGV, 257) do
+  bytes = bytes + forget_segment(ARGV[i])
+end
+save_destination()
+return { 'OK', int(bytes) }

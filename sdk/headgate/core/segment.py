@@ -1,0 +1,80 @@
+"""Segments: payloads of several messages as one object of a spool store, and the references that stand for them.
+
+A reference is what the stream of a destination keeps in a message's place: a mark that no message begins with, the name
+of the segment, and where in it the payload is, with its checksum.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.errors import InvalidValue
+
+MARK: Final = b"\xc1"
+"""First byte of a reference; neither msgpack nor AMQP 1.0 has it. Also in lua/lib/reference.lua."""
+MOST_MESSAGES: Final = 1024
+"""Of one segment: as many references as one call publishes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a payload is.
+
+    Attributes:
+        store: the encoded name of the spool store.
+        name: of the segment, in the folder of its destination.
+        offset: of the payload, in bytes.
+        size: of the payload, in bytes.
+        crc: CRC-32 of the payload.
+    """
+
+    store: str
+    name: str
+    offset: int
+    size: int
+    crc: int
+
+    @property
+    def segment(self) -> str:
+        """The segment, as its destination's state knows it: ``<store>/<name>``."""
+        return f"{self.store}/{self.name}"
+
+    def encode(self) -> bytes:
+        """Return it as the stream keeps it."""
+        return MARK + f"{self.segment} {self.offset} {self.size} {self.crc:08x}".encode()
+
+    @classmethod
+    def parse(cls, stored: bytes) -> "Reference":
+        """Return the reference that :meth:`encode` wrote.
+
+        Raises:
+            InvalidValue: it is none.
+        """
+        try:
+            segment, offset, size, crc = stored[1:].decode("ascii").split(" ")
+            store, slash, name = segment.partition("/")
+            if not slash or not name or stored[:1] != MARK:
+                raise ValueError(segment)
+            return cls(store, name, int(offset), int(size), int(crc, 16))
+        except ValueError:
+            raise InvalidValue(f"{stored[:80]!r} is no reference to a spooled message") from None
+
+    def check(self, payload: bytes) -> bool:
+        """Return whether this is the payload that was written."""
+        return len(payload) == self.size and zlib.crc32(payload) == self.crc
+
+
+def is_reference(stored: bytes) -> bool:
+    """Return whether what is stored stands for a payload in a spool store."""
+    return stored[:1] == MARK
+
+
+def pack(payloads: Sequence[bytes], store: str, name: str) -> tuple[bytes, list[bytes]]:
+    """Return a segment of payloads, one after the other, and the reference to each as the stream keeps it."""
+    references = []
+    offset = 0
+    for payload in payloads:
+        references.append(Reference(store, name, offset, len(payload), zlib.crc32(payload)).encode())
+        offset += len(payload)
+    return b"".join(payloads), references

@@ -1,0 +1,80 @@
+"""The calls about spooled messages: segments at their store, and at the destination that has references to them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.redis.backend import Backend
+from headgate.redis.keys import PARTS, Address
+from headgate.redis.replies import Account
+from headgate.redis.scripts import script
+
+MOST: Final = 256
+"""Segments that one call names."""
+_SESSIONS, _REFS, _SPOOLED = (1 + PARTS.index(part) for part in ("sessions", "refs", "spooled"))
+
+
+class SpoolStore:
+    """Every method is one call, atomic in the slot of a store or of a destination; each may be repeated."""
+
+    def __init__(self, server: Backend) -> None:
+        self.server = server
+
+    async def hold(self, store: Address, account: Account, segment: str, size: int, *, ttl_ms: int) -> str:
+        """Enter a segment that is about to be written, paid with credit at its store; returns the code."""
+        op = script("hold")
+        values = {
+            "run_id": None, "session": account.session, "inc": account.inc, "epoch": account.epoch, "ttl_ms": ttl_ms,
+            "segment": segment, "bytes": size,
+        }  # fmt: skip
+        reply = await self.server.call(op, store.keys(account.session), op.argv(values))
+        return str(reply[0].decode())
+
+    async def free(self, store: Address, segments: Sequence[str]) -> tuple[int, int]:
+        """Take segments that were deleted out of their store; returns how many were there, and their bytes."""
+        freed = size = 0
+        op = script("free")
+        for at in range(0, len(segments), MOST):
+            argv = op.argv({"run_id": None}, segments[at : at + MOST])
+            reply = await self.server.call(op, store.keys("-"), argv)
+            if reply[0] == b"OK":
+                freed, size = freed + int(reply[1]), size + int(reply[2])
+        return freed, size
+
+    async def spent(self, address: Address, *, after: int = 0, most: int = MOST) -> tuple[int, int, list[str]]:
+        """Return segments of a destination without messages, where to go on (0: nowhere), and how many it has."""
+        op = script("spent")
+        reply = await self.server.call(op, address.keys("-"), op.argv({"after": after, "most": most}))
+        return int(reply[1]), int(reply[2]), [segment.decode() for segment in reply[3]]
+
+    async def unspool(self, address: Address, segments: Sequence[str]) -> None:
+        """Forget segments of a destination that were deleted from their store."""
+        op = script("unspool")
+        for at in range(0, len(segments), MOST):
+            await self.server.call(op, address.keys("-"), op.argv({"run_id": None}, segments[at : at + MOST]))
+
+    async def segments(self, address: Address) -> dict[str, int]:
+        """Return every segment that a destination refers to, and the number of its last message. Reads all at once."""
+        key = address.shared[_SPOOLED]
+        flat = await self.server.command(key, "ZRANGE", key, 0, -1, "WITHSCORES")
+        return {flat[i].decode(): int(float(flat[i + 1])) for i in range(0, len(flat), 2)}
+
+    async def held(self, store: Address, cursor: bytes = b"0") -> tuple[bytes, dict[str, tuple[int, str]]]:
+        """Return a piece of the segments of a store, their bytes and the session that wrote them, and where to go on.
+
+        It is over when it is to go on at ``b"0"``.
+        """
+        key = store.shared[_REFS]
+        cursor, flat = await self.server.command(key, "HSCAN", key, cursor, "COUNT", 500)
+        found = {}
+        for i in range(0, len(flat), 2):
+            size, _, session = flat[i + 1].decode().partition(" ")
+            found[flat[i].decode()] = int(size), session
+        return cursor, found
+
+    async def is_orphan(self, address: Address, segment: str, session: str) -> bool:
+        """Return whether nothing refers to a segment, and nothing will: whoever wrote it has no lease any more."""
+        keys = address.shared
+        if await self.server.command(keys[0], "HEXISTS", keys[_SESSIONS], session):
+            return False
+        # Asked in this order: without a lease it publishes no more, so what is not referred to now never will be.
+        return await self.server.command(keys[0], "ZSCORE", keys[_SPOOLED], segment) is None

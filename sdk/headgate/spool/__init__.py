@@ -1,0 +1,29 @@
+"""Spool: payloads in shared storage where memory is full, and only references in the stream."""
+
+from headgate.redis.backend import WakeUps
+from headgate.redis.store import Store
+from headgate.spool.reader import Reader
+from headgate.spool.stores import Spools
+from headgate.spool.sweep import Sweeper
+
+__all__ = ["Spooling"]
+
+
+class Spooling:
+    """All that one client needs of spool stores.
+
+    Attributes:
+        spools: the stores.
+        reader: reads payloads back.
+        sweeper: deletes segments whose messages are gone.
+    """
+
+    def __init__(self, store: Store, wake_ups: WakeUps, namespace: str, ttl_ms: int) -> None:
+        self.spools = Spools(store, wake_ups, namespace, ttl_ms)
+        self.reader = Reader(self.spools)
+        self.sweeper = Sweeper(self.spools)
+
+    async def close(self) -> None:
+        """Stop."""
+        await self.sweeper.close()
+        await self.spools.close()

@@ -1,0 +1,120 @@
+"""Payloads of spooled messages, read back: a piece of a segment at a time, a few of which are kept."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.core.segment import Reference
+from headgate.errors import InvalidValue, PolicyError, SpoolUnavailable
+from headgate.redis.keys import Address, decode_name
+from headgate.spool.stores import Spool, Spools
+
+_log = logging.getLogger("headgate")
+PIECE: Final = 1 << 20
+"""Bytes that are read at once, unless one message takes more."""
+KEPT: Final = 16 << 20
+"""Bytes of pieces that are kept for the next messages."""
+AGAIN: Final = (0.1, 5.0)
+"""Seconds until a storage that failed is asked again: at first, and at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A payload that is not there any more, or not as it was written.
+
+    Attributes:
+        segment: where it was, in its storage.
+        problem: what is wrong with it.
+    """
+
+    segment: str
+    problem: str
+
+
+@dataclass(slots=True)
+class _Piece:
+    start: int
+    data: bytes
+
+
+class Reader:
+    """Reads for one client. Who asks for the next message of a segment finds it here already.
+
+    Args:
+        spools: the stores.
+        kept: bytes of pieces to keep.
+    """
+
+    def __init__(self, spools: Spools, *, kept: int = KEPT) -> None:
+        self._spools = spools
+        self._most = kept
+        self._kept = 0
+        self._pieces: OrderedDict[str, _Piece] = OrderedDict()
+        self._under_way: dict[str, asyncio.Lock] = {}
+
+    async def payloads(self, address: Address, stored: Sequence[bytes]) -> list[bytes | Unreadable]:
+        """Return the payload of each reference; a storage that does not answer is asked until it does.
+
+        Args:
+            address: the destination that has the references.
+            stored: as the destination has them.
+        """
+        return [await self.payload(address, one) for one in stored]
+
+    async def payload(self, address: Address, stored: bytes) -> bytes | Unreadable:
+        """Return the payload of one reference, as :meth:`payloads` does."""
+        try:
+            reference = Reference.parse(stored)
+        except InvalidValue as error:
+            return Unreadable("", str(error))
+        pause = AGAIN[0]
+        while True:
+            try:
+                return await self._read(address, reference)
+            except SpoolUnavailable as error:
+                _log.warning("a message of %r waits for its payload: %s", address.name, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, AGAIN[1])
+
+    async def _read(self, address: Address, reference: Reference) -> bytes | Unreadable:
+        try:
+            spool = await self._spools.get(decode_name(reference.store))
+        except (PolicyError, InvalidValue) as error:
+            raise SpoolUnavailable(reference.store, "read", reference.segment, str(error)) from None
+        path = spool.path(address, reference.name)
+        key = f"{spool.storage.url}/{path}"
+        async with self._under_way.setdefault(key, asyncio.Lock()):
+            try:
+                found = await self._part(spool, path, key, reference)
+            except FileNotFoundError:
+                return Unreadable(key, "there is no such segment")
+            finally:
+                self._under_way.pop(key, None)
+        if reference.check(found):
+            return found
+        self._forget(key)
+        if len(found) < reference.size:
+            return Unreadable(key, f"it ends {reference.size - len(found)} bytes before the message does")
+        return Unreadable(key, f"the checksum of {reference.size} bytes at {reference.offset} is wrong")
+
+    async def _part(self, spool: Spool, path: str, key: str, reference: Reference) -> bytes:
+        start, end = reference.offset, reference.offset + reference.size
+        piece = self._pieces.get(key)
+        if piece is None or start < piece.start or end > piece.start + len(piece.data):
+            data = await spool.storage.read(path, start, max(end, start + PIECE))
+            self._forget(key)
+            piece = self._pieces[key] = _Piece(start, data)
+            self._kept += len(data)
+            while self._kept > self._most and len(self._pieces) > 1:
+                self._forget(next(iter(self._pieces)))
+        else:
+            self._pieces.move_to_end(key)
+        return piece.data[start - piece.start : end - piece.start]
+
+    def _forget(self, key: str) -> None:
+        piece = self._pieces.pop(key, None)
+        if piece is not None:
+            self._kept -= len(piece.data)

@@ -1,0 +1,71 @@
+"""One consumer's spooled deliveries on their way back from the store, in order, while it goes on with its calls."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headgate.core.segment import is_reference
+from headgate.message import encode
+from headgate.redis.keys import Address
+from headgate.spool.reader import Unreadable
+from headgate.tasks import stop
+
+if TYPE_CHECKING:
+    from headgate.message import Message
+    from headgate.spool import Spooling
+
+
+class Recall:
+    """The line of a consumer's deliveries from the first whose payload is not here yet.
+
+    Args:
+        spooling: the client's; None where payloads come as they are.
+        address: the consumer's destination.
+        arrived: told each message that is whole, in order, and what is wrong with it where it cannot be read.
+    """
+
+    def __init__(
+        self, spooling: "Spooling | None", address: Address, arrived: "Callable[[Message, int, str], None]"
+    ) -> None:
+        self._spooling = spooling
+        self._address = address
+        self._arrived = arrived
+        self._line: deque[tuple[Message, int]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def put(self, message: "Message", attempts: int) -> None:
+        """Take a delivery; it arrives once it and all before it are whole."""
+        if not self._line and not (self._spooling and is_reference(message.stored)):
+            self._arrived(message, attempts, "")
+            return
+        self._line.append((message, attempts))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work(), name=f"headgate recall {self._address.name}")
+
+    def clear(self) -> None:
+        """Forget all: they were given to others."""
+        self._line.clear()
+
+    async def close(self) -> None:
+        """Stop."""
+        self._line.clear()
+        await stop(self._task)
+
+    async def _work(self) -> None:
+        while self._line:
+            message, attempts = self._line[0]
+            trouble = ""
+            if self._spooling and is_reference(message.stored):
+                self._spooling.sweeper.watch(self._address)
+                payload = await self._spooling.reader.payload(self._address, message.stored)
+                if isinstance(payload, Unreadable):
+                    trouble = f"its payload is lost: {payload.problem} ({payload.segment})"
+                    payload = encode(trouble, {"headgate-lost-segment": payload.segment})
+                message.stored = payload
+            if self._line and self._line[0][0] is message:  # else all was given to others meanwhile
+                self._line.popleft()
+                self._arrived(message, attempts, trouble)

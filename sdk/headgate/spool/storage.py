@@ -1,0 +1,143 @@
+"""Shared storage for segments: any file system that fsspec knows, by URL, with a bound on how long it may take."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from headgate.errors import InvalidValue, SpoolUnavailable
+
+T = TypeVar("T")
+PATIENCE: Final = 10.0
+"""Seconds after which an operation is given up."""
+THREADS: Final = 8
+"""Operations under way at a time: file systems block."""
+
+
+class Storage:
+    """One root folder, or bucket, of segments.
+
+    Args:
+        url: as fsspec reads it: ``file:///var/spool/headgate``, ``s3://bucket/prefix``, ``memory://name``; what it
+            takes to get in (keys, tokens) comes from the environment, as each file system has it.
+        patience: seconds that one operation may take.
+
+    Raises:
+        InvalidValue: the URL cannot be used; the text says what is missing.
+    """
+
+    def __init__(self, url: str, *, patience: float = PATIENCE) -> None:
+        try:
+            import fsspec  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError:
+            raise InvalidValue("a spool store takes fsspec: pip install 'headgate[spool]'") from None
+        try:
+            fs, root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise InvalidValue(f"spool store at {shown(url)}: {error}") from None
+        self.url = shown(url)
+        self._fs: Any = fs
+        self._root = str(root).rstrip("/")
+        self._patience = patience
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headgate spool")
+        self._folders: set[str] = set()
+        self.operations = 0
+        """Operations asked for so far: writes, reads, deletions, listings."""
+
+    def __repr__(self) -> str:
+        return f"Storage({self.url!r})"
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Write an object, and return once it is flushed to where it stays.
+
+        Raises:
+            SpoolUnavailable: it could not be written, or is not known to be.
+        """
+        await self._run("write", path, lambda: self._write(path, data))
+
+    async def read(self, path: str, start: int, end: int) -> bytes:
+        """Return the bytes of an object from ``start`` to before ``end``, or to its end.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            SpoolUnavailable: it could not be read.
+        """
+        return await self._run("read", path, lambda: bytes(self._fs.cat_file(self._at(path), start=start, end=end)))
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; those that are not there are no error.
+
+        Raises:
+            SpoolUnavailable: one of them is still there, or may be.
+        """
+        if paths:
+            await self._run("delete", paths[0], lambda: self._delete(paths))
+
+    async def listing(self, folder: str) -> dict[str, int]:
+        """Return every object in a folder and what is below it, with its bytes.
+
+        Raises:
+            SpoolUnavailable: it could not be read.
+        """
+        return await self._run("list", folder, lambda: self._list(folder))
+
+    def close(self) -> None:
+        """Wait for nothing: operations under way end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _write(self, path: str, data: bytes) -> None:
+        at = self._at(path)
+        folder = at.rpartition("/")[0]
+        if folder not in self._folders:
+            self._fs.makedirs(folder, exist_ok=True)
+            self._folders.add(folder)
+        with self._fs.open(at, "wb") as file:
+            file.write(data)
+            if hasattr(file, "fileno"):  # a file of this machine, or of a network: it counts once it is on the disk
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            try:
+                self._fs.rm_file(self._at(path))
+            except FileNotFoundError:
+                continue
+
+    def _list(self, folder: str) -> dict[str, int]:
+        self._fs.invalidate_cache()
+        try:
+            found = self._fs.find(self._at(folder), detail=True)
+        except FileNotFoundError:
+            return {}
+        start = len(self._root.lstrip("/")) + 1
+        return {name.lstrip("/")[start:]: int(info["size"]) for name, info in found.items()}
+
+    async def _run(self, verb: str, path: str, work: Callable[[], T]) -> T:
+        self.operations += 1
+        try:
+            async with asyncio.timeout(self._patience):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except FileNotFoundError:
+            if verb == "read":
+                raise
+            self._folders.clear()  # somebody took the folder away: make it again
+            raise SpoolUnavailable(self.url, verb, path, "the folder is gone") from None
+        except TimeoutError:
+            raise SpoolUnavailable(self.url, verb, path, f"no answer within {self._patience:g} s") from None
+        except Exception as error:  # noqa: BLE001 - each file system raises its own
+            raise SpoolUnavailable(self.url, verb, path, str(error) or repr(error)) from error
+
+
+def shown(url: str) -> str:
+    """Return a URL without what it takes to get in: user, password, and options after ``?``."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    rest = rest.partition("?")[0]
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"

@@ -1,0 +1,117 @@
+"""Deletes segments whose messages are gone: first from the storage, then at the store, then at their destination.
+
+Each step may be repeated, by anybody, so a crash between two of them leaves what the next sweep finds.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from typing import Final
+
+from headgate.errors import HeadgateError, InvalidValue, PolicyError
+from headgate.redis.keys import Address, decode_name
+from headgate.spool.stores import Spool, Spools, folder
+from headgate.tasks import stop
+
+_log = logging.getLogger("headgate")
+EVERY: Final = 1.0
+"""Seconds between sweeps of what this client uses."""
+LOOKS: Final = 4
+"""Times that a destination without segments is looked at before it is forgotten."""
+
+
+class Sweeper:
+    """Sweeps the destinations that one client sent spooled messages to or received them from."""
+
+    def __init__(self, spools: Spools) -> None:
+        self._spools = spools
+        self._watched: dict[str, tuple[Address, int]] = {}
+        self._discards: deque[tuple[Spool, Address, str]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+
+    def watch(self, address: Address) -> None:
+        """Look for spent segments of a destination from now on."""
+        self._watched[address.key] = (address, 0)
+        self._begin()
+
+    def hurry(self) -> None:
+        """Sweep now: somebody waits for room at a store."""
+        self._hurry.set()
+
+    def discard(self, spool: Spool, address: Address, name: str) -> None:
+        """Delete one segment that nothing refers to, as soon as that is possible."""
+        self._discards.append((spool, address, name))
+        self._begin()
+
+    async def close(self) -> None:
+        """Stop; what was to be discarded is an orphan then."""
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(0.5):
+                await self._discard()
+        await stop(self._task)
+
+    def _begin(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._keep(), name="headgate spool sweep")
+
+    async def _keep(self) -> None:
+        while self._watched or self._discards:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EVERY):
+                    await self._hurry.wait()
+                    await asyncio.sleep(EVERY / 10)
+            self._hurry.clear()
+            try:
+                await self._discard()
+                for key, (address, looks) in tuple(self._watched.items()):
+                    left = await self.sweep(address)
+                    if left:
+                        self._watched[key] = (address, 0)
+                    elif looks >= LOOKS:
+                        del self._watched[key]
+                    else:
+                        self._watched[key] = (address, looks + 1)
+            except (HeadgateError, OSError) as error:
+                _log.warning("spent segments are not deleted yet: %s", error)
+
+    async def sweep(self, address: Address) -> int:
+        """Delete the spent segments of one destination; returns how many it still has.
+
+        Raises:
+            SpoolUnavailable: a storage does not delete.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        after, left = 0, 0
+        while True:
+            after, has, spent = await self._spools.calls.spent(address, after=after)
+            left = has - len(spent)
+            if spent:
+                await self._delete(address, spent)
+                after = max(0, after - len(spent))  # those behind moved up
+            if not after or not spent:
+                return left
+
+    async def _delete(self, address: Address, segments: list[str]) -> None:
+        by_store: dict[str, list[str]] = {}
+        for segment in segments:
+            store, _, name = segment.partition("/")
+            by_store.setdefault(store, []).append(name)
+        for store, names in by_store.items():
+            try:
+                spool = await self._spools.get(decode_name(store))
+            except (PolicyError, InvalidValue) as error:
+                _log.warning("segments of %r cannot be deleted: %s", address.name, error)
+                continue
+            await spool.storage.delete([spool.path(address, name) for name in names])
+            await self._spools.calls.free(spool.address, [f"{folder(address)}/{name}" for name in names])
+            await self._spools.calls.unspool(address, [f"{store}/{name}" for name in names])
+
+    async def _discard(self) -> None:
+        for _ in range(len(self._discards)):
+            spool, address, name = self._discards[0]
+            await spool.storage.delete([spool.path(address, name)])
+            await self._spools.calls.free(spool.address, [f"{folder(address)}/{name}"])
+            if self._discards and self._discards[0] == (spool, address, name):
+                self._discards.popleft()
