@@ -1,7 +1,7 @@
 --[[
   free - take segments that were deleted out of a spool store, and hand their room to who waits for it.
 
-  KEYS  the store's, as lib/keys
+  KEYS  the destination's, as lib/keys
   ARGV[1] run_id      the server's run id as the caller learnt it when it connected
   ARGV[2..] segments  '<encoded destination>/<name>', at most 256; those that are not here count for nothing
   Returns {code, segments, bytes}; what this call freed
@@ -14,7 +14,7 @@ if not load_destination(ARGV[1], 0) then
 end
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows
 local reaped, bytes, segments = reap_leases(), 0, 0
-for i = 2, math.min(#ARGV, 257) do
+for i = 2, #ARGV do
   local size = string.match(redis.call('HGET', K_REFS, ARGV[i]) or '', '^%d+')
   if size then
     redis.call('HDEL', K_REFS, ARGV[i])

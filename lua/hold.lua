@@ -1,7 +1,7 @@
 --[[
   hold - enter a segment at a spool store before it is written, paid with the session's credit there.
 
-  KEYS  the store's, as lib/keys
+  KEYS  the destination's, as lib/keys
   ARGV[1] run_id   the server's run id as the caller learnt it when it connected
   ARGV[2] session  id
   ARGV[3] inc      incarnation of the session's account

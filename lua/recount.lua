@@ -16,8 +16,8 @@ local CHUNK = 500
 if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
 end
-local messages, sessions = redis.call('XLEN', K_MESSAGES), redis.call('HLEN', K_SESSIONS)
-if messages > most or redis.call('HLEN', K_REFS) > most or sessions > most or redis.call('HLEN', K_CONSUMERS) > most then
+local messages, sessions = redis.call('XLEN', K_MESSAGES) + redis.call('HLEN', K_REFS), redis.call('HLEN', K_SESSIONS)
+if messages > most or sessions > most or redis.call('HLEN', K_CONSUMERS) > most then
   return { 'TOO_MANY', int(messages), int(sessions) }
 end
 local bytes, counted, from = 0, 0, '-'

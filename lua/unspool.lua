@@ -13,7 +13,7 @@ if not load_destination(ARGV[1], 0) then
 end
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows
 local bytes = 0
-for i = 2, math.min(#ARGV, 257) do
+for i = 2, #ARGV do
   bytes = bytes + forget_segment(ARGV[i])
 end
 save_destination()

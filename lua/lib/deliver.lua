@@ -27,20 +27,20 @@ local function take(out, entries, whole)
 end
 
 local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, whole)
-  local claim, ids, bytes = { 'XCLAIM', K_MESSAGES, c.sub, cid, 0 }, {}, 0
+  local claim, ids, all = { 'XCLAIM', K_MESSAGES, c.sub, cid, 0 }, {}, 0
   for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do
     local size = size_of(id)
-    if bytes > 0 and bytes + size > max_bytes then
+    if all > 0 and all + size > max_bytes then
       break
     end
-    bytes = bytes + size
+    all = all + size
     ids[#ids + 1] = id
   end
   local read = #ids
   d.returned = d.returned - read
   ids = unexpired(c.sub, ids)
   if #ids == 0 then
-    return 0, 0, read
+    return read, 0, 0
   end
   for i, id in ipairs(ids) do
     claim[5 + i] = id
@@ -48,8 +48,7 @@ local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, wh
   for i, n in ipairs(delivery_counts(c.sub, ids)) do
     counts[i] = n or '0'
   end
-  local stored, payload = take(out, redis.call(unpack(claim)), whole)
-  return stored, payload, read
+  return read, take(out, redis.call(unpack(claim)), whole)
 end
 
 -- Returns {id, body, id, body...}, the attempt counts of the first of them, their bytes, and in how many ms to look
@@ -61,7 +60,7 @@ local function deliver(cid, c, max_messages, max_bytes, whole)
   max_messages = math.min(max_messages, MAX_DELIVERED)
   local most = deliverable(max_messages)
   if d.returned > 0 and most > 0 then
-    bytes, payload, read = deliver_returned(cid, c, out, counts, most, max_bytes, whole)
+    read, bytes, payload = deliver_returned(cid, c, out, counts, most, max_bytes, whole)
   end
   for _ = 1, MAX_DELIVERED do
     local left = most - read
@@ -73,8 +72,8 @@ local function deliver(cid, c, max_messages, max_bytes, whole)
     local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(n), 'STREAMS', K_MESSAGES, '>')
     local entries = reply and reply[1] and reply[1][2] or {}
     read = read + #entries
-    local more, more_payload = take(out, unexpired_entries(c.sub, entries), whole)
-    bytes, payload = bytes + more, payload + more_payload
+    local stored, new = take(out, unexpired_entries(c.sub, entries), whole)
+    bytes, payload = bytes + stored, payload + new
     if #entries < n then
       break
     end

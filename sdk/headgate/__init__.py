@@ -27,6 +27,7 @@ from headgate.errors import (
     PolicyError,
     SessionExpired,
     SlowConsumer,
+    SpoolUnavailable,
 )
 from headgate.explanation import Explanation
 from headgate.gate import Gate, Permit
@@ -70,6 +71,7 @@ __all__ = [
     "SessionExpired",
     "Settings",
     "SlowConsumer",
+    "SpoolUnavailable",
     "Unblocked",
     "Window",
     "connect",

@@ -285,7 +285,12 @@ class CreditAccount(AccountCalls):
         if self.credit.uses != self._uses_seen:
             self._uses_seen, self._used_at = self.credit.uses, now
         busy = self.credit.spent - self.credit.returned > self.credit.used  # permits of a gate, that no message shows
-        return not busy and not self.outbox.waiting and not self.outbox.spooling and now - self._used_at >= self._options.idle
+        return (
+            not busy
+            and not self.outbox.waiting
+            and not self.outbox.spooling
+            and now - self._used_at >= self._options.idle
+        )
 
     async def _end_idle(self) -> bool:
         if self.consumers:

@@ -9,12 +9,12 @@ from typing import Final
 from headgate.account import CLOSE_WITHIN
 from headgate.account_calls import Ensure
 from headgate.core.lease import Lease
+from headgate.core.segment import Reference, is_reference
 from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters
 from headgate.errors import Closed, HeadgateError, PolicyError, SlowConsumer
 from headgate.message import Message
 from headgate.options import SessionOptions
-from headgate.core.segment import Reference, is_reference
 from headgate.receivers import Receivers
 from headgate.reconnect import AWAY, until_answered
 from headgate.redis.backend import WakeUps
@@ -63,7 +63,7 @@ class Consumer(Receivers):
         ttl_ms = int(options.ttl * 1000)
         dead_letters = DeadLetters(store, address, self.encoded_subscription, ttl_ms, ensure_at, self._buried)
         super().__init__(address, session, window, rate, dead_letters)
-        self._recall = Recall(spooling, address, self._whole)
+        self._recall = Recall(spooling, address, self._arrive)
         self._store = store
         self._wake_ups = wake_ups
         self._ensure = ensure
@@ -361,7 +361,7 @@ class Consumer(Receivers):
             if len(answer.messages) == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
                 self._after, self._lost_reply = answer.messages[-1][0], True
 
-    def _whole(self, message: Message, attempts: int, trouble: str) -> None:
+    def _arrive(self, message: Message, attempts: int, trouble: str) -> None:
         """Take a delivery that is here with its payload, or of which it is known that it cannot be read."""
         if attempts and self._dead_letters.is_dead(attempts):
             trouble = f"{attempts} attempts failed"

@@ -263,7 +263,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
     "resume_at": ("resume_bytes", _resume_at),
     "resume_at_messages": ("resume_messages", _resume_at),
     "when_full": ("when_full", _when_full),
-    "store": ("store", lambda value, what: encode_name(value, what)),
+    "store": ("store", encode_name),
     "deadlock": ("deadlock", _word(*DEADLOCK)),
     "oversize": ("oversize", _word(*OVERSIZE)),
     "enforce": ("enforce", _word(*ENFORCE)),

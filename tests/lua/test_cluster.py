@@ -11,6 +11,7 @@ from headgate.redis.keys import Address
 from headgate.redis.link_store import LinkStore
 from headgate.redis.pool_store import PoolStore, Slice
 from headgate.redis.scripts import parse, script_names
+from headgate.redis.spool_store import SpoolStore
 from tests.lua.place import TTL_MS, Consumer, Place
 from tests.lua.pool_world import NAMES, PoolWorld
 from tests.lua.test_contract import KEYS
@@ -212,10 +213,16 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
         "drop": await place.store.drop(place.address, "ann", messages=1, size=1),
         "resolve": await place.store.resolve(place.address, "ann", since=1, mode="ticket"),
     }
+    spool = SpoolStore(place.server)
+    replies["hold"] = await spool.hold(place.address, ann.account(), "orders/x", 1, ttl_ms=TTL_MS)
+    replies |= {"free": "UNKNOWN", "unspool": "UNKNOWN"}
+    assert await spool.free(place.address, ["orders/x"]) == (0, 0)
+    await spool.unspool(place.address, ["disk/x"])
+    assert await spool.spent(place.address) == (0, 0, [])
     assert set(replies.values()) == {"UNKNOWN"}
     assert await place.store.snapshot(place.address) is None
     assert await place.store.remove(place.address, everything=True) == (0, 0)
-    assert set(script_names()) - set(replies) - set(KEYS) == {"apply", "snapshot", "remove"}
+    assert set(script_names()) - set(replies) - set(KEYS) == {"apply", "snapshot", "remove", "spent"}
 
 
 async def test_pools_keep_to_their_keys_too_and_say_unknown(cluster_url: str, namespace: str) -> None:

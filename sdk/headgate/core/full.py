@@ -43,6 +43,9 @@ class WhenFull:
 BLOCK: Final = WhenFull()
 FAIL: Final = WhenFull(0.0)
 _WORDS: Final = {
-    "": BLOCK, "block": BLOCK, "fail": FAIL, "drop": WhenFull(0.0, drops=True),
+    "": BLOCK,
+    "block": BLOCK,
+    "fail": FAIL,
+    "drop": WhenFull(0.0, drops=True),
     "spool": WhenFull(spools=True),
 }

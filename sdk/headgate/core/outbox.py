@@ -69,8 +69,8 @@ class Outgoing:
 class Batch:
     """Messages published together, of one ``ttl_ms``; ``seq`` numbers the first, counted by the session from 1.
 
-    ``beyond``: they go up to the hard limit, and were paid with credit that may not be in hand. ``segment``: likewise, as
-    references to that segment, ``<name> <bytes>``.
+    ``beyond``: they go up to the hard limit, and were paid with credit that may not be in hand. ``segment``: so were
+    these, up to the limit, and they are references to that segment, ``<name> <bytes>``.
     """
 
     seq: int

@@ -4,6 +4,7 @@ A reference is what the stream of a destination keeps in a message's place: a ma
 of the segment, and where in it the payload is, with its checksum.
 """
 
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from headgate.errors import InvalidValue
 
 MARK: Final = b"\xc1"
 """First byte of a reference; neither msgpack nor AMQP 1.0 has it. Also in lua/lib/reference.lua."""
+_FORM: Final = re.compile(MARK + rb"([^/ ]+)/([^/ ]+) (\d{1,16}) (\d{1,16}) ([0-9a-f]{8})")
 MOST_MESSAGES: Final = 1024
 """Of one segment: as many references as one call publishes."""
 
@@ -51,14 +53,11 @@ class Reference:
         Raises:
             InvalidValue: it is none.
         """
-        try:
-            segment, offset, size, crc = stored[1:].decode("ascii").split(" ")
-            store, slash, name = segment.partition("/")
-            if not slash or not name or stored[:1] != MARK:
-                raise ValueError(segment)
-            return cls(store, name, int(offset), int(size), int(crc, 16))
-        except ValueError:
-            raise InvalidValue(f"{stored[:80]!r} is no reference to a spooled message") from None
+        match = _FORM.fullmatch(stored)
+        if match is None:
+            raise InvalidValue(f"{stored[:80]!r} is no reference to a spooled message")
+        store, name, offset, size, crc = (part.decode() for part in match.groups())
+        return cls(store, name, int(offset), int(size), int(crc, 16))
 
     def check(self, payload: bytes) -> bool:
         """Return whether this is the payload that was written."""

@@ -29,7 +29,7 @@ class Storage:
 
     def __init__(self, url: str, *, patience: float = PATIENCE) -> None:
         try:
-            import fsspec  # noqa: PLC0415 - an extra
+            import fsspec
         except ModuleNotFoundError:
             raise InvalidValue("a spool store takes fsspec: pip install 'headgate[spool]'") from None
         try:
@@ -129,7 +129,7 @@ class Storage:
             raise SpoolUnavailable(self.url, verb, path, "the folder is gone") from None
         except TimeoutError:
             raise SpoolUnavailable(self.url, verb, path, f"no answer within {self._patience:g} s") from None
-        except Exception as error:  # noqa: BLE001 - each file system raises its own
+        except Exception as error:
             raise SpoolUnavailable(self.url, verb, path, str(error) or repr(error)) from error
 
 

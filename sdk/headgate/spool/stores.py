@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.core.full import WhenFull
 from headgate.errors import PolicyError
-from headgate.redis.backend import WakeUps
+from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, decode_name, encode_name
 from headgate.redis.spool_store import SpoolStore
 from headgate.redis.store import Store
@@ -217,7 +217,7 @@ class Spools:
         for spool in self._known.values():
             spool.storage.close()
 
-    def _hearer(self, name: str):  # noqa: ANN202 - a listener of hints
+    def _hearer(self, name: str) -> Listener:
         def hear(words: list[str]) -> None:
             if words[0] in ("settings", "removed"):
                 self._stale.add(name)
@@ -228,4 +228,3 @@ class Spools:
         key = self.address(name).shared[0]
         values = await self._store.server.command(key, "HMGET", key, *FIELDS)
         return {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value}
-
