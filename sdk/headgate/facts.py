@@ -9,8 +9,6 @@ from headgate.explanation import Backlog, Holder, Leaser, Limit, StoreView, Unit
 from headgate.redis.keys import decode_name
 from headgate.redis.replies import Snapshot
 
-KEPT: Final = 4
-"""Of the limit of a destination that spools, one part in so many is for references; see lua/lib/room.lua."""
 LOOK_BACK_MS: Final = 5000
 """How far back the ledger is read for the pace of the last few seconds."""
 
@@ -140,8 +138,13 @@ def _limit(fields: Mapping[str, str], unit: Unit) -> Limit:
         int(fields[f"pending_{unit}"]),
         int(fields[f"leased_{unit}"]),
         rule_of(fields, f"limit_{unit}"),
-        int(limit) // KEPT if unit == "bytes" and limit != "unlimited" and fields.get("store") else 0,
+        _kept(int(limit), fields["kind"]) if unit == "bytes" and limit != "unlimited" and fields.get("store") else 0,
     )
+
+
+def _kept(limit: int, kind: str) -> int:
+    """Return what a limit keeps for references, and for copies of payloads for a topic; as lua/lib/room.lua does."""
+    return limit // 4 + (limit // 8 if kind == "topic" else 0)
 
 
 def _store(snapshot: Snapshot) -> StoreView | None:

@@ -147,7 +147,7 @@ class Presences:
                     credit=before.credit if before else line,
                 )
                 if kinds != ("gate",):
-                    account.spool(self._writer(account))
+                    account.spool(self._writer(account), topic=presence.kind == "topic")
                 if before:
                     account.outbox.next_seq = before.outbox.next_seq
                 account.consumers = len(presence.consumers)

@@ -100,11 +100,13 @@ class Store:
         beyond: Beyond = "refuse",
         expires_ms: int = 0,
         segment: str = "-",
+        copies: Sequence[bytes] = (),
     ) -> Credit:
         """Append a batch, numbered by the session, and ask for more.
 
         ``beyond`` ``hard`` pays the rest up to the hard limit; it expires after ``expires_ms``, 0 for never. With
-        ``spool`` they are references, and ``segment`` is ``<name> <bytes>`` of what they refer to.
+        ``spool`` they are references, and ``segment`` is ``<name> <bytes> <messages>`` of what they refer to;
+        ``copies`` are their payloads.
         """
         a = account
         reply = await self._call(
@@ -125,7 +127,7 @@ class Store:
                 "beyond": beyond,
                 "segment": segment,
             },
-            bodies,
+            [*bodies, *copies] if copies else bodies,
         )
         return credit(reply)
 
