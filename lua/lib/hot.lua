@@ -21,11 +21,14 @@ end
 -- the oldest for them.
 local function keep_hot(at, count, first)
   local kept = redis.call('HMGET', K_DESTINATION, 'hot_bytes', 'hot_from')
-  local hot, from, share, cooled = tonumber(kept[1] or 0), tonumber(kept[2] or first), hot_share(), 0
+  local hot, from, share = tonumber(kept[1] or 0), tonumber(kept[2] or first), hot_share()
   for i = 1, count do
     local body = ARGV[at + i]
-    while hot + #body > share and from < first and cooled < MAX_COOLED do
-      hot, from, cooled = hot - cool(int(from)), from + 1, cooled + 1
+    for _ = 1, hot + #body > share and MAX_COOLED or 0 do
+      if hot + #body <= share or from >= first then
+        break
+      end
+      hot, from = hot - cool(int(from)), from + 1
     end
     if hot + #body > share then
       break
