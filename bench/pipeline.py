@@ -20,7 +20,6 @@ from headgate.redis.direct import Direct
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address
 from headgate_pipeline.jobs.ingest import Ingest, start
-from headgate_pipeline.ledger import EPOCH
 from headgate_pipeline.ledgers import COUNT
 from headgate_pipeline.session import session
 from headgate_pipeline.source import NAME, LedgerReader, LedgerSource, register
@@ -67,7 +66,7 @@ class RowsReader(LedgerReader):
                         *(namespace, name, int(entry_id[:-2]), int(part[0]), when, part[2], part[3]),
                         *map(int, part[4:7]),
                         part[7],
-                        *map(int, part[8 : EPOCH + 1]),
+                        *map(int, part[8:13]),
                         *(None, None),
                     )
 

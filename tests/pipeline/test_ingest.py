@@ -61,11 +61,16 @@ def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, 
     writer.add("orders", 1500, ms=1_763_596_799_000)  # 2025-11-19T23:59:59Z
     writer.add("bills", 700)
     writer.do("bills", "XADD", "701-0", "e", "nonsense")
+    writer.do("bills", "XADD", "702-0", "e", "7,of,a,layout,of,tomorrow")
     said: list[str] = []
     job = job_of(writer, tmp_path)
-    assert run(spark, job, said.append) == 2201
+    assert run(spark, job, said.append) == 2202
     assert stored(tmp_path) == expected(orders=1500, bills=700)
-    assert stored(tmp_path, "problems") == [("bills", 701)]
+    why = pa_dataset.dataset(tmp_path / "problems", format="parquet").to_table(["seq", "problem", "raw"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in why) == [
+        (701, "malformed: 1 columns, not 13", "nonsense"),
+        (702, "version: 7", "7,of,a,layout,of,tomorrow"),
+    ]
     folders = (tmp_path / "entries").iterdir()
     days = {folder.name: pa_dataset.dataset(folder, format="parquet").count_rows() for folder in folders}
     assert days == {"date=2025-11-19": 999, "date=2025-11-20": 1201}
@@ -80,9 +85,9 @@ def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, 
     writer.add("new", 3)
     assert run(spark, job, said.append) == 8
     assert stored(tmp_path) == expected(orders=1505, bills=700, new=3)
-    offsets = {"bills": {"epoch": 0, "seq": 701}, "new": {"epoch": 7, "seq": 3}, "orders": {"epoch": 7, "seq": 1505}}
+    offsets = {"bills": {"epoch": 0, "seq": 702}, "new": {"epoch": 7, "seq": 3}, "orders": {"epoch": 7, "seq": 1505}}
     assert committed(tmp_path / "_checkpoint") == (3, offsets)
-    assert run(spark, replace(job, checkpoint=str(tmp_path / "_other")), said.append) == 2209
+    assert run(spark, replace(job, checkpoint=str(tmp_path / "_other")), said.append) == 2210
     assert len(stored(tmp_path)) == 2 * 2208  # a checkpoint of its own: all is there again, and nothing written over
 
 
