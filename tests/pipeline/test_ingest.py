@@ -22,6 +22,7 @@ from headgate_pipeline.cli import app
 from headgate_pipeline.jobs.ingest import Ingest, IngestFailed, committed, run, tables
 from headgate_pipeline.publish import Published
 from headgate_pipeline.source import NAME, register
+from tests.pipeline.ingested import expected, job_of, stored
 from tests.pipeline.ledgers_of import Writer
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for
@@ -37,23 +38,6 @@ def writer(redis_url: str, namespace: str) -> Iterator[Writer]:
     yield writer
     writer.clear()
     ledgers.disconnect()
-
-
-def job_of(writer: Writer, folder: Path, **more: Any) -> Ingest:
-    source = {"url": writer.url, "namespace": writer.namespace, "maxRows": str(more.pop("max_rows", 1000))}
-    return Ingest(source, str(folder), str(folder / "_checkpoint"), **more)
-
-
-def stored(folder: Path, table: str = "entries") -> list[tuple[str, int]]:
-    """As anybody reads it who knows nothing of Spark: every file counts."""
-    if not (folder / table).exists():
-        return []
-    found = pa_dataset.dataset(folder / table, format="parquet", partitioning="hive").to_table(["destination", "seq"])
-    return sorted(zip(*(found[name].to_pylist() for name in ("destination", "seq")), strict=True))
-
-
-def expected(**counts: int) -> list[tuple[str, int]]:
-    return sorted((name, seq) for name, count in counts.items() for seq in range(1, count + 1))
 
 
 def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
@@ -192,7 +176,7 @@ def test_trimming_needs_a_checkpoint_that_can_be_read(writer: Writer) -> None:
 
 
 @pytest.mark.timeout(400)  # it starts three JVMs
-def test_a_driver_that_is_killed_twice_loses_and_doubles_nothing(writer: Writer, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_loses_and_doubles_nothing(writer: Writer, tmp_path: Path) -> None:
     """Driver and JVM, at once, while batches are written. Mutant: a run that goes on gives its batches new names."""
     counts = {"orders": 20_000, "bills": 3000, "returns": 7000}
     for name, count in counts.items():

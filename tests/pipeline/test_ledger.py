@@ -154,7 +154,7 @@ def older_layout(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_entries_of_an_older_layout_are_read(older_layout: None, others: list[bytes]) -> None:
     """At once, and among others while scripts of both are at work. Mutants: the newest layout is taken for all of them;
     what an old one lacks is 0.
-    """  # noqa: D205
+    """
     texts = [OLD, OLD, *others]
     entries = [entry(seq, text) for seq, text in enumerate(texts, 1)]
     rows = decoded(entries, 1, len(texts))
