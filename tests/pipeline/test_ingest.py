@@ -175,12 +175,8 @@ def test_trimming_needs_a_checkpoint_that_can_be_read(writer: Writer) -> None:
         Ingest({"url": writer.url}, "o", "s3a://bucket/checkpoint", trim=True).check()
 
 
-@pytest.mark.timeout(400)  # it starts three JVMs
-def test_a_driver_that_is_killed_loses_and_doubles_nothing(writer: Writer, tmp_path: Path) -> None:
-    """Driver and JVM, at once, while batches are written. Mutant: a run that goes on gives its batches new names."""
-    counts = {"orders": 20_000, "bills": 3000, "returns": 7000}
-    for name, count in counts.items():
-        writer.add(name, count)
+def killed(writer: Writer, folder: Path, least: int) -> None:
+    """Ingest in a process of its own; kill driver and JVM at once when there are so many files, and more to come."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("sdk", "coordinator", "pipeline")),
@@ -189,19 +185,37 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(writer: Writer, tmp_p
         "JDK_JAVA_OPTIONS": QUICK,
     }
     command = [sys.executable, "-m", "headgate_pipeline", "ingest", "--master", "local[2]", "--max-rows", "6000"]
-    for least in (1, 3, None):
-        with (tmp_path / "said").open("w") as said:
-            process = subprocess.Popen(
-                [*command, "--output", str(tmp_path)], env=environment, stdout=said, stderr=said, start_new_session=True
-            )
-        if least is None:
-            assert process.wait(120) == 0, (tmp_path / "said").read_text()
-        else:
-            wait_for(partial(_wrote, tmp_path, least, process), timeout=120, description="files")
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    assert stored(tmp_path) == expected(**counts)
-    assert stored(tmp_path, "problems") == []
+    with (folder / "said").open("w") as said:
+        process = subprocess.Popen(
+            [*command, "--output", str(folder)], env=environment, stdout=said, stderr=said, start_new_session=True
+        )
+    wait_for(partial(_wrote, folder, least, process), timeout=120, description="files")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_driver_that_is_killed_loses_and_doubles_nothing(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
+    """Mutant: a run that goes on gives its batches new names."""
+    _dies(spark, writer, tmp_path, kills=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_a_driver_that_is_killed_time_and_again_loses_and_doubles_nothing(
+    spark: SparkSession, writer: Writer, tmp_path: Path
+) -> None:
+    _dies(spark, writer, tmp_path, kills=6)
+
+
+def _dies(spark: SparkSession, writer: Writer, folder: Path, *, kills: int) -> None:
+    counts = {"orders": 20_000 * kills, "bills": 3000, "returns": 7000}
+    for name, count in counts.items():
+        writer.add(name, count)
+    for _ in range(kills):
+        killed(writer, folder, len(list((folder / "entries").rglob("*.parquet"))) + 1)
+    run(spark, job_of(writer, folder, max_rows=6000), print)
+    assert stored(folder) == expected(**counts)
+    assert stored(folder, "problems") == []
 
 
 def _wrote(folder: Path, least: int, process: subprocess.Popen[bytes]) -> bool:
