@@ -24,14 +24,18 @@ def audit(
     Exits with 1 if a promise was broken.
     """
     from headgate_pipeline.audit import audit as audited
-    from headgate_pipeline.audit import verdicts
+    from headgate_pipeline.audit import audit_folder, verdicts
     from headgate_pipeline.entries import entries
     from headgate_pipeline.known import settings
     from headgate_pipeline.session import session
 
     spark = session("headgate audit")
     known = asyncio.run(settings(redis, namespace)) if redis else None
-    findings = audited(entries(spark, folder, redis, namespace), known).localCheckpoint()
+    if folder is not None:
+        findings = audit_folder(spark, folder, namespace, known)
+    else:
+        findings = audited(entries(spark, None, redis, namespace), known)
+    findings = findings.localCheckpoint()
     rows = [row.asDict() for row in verdicts(findings).orderBy("namespace", "destination").collect()]
     if as_json:
         typer.echo(json.dumps([row.asDict() for row in findings.collect()], indent=2))
