@@ -24,6 +24,7 @@ from bench import (
     links,
     node,
     pipeline,
+    pipeline_audit,
     policy,
     scripts,
     throughput,
@@ -43,6 +44,7 @@ PARTS = {
     "links": links.measure,
     "node": node.measure,
     "pipeline": pipeline.measure,
+    "audit": pipeline_audit.measure,
     "activemq": activemq.measure,
 }
 RESULTS = Path(__file__).parent / "results"

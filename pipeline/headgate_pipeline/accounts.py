@@ -7,6 +7,9 @@ from typing import Final
 NOTED: Final = 40
 """Sessions whose end is remembered by name; more are known to have none, and not since when."""
 
+LEFT: Final = "which left"
+RECLAIMED: Final = "which was reclaimed"
+
 Say = Callable[[str, str, object, object], None]
 
 
@@ -137,7 +140,7 @@ class Accounts:
     def reclaim(self, session: str, size: int, messages: int) -> None:
         """Follow the end of an account whose lease is over."""
         self._free(session, size, messages, "what was reclaimed of")
-        self._end(session, "which was reclaimed")
+        self.end(session, RECLAIMED)
 
     # Operations.
 
@@ -171,7 +174,7 @@ class Accounts:
     def leave(self, session: str, size: int, messages: int) -> None:
         """Follow the end of an account that its session closed."""
         self._free(session, size, messages, "what was freed when it left is not what was held by")
-        self._end(session, "which left")
+        self.end(session, LEFT)
 
     def explain(self, size: int, messages: int) -> bool:
         """Return whether that much more than is known may have been leased, and believe so."""
@@ -188,6 +191,13 @@ class Accounts:
                 return False
         self.grown, self.grown_m = self.grown + size, self.grown_m + messages
         return True
+
+    def end(self, session: str, why: str) -> None:
+        """Forget an account, and remember why."""
+        self.of.pop(session, None)
+        self._gone[session] = why
+        if len(self._gone) > NOTED:
+            del self._gone[next(iter(self._gone))]
 
     @property
     def exact(self) -> bool:
@@ -217,12 +227,6 @@ class Accounts:
             self._say("P2", f"{what} {session}: not what it held", _held(account), f"{size} B {messages} m")
         self.bytes -= size
         self.messages -= messages
-
-    def _end(self, session: str, why: str) -> None:
-        self.of.pop(session, None)
-        self._gone[session] = why
-        if len(self._gone) > NOTED:
-            del self._gone[next(iter(self._gone))]
 
 
 def _held(account: Account) -> str:

@@ -14,13 +14,16 @@ Row = tuple[Any, ...]
 Numbers = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
-PUBLISH, SETTLE, ACQUIRE, TAKE, DROP, ATTACH, DETACH, REAP = range(8)
-_OPS: Final = pa.array(["publish", "settle", "acquire", "take", "drop", "attach", "detach", "reap"])
+PUBLISH, SETTLE, ACQUIRE, TAKE, DROP, LEAVE, ATTACH, DETACH, REAP = range(9)
+_OPS: Final = pa.array(["publish", "settle", "acquire", "take", "drop", "leave", "attach", "detach", "reap"])
 _OTHER: Final = 99
-GRANT, SETTLED, FETCHED, RETURN, EXPIRED, RELEASED, USE, TOTALS = range(8)
+GRANT, OPEN, RECLAIM, RETURN, SETTLED, FETCHED, EXPIRED, RELEASED, USE, TOTALS, END = range(11)
 _EVENTS: Final = {
-    "grant": GRANT, "settled": SETTLED, "fetched": FETCHED, "return": RETURN, "expired": EXPIRED, "released": RELEASED,
+    "grant": GRANT, "open": OPEN, "reclaim": RECLAIM, "return": RETURN, "settled": SETTLED, "fetched": FETCHED,
+    "expired": EXPIRED, "released": RELEASED,
 }  # fmt: skip
+_PARTS: Final = np.array([4, 2, 4, 3, 3, 3, 3, 3])
+"""Of an event's text, its name included."""
 _NONE: Final = -1
 _WITHOUT: Final = frozenset(
     {"", "block", "unblock", "giveup", "late", "lost", "detach", "slow", "brisk", "committed", "regressed"}
@@ -32,11 +35,11 @@ MISSING: Final = "malformed: a column is missing"
 
 
 class Acts(NamedTuple):
-    """What happens to credit, in order: of a row first what it uses, then its events, then the totals it answers.
+    """What happens to credit, in order: of a row first what it uses, then its events, then its totals or its end.
 
     Attributes:
         row: of which.
-        kind: GRANT, RETURN, USE or TOTALS.
+        kind: GRANT, OPEN, RECLAIM, RETURN, USE, TOTALS or END.
         who: number of the session among the names.
         bytes: an amount, or of GRANT and TOTALS a total.
         messages: the same.
@@ -67,7 +70,7 @@ class Columns:
     Attributes:
         odd: rows that must be replayed one by one: of a rare operation, with a rare event, or no entry.
         number: columns of numbers by name.
-        op: PUBLISH to REAP.
+        op: PUBLISH to REAP, or more.
         names: of sessions and consumers.
         who: of each row, as a place in ``names``.
         acts: what happens to credit.
@@ -115,42 +118,46 @@ class Columns:
         name = words.take(pa.array(begin)).dictionary_encode()
         kinds = [_EVENTS.get(text, _NONE if text in _WITHOUT else _OTHER) for text in name.dictionary.to_pylist()]
         kind = np.array(kinds, np.int64)[name.indices.to_numpy()]
-        kind[(kind >= 0) & (kind < _OTHER) & (count != np.where(kind == GRANT, 4, 3))] = _OTHER
-        told = np.flatnonzero((kind >= 0) & (kind != RELEASED) & (kind < _OTHER))
-        first = begin[told] + np.where(kind[told] == GRANT, 2, 1)
-        size, fine = _whole_numbers(words, first)
-        messages, fine_m = _whole_numbers(words, first + 1)
-        kind[told[~(fine & fine_m)]] = _OTHER
+        known = np.flatnonzero((kind >= 0) & (kind < _OTHER))
+        kind[known[count[known] != _PARTS[kind[known]]]] = _OTHER
+        told = known[(kind[known] < RELEASED)]
+        size, messages = np.zeros((2, len(told)), np.int64)
+        amounts = np.flatnonzero(kind[told] != OPEN)
+        at = begin[told[amounts]] + np.where(kind[told[amounts]] <= RECLAIM, 2, 1)
+        size[amounts], fine = _whole_numbers(words, at)
+        messages[amounts], fine_m = _whole_numbers(words, at + 1)
+        kind[told[amounts[~(fine & fine_m)]]] = _OTHER
         self.odd[row[kind == _OTHER]] = True
         self.released: Numbers = row[kind == RELEASED]
-        self._name(words.take(pa.array(begin[kind == GRANT] + 1)))
+        self._name(words.take(pa.array(begin[(kind >= 0) & (kind <= RECLAIM)] + 1)))
         told_row, told_kind = row[told], kind[told]
-        is_ = np.isin(told_kind, (SETTLED, FETCHED)) & (size != 0)
+        is_ = ((told_kind == SETTLED) | (told_kind == FETCHED)) & (size != 0)
         self.deliveries = Events(told_row[is_], told_kind[is_], size[is_], messages[is_])
         is_ = told_kind == EXPIRED
         self.freed = Events(told_row[is_], told_kind[is_], size[is_], messages[is_])
         self._credit(told_row, told_kind, size, messages)
 
-    def _name(self, granted: pa.Array) -> None:
-        """Number the sessions of rows and of grants."""
-        both = pa.concat_arrays([self._text("session"), granted]).dictionary_encode()
+    def _name(self, told: pa.Array) -> None:
+        """Number the sessions of rows and of events."""
+        both = pa.concat_arrays([self._text("session"), told]).dictionary_encode()
         self.names: list[str] = both.dictionary.to_pylist()
         number = both.indices.to_numpy().astype(np.int64)
         self.who: Numbers
-        self.who, self._granted = number[: self.count], number[self.count :]
+        self.who, self._told = number[: self.count], number[self.count :]
 
     def _credit(self, row: Numbers, kind: Numbers, size: Numbers, messages: Numbers) -> None:
-        is_ = (kind == GRANT) | (kind == RETURN)
+        is_ = kind <= RETURN
         row, kind, size, messages = row[is_], kind[is_], size[is_], messages[is_]
         who = self.who[row]
-        who[kind == GRANT] = self._granted
+        who[kind <= RECLAIM] = self._told
         all_bytes, all_messages = self.number["bytes"], self.number["messages"]
         use = np.flatnonzero((self.op == PUBLISH) & ((all_bytes != 0) | (all_messages != 0)))
-        total = np.flatnonzero(self.op == ACQUIRE)
+        total = np.flatnonzero((self.op == ACQUIRE) | (self.op == LEAVE))
+        ends = np.where(self.op[total] == LEAVE, END, TOTALS)
         order = np.argsort(np.concatenate([use * 3, row * 3 + 1, total * 3 + 2]), kind="stable")
         self.acts = Acts(
             np.concatenate([use, row, total])[order],
-            np.concatenate([np.full(len(use), USE), kind, np.full(len(total), TOTALS)])[order],
+            np.concatenate([np.full(len(use), USE), kind, ends])[order],
             np.concatenate([self.who[use], who, self.who[total]])[order],
             np.concatenate([all_bytes[use], size, all_bytes[total]])[order],
             np.concatenate([all_messages[use], messages, all_messages[total]])[order],
@@ -180,3 +187,11 @@ def _whole_numbers(words: pa.Array, at: Numbers) -> tuple[Numbers, Marks]:
     fine = pc.and_(pc.ascii_is_decimal(found), pc.less_equal(pc.binary_length(found), 16))
     fine = pc.and_(fine, pc.or_(pc.invert(pc.starts_with(found, "0")), pc.equal(found, "0")))
     return pc.if_else(fine, found, "0").cast(pa.int64()).to_numpy(), _marks(fine)
+
+
+def shifted(column: Numbers, first: int) -> Numbers:
+    """Return what was there before each row."""
+    found = np.empty_like(column)
+    found[:1] = first
+    found[1:] = column[:-1]
+    return found

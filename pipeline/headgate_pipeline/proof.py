@@ -11,22 +11,20 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headgate_pipeline.accounts import Account
 from headgate_pipeline.columns import (
     DROP,
     FETCHED,
-    GRANT,
+    LEAVE,
     PUBLISH,
-    RETURN,
     SETTLE,
     SETTLED,
     TAKE,
-    TOTALS,
-    USE,
     Columns,
     Marks,
     Numbers,
+    shifted,
 )
+from headgate_pipeline.credit import Credit
 from headgate_pipeline.findings import Finding, Settings
 from headgate_pipeline.rates import MOST_PAIRS
 from headgate_pipeline.replay import MOST_SETTLED, Replay
@@ -105,12 +103,13 @@ class _Run:
         self.count = last - first
         self.of = {name: column[first:last] for name, column in columns.number.items()}
         self.op = columns.op[first:last]
+        self.credit = Credit(replay, columns, first, last)
         self.excused = 0
 
     def proven(self) -> int:
         """Return how many of the entries hold, from the first on."""
         doubts = (
-            self._order(), self._amounts(), self._credit(), self._pending(), self._within_limits(), self._numbered(),
+            self._order(), self._amounts(), self.credit.doubt, self._pending(), self._within_limits(), self._numbered(),
             self._delivered(), self._taken(),
         )  # fmt: skip
         return min(self._first(doubt) for doubt in doubts if doubt is not None)
@@ -131,7 +130,7 @@ class _Run:
         """One follows the other, the clock does not go back, and no counter is below nothing."""
         of, replay = self.of, self.replay
         doubt: Marks = of["seq"] != np.arange(replay.seq + 1, replay.seq + 1 + self.count)
-        doubt |= (of["epoch"] != replay.epoch) | (_before(of["ms"], replay.ms) > of["ms"])
+        doubt |= (of["epoch"] != replay.epoch) | (shifted(of["ms"], replay.ms) > of["ms"])
         return doubt | ((of["pending_bytes"] | of["pending_messages"] | of["leased_bytes"] | of["leased_messages"]) < 0)
 
     def _amounts(self) -> Marks:
@@ -141,7 +140,7 @@ class _Run:
             op == SETTLE, (first < 0) | (first > MOST_SETTLED) | (size < 0) | (messages < 0), first != 0
         )
         doubt &= (op != PUBLISH) & (op != TAKE)
-        doubt |= (op > DROP) & ((size != 0) | (messages != 0))  # attach, detach, reap
+        doubt |= (op > LEAVE) & ((size != 0) | (messages != 0))  # attach, detach, reap
         doubt |= (op == DROP) & ((size < 0) | (messages < 1))
         return doubt
 
@@ -155,7 +154,7 @@ class _Run:
         first = self.of["first"][sent]
         after = first + self.of["messages"][sent]
         begin = (1 if replay.accounts.whole else int(first[0])) if replay.next is None else replay.next
-        expected = _before(after, begin)
+        expected = shifted(after, begin)
         so_far = np.searchsorted(anew, sent, "right")
         may_skip = so_far > np.concatenate([[-1 if replay.renumbered else 0], so_far[:-1]])
         if replay.next is None and may_skip[0]:
@@ -179,7 +178,7 @@ class _Run:
             ("pending_bytes", replay.pending, of["bytes"], freed.bytes),
             ("pending_messages", replay.pending_m, of["messages"], freed.messages),
         ):
-            more = of[name] - _before(of[name], before) + np.where(self.op == SETTLE, amount, 0)
+            more = of[name] - shifted(of[name], before) + np.where(self.op == SETTLE, amount, 0)
             if part.stop > part.start:
                 np.add.at(more, freed.row[part] - self.first, expired[part])
             unsent |= more != 0
@@ -187,67 +186,9 @@ class _Run:
         doubt &= (self.op != PUBLISH) | unsent  # a topic without subscriptions keeps nothing
         return doubt
 
-    # Accounts.
-
-    def _credit(self) -> Marks:
-        """What each session was granted is the difference of its totals; leased is the sum of what all hold."""
-        acts, replay = self.columns.acts, self.replay
-        part = slice(*np.searchsorted(acts.row, (self.first, self.last)))
-        row, kind, who = acts.row[part] - self.first, acts.kind[part], acts.who[part]
-        order = np.argsort(who.astype(np.uint16) if len(self.columns.names) < 1 << 16 else who, kind="stable")
-        kind, who = kind[order], who[order]
-        starts = np.flatnonzero(np.concatenate([[True], who[1:] != who[:-1]])) if len(who) else np.array([], np.int64)
-        group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(who))))
-        names = self.columns.names
-        self.sessions = [names[number] for number in who[starts].tolist()]
-        accounts = [replay.accounts.of.get(session) for session in self.sessions]
-        fine = np.array([_is_known(account) for account in accounts], bool)
-        if replay.accounts.told is not None:
-            fine[:] = False
-        bad = ~fine[group]
-        spends = (kind == USE) | (kind == RETURN)
-        totals = np.flatnonzero((kind == GRANT) | (kind == TOTALS))
-        self.grown_rows, self.granted, self.held = [], [], []
-        grown, answered = np.zeros(len(totals), bool), kind[totals] == TOTALS
-        leased = []
-        for amount, granted_before, held_before in (
-            (acts.bytes[part][order], *_carried(accounts, "granted", "held")),
-            (acts.messages[part][order], *_carried(accounts, "granted_m", "held_m")),
-        ):
-            change = np.where(spends, -amount, 0)
-            total, of_total = amount[totals], group[totals]
-            begins = np.concatenate([[True], of_total[1:] != of_total[:-1]]) if len(totals) else np.array([], bool)
-            more = total - np.where(begins, granted_before[of_total], _before(total, 0))
-            bad[totals] |= (more < 0) | (answered & (more != 0))
-            grown |= more > 0
-            change[totals] = more
-            sums = np.cumsum(change)
-            held = (
-                sums - (sums[starts] - change[starts])[group] + np.where(held_before == UNKNOWN, 0, held_before)[group]
-            )
-            bad |= spends & (held < 0) & (held_before[group] != UNKNOWN)
-            self.grown_rows.append(row[order][totals[(more > 0) & ~answered]])
-            ends = np.append(starts[1:], len(who)) - 1
-            self.held.append(np.where(held_before == UNKNOWN, UNKNOWN, held[ends]) if len(who) else held)
-            latest = granted_before.copy()
-            latest[of_total] = total  # the last one of each stays
-            self.granted.append(latest)
-            leased.append(change)
-        bad[totals] |= ~answered & ~grown
-        doubt = self._rows(row[order][bad])
-        ends = np.searchsorted(row, np.arange(self.count), "right")
-        for change, before, name in (
-            (leased[0], replay.leased, "leased_bytes"), (leased[1], replay.leased_m, "leased_messages"),
-        ):  # fmt: skip
-            in_order = np.empty(len(change) + 1, np.int64)
-            in_order[0] = before
-            in_order[order + 1] = change
-            doubt |= self.of[name] != np.cumsum(in_order)[ends]
-        return doubt
-
     def _within_limits(self) -> Marks:
         replay, of = self.replay, self.of
-        rows, rows_m = self.grown_rows
+        rows, rows_m = self.credit.grown
         if replay.limit is None or replay.limit_m is None:
             return np.zeros(self.count, bool) if replay.limit_asked else self._rows(np.append(rows, rows_m))
         over = rows[of["pending_bytes"][rows] + of["leased_bytes"][rows] > replay.limit]
@@ -296,13 +237,13 @@ class _Run:
         tokens, refused, tat, ms = (self.of[name][rows] for name in ("bytes", "messages", "first", "ms"))
         if takes.tat is None:
             return self._rows(rows)
-        before = _before(tat, takes.tat)
+        before = shifted(tat, takes.tat)
         most = tat - np.maximum(before, ms * 1000)
         least = tat - np.maximum(before, ms * 1000 + 999) - np.minimum(tokens, MOST_PAIRS)
         rate_least, rate_most = _rate(tokens, most), _rate(tokens, least)
         self.least = np.maximum.accumulate(np.concatenate([[takes.least], rate_least]))
         self.most = np.minimum.accumulate(np.concatenate([[takes.most], rate_most]))
-        bad = (tokens < 1) | (refused < 0) | (tat <= before) | (ms < _before(ms, takes.ms))
+        bad = (tokens < 1) | (refused < 0) | (tat <= before) | (ms < shifted(ms, takes.ms))
         bad |= (rate_least > self.most[:-1]) | (rate_most < self.least[:-1])
         return self._rows(rows[bad])
 
@@ -311,13 +252,7 @@ class _Run:
     def commit(self) -> None:
         """Leave the replay as it is after these entries."""
         replay, of = self.replay, self.of
-        for session, granted, granted_m, held, held_m in zip(
-            self.sessions, *(column.tolist() for column in (*self.granted, *self.held)), strict=True
-        ):
-            account = replay.accounts.of[session]
-            account.granted, account.granted_m = granted, granted_m
-            if account.held is not None and account.held_m is not None:
-                account.held, account.held_m = held, held_m
+        self.credit.commit()
         for hand, now in self.in_hand:
             hand[:] = now.tolist()
         replay.next, replay.renumbered = self.next, self.renumbered
@@ -342,30 +277,6 @@ class _Run:
             for at in np.flatnonzero((self.op == PUBLISH) & (self.of["messages"] != 0)).tolist():
                 (row,) = self.columns.rows(self.first + at, self.first + at + 1)
                 sends.step(row, row[4], row[5])
-
-
-UNKNOWN: Final = -(1 << 62)
-"""Held by an account from before the period."""
-
-
-def _is_known(account: Account | None) -> bool:
-    return account is not None and account.granted is not None and account.granted_m is not None and not account.doubted
-
-
-def _carried(accounts: list[Account | None], granted: str, held: str) -> tuple[Numbers, Numbers]:
-    found = [(getattr(account, granted, None) or 0, getattr(account, held, None)) for account in accounts]
-    return (
-        np.array([total for total, _ in found], np.int64),
-        np.array([UNKNOWN if amount is None else amount for _, amount in found], np.int64),
-    )
-
-
-def _before(column: Numbers, first: int) -> Numbers:
-    """Return what was there before each row."""
-    before = np.empty_like(column)
-    before[:1] = first
-    before[1:] = column[:-1]
-    return before
 
 
 def _rate(tokens: Numbers, cost: Numbers) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -105,16 +105,8 @@ class Replay:
             self.row = row
             self._violated(promise, what, expected, found)
         self._close(None)
-        self.findings.append(
-            Finding(
-                "audited",
-                seq=self.seq,
-                entries=self.entries,
-                first_seq=self._first_seq,
-                excused=self.excused,
-                taken_over=self.accounts.taken_over,
-            )
-        )
+        told = Finding("audited", seq=self.seq, entries=self.entries, first_seq=self._first_seq)
+        self.findings.append(told._replace(excused=self.excused, taken_over=self.accounts.taken_over))
         return self.findings
 
     # Replay.
@@ -374,9 +366,8 @@ class Replay:
         elif over and used_m <= self.limit_m and row[8] == 0 and self.accounts.sole_holder(row[10]):
             oversize = self._above[0] if self._above else self.settings.oversize if self.settings else None
             if oversize is None:
-                self._say(
-                    "unproven", "P1", f"{ABOVE} to one alone: right only with oversize = allow-one", self.limit, used
-                )
+                alone = f"{ABOVE} to one alone: right only with oversize = allow-one"
+                self._say("unproven", "P1", alone, self.limit, used)
             elif oversize == "allow-one":
                 self.excused += 1
             else:

@@ -48,7 +48,7 @@ keys = st.tuples(st.sampled_from("abc"), st.sampled_from((None, 7, 8)), st.integ
 def test_entries_come_out_in_order_each_as_often_as_it_is_there(
     small: int, batches: list[list[Key]], shuffle: Random
 ) -> None:
-    """Mutants: `Stream.add` does not merge; `_cut` does not look at epochs; sorts by number first."""
+    """Mutants: `Stream.add` does not merge; `_begin` does not look at epochs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "AT_ONCE", 10)
         patch.setattr(runs, "MOST", 3)
