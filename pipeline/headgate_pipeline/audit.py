@@ -72,9 +72,9 @@ def audit_folder(spark: SparkSession, folder: Path | str, namespace: str, settin
     files = parquet_files(folder)
     if not files:  # of a store that only Spark reaches, or listed by Spark's own sink
         return audit(entries(spark, folder, None, namespace), settings)
-    parts = _shares(files, spark.sparkContext.defaultParallelism)
+    parts = _shares(files, _cores(spark))
     runs = spark.range(0, len(parts), numPartitions=len(parts)).mapInArrow(_read(parts, namespace), RUN)
-    return _replay(runs, settings)
+    return _replay(runs, settings, len(parts))
 
 
 def _shares(files: list[tuple[str, int]], cores: int) -> list[list[str]]:
@@ -108,12 +108,18 @@ def _cut(batches: Batches) -> Batches:
     return cut(batches)
 
 
-def _replay(runs: DataFrame, settings: Known | None) -> DataFrame:
-    """Replay runs, each destination by one task."""
-    spark = runs.sparkSession
-    tasks = max(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), 4 * spark.sparkContext.defaultParallelism)
-    ordered = runs.repartition(tasks, *PLACE).sortWithinPartitions(*PLACE, "epoch", "seq")
-    return ordered.mapInArrow(_replayed(dict(settings or {})), FINDING)
+def _replay(runs: DataFrame, settings: Known | None, tasks: int = 1) -> DataFrame:
+    """Replay runs, each destination by one task; tasks are more than cores, so that none has the most of them alone."""
+    ordered = runs.repartition(max(tasks, 4 * _cores(runs.sparkSession)), *PLACE)
+    return ordered.sortWithinPartitions(*PLACE, "epoch", "seq").mapInArrow(_replayed(dict(settings or {})), FINDING)
+
+
+def _cores(spark: SparkSession) -> int:
+    shuffled = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    try:
+        return max(shuffled, spark.sparkContext.defaultParallelism)
+    except AttributeError:  # a session of Spark Connect does not say
+        return shuffled
 
 
 def _replayed(settings: dict[tuple[str, str], Settings]) -> Callable[[Batches], Batches]:

@@ -20,7 +20,7 @@ def audit(
 ) -> None:
     """Replay the ledgers and prove for the period that promises held, or name the entry that broke one.
 
-    With --redis, also beside --input, settings that no ledger tells are read there, and rates of senders are judged.
+    With --redis, also beside --input, the rates of senders are read there and judged.
     Exits with 1 if a promise was broken.
     """
     from headgate_pipeline.audit import audit as audited
