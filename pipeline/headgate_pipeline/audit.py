@@ -115,11 +115,10 @@ def _replay(runs: DataFrame, settings: Known | None, tasks: int = 1) -> DataFram
 
 
 def _cores(spark: SparkSession) -> int:
-    shuffled = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     try:
-        return max(shuffled, spark.sparkContext.defaultParallelism)
+        return spark.sparkContext.defaultParallelism
     except AttributeError:  # a session of Spark Connect does not say
-        return shuffled
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def _replayed(settings: dict[tuple[str, str], Settings]) -> Callable[[Batches], Batches]:

@@ -171,3 +171,4 @@ def test_what_cannot_be_read_is_said_and_no_more() -> None:
     ):
         said, _ = compared([*rows[:30], broken, *rows[31:]], None, 20)
         assert len(said) > 1, broken
+        assert len(compared([*rows[:30], broken], None)[0]) > 1, "and as the last of a batch"
