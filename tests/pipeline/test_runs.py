@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate_pipeline import runs
+from headgate_pipeline.entries import parquet_files
 from headgate_pipeline.runs import ENTRIES, ROWS, Stream, cut, read, unpacked
 
 Key = tuple[str, int | None, int]
@@ -86,3 +87,15 @@ def test_files_of_other_makes_are_read_and_other_namespaces_left_out(tmp_path: P
         ("a", 1, 1_763_600_000_123, None),
         ("b", 3, 1_763_600_000_123, None),
     ] * 2
+
+
+def test_files_that_count_are_found_in_their_order_and_none_where_only_spark_can_tell(tmp_path: Path) -> None:
+    """Mutant: hidden files are read."""
+    names = ["entries/date=1/b.parquet", "entries/date=1/a.parquet", "problems/date=1/c.parquet"]
+    for name in [*names, "entries/_staging/d.parquet", "entries/date=1/.a.crc", "other/e.parquet"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = parquet_files(tmp_path)
+    assert found == [(str(tmp_path / name), 1) for name in (names[1], names[0], names[2])]
+    (tmp_path / "entries" / "_spark_metadata").mkdir()
+    assert parquet_files(tmp_path) == parquet_files("s3a://ledgers/shop") == []
