@@ -1,6 +1,6 @@
 """What destinations needed in a period, as numbers with a stated confidence: what a recommendation is made of."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 from headgate_pipeline import bins, events
 from headgate_pipeline.events import ORDER, PLACE
-from headgate_pipeline.model import Period, bound, replay
+from headgate_pipeline.flow import replay
+from headgate_pipeline.model import Period, bound
 
 QUANTILE: Final = 0.99
 """Of the demand, in windows of a second (0.1 s where the period is under a minute)."""
@@ -90,9 +91,7 @@ def needs(entries: DataFrame) -> list[Need]:
         )
         waited = waits.groupBy(*PLACE).agg(F.sum("waited").alias("waited"))
         moved = prepared.where(F.col("op").isin("publish", "settle")).select(*PLACE).distinct()
-        modelled = bins.each(
-            bins.binned(prepared.join(F.broadcast(moved), PLACE), waits), lambda _, period: _demand(period), _SCHEMA
-        )
+        modelled = bins.each(bins.binned(prepared.join(F.broadcast(moved), PLACE), waits), _demands, _SCHEMA)
         parts = [waited, modelled, round_trips(prepared), settles(prepared), tokens(prepared)]
         for part in parts:
             seen = seen.join(part, PLACE, "left")
@@ -106,6 +105,10 @@ def needs(entries: DataFrame) -> list[Need]:
         )
         for row in rows
     ]
+
+
+def _demands(periods: Mapping[bins.Place, Period]) -> Iterator[tuple[bins.Place, dict[str, Any]]]:
+    return ((place, row) for place, period in periods.items() for row in _demand(period))
 
 
 def _demand(period: Period) -> Iterator[dict[str, Any]]:

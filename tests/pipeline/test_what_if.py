@@ -1,7 +1,5 @@
 """The model of a destination, and what it says of a real run under another limit."""
 
-import asyncio
-import json
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,8 @@ from headgate import InvalidValue
 from headgate_pipeline import bins, events
 from headgate_pipeline.cli import app
 from headgate_pipeline.cli_what_if import limits_of
-from headgate_pipeline.model import Period, bound, rank_of, recorded, replay, shared
-from tests.pipeline.load import run
+from headgate_pipeline.flow import replay, shared
+from headgate_pipeline.model import Period, bound, rank_of, recorded
 from tests.pipeline.rows import entry, frame
 
 
@@ -97,26 +95,27 @@ def test_a_senders_time_stands_still_while_it_waits(spark: SparkSession) -> None
     assert recorded(seen).peak == 800
 
 
-@pytest.mark.soak  # it compares two runs in time, and so wants a machine of its own
-@pytest.mark.one_server
 @pytest.mark.xdist_group("spark")
-def test_the_replay_of_a_run_is_as_a_run_with_that_limit(
-    redis_url: str, cleanup_namespace: str, spark: SparkSession
-) -> None:
-    """Mutants: the limit asked about not used; consumers that are as fast as they ever were."""
+def test_what_is_replayed_together_begins_together(spark: SparkSession) -> None:
+    """Mutants: bins of their own for each; what is pending before the first entry taken from the last one."""
+    rows = [
+        entry(1, 0, "publish", "a", session="a", bytes=10, messages=1, pending_bytes=10),
+        entry(2, 99, "settle", "a", session="c", bytes=10, messages=1),
+        entry(1, 30, "publish", "b", session="a", bytes=20, messages=2, pending_bytes=50),
+        entry(2, 199, "settle", "b", session="c", bytes=10, messages=1, pending_bytes=40),
+    ]
+    prepared = events.prepare(frame(spark, rows))
+    told: Any = bins.binned(prepared, events.waits(prepared), {"a": "p", "b": "p"}).toPandas()
+    a, b = (bins.period_of(told[told["destination"] == name]) for name in "ab")
+    assert a.sends.shape == b.sends.shape == (1, 200)
+    assert a.began_ms == b.began_ms
+    assert (b.pending[0], b.pending[29], b.pending[30], b.began_with) == (30, 30, 50, 30)
+    assert (b.messages is not None and b.messages.sum(), b.consumers) == (2, 1)
 
-    def ask(name: str, limit: str) -> dict[str, dict[str, Any]]:
-        arguments = ["what-if", "--redis", redis_url, "--namespace", cleanup_namespace, "--json", "--limit"]
-        told = CliRunner().invoke(app, [*arguments, f"{name}={limit}"], catch_exceptions=False)
-        assert told.exit_code == 0, told.output
-        return {row["case"]: row for row in json.loads(told.stdout)}
 
-    for name, limit in (("before", "16KiB"), ("after", "48KiB")):
-        asyncio.run(run(redis_url, cleanup_namespace, name, limit=limit, senders=3, bursts=3))
-    before, after = ask("before", "48KiB"), ask("after", "48KiB")
-    said, fact = before["what if"], after["recorded"]
-    assert fact["waited"] < 0.75 * before["recorded"]["waited"]  # it makes a difference
-    for fact_name, low, high in (("waited", 0.5, 1.6), ("peak", 0.85, 1.15), ("delay", 0.6, 1.5)):
-        assert low < said[fact_name] / fact[fact_name] < high, (fact_name, said, fact)
-    for name in ("waited", "peak", "delay"):
-        assert 0.6 < before["same limit"][name] / before["recorded"][name] < 1.5, (name, before)
+@pytest.mark.parametrize("text", ["", "orders", "orders=1MiBB"])
+def test_a_question_that_cannot_be_asked_says_what_to_write(text: str) -> None:
+    arguments = ["what-if", "--redis", "redis://localhost:1", *(["--limit", text] if text else [])]
+    told = CliRunner().invoke(app, arguments)
+    assert isinstance(told.exception, InvalidValue)
+    assert "MiB" in str(told.exception)
