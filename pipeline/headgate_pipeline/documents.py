@@ -14,15 +14,19 @@ from headgate.core.policy import Policy
 from headgate.policies import GOVERNED
 
 
-def read(file: Path) -> Policy:
+def read(file: Path, option: str = "--policy") -> Policy:
     """Return the policy in a file, the very one that ``headgate policy apply`` takes.
+
+    Args:
+        file: TOML, or JSON if its name ends so.
+        option: that named it.
 
     Raises:
         InvalidValue: it cannot be read; all that is wrong with it, on a line each.
     """
     if find_spec("headgate_coordinator") is None:
         raise InvalidValue(
-            "--policy: only `headgate policy` reads documents; install it with: pip install 'headgate[node]'"
+            f"{option}: only `headgate policy` reads documents; install it with: pip install 'headgate[node]'"
         )
     command = [sys.executable, "-P", "-m", "headgate_coordinator", "policy", "show", "--json", "--file", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603

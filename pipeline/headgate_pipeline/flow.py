@@ -41,9 +41,9 @@ def replay_all(
     flow = _Flow(periods, rules, pools or {})
     bins = periods[0].sends.shape[1]
     for now in range(bins * PATIENCE):
-        flow.step(now)
         if now >= bins and flow.ended():
             break
+        flow.step(now)
     return flow.outcomes()
 
 
@@ -253,6 +253,8 @@ def _unlimited(period: Period) -> Outcome:
     capacity = np.concatenate((period.capacity, np.full(more, period.rate)))
     walk = period.began_with + np.cumsum(came - capacity)
     levels = walk - np.minimum(0.0, np.minimum.accumulate(walk))
+    ended = max(period.sends.shape[1], len(np.trim_zeros(levels, "b")) + 1)
+    came, levels = came[:ended], levels[:ended]
     went = np.concatenate(([period.began_with], levels[:-1])) + came - levels
     return outcome(period, came, went, levels, waited=0.0, peak=float((levels + went).max(initial=0.0)), causes={})
 

@@ -12,6 +12,8 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 QUANTILE: Final = 0.99
+"""Of a demand, in windows of a second (0.1 s where the period is under a minute)."""
+CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)

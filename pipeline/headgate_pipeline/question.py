@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 from headgate.core.policy import Policy, Resolved
+from headgate.options import DEFAULT_WINDOW
 from headgate_pipeline.in_force import InForce
 from headgate_pipeline.rules import Rules, pools_of, rules_of, unjudged
-
-WINDOW: Final = 65536
-"""Bytes that a producer keeps in hand where nothing says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ def ask(
         same = replace(
             rules_of(fields or {}), limit=destination.limit, limit_m=destination.limit_m, patience=inf, idle=1.0
         )
-        window = float((fields or {}).get("producer_window") or WINDOW) if fields is not None else None
+        window = float((fields or {}).get("producer_window") or DEFAULT_WINDOW) if fields is not None else None
         asked = rules_of(resolved.fields, window) if resolved else same
         if destination.kind == "bucket":
             question.buckets.add(name)

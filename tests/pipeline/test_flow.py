@@ -106,7 +106,7 @@ def test_without_any_limit_it_is_as_with_one_that_never_binds() -> None:
     """Mutant: levels of the sums let below nothing."""
     seen = period([[100, 0, 0, 900], [0, 50]], 60)
     sums, steps = replay(seen, inf), replay(seen, 1e9)
-    assert sums.levels[: len(steps.levels)] == pytest.approx(steps.levels)
+    assert sums.levels == pytest.approx(steps.levels, abs=1e-6)  # and no more: quiet time would count as evidence
     assert (sums.peak, sums.took, sums.waited) == (steps.peak, steps.took, 0)
     assert sums.delay == pytest.approx(steps.delay, abs=1)
 
