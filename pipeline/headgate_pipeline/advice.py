@@ -60,7 +60,7 @@ def _turned_away(row: Row, name: str) -> Iterator[str]:
         asked = row["taken"] + row["refused"]
         yield (
             f"{name}: of {count(asked)} tokens that were asked for, {count(row['refused'])} were refused, or more: "
-            "calls that took nothing are not in the ledger. `headgate pipeline recommend` says which rate would have done."
+            "calls that took nothing are not in the ledger. `headgate pipeline recommend` says which rate would do."
         )
     if row["dropped"]:
         yield (
@@ -83,7 +83,7 @@ def _stalled(row: Row, name: str) -> str:
     if not row["published"] and not row["settled"]:
         return (
             f"{told}It is a gate of {size(row['limit'])}: its permits were held by others. Hold them for a shorter "
-            "time, or let more of them in: `headgate pipeline recommend` says how many were held and asked for at a time."
+            "time, or let in more: `headgate pipeline recommend` says how many were held and asked for at a time."
         )
     in_messages = f"It was the limit of {count(row['limit_messages'])} messages"
     told += f"It was the limit of {size(row['limit'])}" if cause == "bytes" else in_messages

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from rich.table import Table
 from headgate import InvalidValue
 from headgate.units import parse_limit
 from headgate_pipeline.cli_source import Input, Namespace, Redis
-from headgate_pipeline.words import size, span
+from headgate_pipeline.words import count, size, span
 
 
 def what_if(
@@ -65,10 +66,12 @@ def what_if(
         told = {"destinations": [_finite(row) for row in rows], "not_judged": not_judged}
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
-    if rows:
-        Console().print(render(rows))
+    console = Console(markup=False)
+    for table in render(rows, question.buckets):
+        console.print(table)
+        console.print()
     if question.not_judged:
-        typer.echo("\nnot judged:")
+        typer.echo("not judged:")
     for of, why in question.not_judged:
         typer.echo(f"  {of}: {why}")
 
@@ -98,33 +101,32 @@ def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
     return dict(row) | {"limit": int(row["limit"]) if isfinite(row["limit"]) else None}
 
 
-def render(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the table that people read."""
-    table = Table(box=None)
-    for column in (
-        "destination",
-        "",
-        "rules",
-        "waited, mostly for",
-        "peak",
-        "mean delay",
-        "99 % within",
-        "ended after",
-    ):
-        table.add_column(column, overflow="fold")
-    before = None
-    for row in rows:
-        causes = row["causes"] or {}
-        cause = f" ({max(causes, key=lambda name: causes[name])})" if causes else ""
-        lost = "".join(
-            f", {size(row[name])} {words}"
-            for name, words in (("unsent", "never sent"), ("refused", "refused"))
-            if row[name]
-        )
-        table.add_row(
-            row["destination"] if row["destination"] != before else "", row["case"], row["rules"],
-            span(row["waited"]) + cause, size(row["peak"]), span(row["delay"]), span(row["delay_p99"]),
-            span(row["took"]) + lost,
-        )  # fmt: skip
-        before = row["destination"]
-    return table
+def render(rows: Sequence[Mapping[str, Any]], buckets: Collection[str] = ()) -> Iterator[Table]:
+    """Yield the tables that people read, one for each destination.
+
+    Args:
+        rows: in the order of the destinations, three of each.
+        buckets: those whose amounts are tokens, not bytes.
+    """
+    for name, found in groupby(rows, key=lambda row: row["destination"]):
+        cases = list(found)
+        told = " -> ".join(dict.fromkeys(row["rules"] for row in cases))
+        table = Table(title=f"{name}: {told}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+        for column in ("", "waited, mostly for", "peak", "mean delay", "99 % within", "ended after"):
+            table.add_column(column, overflow="fold")
+        amount = count if name in buckets else size
+        for row in cases:
+            table.add_row(
+                row["case"], span(row["waited"]) + _cause(row["causes"] or {}), amount(row["peak"]), span(row["delay"]),
+                span(row["delay_p99"]), span(row["took"]) + _lost(row, amount),
+            )  # fmt: skip
+        yield table
+
+
+def _cause(causes: Mapping[str, float]) -> str:
+    return f" ({max(causes, key=lambda name: causes[name])})" if any(causes.values()) else ""
+
+
+def _lost(row: Mapping[str, Any], amount: Callable[[float], str]) -> str:
+    told = (("unsent", "never sent"), ("refused", "refused"))
+    return "".join(f", {amount(row[name])} {words}" for name, words in told if row[name])

@@ -90,6 +90,7 @@ def test_a_pool_is_one_limit_for_all_of_it() -> None:
     rules = [Rules(pools=("p",)), Rules(pools=("p",)), Rules()]
     told = replay_all(three, rules, {"p": 600})
     assert told[0].levels[0] + told[1].levels[0] + 20 == pytest.approx(600)
+    assert told[0].levels[20] + told[1].levels[20] + 20 == pytest.approx(600)  # full, as long as there is more
     assert [set(one.causes) for one in told] == [{"pool p"}, {"pool p"}, set()]
     assert replay_all(three, rules, {"p": inf})[0].waited == 0
 
@@ -112,12 +113,16 @@ def test_without_any_limit_it_is_as_with_one_that_never_binds() -> None:
 
 
 def test_consumers_that_are_faster_than_what_comes_stay_so() -> None:
-    """A message every 5th bin, settled two bins later. Mutant: their mean is over bins in which none is settled."""
+    """A message every 5th bin, settled two bins later. Mutants: their mean is over bins in which none is settled; only
+    the mean where the last one left.
+    """
     comes, goes = np.zeros(100), np.zeros(100)
     comes[::5], goes[2::5] = 10, 10
     pending = np.cumsum(comes - goes)
     least = np.minimum(pending, np.concatenate(([0.0], pending[:-1])))
     seen = Period(10, comes[None, :], comes, goes, pending, least, idle=0, waited=0, began_with=0)
+    assert seen.rate == pytest.approx(10 / 3)
+    assert seen.capacity[:4] == pytest.approx([10 / 3, 0, 10, 10 / 3])
     assert replay(seen, 100).waited == 0
     assert replay(seen, 100).took <= 1000
 

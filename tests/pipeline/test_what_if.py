@@ -13,6 +13,9 @@ from headgate_pipeline.cli import app
 from headgate_pipeline.cli_what_if import limits_of
 from headgate_pipeline.flow import replay, shared
 from headgate_pipeline.model import Period, bound, rank_of, recorded
+from headgate_pipeline.question import Question
+from headgate_pipeline.rules import Rules
+from headgate_pipeline.what_if import what_if
 from tests.pipeline.rows import entry, frame
 
 
@@ -97,7 +100,9 @@ def test_a_senders_time_stands_still_while_it_waits(spark: SparkSession) -> None
 
 @pytest.mark.xdist_group("spark")
 def test_what_is_replayed_together_begins_together(spark: SparkSession) -> None:
-    """Mutants: bins of their own for each; what is pending before the first entry taken from the last one."""
+    """Mutants: bins of their own for each; what is pending before the first entry taken from the last one; members of a
+    pool replayed each by itself.
+    """
     rows = [
         entry(1, 0, "publish", "a", session="a", bytes=10, messages=1, pending_bytes=10),
         entry(2, 99, "settle", "a", session="c", bytes=10, messages=1),
@@ -111,6 +116,12 @@ def test_what_is_replayed_together_begins_together(spark: SparkSession) -> None:
     assert a.began_ms == b.began_ms
     assert (b.pending[0], b.pending[29], b.pending[30], b.began_with) == (30, 30, 50, 30)
     assert (b.messages is not None and b.messages.sum(), b.consumers) == (2, 1)
+    shared = dict.fromkeys("ab", Rules(pools=("p",)))
+    question = Question(shared, dict.fromkeys("ab", Rules()), {"p": 55}, {})  # each alone has room in it
+    rows = {(row["destination"], row["case"]): row for row in what_if(prepared, question).collect()}
+    assert set(rows["b", "what if"]["causes"]) == {"pool p"}
+    assert rows["b", "what if"]["rules"] == "55 B in p"
+    assert [rows[name, "same rules"]["waited"] for name in "ab"] == [0, 0]
 
 
 @pytest.mark.parametrize("text", ["", "orders", "orders=1MiBB"])
