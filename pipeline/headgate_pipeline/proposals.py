@@ -208,6 +208,8 @@ def _bucket(need: Need, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
     demand = need.tokens or 0.0
     seconds = f"one of {count(need.windows)} seconds ({_sure(need.confidence)})"
     reason = f"{count(demand)} tokens were asked for at most in {seconds}"
+    if now is not None and demand >= _REACHED * now:
+        reason += ", which is all that it gives"
     if need.refused:
         reason += f", {count(need.refused)} in all were refused"
     reason += f"; and {bounds.room:.0%} more. Calls that took nothing are not in the ledger"

@@ -92,9 +92,7 @@ def ask(
             what = "permits of a gate are not in the ledger" if destination.kind else "nothing was sent to it or taken"
             question.not_judged.append((name, f"{what}, so nothing can be replayed"))
             continue
-        same = replace(
-            rules_of(fields or {}), limit=destination.limit, limit_m=destination.limit_m, patience=inf, idle=1.0
-        )
+        same = replace(rules_of(fields or {}), limit=destination.limit, limit_m=destination.limit_m)
         window = float((fields or {}).get("producer_window") or DEFAULT_WINDOW) if fields is not None else None
         asked = rules_of(resolved.fields, window) if resolved else same
         if destination.kind == "bucket":

@@ -102,12 +102,14 @@ def test_what_no_replay_judges_is_named_with_its_rule() -> None:
 def test_what_is_in_force_tells_windows_and_rates_that_hid_demand() -> None:
     """Mutants: a rate that is raised judged as if all demand had been seen; what stays the same named too."""
     fields = {"kind": "queue", "producer_window": "65536", "send_rate": "20.0", "message_ttl_ms": "3600000"}
+    fields |= {"when_full": "drop"}
     now = InForce({"eu.a": fields}, {"old": 500.0})
     question = ask(ALL, shop(), {}, now)
     assert question.asked["eu.a"].idle == 2
     assert "20 held in the period, so what would have come above is not known" in why(question, "eu.a")
     assert "message_ttl" not in why(question, "eu.a")
-    assert question.same["eu.a"].sends == Bucket(20, 20)
+    assert (question.same["eu.a"].sends, question.same["eu.a"].patience) == (Bucket(20, 20), 0)
+    assert question.same["eu.a"].limit == 1000  # as the ledger says
     assert question.same_pools == {"old": 500}
 
 

@@ -140,7 +140,8 @@ def test_a_bucket_gets_a_rate() -> None:
     )
     told = propose(bucket, Bounds(), {"rate": "90", "burst": "12"})
     assert [(proposal.key, proposal.value) for proposal in told] == [("rate", 130), ("burst", 12)]
-    assert "7 in all were refused" in told[0].reason
+    assert "which is all that it gives, 7 in all were refused" in told[0].reason
+    assert "all that it gives" not in propose(bucket, Bounds(), {"rate": "200"})[0].reason
     assert "Calls that took nothing are not in the ledger" in told[0].reason
 
 

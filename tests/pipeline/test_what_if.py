@@ -1,16 +1,18 @@
 """The model of a destination, and what it says of a real run under another limit."""
 
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
+from rich.console import Console
 from typer.testing import CliRunner
 
 from headgate import InvalidValue
 from headgate_pipeline import bins, events
 from headgate_pipeline.cli import app
-from headgate_pipeline.cli_what_if import limits_of
+from headgate_pipeline.cli_what_if import limits_of, render
 from headgate_pipeline.flow import replay, shared
 from headgate_pipeline.model import Period, bound, rank_of, recorded
 from headgate_pipeline.question import Question
@@ -116,12 +118,12 @@ def test_what_is_replayed_together_begins_together(spark: SparkSession) -> None:
     assert a.began_ms == b.began_ms
     assert (b.pending[0], b.pending[29], b.pending[30], b.began_with) == (30, 30, 50, 30)
     assert (b.messages is not None and b.messages.sum(), b.consumers) == (2, 1)
-    shared = dict.fromkeys("ab", Rules(pools=("p",)))
-    question = Question(shared, dict.fromkeys("ab", Rules()), {"p": 55}, {})  # each alone has room in it
-    rows = {(row["destination"], row["case"]): row for row in what_if(prepared, question).collect()}
-    assert set(rows["b", "what if"]["causes"]) == {"pool p"}
-    assert rows["b", "what if"]["rules"] == "55 B in p"
-    assert [rows[name, "same rules"]["waited"] for name in "ab"] == [0, 0]
+    asked = dict.fromkeys("ab", Rules(pools=("p",)))
+    question = Question(asked, dict.fromkeys("ab", Rules()), {"p": 55}, {})  # each alone has room in it
+    found = {(row["destination"], row["case"]): row for row in what_if(prepared, question).collect()}
+    assert set(found["b", "what if"]["causes"]) == {"pool p"}
+    assert found["b", "what if"]["rules"] == "55 B in p"
+    assert [found[name, "same rules"]["waited"] for name in "ab"] == [0, 0]
 
 
 @pytest.mark.parametrize("text", ["", "orders", "orders=1MiBB"])
@@ -130,3 +132,20 @@ def test_a_question_that_cannot_be_asked_says_what_to_write(text: str) -> None:
     told = CliRunner().invoke(app, arguments)
     assert isinstance(told.exception, InvalidValue)
     assert "MiB" in str(told.exception)
+
+
+def test_what_people_read_has_a_table_for_each_destination() -> None:
+    """Mutants: tokens told in bytes; what is refused left out."""
+    row = dict.fromkeys(("unsent", "refused"), 0.0)
+    row |= {"waited": 2000.0, "peak": 2048.0, "delay": 5.0, "delay_p99": 9.0, "took": 100.0}
+    cases = [{"case": at, "rules": rule, "causes": {"rate": 9.0}} for at, rule in (("recorded", "a"), ("what if", "b"))]
+    rows = [row | case | {"destination": name} for name in ("emails", "orders") for case in cases]
+    rows[3] |= {"refused": 1024.0, "causes": {}}
+    console = Console(width=100, record=True, file=StringIO())
+    for table in render(rows, {"emails"}):
+        console.print(table)
+    told = console.export_text()
+    assert "emails: a -> b" in told
+    assert "2 s (rate)" in told
+    assert ("2,048" in told, "2 KiB" in told) == (True, True)
+    assert "100 ms, 1 KiB refused" in told

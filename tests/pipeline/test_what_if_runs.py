@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,3 +134,28 @@ def test_the_replay_of_a_run_is_as_a_run_with_that_policy(
     assert all(cause in said[name, "what if"]["causes"] for name in queues)
     for value in ("waited", "peak", "delay"):
         assert 0.6 < total(said, "same rules", value) / total(said, "recorded", value) < 1.6, (value, said)
+
+
+@pytest.mark.soak  # processes of Spark, one after the other
+def test_the_commands_work_as_people_type_them(place: tuple[str, str], tmp_path: Path) -> None:
+    """What is recommended is taken by `apply --dry-run` and by `what-if`. Mutant: a value that no policy takes."""
+    url, namespace = place
+    asyncio.run(run(url, namespace, "a.one", limit="16KiB", senders=3, bursts=6))
+    environment = os.environ | {"HEADGATE_URL": url, "HEADGATE_NAMESPACE": namespace}
+
+    def headgate(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "headgate_coordinator", *arguments]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert headgate("pipeline", "ingest", "--output", "ledger").returncode == 0
+    told = headgate("pipeline", "recommend", "--input", "ledger", "--rates", "--output", "proposal.toml")
+    assert told.returncode == 0, told.stderr
+    dry = headgate("policy", "apply", "proposal.toml", "--dry-run")
+    assert "limit.bytes: 16384 -> 32768 (a.one at proposal.toml:" in dry.stdout, dry.stderr
+    asked = headgate("pipeline", "what-if", "--input", "ledger", "--policy", "proposal.toml")
+    assert asked.returncode == 0, asked.stderr
+    assert "a.one: 16 KiB -> 32 KiB" in asked.stdout
+    (tmp_path / "wrong.toml").write_text('[[destination]]\nmatch = "a"\nlimt = "1MiB"\n', encoding="utf-8")
+    wrong = headgate("pipeline", "what-if", "--input", "ledger", "--policy", "wrong.toml")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("headgate: wrong.toml:3: destination[1].limt: unknown key"), wrong.stderr
