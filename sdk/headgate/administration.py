@@ -16,6 +16,8 @@ from headgate.redis.replies import Recount
 from headgate.redis.store import Store
 from headgate.registry import Registry
 from headgate.settings import DEFAULT, Settings
+from headgate.spool.states import StoreState, store_states
+from headgate.spool.stores import store_fields
 
 
 class Administration(ABC):
@@ -114,6 +116,51 @@ class Administration(ABC):
         """Delete a pool; destinations that name it still are served nothing until it is set again."""
         self._check_connected()
         await remove_pool(self._pools, name)
+
+    async def set_store(
+        self,
+        name: str,
+        url: str,
+        *,
+        limit: int | str | None = None,
+        percent: float | None = None,
+        total: int | str | None = None,
+        segment: int | str | None = None,
+        when_full: str = "block",
+    ) -> None:
+        """Create or change a spool store: where payloads go of destinations with ``when_full="spool"`` that name it.
+
+        Args:
+            name: its name.
+            url: where its segments are, as fsspec reads it; without user, password and options.
+            limit: bytes of segments or ``"unlimited"``; or
+            percent: of ``total``.
+            total: bytes; stated, not compared with any disk.
+            segment: bytes of payload in one segment, 4 KiB to 64 MiB; else 1 MiB.
+            when_full: what sends do that find neither memory nor room here: ``block``, ``fail``, ``fail-after 3s`` or
+                ``drop``.
+
+        Raises:
+            InvalidName, InvalidValue, PolicyError: nothing was changed.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_connected()
+        fields = store_fields(url, limit=limit, percent=percent, total=total, segment=segment, when_full=when_full)
+        await self._registry.stores.set_by_hand(name, fields)
+
+    async def stores(self) -> list[StoreState]:
+        """Return the spool stores of the namespace and what they hold."""
+        self._check_connected()
+        return await store_states(self._registry.spooling.spools, self.store)
+
+    async def remove_store(self, name: str) -> None:
+        """Forget a spool store; what is in its storage stays there, and can be read no more.
+
+        Raises:
+            PolicyError: it holds segments, or sessions hold credit for some.
+        """
+        self._check_connected()
+        await self._registry.stores.remove(name)
 
     async def apply_policy(self, policy: Policy, *, expected: int | None = None) -> int:
         """Put a policy in force for the namespace, whole, and bring every destination under it; returns its version.

@@ -20,6 +20,7 @@ from headgate.options import DEFAULT_TIMEOUT
 from headgate.pool_limits import PoolState
 from headgate.redis.replies import Recount
 from headgate.settings import Settings
+from headgate.spool.states import StoreState
 from headgate.sync.consumer import Consumer
 from headgate.sync.gate import Gate, SharedCreditLine
 from headgate.sync.producer import Producer
@@ -207,6 +208,32 @@ class Client:
     ) -> None:
         """Create or change a pool; arguments and errors as :meth:`headgate.Client.set_pool`."""
         self._run(lambda: self._inner.set_pool(name, limit=limit, percent=percent, total=total, reserve=reserve))
+
+    def set_store(
+        self,
+        name: str,
+        url: str,
+        *,
+        limit: int | str | None = None,
+        percent: float | None = None,
+        total: int | str | None = None,
+        segment: int | str | None = None,
+        when_full: str = "block",
+    ) -> None:
+        """Create or change a spool store; arguments and errors as :meth:`headgate.Client.set_store`."""
+        self._run(
+            lambda: self._inner.set_store(
+                name, url, limit=limit, percent=percent, total=total, segment=segment, when_full=when_full
+            )
+        )
+
+    def stores(self) -> list[StoreState]:
+        """Return the spool stores of the namespace and what they hold."""
+        return self._run(self._inner.stores)
+
+    def remove_store(self, name: str) -> None:
+        """Forget an empty spool store; as :meth:`headgate.Client.remove_store`."""
+        self._run(lambda: self._inner.remove_store(name))
 
     def pools(self) -> list[PoolState]:
         """Return the pools of the namespace and what is used of each."""
