@@ -7,7 +7,7 @@ from typing import Any
 from headgate.callers import Callers
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
 from headgate.core.lease import Lease
-from headgate.core.outbox import Outgoing
+from headgate.core.outbox import Batch, Outgoing
 from headgate.errors import DestinationFull, MessageTooLarge, SessionExpired
 from headgate.message import Receipt
 from headgate.outlook import Outlook
@@ -120,7 +120,8 @@ class AccountCalls(Callers):
             expires_ms = batch.items[0].ttl_ms or 0
             answer = await self._store.publish(
                 self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms, expires_ms=expires_ms,
-                beyond="spool" if batch.segment else "hard" if batch.beyond else "refuse", segment=batch.segment or "-",
+                beyond="spool" if batch.segment else "hard" if batch.beyond else "refuse",
+                segment=f"{batch.segment} {len(bodies)}" if batch.segment else "-", copies=self._copies(batch),
             )  # fmt: skip
         finally:
             self._call_since = 0.0
@@ -151,6 +152,10 @@ class AccountCalls(Callers):
         await self._apply(answer, asked_at)
         if any(self._impatient()):
             self._ask_at = 0.0  # they do not wait for the next look
+
+    def _copies(self, batch: Batch) -> list[bytes]:
+        """Return payloads to go along with their references: for subscriptions of a topic that are not behind."""
+        return [item.whole for item in batch.items if item.whole is not None] if batch.segment and self.topic else []
 
     def _respool(self, answer: Credit) -> None:
         """Put messages back in line that are in a store, but whose references find no room in memory."""

@@ -154,13 +154,13 @@ class Administration(ABC):
         return await store_states(self._registry.spooling.spools, self.store)
 
     async def remove_store(self, name: str) -> None:
-        """Forget a spool store; what is in its storage stays there, and can be read no more.
+        """Forget a spool store that holds nothing.
 
         Raises:
-            PolicyError: it holds segments, or sessions hold credit for some.
+            PolicyError: it holds segments still; their messages would be lost.
         """
         self._check_connected()
-        await self._registry.stores.remove(name)
+        await self._registry.spooling.spools.remove(name)
 
     async def apply_policy(self, policy: Policy, *, expected: int | None = None) -> int:
         """Put a policy in force for the namespace, whole, and bring every destination under it; returns its version.

@@ -87,7 +87,7 @@ async def test_a_store_does_not_move_away_from_its_segments(client: headgate.Cli
             await client.apply_policy(loads(SPOOLS + STORE.format(tmp_path / "b")))
         with pytest.raises(PolicyError, match="let this one drain"):
             await client.set_store("disk", f"file://{tmp_path}/b", limit=5000)
-        with pytest.raises(PolicyError, match="holds segments"):
+        with pytest.raises(PolicyError, match=r"holds \d+ bytes"):
             await client.remove_store("disk")
         await drain(await session.consumer("orders"), 40)
     await wait_until(lambda: empty(client), description="the store is empty")

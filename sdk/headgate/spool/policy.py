@@ -49,18 +49,6 @@ class PolicyStores:
             raise PolicyError(_moved(name, held, now))
         await self._spools.set(name, {**fields, "policy": ""})
 
-    async def remove(self, name: str) -> None:
-        """Remove one store.
-
-        Raises:
-            PolicyError: it holds segments, or sessions hold credit for some.
-        """
-        if not await self._spools.idle(name):
-            raise PolicyError(
-                f"spool store {name!r} holds segments, or sessions have credit for some; let it drain first"
-            )
-        await self._spools.remove(name)
-
     async def prune(self, policy: Policy) -> None:
         """Remove those of earlier policies that it has not; one that holds segments is kept, and the log says so."""
         kept = {store.name for store in policy.stores}

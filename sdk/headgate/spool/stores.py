@@ -219,8 +219,17 @@ class Spools:
             raise NewerStoreError(f"spool store {name!r} was set by a newer policy")
 
     async def remove(self, name: str) -> None:
-        """Forget a store in the state; what is in its storage stays there."""
+        """Forget a store that holds nothing.
+
+        Raises:
+            PolicyError: it holds segments.
+        """
+        key = self.address(name).shared[0]
+        held = int(await self._store.server.command(key, "HGET", key, "pending_bytes") or 0)
+        if held:
+            raise PolicyError(f"spool store {name!r} holds {held} bytes; consume or purge what was spooled to it first")
         await self._store.remove(self.address(name), everything=True)
+        self._remembered.pop(name, None)
         self._stale.add(name)
 
     async def check(self, name: str) -> None:
