@@ -9,7 +9,7 @@ import pytest
 import headgate
 from tests.amqp.rhea_client import Rhea
 from tests.sdk.observing import field, look
-from tests.support.spooled import fill, references, segments, spooling, swept
+from tests.support.spooled import fill, first_segment, references, segments, spooling, swept
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -117,7 +117,7 @@ async def test_a_browser_sees_payloads_and_stubs(rhea_there: Rhea, client: headg
     rhea = rhea_there
     await spooling(client, store)
     await fill(client, 60)
-    lost = segments(store)[-1]
+    lost = await first_segment(client, store)
     lost.unlink()
     await rhea.receiver("b", {"address": "orders", "distribution_mode": "copy"}, credit_window=0)
     rhea.do("credit", link="b", more=100)
@@ -138,7 +138,7 @@ async def test_a_lost_segment_goes_to_the_dead_letters_and_the_rest_goes_on(
     rhea = rhea_there
     await spooling(client, store, dead_letter="dead", max_attempts=3)
     await fill(client, 60)
-    segments(store)[0].unlink()
+    (await first_segment(client, store)).unlink()
     await rhea.receiver("r", "orders", credit_window=10, autoaccept=True, autosettle=True)
     await wait_until(lambda: _empty(client))
     dead = [message async for message in client.browse("dead")]

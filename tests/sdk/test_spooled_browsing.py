@@ -8,7 +8,7 @@ import headgate
 import headgate.sync
 from headgate.spool.storage import Storage
 from tests.sdk.observing import look
-from tests.support.spooled import PAYLOAD, body, fill, number_of, segments, spooling, swept
+from tests.support.spooled import PAYLOAD, body, fill, first_segment, number_of, segments, spooling, swept
 
 pytestmark = pytest.mark.one_server
 
@@ -50,7 +50,7 @@ async def test_a_lost_segment_is_shown_as_a_stub_that_names_it(client: headgate.
     """Breaks when a payload that cannot be read ends the iteration, or is left out."""
     await spooling(client, tmp_path)
     await fill(client, 60)
-    lost = segments(tmp_path)[0]
+    lost = await first_segment(client, tmp_path)
     lost.unlink()
     found = [message async for message in client.browse("orders")]
     assert len(found) == 60

@@ -11,9 +11,9 @@ import headgate
 from headgate.core.credit import CreditLine
 from headgate.core.outbox import Outbox, Outgoing
 from headgate.spool.storage import Storage
-from tests.sdk.observing import GUARD, counts, drain, look
+from tests.sdk.observing import GUARD, counts, drain
 from tests.sdk.test_consumer import receive
-from tests.support.spooled import body, fill, number_of, references, segments, spooling, swept
+from tests.support.spooled import body, fill, first_segment, number_of, references, spooling, swept
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -145,12 +145,12 @@ async def test_what_fails_with_its_session_is_dead_with_its_payload(client: head
 async def test_a_lost_segment_is_a_stub_among_the_dead_letters(client: headgate.Client, tmp_path: Path) -> None:
     await spooling(client, tmp_path, dead_letter="dead")
     await fill(client, 60)
-    lost = segments(tmp_path)[0]
+    lost = await first_segment(client, tmp_path)
     lost.write_bytes(b"damaged")
     async with client.session("s") as session:
         consumer = await session.consumer("orders")
         async with asyncio.timeout(GUARD):
-            got = []
+            got: list[int] = []
             while not got or got[-1] != 59:
                 message = await receive(consumer)
                 got.append(number_of(message.body))

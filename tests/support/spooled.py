@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import headgate
+from headgate.core.segment import Reference
 from headgate.redis.keys import Address
 from headgate.spool.stores import store_fields
 from tests.support.waiting import wait_until
@@ -50,6 +51,12 @@ async def references(client: headgate.Client, name: str = "orders") -> list[byte
 def segments(folder: Path) -> list[Path]:
     """Return the segments in a folder, in the order of their names."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+async def first_segment(client: headgate.Client, folder: Path, name: str = "orders") -> Path:
+    """Return the oldest segment that a destination refers to."""
+    oldest = Reference.parse((await references(client, name))[0])
+    return next(path for path in segments(folder) if path.name == oldest.name)
 
 
 async def swept(folder: Path) -> None:

@@ -72,6 +72,12 @@ def is_reference(stored: bytes) -> bool:
     return stored[:1] == MARK
 
 
+def payload_size(stored: bytes) -> int:
+    """Return the bytes of a message, wherever its payload is."""
+    match = _FORM.fullmatch(stored) if is_reference(stored) else None
+    return int(match[4]) if match else len(stored)
+
+
 def pack(payloads: Sequence[bytes], store: str, name: str) -> tuple[bytes, list[bytes]]:
     """Return a segment of payloads, one after the other, and the reference to each as the stream keeps it."""
     references = []
