@@ -170,11 +170,16 @@ class Callers:
 
     @property
     def full(self) -> bool:
-        """Whether a message would wait, or go beyond the limit."""
-        if self.wants:
+        """Whether a message would wait for others, or go beyond the limit."""
+        if self.wants and not self.ahead:
             return True
         others = self.last.blocked - (self.last.place > 0)  # while they wait in line, nothing comes to who only looks
         return self.exceeded and self.credit.in_hand <= 0 and not others
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that may wait here because a store takes them; 0 where there is none, or it does not."""
+        return self.writer.ahead if self._spools and self.writer is not None and not self.writer.waits else 0
 
     def seek(self) -> None:
         """See whether there is room again, for who has no message that waits for it."""
