@@ -7,7 +7,7 @@ from typing import Any
 from headgate.callers import Callers
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
 from headgate.core.lease import Lease
-from headgate.core.outbox import Outgoing
+from headgate.core.outbox import Batch, Outgoing
 from headgate.errors import DestinationFull, MessageTooLarge, SessionExpired
 from headgate.message import Receipt
 from headgate.outlook import Outlook
@@ -147,10 +147,18 @@ class AccountCalls(Callers):
             self.outbox.unspend()
             self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
             self._ask_at = 0.0
+            self._drop_segment(batch)
             return
         await self._apply(answer, asked_at)
+        if not answer.stored:
+            self._drop_segment(batch)
         if any(self._impatient()):
             self._ask_at = 0.0  # they do not wait for the next look
+
+    def _drop_segment(self, batch: Batch) -> None:
+        """Delete what was written for a batch that is given up: nothing of it is stored."""
+        if batch.segment and self.outbox.flight is not batch and self.writer is not None:
+            self.writer.drop(batch.segment)
 
     def _respool(self, answer: Credit) -> None:
         """Put messages back in line that are in a store, but whose references find no room in memory."""
