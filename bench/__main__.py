@@ -5,6 +5,7 @@ Usage: python -m bench [--quick] [--no-write] [--label WORD] [NAME ...]
 
 import argparse
 import asyncio
+import importlib
 import json
 import os
 import platform
@@ -15,36 +16,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import (
-    activemq,
-    admissions,
-    deadlock,
-    explain,
-    latency,
-    links,
-    node,
-    pipeline,
-    policy,
-    scripts,
-    throughput,
-    tight,
-)
 from bench.harness import Figure
 
-PARTS = {
-    "admissions": admissions.measure,
-    "throughput": throughput.measure,
-    "scripts": scripts.measure,
-    "latency": latency.measure,
-    "tight": tight.measure,
-    "policy": policy.measure,
-    "explain": explain.measure,
-    "deadlock": deadlock.measure,
-    "links": links.measure,
-    "node": node.measure,
-    "pipeline": pipeline.measure,
-    "activemq": activemq.measure,
-}
+PARTS = (
+    *("admissions", "throughput", "scripts", "latency", "tight", "policy", "explain", "deadlock", "links", "node"),
+    *("pipeline", "pipeline_backlog", "activemq"),
+)
+"""Modules of this package with a function ``measure``. Each is imported when it is its turn: one needs Spark."""
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -52,6 +30,16 @@ def _row(figure: Figure) -> tuple[str, str, str, str]:
     value = f"{figure.value:,.0f}" if abs(figure.value) >= 1000 else f"{figure.value:.3g}"
     verdict = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[figure.met]
     return figure.name, f"{value} {figure.unit}".strip(), figure.target, verdict
+
+
+def show(name: str, figures: list[Figure]) -> None:
+    """Print a table."""
+    table = Table(title=name, title_justify="left")
+    for column in ("what", "measured", "asked", ""):
+        table.add_column(column, justify="right" if column == "measured" else "left")
+    for figure in figures:
+        table.add_row(*_row(figure))
+    Console().print(table)
 
 
 def main() -> int:
@@ -70,13 +58,9 @@ def main() -> int:
     load = os.getloadavg()[0]
     for name in names:
         console.print(f"measuring {name} ...", style="dim")
-        measured[name] = asyncio.run(PARTS[name](quick=options.quick))
-        table = Table(title=name, title_justify="left")
-        for column in ("what", "measured", "asked", ""):
-            table.add_column(column, justify="right" if column == "measured" else "left")
-        for figure in measured[name]:
-            table.add_row(*_row(figure))
-        console.print(table)
+        part = importlib.import_module(f"bench.{name}")
+        measured[name] = asyncio.run(part.measure(quick=options.quick))
+        show(name, measured[name])
     if not options.no_write:
         keep(measured, command=f"python -m bench {' '.join(sys.argv[1:])}".strip(), label=options.label, load=load)
     missed = [figure.name.strip() for figures in measured.values() for figure in figures if figure.met is False]

@@ -16,8 +16,9 @@
                      callers whose own clients count messages and not bytes; 'spool' takes references, up to the limit
   ARGV[12] expires_ms  ms after which these messages expire unless settled, 0 for never; the destination's own
                      `message_ttl_ms` holds beside it
-  ARGV[13] segment   with 'spool': '<name> <bytes>' of the segment that these are references to; '-' else
-  ARGV[14..] bodies  1 to 256 messages as stored, or up to 1024 references; their size is what is charged
+  ARGV[13] segment   with 'spool': '<name> <bytes> <messages>' of the segment that these are references to; '-' else
+  ARGV[14..] bodies  1 to 256 messages as stored, or up to 1024 references; their size is what is charged. After references
+                     to a topic their payloads may follow, for subscriptions that are not behind
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first, stored}; first: number of the first entry;
            stored: how many of the batch; where the rate allows fewer than all, again_ms is when more may go
   Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),
@@ -33,13 +34,12 @@ local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3])
   tonumber(ARGV[6])
 local expires_ms = tonumber(ARGV[12])
 local at = 13 -- the last of ARGV before the bodies
-local count, bytes, spools = #ARGV - at, 0, ARGV[11] == 'spool'
-for i = 1, count do
-  bytes = bytes + #ARGV[at + i]
-  if is_reference(ARGV[at + i]) ~= spools then
-    return { 'BODY' } -- nobody reads what is in the store by sending a reference of his own
-  end
+local count, bytes, spools = tonumber(string.match(ARGV[13], '(%d+)$') or #ARGV - at), 0, ARGV[11] == 'spool'
+local copies = at + count
+if not all_are(spools, at, count) then
+  return { 'BODY' } -- nobody reads what is in the store by sending a reference of his own
 end
+bytes = stored_bytes(at, count)
 
 if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
@@ -75,10 +75,7 @@ if d.send_rate or d.send_byte_rate then
   end
   local allowed, again = within_send_rate(sizes)
   if allowed < count then
-    rate_again, count, bytes = again, allowed, 0
-    for i = 1, count do
-      bytes = bytes + #ARGV[at + i]
-    end
+    rate_again, count, bytes = again, allowed, stored_bytes(at, allowed)
   end
 end
 local held_b, held_m = held(s)
@@ -104,6 +101,9 @@ first = d.message_seq + 1
 local stored = append(at, count, expires_ms)
 if spools and count > 0 then
   keep_segment(ARGV[13], first, first + count - 1)
+  if stored and d.subscriptions > 1 and #ARGV > copies then
+    keep_hot(copies, count, first)
+  end
 end
 s.used, s.used_m = s.used + bytes, s.used_m + count
 d.leased_bytes, d.leased_messages = d.leased_bytes - bytes, d.leased_messages - count

@@ -37,6 +37,7 @@ for i, entry in ipairs(redis.call('XRANGE', K_MESSAGES, '-', '+', 'COUNT', PIECE
   ids[i] = entry[1]
   bytes = bytes + #entry[2][2]
   redis.call('HDEL', K_REFS, string.match(entry[1], '^%d+'))
+  cool(string.match(entry[1], '^%d+'))
 end
 if #ids > 0 then
   redis.call('XDEL', K_MESSAGES, unpack(ids))

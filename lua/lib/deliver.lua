@@ -1,6 +1,6 @@
 --- @include "lib/expiry"
 --- @include "lib/deliveryrate"
---- @include "lib/reference"
+--- @include "lib/hot"
 -- Deliver within the room of a consumer's window: what came back first, in order, then what is new.
 local MAX_DELIVERED = 256
 
@@ -17,7 +17,7 @@ local function take(out, entries, whole)
   local bytes, payload, n = 0, 0, #out
   for _, entry in ipairs(entries) do
     local body = entry[2][2]
-    out[n + 1], out[n + 2] = entry[1], body
+    out[n + 1], out[n + 2] = entry[1], hot_body(entry[1], body)
     n, bytes, payload = n + 2, bytes + #body, payload + payload_size(body)
     if whole then
       whole[#whole + 1] = entry

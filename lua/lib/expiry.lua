@@ -97,6 +97,7 @@ local function expire_due()
       redis.call('HSET', K_REFS, seq, int(holders))
     else
       redis.call('HDEL', K_REFS, seq)
+      cool(seq)
     end
     if holders > 0 then
       redis.call('ZADD', K_EXPIRY, EXPIRED, id)

@@ -1,12 +1,13 @@
 --- @include "lib/session"
 --- @include "lib/ledger"
+--- @include "lib/hot"
 -- How much may be granted, and how much of it to one session. Nothing here makes pending + leased exceed the limit, but
 -- for the one message above the whole limit that `oversize` lets go alone.
 local function room()
   if d.stopped or (d.shut == 1 and not d.unbound) then
     return 0, 0
   end
-  local kept = d.store and d.limit_bytes < math.huge and math.floor(d.limit_bytes / 4) or 0 -- for references
+  local kept = d.store and d.limit_bytes < math.huge and math.floor(d.limit_bytes / 4) + hot_share() or 0 -- for references
   return math.min(d.limit_bytes - kept, d.slice_bytes) - d.pending_bytes - d.leased_bytes,
     d.limit_messages - d.pending_messages - d.leased_messages
 end

@@ -1,4 +1,5 @@
 --- @include "lib/consumer"
+--- @include "lib/hot"
 -- Free messages exactly once. What is freed is known from the ids alone: XACK counts only ids it really delivered.
 
 -- A topic's message lives until its last subscription settled it; `refs` counts only where there were two or more.
@@ -10,6 +11,9 @@ local function last_reference(id)
   local left = tonumber(redis.call('HGET', K_REFS, seq) or 1)
   if left > 1 then
     redis.call('HINCRBY', K_REFS, seq, -1)
+    if left == 2 and may_be_reference(id) then
+      cool(seq)
+    end
     return false
   end
   redis.call('HDEL', K_REFS, seq)

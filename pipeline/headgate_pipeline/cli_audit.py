@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,10 @@ def audit(
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Annotated[bool, typer.Option("--json", help="All findings, as JSON.")] = False,  # noqa: FBT002
+    page: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", show_default=False, help="Write the page of `report` too."),
+    ] = None,
 ) -> None:
     """Replay the ledgers and prove for the period that promises held, or name the entry that broke one.
 
@@ -25,9 +30,11 @@ def audit(
     """
     from headgate_pipeline.audit import audit as audited
     from headgate_pipeline.audit import verdicts
+    from headgate_pipeline.cli_report import write
     from headgate_pipeline.entries import entries
     from headgate_pipeline.known import settings
     from headgate_pipeline.session import session
+    from headgate_pipeline.verdict import Verdict
 
     spark = session("headgate audit")
     known = asyncio.run(settings(redis, namespace)) if redis else None
@@ -40,6 +47,9 @@ def audit(
             typer.echo(as_line(row))
         for found in findings.where("finding = 'violated'").orderBy("destination", "seq").head(SHOWN):
             typer.echo(as_lines(found.asDict()))
+    if page:
+        verdict = Verdict.of(row.asDict() for row in findings.collect())
+        write(entries(spark, folder, redis, namespace), page, verdict, err=True)  # findings as JSON stay that
     if any(row["verdict"] == "violated" for row in rows):
         raise typer.Exit(1)
 

@@ -5,17 +5,9 @@ from typing import Annotated
 import typer
 
 from headgate import InvalidValue
+from headgate_pipeline.cli_source import Namespace, Redis
 
 Output = Annotated[str, typer.Option("--output", metavar="PATH", help="Folder of the tables `entries` and `problems`.")]
-Redis = Annotated[
-    str | None,
-    typer.Option(
-        "--redis", metavar="URL", envvar="HEADGATE_URL", show_default=False, help="The Redis, e.g. redis://localhost."
-    ),
-]
-Namespace = Annotated[
-    str, typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Whose destinations.")
-]
 Checkpoint = Annotated[
     str | None,
     typer.Option(

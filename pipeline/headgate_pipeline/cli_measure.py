@@ -1,6 +1,5 @@
 """`headgate pipeline measure`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,12 +11,17 @@ if TYPE_CHECKING:
 
 
 def measure(
-    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Tables, in Parquet, a folder for each day.")],
+    output: Annotated[
+        str, typer.Option("--output", metavar="PATH", help="Folder of the tables; of Iceberg, CATALOG.NAMESPACE.")
+    ],
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     window: Annotated[str, typer.Option("--window", metavar="LENGTH", help="Of a window: 10 seconds.")] = "10 seconds",
     stalled: Annotated[int, typer.Option("--stalled", min=0, metavar="MS", help="Waits that count as stalls.")] = 1000,
+    form: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="parquet; delta or iceberg where the Spark session has it.")
+    ] = "parquet",
 ) -> None:
     """Write what flowed in windows of time: per destination, session, consumer and link; waits, stalls, fairness.
 
@@ -25,16 +29,16 @@ def measure(
     """
     from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
+    from headgate_pipeline import daily
     from headgate_pipeline.entries import entries
     from headgate_pipeline.session import session
 
-    rows = entries(session("headgate measure"), folder, redis, namespace)
+    spark = session("headgate measure")
+    daily.check(spark, form, output)
+    rows = entries(spark, folder, redis, namespace)
     for name, table in tables(rows, window, stalled).items():
         at = "began" if name == "stalls" else "start"
-        table.withColumn("day", F.to_date(at)).write.mode("overwrite").option(
-            "partitionOverwriteMode", "dynamic"
-        ).partitionBy("day").parquet(str(output / name))
-        typer.echo(f"{output / name}")
+        typer.echo(daily.write(table.withColumn(daily.DAY, F.to_date(at)), output, name, form))
 
 
 def tables(rows: "DataFrame", window: str, stalled: int) -> "dict[str, DataFrame]":

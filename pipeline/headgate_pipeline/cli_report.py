@@ -1,11 +1,18 @@
 """`headgate pipeline report`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from headgate_pipeline.cli_source import Input, Namespace, Redis
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headgate_pipeline.verdict import Verdict
+
+TOP: Final = 12
 
 
 def report(
@@ -21,21 +28,35 @@ def report(
         Path | None,
         typer.Option("--pictures", metavar="DIR", show_default=False, help="Also the pictures as PNG; needs Chromium."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Destinations with a picture.")] = 12,
+    top: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Destinations with a picture.")] = TOP,
 ) -> None:
     """Write a page about a period: limits, pending, who waited and why, slow consumers, links, and what to do."""
     from headgate_pipeline.entries import entries
-    from headgate_pipeline.figures import gather
-    from headgate_pipeline.pictures import save
-    from headgate_pipeline.report import render
     from headgate_pipeline.session import session
     from headgate_pipeline.verdict import read_verdict
 
     verdict = read_verdict(audit) if audit else None
     rows = entries(session("headgate report"), folder, redis, namespace)
+    write(rows, output, verdict, top=top, pictures=pictures)
+
+
+def write(
+    rows: "DataFrame",
+    output: Path,
+    verdict: "Verdict | None",
+    *,
+    top: int = TOP,
+    pictures: Path | None = None,
+    err: bool = False,
+) -> None:
+    """Write the page about a batch of entries, and its pictures where they are wanted; say so, as errors if ``err``."""
+    from headgate_pipeline.figures import gather
+    from headgate_pipeline.pictures import save
+    from headgate_pipeline.report import render
+
     figures = gather(rows, top=top, verdict=verdict)
     output.write_text(render(figures), encoding="utf-8")
-    typer.echo(f"{output}: {figures.entries:,} entries of {figures.count:,} destination(s)")
+    typer.echo(f"{output}: {figures.entries:,} entries of {figures.count:,} destination(s)", err=err)
     if pictures:
         files = save(figures, pictures)
-        typer.echo(f"{pictures}: {len(files)} picture(s)")
+        typer.echo(f"{pictures}: {len(files)} picture(s)", err=err)

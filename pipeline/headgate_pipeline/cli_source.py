@@ -1,4 +1,4 @@
-"""Options that the commands about a period share: where its entries come from."""
+"""Options that commands share: where entries come from."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,8 +1,8 @@
 """Entries of a ledger to columns. Pure: no Redis, no Spark session.
 
-An entry is ``[b"<seq>-0", [b"e", b"<text>"]]``, as Redis answers XRANGE; its text is described in ``lua/README.md``,
-"Ledger". What can be read at once is read by Arrow's CSV parser, a batch at a time; a batch with anything else in it is
-read again entry by entry, so that one bad entry becomes one row with a ``problem``.
+An entry is ``[b"<seq>-0", [b"e", b"<text>"]]``, as Redis answers XRANGE; its text is of one of the layouts of
+:mod:`~headgate_pipeline.layouts`. What can be read at once is read by Arrow's CSV parser, a batch at a time; a batch
+with anything else in it is read again entry by entry, so that one bad entry becomes one row with a ``problem``.
 """
 
 import gc
@@ -17,12 +17,10 @@ import pyarrow.compute as pa_compute
 import pyarrow.csv as pa_csv
 from pyspark.sql.types import DataType, LongType, StringType, TimestampType
 
+from headgate_pipeline import layouts
+from headgate_pipeline.layouts import Layout
 from headgate_pipeline.schema import ENTRY
 
-VERSION: Final = 1
-"""The layout that is read."""
-EPOCH: Final = 12
-"""Column of the epoch in an entry's text, from 0."""
 _ARROW: Final[dict[type[DataType], pa.DataType]] = {
     StringType: pa.string(),
     LongType: pa.int64(),
@@ -32,12 +30,6 @@ SCHEMA: Final = pa.schema([pa.field(field.name, _ARROW[type(field.dataType)]) fo
 """As Spark wants the columns of :data:`~headgate_pipeline.schema.ENTRY`: exactly these types, or it refuses them."""
 
 _TEXT: Final = ("op", "session", "detail")
-_COLUMNS: Final = (
-    *("version", "time", "op", "session", "bytes", "messages", "first", "detail"),
-    *("pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "epoch"),
-)
-"""Of an entry's text, in order."""
-_TYPES: Final = {name: pa.string() if name in _TEXT else pa.int64() for name in _COLUMNS}
 _ID: Final = {"seq": pa.int64(), "part": pa.int64()}
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -65,8 +57,10 @@ def seq_of(entry: Entry) -> int:
 def epoch_of(entry: Entry | None) -> int | None:
     """Return the epoch of an entry, or None where it cannot be read."""
     try:
-        return int(entry[1][1].split(b",")[EPOCH]) if entry else None
-    except (IndexError, TypeError, ValueError):
+        columns = entry[1][1].split(b",") if entry else []
+        layout = layouts.of(columns[0]) or ()
+        return int(columns[layout.index("epoch")])
+    except (IndexError, TypeError, ValueError):  # ValueError also of a layout that is not known
         return None
 
 
@@ -95,17 +89,20 @@ def back(namespace: str, destination: str, was: int, first: int) -> pa.RecordBat
 
 
 def _at_once(namespace: str, destination: str, entries: Sequence[Entry], first: int) -> pa.RecordBatch | None:
-    """Return the rows when every entry is of our layout and no number is missing."""
+    """Return the rows when every entry is of one layout and no number is missing."""
     count = len(entries)
     try:
+        layout = layouts.of(entries[0][1][1].partition(b",")[0])
+        if layout is None:
+            return None
         if {name for _, (name, _) in entries} != {b"e"}:
             return None
         ids = _columns([entry_id for entry_id, _ in entries], "-", _ID)
-        found = _columns([text for _, (_, text) in entries], ",", _TYPES)
+        found = _columns([text for _, (_, text) in entries], ",", _types(layout))
         found["time"] = found["time"].cast(pa.timestamp("ms", tz="UTC")).cast(_ARROW[TimestampType])
-    except (pa.ArrowInvalid, TypeError, ValueError):  # not text, not two parts, not our columns
+    except (pa.ArrowInvalid, IndexError, TypeError, ValueError):  # not text, not two parts, not these columns
         return None
-    if _only(ids["part"]) != 0 or _only(found["version"]) != VERSION:
+    if _only(ids["part"]) != 0 or _only(found["version"]) is None:
         return None
     found["seq"] = pa.array(np.arange(first, first + count))
     if not found["seq"].equals(ids["seq"]) or len(found["op"]) != count:  # an entry with the end of a line in it
@@ -113,10 +110,14 @@ def _at_once(namespace: str, destination: str, entries: Sequence[Entry], first: 
     found |= {
         "namespace": pa.repeat(pa.scalar(namespace, pa.string()), count),
         "destination": pa.repeat(pa.scalar(destination, pa.string()), count),
-        "problem": pa.nulls(count, pa.string()),
-        "raw": pa.nulls(count, pa.string()),
     }
-    return pa.RecordBatch.from_arrays([found[name] for name in SCHEMA.names], schema=SCHEMA)
+    lacking = {field.name: pa.nulls(count, field.type) for field in SCHEMA if field.name not in found}
+    return pa.RecordBatch.from_arrays([(found | lacking)[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _types(layout: Layout) -> dict[str, pa.DataType]:
+    """Return the types that the columns of a layout are read as."""
+    return {name: pa.string() if name in _TEXT else pa.int64() for name in layout}
 
 
 def _columns(lines: Sequence[bytes], delimiter: str, types: dict[str, pa.DataType]) -> dict[str, pa.Array]:
@@ -161,12 +162,15 @@ def _read(entry: Entry) -> dict[str, Any]:
         return _bad("it has other fields than e", fields)
     text: bytes = fields[1]
     version, *rest = text.split(b",")
-    if version != b"%d" % VERSION and version.isdigit():
-        return {"version": _number(version), "problem": f"version: {version.decode()}", "raw": _shown(text)}
-    if 1 + len(rest) != len(_COLUMNS):
-        return _bad(f"{1 + len(rest)} columns, not {len(_COLUMNS)}", fields)
+    layout = layouts.of(version)
+    if layout is None and version.isdigit():
+        known = {"version": int(version)} if len(version) <= layouts.DIGITS else {}
+        return {**known, "problem": f"version: {_shown(version)[:40]}", "raw": _shown(text)}
+    layout = layout or layouts.LAYOUTS[max(layouts.LAYOUTS)]
+    if 1 + len(rest) != len(layout):
+        return _bad(f"{1 + len(rest)} columns, not {len(layout)}", fields)
     found: dict[str, Any] = {}
-    for column, value in zip(_COLUMNS, (version, *rest), strict=True):
+    for column, value in zip(layout, (version, *rest), strict=True):
         try:
             found[column] = value.decode() if column in _TEXT else _number(value)
         except ValueError:

@@ -77,8 +77,7 @@ class Ledgers:
             return [pattern] if self.look({pattern: None})[pattern] else []
         found = set()
         for client in self._direct.primaries():
-            scan = client.scan_iter(match=f"hg:{{{self.namespace}/*}}{_SUFFIX}", count=COUNT, _type="stream")
-            for key in scan:
+            for key in self._direct.at(_key(self.namespace, "any"), partial(self._keys, client)):
                 parsed = parse_key(key.decode().removesuffix(_SUFFIX))
                 if parsed and wanted.matches(parsed[1]):
                     found.add(parsed[1])
@@ -166,6 +165,10 @@ class Ledgers:
             if len(keys) == PIPELINE:
                 yield servers.pop(id(self._direct.home(key)))
         yield from servers.values()
+
+    def _keys(self, client: Redis, _: Redis) -> list[bytes]:
+        """Return the keys of ledgers of one server; whatever server is meant, for what is made of errors."""
+        return list(client.scan_iter(f"hg:{{{self.namespace}/*}}{_SUFFIX}", COUNT, "stream"))
 
     def _trim(self, key: bytes, least: int) -> int:
         def work(client: Redis) -> int:

@@ -85,10 +85,9 @@ class CreditAccount(AccountCalls):
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
         self._task.add_done_callback(self._ended)
 
-    def spool(self, writer: Writer) -> None:
+    def spool(self, writer: Writer, *, topic: bool) -> None:
         """Let that write what finds no room in memory, where the destination has a spool store."""
-        self.writer = writer
-        writer.adopt(self.outlook.store)
+        self.writer, self.topic = writer, topic
 
     async def part(self) -> None:
         """Note that one of its users is gone."""

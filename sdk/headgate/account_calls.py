@@ -120,7 +120,8 @@ class AccountCalls(Callers):
             expires_ms = batch.items[0].ttl_ms or 0
             answer = await self._store.publish(
                 self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms, expires_ms=expires_ms,
-                beyond="spool" if batch.segment else "hard" if batch.beyond else "refuse", segment=batch.segment or "-",
+                beyond="spool" if batch.segment else "hard" if batch.beyond else "refuse",
+                segment=f"{batch.segment} {len(bodies)}" if batch.segment else "-", copies=self._copies(batch),
             )  # fmt: skip
         finally:
             self._call_since = 0.0
@@ -159,6 +160,10 @@ class AccountCalls(Callers):
         """Delete what was written for a batch that is given up: nothing of it is stored."""
         if batch.segment and self.outbox.flight is not batch and self.writer is not None:
             self.writer.drop(batch.segment)
+
+    def _copies(self, batch: Batch) -> list[bytes]:
+        """Return payloads to go along with their references: for subscriptions of a topic that are not behind."""
+        return [item.whole for item in batch.items if item.whole is not None] if batch.segment and self.topic else []
 
     def _respool(self, answer: Credit) -> None:
         """Put messages back in line that are in a store, but whose references find no room in memory."""

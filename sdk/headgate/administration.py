@@ -16,6 +16,7 @@ from headgate.redis.replies import Recount
 from headgate.redis.store import Store
 from headgate.registry import Registry
 from headgate.settings import DEFAULT, Settings
+from headgate.spool.stores import SEGMENT, StoreState, store_fields
 
 
 class Administration(ABC):
@@ -114,6 +115,51 @@ class Administration(ABC):
         """Delete a pool; destinations that name it still are served nothing until it is set again."""
         self._check_connected()
         await remove_pool(self._pools, name)
+
+    async def set_store(
+        self,
+        name: str,
+        url: str,
+        *,
+        limit: int | str | None = None,
+        percent: float | None = None,
+        total: int | str | None = None,
+        segment: int | str = SEGMENT,
+        when_full: str = "block",
+    ) -> None:
+        """Create or change a spool store, for destinations set ``when_full="spool"`` and ``store=name``.
+
+        Args:
+            name: its name.
+            url: where segments go, as fsspec reads it: ``file:///var/spool/headgate``, ``s3://bucket/prefix``; the same
+                place for all who send to those destinations or consume them. No user and no password.
+            limit: bytes of segments, or ``"unlimited"``; or
+            percent: of a stated ``total``.
+            total: bytes; not compared with what there really is.
+            segment: bytes of payload that one segment holds, about; 4 KiB to 64 MiB.
+            when_full: ``block``, ``fail``, ``fail-after 3s`` or ``drop``: what a send does without room here too.
+
+        Raises:
+            InvalidName, InvalidValue, PolicyError: nothing was changed.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_connected()
+        fields = store_fields(url, limit=limit, percent=percent, total=total, segment=segment, when_full=when_full)
+        await self._registry.spooling.spools.set(name, fields)
+
+    async def stores(self) -> list[StoreState]:
+        """Return the spool stores of the namespace, and what they hold."""
+        self._check_connected()
+        return await self._registry.spooling.spools.states()
+
+    async def remove_store(self, name: str) -> None:
+        """Forget a spool store that holds nothing.
+
+        Raises:
+            PolicyError: it holds segments still; their messages would be lost.
+        """
+        self._check_connected()
+        await self._registry.spooling.spools.remove(name)
 
     async def apply_policy(self, policy: Policy, *, expected: int | None = None) -> int:
         """Put a policy in force for the namespace, whole, and bring every destination under it; returns its version.

@@ -86,6 +86,8 @@ class Notices:
     """The waits of one session at one destination, told to its listeners and to the log."""
 
     def __init__(self, destination: str, session: str, listeners: Listeners) -> None:
+        self.muted = False
+        """Whether nobody is told: somebody else tells of the same waits."""
         self._destination = destination
         self._session = session
         self._listeners = listeners
@@ -100,6 +102,8 @@ class Notices:
             since: when the first of those in line began to wait; None when nobody does.
             why: finds the reason out; called only when it is told.
         """
+        if self.muted:
+            return
         for callback, after in tuple(self._listeners.callbacks.items()):
             wait = self._waits.setdefault(callback, Wait(after, NOTIFY_EVERY))
             told = wait.look(now, since)

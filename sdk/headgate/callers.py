@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -69,6 +70,8 @@ class Callers:
         self.confirming = Confirming(outlook)
         self.writer: Writer | None = None
         """What writes payloads to a spool store; None for a gate."""
+        self.topic = False
+        """Whether the destination is a topic."""
         self.window = 0
         self.weight = 1
         self.last = Credit("NONE")
@@ -139,7 +142,7 @@ class Callers:
         self.outlook.adopt(settings)
         self.confirming.adopt(settings)
         if self.writer is not None:
-            self.writer.adopt(self.outlook.store)
+            self.writer.adopt(self.outlook.store, self.outlook.most_copied if self.topic else math.inf)
         self._rate_at = min(self._rate_at, self._loop.time())
         self.stop(stopped="stopped" in settings)
         self._ask_at = 0.0

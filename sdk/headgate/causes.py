@@ -7,6 +7,8 @@ from headgate.explanation import Cause, Limit, Reason, count
 from headgate.facts import Facts, held
 from headgate.redis.keys import decode_name
 
+REFERENCE_BYTES: Final = 64
+"""More than a reference to a spooled message takes."""
 NAMED: Final = 3
 """How many sessions or consumers one sentence names."""
 
@@ -57,7 +59,8 @@ def _rules(facts: Facts) -> Iterator[Reason]:
         yield Reason("enforcement-off", why, rule=facts.rule("enforce"))
         return
     yield from _hysteresis(facts)
-    by_limit = list(_limits(facts))
+    yield from _spool(facts)
+    by_limit = [reason for reason in _limits(facts) if not facts.store or reason.limit is not facts.limits[0]]
     by_pool = list(_pools(facts))
     least = min((reason.limit.free or 0 for reason in by_limit if reason.limit), default=None)
     if by_pool and least is not None and (by_pool[0].limit is None or (by_pool[0].limit.free or 0) >= least):
@@ -134,6 +137,34 @@ def _pools(facts: Facts) -> Iterator[Reason]:
             _soon(facts, in_bytes, short),
             settle=short,
         )
+
+
+def _spool(facts: Facts) -> Iterator[Reason]:
+    """What becomes of payloads for which memory has no room."""
+    store, memory = facts.store, facts.limits[0]
+    if store is None or memory.limit is None or memory.free is None or memory.free >= facts.need:
+        return
+    if store.free is not None and store.free < facts.need:
+        yield Reason(
+            "store-full",
+            f"memory is full, and so is spool store {store.name}: {store.held} of {store.limit} bytes are held",
+            Limit("bytes", store.limit, store.held, store.leased, store.rule),
+            store.rule,
+            f"settle what was spooled, or raise the limit of store {store.name}",
+            settle=facts.need - store.free,
+            raise_to=store.held + store.leased + facts.need,
+        )
+    elif memory.limit - memory.pending - memory.leased < REFERENCE_BYTES:
+        yield Reason(
+            "store-full",
+            f"memory is full of references to spooled messages: {memory.pending} of {memory.limit} bytes are pending",
+            memory,
+            memory.rule,
+            f"settle messages, or raise limit: each message in store {store.name} takes up to {REFERENCE_BYTES} bytes",
+        )
+    else:
+        room = "" if store.free is None else f", which has {store.free} bytes left"
+        yield Reason("spooling", f"memory is full: payloads go to spool store {store.name}{room}")
 
 
 def _rate(facts: Facts) -> list[Reason]:
@@ -223,6 +254,8 @@ def _why(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
         return "oversize", f"a message of {need} bytes is larger than that, and goes alone once nothing else is pending"
     if limit.pending + _in_hand(facts, limit) + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
         return _leased(facts, limit)
+    if facts.fields["kind"] == "store":
+        return "unsettled", "messages in its segments are not settled yet"
     if not facts.count("consumers"):
         return "no-consumer", "no consumer is attached"
     return _consumers(facts, limit, need)

@@ -62,6 +62,7 @@ def explain(
         dropped_bytes=facts.count("dropped_bytes"),
         freed_per_second=facts.pace.freed if facts.pace else None,
         settled_per_second=facts.pace.freed_messages if facts.pace else None,
+        store=facts.store,
         session=session,
         place=snapshot.place,
         holds=held(snapshot.own)[0] if snapshot.own else 0,

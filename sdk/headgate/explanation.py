@@ -18,6 +18,8 @@ Cause = Literal[
     "learning",
     "hysteresis",
     "pool",
+    "store-full",
+    "spooling",
     "send-rate",
     "bucket-rate",
     "channel",
@@ -64,18 +66,22 @@ def count(number: int, what: str = "message") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit and how much of it is taken. ``limit`` None: unlimited. ``rule``: where it was set, if a policy did."""
+    """One limit and how much of it is taken. ``limit`` None: unlimited. ``rule``: where it was set, if a policy did.
+
+    ``kept``: what is not for messages themselves: where payloads are spooled, a part is for references to them.
+    """
 
     unit: Unit
     limit: int | None
     pending: int
     leased: int
     rule: str | None = None
+    kept: int = 0
 
     @property
     def free(self) -> int | None:
         """What is left; None when unlimited."""
-        return None if self.limit is None else self.limit - self.pending - self.leased
+        return None if self.limit is None else self.limit - self.kept - self.pending - self.leased
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +160,38 @@ class Backlog:
     def __str__(self) -> str:
         amounts = f"{self.ready} ready, {self.unsettled} unsettled, {count(self.consumers, 'consumer')}"
         return f"subscription {self.subscription}: {amounts}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreView:
+    """The spool store of a destination: where payloads go that find no room in memory.
+
+    Attributes:
+        name: of the store.
+        limit: bytes, None for unlimited or where there is no such store.
+        held: bytes of all segments that it holds, of whatever destination.
+        leased: bytes of room that sessions have and do not use yet.
+        here: bytes of those that this destination has references to, or had until a moment ago.
+        blocked: sessions that wait for room in it.
+        rule: where its limit was set, if a policy did.
+    """
+
+    name: str
+    limit: int | None
+    held: int
+    leased: int
+    here: int
+    blocked: int
+    rule: str | None = None
+
+    @property
+    def free(self) -> int | None:
+        """What is left; None when unlimited."""
+        return None if self.limit is None else self.limit - self.held - self.leased
+
+    def __str__(self) -> str:
+        total = "unlimited" if self.limit is None else str(self.limit)
+        return f"store {self.name}: {self.here} bytes from here, {self.held} held + {self.leased} leased of {total}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +275,7 @@ class Explanation:
         dropped_messages: dropped so far for want of room; ``dropped_bytes`` are their bytes.
         freed_per_second: bytes, over the last few seconds; None when the ledger does not tell.
         settled_per_second: messages, likewise.
+        store: the spool store, where it has one.
         session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
         deadlock: the cycle that the wait is part of; None where none is known, which is not to say that there is none.
         upstream: the links that fill it, as the policy has them.
@@ -267,6 +306,7 @@ class Explanation:
     dropped_bytes: int = 0
     freed_per_second: float | None = None
     settled_per_second: float | None = None
+    store: StoreView | None = None
     session: str = ""
     place: int = 0
     holds: int = 0
@@ -315,6 +355,8 @@ class Explanation:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""
             yield f"  {limit.unit}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
+        if self.store is not None:
+            yield f"  {self.store}"
         if self.dropped_messages:
             yield f"  dropped so far: {count(self.dropped_messages)}, {self.dropped_bytes} bytes"
         if self.freed_per_second:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.policy import origins
-from headgate.explanation import Backlog, Holder, Leaser, Limit, Unit, Waiter
+from headgate.explanation import Backlog, Holder, Leaser, Limit, StoreView, Unit, Waiter
+from headgate.redis.keys import decode_name
 from headgate.redis.replies import Snapshot
 
 LOOK_BACK_MS: Final = 5000
@@ -31,6 +32,7 @@ class Facts:
         place: its place in line, 0 when it is not in line.
         consumers: all that were read.
         leasers: sessions that hold credit; empty also when they were not read.
+        store: its spool store; None where it has none.
         paid: whether what waits has its credit, so that only a rate can hold it up.
     """
 
@@ -48,6 +50,7 @@ class Facts:
     backlogs: tuple[Backlog, ...]
     slices: Mapping[str, int]
     pace: Pace | None
+    store: StoreView | None = None
     paid: bool = False
 
     def number(self, field: str, default: float = 0) -> float:
@@ -110,6 +113,7 @@ def read(
             pool: int(one.get("granted", 0)) - int(one.get("returned", 0)) for pool, one in snapshot.slices.items()
         },
         pace=pace,
+        store=_store(snapshot),
         paid=paid,
     )
 
@@ -134,6 +138,28 @@ def _limit(fields: Mapping[str, str], unit: Unit) -> Limit:
         int(fields[f"pending_{unit}"]),
         int(fields[f"leased_{unit}"]),
         rule_of(fields, f"limit_{unit}"),
+        _kept(int(limit), fields["kind"]) if unit == "bytes" and limit != "unlimited" and fields.get("store") else 0,
+    )
+
+
+def _kept(limit: int, kind: str) -> int:
+    """Return what a limit keeps for references, and for copies of payloads for a topic; as lua/lib/room.lua does."""
+    return limit // 4 + (limit // 8 if kind == "topic" else 0)
+
+
+def _store(snapshot: Snapshot) -> StoreView | None:
+    name, store = snapshot.fields.get("store"), snapshot.store
+    if not name or snapshot.fields.get("when_full") != "spool":
+        return None
+    limit = store.get("limit_bytes", "")
+    return StoreView(
+        decode_name(name),
+        int(limit) if limit.isdigit() else None,
+        int(store.get("pending_bytes", 0)),
+        int(store.get("leased_bytes", 0)),
+        int(snapshot.fields.get("spooled_bytes", 0)),
+        int(store.get("blocked", 0)),
+        rule_of(store, "limit_bytes"),
     )
 
 

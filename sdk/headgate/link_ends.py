@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
+from headgate.core.link import spelled
+
 LINK: Final = "link~"
 """What the ids of links begin with, see :func:`headgate.redis.keys.link_id`."""
 Side = Literal["moves", "source", "target", "rate", "nobody", "stuck"]
@@ -37,7 +39,7 @@ class LinkEnds:
     @property
     def where(self) -> str:
         """The target as people read it: with its site where that is another one."""
-        return f"{self.site}:{self.target}" if self.site else self.target
+        return spelled(self.target, self.site)
 
     @property
     def title(self) -> str:

@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.chain import Behind, Work, around, holder, judge_link, load, of_link, through
+from headgate.core.link import STORES
 from headgate.core.policy import Policy
 from headgate.errors import AccessDenied, PolicyError
 from headgate.explain import explain, leased
 from headgate.explanation import Explanation, Hop
 from headgate.link_ends import LinkEnds
 from headgate.policies import Policies
-from headgate.redis.keys import PARTS, Address, forwarder_id, owned_keys
+from headgate.redis.keys import Address, forwarder_id, owned_keys
+from headgate.redis.link_store import LinkStore
 from headgate.redis.nodes import NodeStore
 from headgate.redis.replies import Snapshot, record
 from headgate.redis.store import Store
@@ -26,9 +28,7 @@ STALE_MS: Final = 3000
 """Ms after which a node that was not heard of is there no more."""
 FRESH: Final = 0.5
 """Seconds for which all who wait are told the same."""
-STORES: Final = ("queue", "topic")
 """What can be an end of a link."""
-_LINKS: Final = 1 + PARTS.index("links")
 
 
 class Links:
@@ -163,13 +163,10 @@ class Links:
 
     async def _mark(self, ends: LinkEnds) -> int | None:
         """Return how far a link got: what the target says, or, of one at another site, what the source heard of it."""
-        name, part, field = (ends.source, "from", "released") if ends.site else (ends.target, "to", "mark")
-        at = Address.of(self._namespace, name)
         try:
-            found = await self._store.server.command(at.shared[0], "HGET", at.shared[_LINKS], f"{part}:{ends.id}")
+            return await LinkStore(self._store.server).mark(self._namespace, ends, ends.id, here=not ends.site)
         except AccessDenied:
             return None
-        return int(record(found or b"").get(field, 0)) or None
 
 
 def ends_of_policy(policy: Policy, namespace: str) -> dict[str, LinkEnds]:

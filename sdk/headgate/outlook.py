@@ -1,6 +1,7 @@
 """What an account knows of its destination beside its credit: what to do without room, why it waits, what it drops."""
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -42,6 +43,7 @@ class Outlook:
         when_full: what they say of a send that finds no room.
         hard: whether it has a hard limit above its limit.
         store: encoded name of the spool store that takes what finds no room; empty where none does.
+        most_copied: bytes of one segment of a topic: half of what it keeps copies of, see lua/lib/hot.lua.
         dropped: messages dropped for want of room since the account was opened.
         dropped_bytes: the same in bytes.
         notices: whom it tells of its waits.
@@ -56,6 +58,7 @@ class Outlook:
         self.when_full = BLOCK
         self.hard = False
         self.store = ""
+        self.most_copied = math.inf
         self.dropped = self.dropped_bytes = 0
         self.report_at = 0.0
         self.self_wait = SelfWait(address.name, session)
@@ -78,6 +81,8 @@ class Outlook:
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
         self.hard = bool(fields.get("hard_bytes"))
         self.store = fields.get("store", "") if self.when_full.spools else ""
+        limit = fields.get("limit_bytes", "")
+        self.most_copied = int(limit) // 16 if limit.isdigit() else math.inf
         action = fields.get("deadlock") or "none"
         self.self_wait.action = action if action in ("alert", "fail") else "none"
 

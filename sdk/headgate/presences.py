@@ -147,7 +147,7 @@ class Presences:
                     credit=before.credit if before else line,
                 )
                 if kinds != ("gate",):
-                    account.spool(self._writer(account))
+                    account.spool(self._writer(account), topic=presence.kind == "topic")
                 if before:
                     account.outbox.next_seq = before.outbox.next_seq
                 account.consumers = len(presence.consumers)
@@ -172,10 +172,12 @@ class Presences:
                 async def ensure(recover: bool) -> None:  # noqa: FBT001
                     await self.spooling.spools.ensure(spool.name, recover=recover)
 
+                outlook = Outlook(self.store, self.registry.links, spool.address, self.session, self._listeners)
+                outlook.notices.muted = True  # those who send are told, at the destination that they send to
                 account = CreditAccount(
                     self.store,
                     self.wake_ups,
-                    Outlook(self.store, self.registry.links, spool.address, self.session, self._listeners),
+                    outlook,
                     spool.address,
                     self.session,
                     replace(self.options, resumes=False),

@@ -10,11 +10,11 @@ from typing import Final
 
 from headgate.core import deadlock
 from headgate.core.deadlock import Party, Wait
+from headgate.core.link import known_by
 from headgate.explain import explain
 from headgate.explanation import CONSUMERS_HOLD
 from headgate.facts import read
 from headgate.link_ends import LINK
-from headgate.redis.keys import encode_name
 from headgate.redis.notes import Tie
 from headgate.redis.replies import Snapshot
 
@@ -35,7 +35,7 @@ def owner_of(consumer: str) -> Party:
 def waiter(tie: Tie) -> Party:
     """Return who waits in the send that a consumer is tied to: a session, or a link by what it is known by."""
     if tie.session.startswith(LINK):
-        return Party("link", f"{encode_name(tie.destination)}>{encode_name(tie.at)}", tie.at)
+        return Party("link", known_by(tie.destination, tie.at), tie.at)
     return Party("session", tie.session, tie.at)
 
 

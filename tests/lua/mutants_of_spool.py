@@ -2,7 +2,7 @@
 
 from typing import Final
 
-_S, _STORE = "test_spool", "test_spool_store"
+_S, _STORE, _COPIES = "test_spool", "test_spool_store", "test_spool_copies"
 
 SPOOL: Final = (
     # References: paid up to the limit, with a reserve; nobody makes his own.
@@ -21,11 +21,11 @@ SPOOL: Final = (
      f"{_S}::test_a_quarter_of_the_limit_is_kept_for_references"),
     ("P1", "lib/room", "local kept = d.store and", "local kept =",
      f"{_S}::test_a_quarter_of_the_limit_is_kept_for_references"),
-    ("P5", "publish", "if is_reference(ARGV[at + i]) ~= spools then",
-     "if spools and not is_reference(ARGV[at + i]) then",
+    ("P5", "lib/spooled", "if is_reference(ARGV[at + i]) ~= references then",
+     "if references and not is_reference(ARGV[at + i]) then",
      f"{_S}::test_nobody_sends_a_reference_of_his_own"),
-    ("P5", "publish", "if is_reference(ARGV[at + i]) ~= spools then",
-     "if is_reference(ARGV[at + i]) and not spools then",
+    ("P5", "lib/spooled", "if is_reference(ARGV[at + i]) ~= references then",
+     "if is_reference(ARGV[at + i]) and not references then",
      f"{_S}::test_nobody_sends_a_reference_of_his_own"),
     ("P5", "lib/reference", "return string.byte(body) == REFERENCE", "return false",
      f"{_S}::test_memory_counts_references_and_the_store_their_payload"),
@@ -72,6 +72,28 @@ SPOOL: Final = (
      f"{_S}::test_a_segment_is_forgotten_once"),
     ("P2", "lib/spooled", "    redis.call('HINCRBY', K_DESTINATION, 'spooled_bytes', '-' .. bytes)\n", "",
      f"{_S}::test_a_segment_is_forgotten_once"),
+    # Copies for subscriptions of a topic that keep up: within their part of the limit, and counted.
+    ("P1", "lib/hot", "  for _ = 1, hot + #body > share and MAX_COOLED or 0 do\n", "  for _ = 1, 0 do\n",
+     f"{_COPIES}::test_newer_copies_take_the_place_of_older_ones"),
+    ("P1", "lib/hot", "    if hot + #body > share then\n", "    if false then\n",
+     f"{_COPIES}::test_copies_take_an_eighth_of_the_limit_at_most"),
+    ("P2", "lib/hot", "    redis.call('HINCRBY', K_DESTINATION, 'hot_bytes', -bytes)\n", "",
+     f"{_COPIES}::test_a_copy_goes_when_one_subscription_is_left"),
+    ("P2", "lib/hot", "hot - cool(int(from)), from + 1", "hot - cool(int(from)), from + 2",
+     f"{_COPIES}::test_newer_copies_take_the_place_of_older_ones"),
+    ("P2", "lib/settle", "    if left == 2 and may_be_reference(id) then\n", "    if false then\n",
+     f"{_COPIES}::test_a_copy_goes_when_one_subscription_is_left"),
+    ("P2", "lib/settle", "    if left == 2 and may_be_reference(id) then\n", "    if may_be_reference(id) then\n",
+     f"{_COPIES}::test_a_copy_stays_while_two_subscriptions_are_left"),
+    ("P2", "lib/expiry", "      cool(seq)\n", "", f"{_COPIES}::test_copies_of_what_expires_or_is_purged_go"),
+    ("P2", "remove", "  cool(string.match(entry[1], '^%d+'))\n", "",
+     f"{_COPIES}::test_copies_of_what_expires_or_is_purged_go"),
+    ("P2", "lib/deliver", "entry[1], hot_body(entry[1], body)", "entry[1], body",
+     f"{_COPIES}::test_who_keeps_up_is_given_the_payload_itself"),
+    ("P2", "publish", "if stored and d.subscriptions > 1 and #ARGV > copies then", "if stored and #ARGV > copies then",
+     f"{_COPIES}::test_for_one_subscription_nothing_is_copied"),
+    ("P1", "lib/room", "math.floor(d.limit_bytes / 4) + hot_share()", "math.floor(d.limit_bytes / 4)",
+     f"{_COPIES}::test_room_is_kept_for_copies"),
     # At the store: every segment is paid and counted, once.
     ("P5", "hold", "if redis.call('HEXISTS', K_REFS, ARGV[6]) == 1 then", "if false then",
      f"{_STORE}::test_a_segment_turns_credit_into_what_is_stored_once"),

@@ -30,16 +30,24 @@ ONE = len(references("s1", 9)[1][0])
 
 
 async def refer(
-    producer: Producer, name: str, *sizes: int, account: Account | None = None, seq: int = 0, expires_ms: int = 0
+    producer: Producer,
+    name: str,
+    *sizes: int,
+    account: Account | None = None,
+    seq: int = 0,
+    expires_ms: int = 0,
+    copies: bool = False,
 ) -> Credit:
     """Publish references to a segment; what was taken is taken into the producer's totals."""
     size, bodies = references(name, *sizes)
     place = producer.place
+    along = [bytes([65 + n % 26]) * size for n, size in enumerate(sizes)] if copies else ()
     if not producer.epoch:
         await producer.renew()
     credit = await place.store.publish(
         place.address, account or producer.account(), seq=seq or producer.seq, bodies=bodies,
-        ttl_ms=producer.ttl_ms, beyond="spool", segment=f"{STORE}/{name} {size}", expires_ms=expires_ms,
+        ttl_ms=producer.ttl_ms, beyond="spool", segment=f"{STORE}/{name} {size} {len(bodies)}",
+        expires_ms=expires_ms, copies=along,
     )  # fmt: skip
     if credit.code == "OK":
         stored = bodies[: credit.stored]
@@ -48,8 +56,8 @@ async def refer(
     return producer.hear(credit)
 
 
-async def referred(producer: Producer, name: str, *sizes: int, expires_ms: int = 0) -> None:
-    credit = await refer(producer, name, *sizes, expires_ms=expires_ms)
+async def referred(producer: Producer, name: str, *sizes: int, expires_ms: int = 0, copies: bool = False) -> None:
+    credit = await refer(producer, name, *sizes, expires_ms=expires_ms, copies=copies)
     assert (credit.code, credit.stored) == ("OK", len(sizes)), credit
 
 
@@ -167,7 +175,7 @@ async def test_nobody_sends_a_reference_of_his_own(place: Place, beyond: str) ->
     assert credit.code == "BODY"
     credit = await place.store.publish(
         place.address, ann.account(), seq=1, bodies=[*bodies, b"x"], ttl_ms=TTL_MS, beyond="spool",
-        segment=f"{STORE}/s1 {size}",
+        segment=f"{STORE}/s1 {size} 2",
     )  # fmt: skip
     assert credit.code == "BODY"
     assert (await place.look()).messages == {}

@@ -15,13 +15,15 @@ class Writer:
         self.direct = Direct(url)
         self._names: set[str] = set()
 
-    def add(self, name: str, count: int, *, first: int = 1, epoch: int = 7, ms: int = 1_763_600_000_000) -> None:
-        """Add entries with numbers from `first` on, a ms apart; `bytes` is the number."""
+    def add(
+        self, name: str, count: int, *, first: int = 1, epoch: int = 7, ms: int = 1_763_600_000_000, apart: int = 1
+    ) -> None:
+        """Add entries with numbers from `first` on, a ms apart or so many; `bytes` is the number."""
 
         def work(client: Any) -> None:
             pipeline = client.pipeline(transaction=False)
             for seq in range(first, first + count):
-                text = f"1,{ms + seq},publish,s~1,{seq},1,{seq},,{seq},1,0,0,{epoch}"
+                text = f"1,{ms + seq * apart},publish,s~1,{seq},1,{seq},,{seq},1,0,0,{epoch}"
                 pipeline.execute_command("XADD", self.key(name), f"{seq}-0", "e", text)
             pipeline.execute()
 

@@ -8,7 +8,8 @@ from headgate_pipeline.session import session
 url, namespace, count = sys.argv[1:]
 spark = session("orders")
 register(spark)
-rows = spark.range(int(count)).selectExpr("cast(id as string) as body").repartition(2)
+rows = spark.range(int(count)).selectExpr("cast(id as string) as body")
+rows = rows.repartition(2).sortWithinPartitions("body")  # a task that is tried again must have them in the same order
 writing = rows.write.format("headgate").mode("append").option("url", url).option("namespace", namespace)
 writing.option("destination", "orders").option("ttl", "2").option("window", "256").save()
 spark.stop()

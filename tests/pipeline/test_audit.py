@@ -82,11 +82,17 @@ async def send(producer: headgate.Producer, count: int) -> None:
 
 
 def test_a_live_redis_is_audited_and_its_settings_are_asked_for(
-    spark: SparkSession, redis_url: str, cleanup_namespace: str
+    spark: SparkSession, redis_url: str, cleanup_namespace: str, tmp_path: Path
 ) -> None:
+    """And the page is written in the same session. Mutant: it goes without the verdict."""
     asyncio.run(lives(redis_url, cleanup_namespace))
-    run = CliRunner().invoke(app, ["audit", "--redis", redis_url, "--namespace", cleanup_namespace])
+    page = tmp_path / "report.html"
+    arguments = ["audit", "--redis", redis_url, "--namespace", cleanup_namespace, "--report", str(page)]
+    run = CliRunner().invoke(app, arguments)
     assert run.exit_code == 0, run.output
-    lines = run.output.splitlines()
+    assert "3 destination(s)" in run.stderr
+    assert "3 destination(s), " in page.read_text()
+    assert "entries were replayed." in page.read_text()
+    lines = run.stdout.splitlines()
     assert [line.split(" (")[0] for line in lines] == ["calls: proven", "open: proven", "orders: proven"]
     assert "above the limit as a setting allows" in lines[1]

@@ -22,6 +22,7 @@ from headgate_pipeline.cli import app
 from headgate_pipeline.jobs.ingest import Ingest, IngestFailed, committed, run, tables
 from headgate_pipeline.publish import Published
 from headgate_pipeline.source import NAME, register
+from tests.pipeline.ingested import expected, job_of, stored
 from tests.pipeline.ledgers_of import Writer
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for
@@ -39,33 +40,21 @@ def writer(redis_url: str, namespace: str) -> Iterator[Writer]:
     ledgers.disconnect()
 
 
-def job_of(writer: Writer, folder: Path, **more: Any) -> Ingest:
-    source = {"url": writer.url, "namespace": writer.namespace, "maxRows": str(more.pop("max_rows", 1000))}
-    return Ingest(source, str(folder), str(folder / "_checkpoint"), **more)
-
-
-def stored(folder: Path, table: str = "entries") -> list[tuple[str, int]]:
-    """As anybody reads it who knows nothing of Spark: every file counts."""
-    if not (folder / table).exists():
-        return []
-    found = pa_dataset.dataset(folder / table, format="parquet", partitioning="hive").to_table(["destination", "seq"])
-    return sorted(zip(*(found[name].to_pylist() for name in ("destination", "seq")), strict=True))
-
-
-def expected(**counts: int) -> list[tuple[str, int]]:
-    return sorted((name, seq) for name, count in counts.items() for seq in range(1, count + 1))
-
-
 def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
     """Mutants: the batch is named by its number alone; problems stay among the entries."""
     writer.add("orders", 1500, ms=1_763_596_799_000)  # 2025-11-19T23:59:59Z
     writer.add("bills", 700)
     writer.do("bills", "XADD", "701-0", "e", "nonsense")
+    writer.do("bills", "XADD", "702-0", "e", "7,of,a,layout,of,tomorrow")
     said: list[str] = []
     job = job_of(writer, tmp_path)
-    assert run(spark, job, said.append) == 2201
+    assert run(spark, job, said.append) == 2202
     assert stored(tmp_path) == expected(orders=1500, bills=700)
-    assert stored(tmp_path, "problems") == [("bills", 701)]
+    why = pa_dataset.dataset(tmp_path / "problems", format="parquet").to_table(["seq", "problem", "raw"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in why) == [
+        (701, "malformed: 1 columns, not 13", "nonsense"),
+        (702, "version: 7", "7,of,a,layout,of,tomorrow"),
+    ]
     folders = (tmp_path / "entries").iterdir()
     days = {folder.name: pa_dataset.dataset(folder, format="parquet").count_rows() for folder in folders}
     assert days == {"date=2025-11-19": 999, "date=2025-11-20": 1201}
@@ -80,9 +69,9 @@ def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, 
     writer.add("new", 3)
     assert run(spark, job, said.append) == 8
     assert stored(tmp_path) == expected(orders=1505, bills=700, new=3)
-    offsets = {"bills": {"epoch": 0, "seq": 701}, "new": {"epoch": 7, "seq": 3}, "orders": {"epoch": 7, "seq": 1505}}
+    offsets = {"bills": {"epoch": 0, "seq": 702}, "new": {"epoch": 7, "seq": 3}, "orders": {"epoch": 7, "seq": 1505}}
     assert committed(tmp_path / "_checkpoint") == (3, offsets)
-    assert run(spark, replace(job, checkpoint=str(tmp_path / "_other")), said.append) == 2209
+    assert run(spark, replace(job, checkpoint=str(tmp_path / "_other")), said.append) == 2210
     assert len(stored(tmp_path)) == 2 * 2208  # a checkpoint of its own: all is there again, and nothing written over
 
 
@@ -186,12 +175,8 @@ def test_trimming_needs_a_checkpoint_that_can_be_read(writer: Writer) -> None:
         Ingest({"url": writer.url}, "o", "s3a://bucket/checkpoint", trim=True).check()
 
 
-@pytest.mark.timeout(400)  # it starts three JVMs
-def test_a_driver_that_is_killed_twice_loses_and_doubles_nothing(writer: Writer, tmp_path: Path) -> None:
-    """Driver and JVM, at once, while batches are written. Mutant: a run that goes on gives its batches new names."""
-    counts = {"orders": 20_000, "bills": 3000, "returns": 7000}
-    for name, count in counts.items():
-        writer.add(name, count)
+def killed(writer: Writer, folder: Path, least: int) -> None:
+    """Ingest in a process of its own; kill driver and JVM at once when there are so many files, and more to come."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("sdk", "coordinator", "pipeline")),
@@ -200,19 +185,37 @@ def test_a_driver_that_is_killed_twice_loses_and_doubles_nothing(writer: Writer,
         "JDK_JAVA_OPTIONS": QUICK,
     }
     command = [sys.executable, "-m", "headgate_pipeline", "ingest", "--master", "local[2]", "--max-rows", "6000"]
-    for least in (1, 3, None):
-        with (tmp_path / "said").open("w") as said:
-            process = subprocess.Popen(
-                [*command, "--output", str(tmp_path)], env=environment, stdout=said, stderr=said, start_new_session=True
-            )
-        if least is None:
-            assert process.wait(120) == 0, (tmp_path / "said").read_text()
-        else:
-            wait_for(partial(_wrote, tmp_path, least, process), timeout=120, description="files")
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    assert stored(tmp_path) == expected(**counts)
-    assert stored(tmp_path, "problems") == []
+    with (folder / "said").open("w") as said:
+        process = subprocess.Popen(
+            [*command, "--output", str(folder)], env=environment, stdout=said, stderr=said, start_new_session=True
+        )
+    wait_for(partial(_wrote, folder, least, process), timeout=120, description="files")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_driver_that_is_killed_loses_and_doubles_nothing(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
+    """Mutant: a run that goes on gives its batches new names."""
+    _dies(spark, writer, tmp_path, kills=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_a_driver_that_is_killed_time_and_again_loses_and_doubles_nothing(
+    spark: SparkSession, writer: Writer, tmp_path: Path
+) -> None:
+    _dies(spark, writer, tmp_path, kills=6)
+
+
+def _dies(spark: SparkSession, writer: Writer, folder: Path, *, kills: int) -> None:
+    counts = {"orders": 20_000 * kills, "bills": 3000, "returns": 7000}
+    for name, count in counts.items():
+        writer.add(name, count)
+    for _ in range(kills):
+        killed(writer, folder, len(list((folder / "entries").rglob("*.parquet"))) + 1)
+    run(spark, job_of(writer, folder, max_rows=6000), print)
+    assert stored(folder) == expected(**counts)
+    assert stored(folder, "problems") == []
 
 
 def _wrote(folder: Path, least: int, process: subprocess.Popen[bytes]) -> bool:

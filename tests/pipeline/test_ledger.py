@@ -14,6 +14,7 @@ import headgate
 from headgate.redis.direct import Direct
 from headgate.redis.keys import Address
 from headgate_pipeline import ledger
+from headgate_pipeline.layouts import LAYOUTS
 from headgate_pipeline.schema import ENTRY
 
 GOOD = b"1,1763600000123,publish,s~1,5,1,7,unblock:s~1:4;grant:s~1:9:2,10,2,4,1,1763600000000"
@@ -35,7 +36,7 @@ def test_the_columns_are_those_that_spark_demands() -> None:
 
 @pytest.mark.one_server
 async def test_what_the_scripts_wrote(redis_url: str, namespace: str) -> None:
-    """Mutant: two columns of ``_COLUMNS`` exchanged."""
+    """Mutant: two columns of the layout exchanged."""
     async with headgate.connect(redis_url, namespace=namespace) as client:
         await client.apply("orders / eu", limit=1000)
         async with client.session("service") as session:
@@ -57,7 +58,7 @@ async def test_what_the_scripts_wrote(redis_url: str, namespace: str) -> None:
     rows = fast.to_pylist()
     for seq, (row, (_, (_, text))) in enumerate(zip(rows, entries, strict=True), 1):
         version, ms, op, session_id, *rest = text.decode().split(",")
-        counters = [row[name] for name in ledger._COLUMNS[8:]]
+        counters = [row[name] for name in LAYOUTS[1][8:]]
         assert (row["namespace"], row["destination"], row["seq"]) == (namespace, "orders / eu", seq)
         assert (row["version"], row["op"], row["session"]) == (int(version), op, session_id)
         assert row["time"] == datetime.fromtimestamp(int(ms) / 1000, UTC).replace(microsecond=int(ms) % 1000 * 1000)
@@ -89,6 +90,9 @@ async def test_what_the_scripts_wrote(redis_url: str, namespace: str) -> None:
         (GOOD.replace(b",5,", b",9223372036854775808,"), "malformed: bytes is '9223372036854775808'"),
         (b"2" + GOOD[1:], "version: 2"),
         (b"9,anything", "version: 9"),
+        (b"0,anything", "version: 0"),
+        (b"9" * 20 + b",anything", "version: " + "9" * 20),
+        (b"9" * 5000, "version: " + "9" * 40),
     ],
 )
 def test_what_cannot_be_read_is_a_row_of_its_own(text: bytes, problem: str) -> None:
@@ -134,6 +138,41 @@ def test_missing_numbers_are_rows(numbers: list[int], expected: dict[int, str]) 
     rows = decoded([entry(number) for number in numbers], 1, 10 if expected else 3)
     assert [row["seq"] for row in rows] == sorted([*numbers, *expected])
     assert {row["seq"]: row["problem"] for row in rows if row["problem"]} == expected
+
+
+OLD = b"0,1763600000123,publish,s~1,5,grant:s~1:9:2,10,2,1763600000000"
+
+
+@pytest.fixture
+def older_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layout 0 that never was: without the columns that count messages, and the epoch elsewhere."""
+    columns = ("version", "time", "op", "session", "bytes", "detail", "pending_bytes", "leased_bytes", "epoch")
+    monkeypatch.setitem(LAYOUTS, 0, columns)
+
+
+@pytest.mark.parametrize("others", [[], [GOOD, b"2,1763600000124,a,layout,of,tomorrow"]])
+def test_entries_of_an_older_layout_are_read(older_layout: None, others: list[bytes]) -> None:
+    """At once, and among others while scripts of both are at work. Mutants: the newest layout is taken for all of them;
+    what an old one lacks is 0.
+    """
+    texts = [OLD, OLD, *others]
+    entries = [entry(seq, text) for seq, text in enumerate(texts, 1)]
+    rows = decoded(entries, 1, len(texts))
+    assert (ledger._at_once("ns", "orders", entries, 1) is None) == bool(others)
+    new = decoded([entry(1)], 1, 1)[0]
+    lacking = dict.fromkeys(("messages", "first", "pending_messages", "leased_messages"))
+    assert rows[0] == new | {"version": 0, "detail": "grant:s~1:9:2", "leased_bytes": 2, "pending_bytes": 10} | lacking
+    assert rows[1] == rows[0] | {"seq": 2}
+    assert [row["problem"] for row in rows[2:]] == [None, "version: 2"][: len(others)]
+    assert rows[2:3] == ([new | {"seq": 3}] if others else [])
+    assert ledger.epoch_of(entry(1, OLD)) == 1763600000000
+
+
+def test_layouts_are_of_columns_that_there_are() -> None:
+    for layout in LAYOUTS.values():
+        assert layout[0] == "version"
+        assert {"epoch", *layout} <= set(ENTRY.names)
+        assert len(set(layout)) == len(layout)
 
 
 @given(st.lists(st.one_of(st.just(GOOD), st.binary(max_size=60), st.text(max_size=60).map(str.encode)), max_size=6))

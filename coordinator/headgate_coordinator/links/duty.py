@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.client import Client
 from headgate.core.forwarding import NO_ROOM, Forwarder
-from headgate.core.link import Link
+from headgate.core.link import STORES, Link
 from headgate.core.link_rules import MAX_HOPS, Forwarding
 from headgate.core.selection import judge_by
 from headgate.core.selector import Selector
@@ -21,7 +21,6 @@ from headgate_coordinator.links.rate import LinkRate, quantum
 from headgate_coordinator.links.sites import Sites
 
 _log = logging.getLogger("headgate.links")
-STORES: Final = ("queue", "topic")
 AGAIN: Final = 0.5
 """Seconds between two tries to find or make the ends."""
 
@@ -112,7 +111,7 @@ class Duty:
         dead = await _end(here, link.dead_letters) if link.dead_letters else None
         how = Forwarding(
             link.place(here.namespace, encode_name(link.source)),
-            _place(link, there, encode_name(link.target)),
+            link.place_there(there.namespace, encode_name(link.target)),
             max_hops=link.max_hops or MAX_HOPS,
             replicas=link.replicas,
             has_dead_letters=dead is not None,
@@ -155,10 +154,3 @@ async def _end(client: Client, name: str, *, recover: bool = False) -> End:
     except PolicyError as error:
         raise PolicyError(f"{name!r} cannot be an end of a link: {error}") from None
     return End(LinkStore(parts.store.server), address, parts.wake_ups)
-
-
-def _place(link: Link, there: Client, encoded: str) -> str:
-    """Return what the target is called in the path of a message."""
-    if link.site is None:
-        return link.place(there.namespace, encoded)
-    return f"{link.site.name}:{there.namespace}/{encoded}"

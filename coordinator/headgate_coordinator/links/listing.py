@@ -10,9 +10,10 @@ from rich.table import Table
 
 from headgate import Client
 from headgate.core.channel import Feed, feed_of
-from headgate.core.link import Ends, Link, ends_of
+from headgate.core.link import Link, ends_of
 from headgate.facts import backlogs
-from headgate.redis.keys import PARTS, Address, forwarder_id, owned_keys
+from headgate.redis.keys import Address, forwarder_id, owned_keys
+from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Snapshot
 from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
 
@@ -20,10 +21,7 @@ State = Literal["works", "stalled", "nobody", "ending"]
 STYLES: Final = {"works": "green", "stalled": "yellow", "nobody": "bold red", "ending": "magenta"}
 AT_ONCE: Final = 32
 """Links asked about at a time."""
-_LINKS: Final = 1 + PARTS.index("links")
 _OWNER: Final = re.compile(rb"owner=(\S+)")
-_MARK: Final = re.compile(rb"mark=(\d+)")
-_RELEASED: Final = re.compile(rb"released=(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +89,14 @@ async def list_links(client: Client) -> list[LinkState]:
 
 async def _look(client: Client, name: str, link: Link | Feed | None, node: NodeEntry | None) -> LinkState:
     ends, sid = ends_of(name), forwarder_id(client.namespace, name)
-    mark = await _mark(client, name, sid, ends)
+    mark = await LinkStore(client.store.server).mark(client.namespace, ends, sid, here=not (ends.site or feed_of(name)))
     backlog, size = _backlog(sid, await client.store.snapshot(Address.of(client.namespace, ends.source)))
     trouble = node.troubles.get(name, "") if node else ""
     state: State = "ending" if link is None else "nobody" if node is None else "stalled" if trouble else "works"
     told = (link.kind, link.name) if link else ("", "")
-    target = link.where if link else f"{ends.site}:{ends.target}" if ends.site else ends.target
+    target = link.where if link else ends.where
     owner, origin = node.id if node else "", link.origin if link else ""
     return LinkState(*told, name, ends.source, target, state, owner, mark, backlog, size, trouble, origin)
-
-
-async def _mark(client: Client, name: str, link: str, ends: Ends) -> int | None:
-    """Return how far a link got: what the target says, or, where that cannot be asked, what the source heard of it."""
-    there = ends.site or feed_of(name)
-    at, field, said = (ends.source, "from", _RELEASED) if there else (ends.target, "to", _MARK)
-    address = Address.of(client.namespace, at)
-    record = await client.store.server.command(address.shared[0], "HGET", address.shared[_LINKS], f"{field}:{link}")
-    return (int(_found(said, record)) or None) if record else None
 
 
 def _backlog(link: str, seen: Snapshot | None) -> tuple[int | None, int | None]:

@@ -96,7 +96,7 @@ class Supervisor:
                 BridgeFacts(
                     link,
                     ends.source,
-                    self._where.get(link) or (f"{ends.site}:{ends.target}" if ends.site else ends.target),
+                    self._where.get(link) or ends.where,
                     works=duty is not None,
                     trouble=(duty.trouble or "") if duty else self._troubles.get(link, ""),
                     messages=self._messages[link] + (now.committed if now else 0),

@@ -85,6 +85,7 @@ TEXTS: Final[Mapping[str, re.Pattern[str]]] = {
     "after": re.compile(r"\d{1,16}(-\d{1,16})?\Z"),
     "leave": re.compile(r"(leave|stay|keep|resume)\Z"),
     "beyond": re.compile(r"(refuse|hard)\Z"),
+    "segment": re.compile(r"-\Z"),
     "mode": re.compile(r"[a-z]{1,10}\Z"),
     "reserved": re.compile(r"(yes|no)\Z"),
     "debt": re.compile(r"(keep|owe|void)\Z"),

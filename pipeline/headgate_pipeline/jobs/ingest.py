@@ -5,7 +5,7 @@ How far it got is in a checkpoint. A run that dies anywhere is continued by the 
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,15 +15,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headgate import HeadgateError, InvalidValue
+from headgate import CoordinatorUnavailable, HeadgateError, InvalidValue
+from headgate_pipeline.ledgers import disconnect
 from headgate_pipeline.offsets import Offset
 from headgate_pipeline.publish import Published
 from headgate_pipeline.source import NAME, Options, register
 
 ENTRIES: Final = "entries"
 PROBLEMS: Final = "problems"
+AGAIN: Final = (1, 2, 5, 10, 30)
+"""Seconds from one attempt to the next while Redis does not answer; the last for all that follow."""
 _LOOK: Final = 1
 """Seconds between two looks at the progress of the query."""
+_AWAY: Final = f"{CoordinatorUnavailable.__module__}.{CoordinatorUnavailable.__name__}: "
+"""What a worker's traceback says of a Redis that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +105,60 @@ def start(spark: SparkSession, job: Ingest) -> StreamingQuery:
 def run(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> int:
     """Copy until all there is was copied, or for ever; returns how many rows were written.
 
+    A job that follows outlives its Redis: while that does not answer, it is asked again after 1, 2, 5, 10 and then
+    always 30 seconds, and the copy goes on where its checkpoint is.
+
     Args:
         spark: the session.
         job: what is copied where.
-        say: is told of each batch, and of what was trimmed.
+        say: is told of each batch, of what was trimmed, and of a Redis that does not answer.
 
     Raises:
         InvalidValue, InvalidName, PolicyError: an option is wrong.
         IngestFailed: the query failed.
     """
+    rows, failed = 0, 0
+    while True:
+        try:
+            for progress in _copy(spark, job, say):
+                if failed:
+                    say("Redis answers again")
+                if progress.numInputRows:
+                    say(_line(progress))
+                rows, failed = rows + progress.numInputRows, 0
+        except CoordinatorUnavailable as error:
+            if not job.follow:
+                raise IngestFailed(f"{error}; the next run goes on from {job.checkpoint}") from None
+            pause = AGAIN[min(failed, len(AGAIN) - 1)]
+            say(f"{str(error).rstrip('.')}; asked again in {pause} s")
+            failed += 1
+            disconnect()  # of a cluster, what is known of its servers may be old
+            time.sleep(pause)
+        else:
+            return rows
+
+
+def _copy(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> Iterator[Any]:
+    """Run one query to its end; yields what it tells of its progress."""
     query = start(spark, job)
-    said, rows, trimmed = -1, 0, -1
+    said, trimmed = "", -1
     try:
         while True:
             try:
                 over = query.awaitTermination(_LOOK)
             except StreamingQueryException as error:
-                raise IngestFailed(f"{_reason(error)}; the next run goes on from {job.checkpoint}") from None
+                reason = _reason(error)
+                if _AWAY in str(error):
+                    raise CoordinatorUnavailable(reason) from None
+                raise IngestFailed(f"{reason}; the next run goes on from {job.checkpoint}") from None
             for progress in query.recentProgress:
-                if progress.batchId > said and progress.numInputRows:
-                    said, rows = progress.batchId, rows + progress.numInputRows
-                    say(_line(progress))
+                if progress.timestamp > said:
+                    said = progress.timestamp
+                    yield progress
             if job.trim:
                 trimmed = _trim(job, trimmed, say)
             if over:
-                return rows
+                return
     finally:
         query.stop()
 
@@ -157,11 +191,11 @@ def _reason(error: StreamingQueryException) -> str:
 def _line(progress: Any) -> str:
     source = progress.sources[0]
     lag = ""
-    if source.latestOffset and source.endOffset:
-        latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
+    latest, end = (json.loads(text or "null") or {} for text in (source.latestOffset, source.endOffset))
+    if latest:  # a batch that is done again is not looked for
         behind = sum(max(0, there["seq"] - end.get(name, {"seq": 0})["seq"]) for name, there in latest.items())
         lag = f", {behind} behind"
-    count = len(json.loads(source.endOffset))
+    count = len(end)
     return (
         f"batch {progress.batchId}: {progress.numInputRows} rows of {count} ledger{'s' * (count != 1)} "
         f"in {progress.batchDuration / 1000:.1f} s{lag}"

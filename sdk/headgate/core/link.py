@@ -48,6 +48,26 @@ class Ends(NamedTuple):
     here: str = ""
     site: str = ""
 
+    @property
+    def where(self) -> str:
+        """The target as people read it."""
+        return spelled(self.target, self.site)
+
+
+STORES: Final = ("queue", "topic")
+"""Kinds of destination that may be an end of a link: those that store messages."""
+
+
+def spelled(target: str, site: str = "") -> str:
+    """Return a target as people read it: with its site where that is another one."""
+    return f"{site}:{target}" if site else target
+
+
+def known_by(source: str, target: str, here: str = "", site: str = "") -> str:
+    """Return what a link is known by, the name of its lease; :func:`ends_of` reads it."""
+    source, target = quote(source, safe=""), quote(target, safe="")
+    return f"{here}:{source}>{site}:{target}" if site else f"{source}>{target}"
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -94,17 +114,20 @@ class Link:
         >>> Link("to berlin", "news", "news", here="paris", site=Site("berlin", "env:BERLIN")).link
         'paris:news>berlin:news'
         """
-        source, target = quote(self.source, safe=""), quote(self.target, safe="")
-        return f"{self.here}:{source}>{self.site.name}:{target}" if self.site else f"{source}>{target}"
+        return known_by(self.source, self.target, self.here, self.site.name if self.site else "")
 
     @property
     def where(self) -> str:
         """The target as people read it: with its site where that is another one."""
-        return f"{self.site.name}:{self.target}" if self.site else self.target
+        return spelled(self.target, self.site.name if self.site else "")
 
     def place(self, namespace: str, encoded: str) -> str:
         """Return what a destination of this site is called in the path of a message."""
         return f"{self.here}:{namespace}/{encoded}" if self.here else f"{namespace}/{encoded}"
+
+    def place_there(self, namespace: str, encoded: str) -> str:
+        """Return what a destination of the target's site is called there."""
+        return f"{self.site.name}:{namespace}/{encoded}" if self.site else self.place(namespace, encoded)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as the compiled policy keeps it: without what is as it is by default."""

@@ -1,14 +1,28 @@
 """A link's steps as typed calls: open and read at the source, commit at the target. Each may be repeated by anybody."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from headgate.core.link_calls import Committed, Entry, Opened, Put, Read, Skip
 from headgate.redis.backend import Backend
-from headgate.redis.keys import Address
+from headgate.redis.keys import PARTS, Address
+from headgate.redis.replies import record
 from headgate.redis.scripts import script
 
 MAX_ENTRIES: Final = 256
+_LINKS: Final = 1 + PARTS.index("links")
+
+
+class Named(Protocol):
+    """What says which destinations a link is between, by name."""
+
+    @property
+    def source(self) -> str:
+        """Where it takes from."""
+
+    @property
+    def target(self) -> str:
+        """Where it puts to."""
 
 
 class LinkStore:
@@ -76,6 +90,20 @@ class LinkStore:
         flat = reply[4]
         entries = (_entry(*flat[i : i + 4]) for i in range(0, len(flat), 4))
         return Read(code, int(reply[2]), tuple(entries), int(reply[3]) or None)
+
+    async def mark(self, namespace: str, ends: Named, link: str, *, here: bool) -> int | None:
+        """Return how far a link got; None where nothing is known of it.
+
+        Args:
+            namespace: of its source.
+            ends: its source and its target.
+            link: its id.
+            here: whether the target can be asked; else what the source heard of it is told.
+        """
+        name, part, field = (ends.target, "to", "mark") if here else (ends.source, "from", "released")
+        at = Address.of(namespace, name)
+        found = await self.server.command(at.shared[0], "HGET", at.shared[_LINKS], f"{part}:{link}")
+        return int(record(found or b"").get(field, 0)) or None
 
     @staticmethod
     def _target(

@@ -71,6 +71,7 @@ class Snapshot:
         slices: pool -> what the destination holds of it.
         groups: subscription -> its unsettled deliveries, and the number of the last message delivered.
         ledger: the newest entries, newest first.
+        store: fields of the spool store where it spools, read a moment later; empty where it does not.
     """
 
     now_ms: int
@@ -84,6 +85,7 @@ class Snapshot:
     slices: dict[str, dict[str, str]] = field(default_factory=dict)
     groups: dict[str, tuple[int, int]] = field(default_factory=dict)
     ledger: tuple[str, ...] = ()
+    store: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from headgate.redis.backend import Backend
-from headgate.redis.keys import Address
+from headgate.redis.keys import Address, decode_name
 from headgate.redis.replies import Account, Credit, Deliveries, Recount, Snapshot, credit, held, pairs, record
 from headgate.redis.scripts import script
 
 Beyond = Literal["refuse", "hard", "spool"]
+STORE_FIELDS: Final = ("limit_bytes", "pending_bytes", "pending_messages", "leased_bytes", "blocked", "policy")
+"""Of a spool store, what tells whether it has room."""
 LESSEES: Final = 10
 """How many sessions that hold credit are named at the most."""
 _LEAVE: Final = {(False, False): "stay", (True, False): "leave", (False, True): "resume", (True, True): "keep"}
@@ -98,11 +100,13 @@ class Store:
         beyond: Beyond = "refuse",
         expires_ms: int = 0,
         segment: str = "-",
+        copies: Sequence[bytes] = (),
     ) -> Credit:
         """Append a batch, numbered by the session, and ask for more.
 
         ``beyond`` ``hard`` pays the rest up to the hard limit; it expires after ``expires_ms``, 0 for never. With
-        ``spool`` they are references, and ``segment`` is ``<name> <bytes>`` of what they refer to.
+        ``spool`` they are references, and ``segment`` is ``<name> <bytes> <messages>`` of what they refer to;
+        ``copies`` are their payloads.
         """
         a = account
         reply = await self._call(
@@ -123,7 +127,7 @@ class Store:
                 "beyond": beyond,
                 "segment": segment,
             },
-            bodies,
+            [*bodies, *copies] if copies else bodies,
         )
         return credit(reply)
 
@@ -248,9 +252,10 @@ class Store:
         if reply[0] != b"OK":
             return None
         line = pairs(reply[3])
+        fields = {name: value.decode() for name, value in pairs(reply[2]).items()}
         return Snapshot(
             now_ms=int(reply[1]),
-            fields={name: value.decode() for name, value in pairs(reply[2]).items()},
+            fields=fields,
             waiters=[(sid, record(text)) for sid, text in line.items()],
             place=int(reply[4]),
             sessions=int(reply[5]),
@@ -260,7 +265,13 @@ class Store:
             slices={pool: record(text) for pool, text in pairs(reply[9]).items()},
             groups={name.decode(): (int(n), int(last.split(b"-")[0])) for name, n, last in reply[10]},
             ledger=tuple(entry.decode() for entry in reply[11]),
+            store=await self._spool(address, fields) if fields.get("when_full") == "spool" else {},
         )
+
+    async def _spool(self, address: Address, fields: Mapping[str, str]) -> dict[str, str]:
+        key = Address.of_store(address.namespace, decode_name(fields.get("store", "-"))).shared[0]
+        reply = await self.server.command(key, "HMGET", key, *STORE_FIELDS)
+        return {name: value.decode() for name, value in zip(STORE_FIELDS, reply, strict=True) if value is not None}
 
     async def lessees(self, address: Address, leased: int, leased_m: int) -> dict[str, dict[str, str]]:
         """Return the records of the sessions that hold most credit; reads a piece at a time, changes nothing.

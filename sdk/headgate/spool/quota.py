@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.core.outbox import Outgoing
 from headgate.explanation import Explanation
+from headgate.reconnect import until_answered
 from headgate.redis.replies import Account as Totals
 from headgate.redis.spool_store import SpoolStore
 from headgate.spool.stores import Spool
@@ -51,17 +52,14 @@ class Quota:
         self._account.freed()
 
     async def hold(self, segment: str, size: int) -> None:
-        """Spend the room of ``size`` bytes on a segment: from now on the store counts it.
-
-        Raises:
-            CoordinatorUnavailable: Redis does not answer; it may be entered all the same.
-        """
+        """Spend the room of ``size`` bytes on a segment: from now on the store counts it. Waits while Redis is away."""
         line = self._account.credit
         while True:
             inc = line.inc
             totals = Totals(self._account.session, inc, line.epoch)
             address = self._account.address
-            code = await self._calls.hold(address, totals, segment, size, ttl_ms=self._account.lease.ttl_ms)
+            ttl_ms = self._account.lease.ttl_ms
+            code = await until_answered(_nothing)(self._calls.hold, address, totals, segment, size, ttl_ms=ttl_ms)
             if code == "OK":
                 if line.inc == inc:
                     line.publish(size, 1)
@@ -85,3 +83,7 @@ class Quota:
     async def close(self) -> None:
         """Give the rest of the credit back."""
         await self._account.close()
+
+
+def _nothing(_: BaseException) -> None:
+    """Tell nobody: whoever sends is told by the account of the destination that it sends to."""

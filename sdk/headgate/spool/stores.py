@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.full import WhenFull
+from headgate.core.policy import origins
 from headgate.errors import PolicyError
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, decode_name, encode_name
 from headgate.redis.spool_store import SpoolStore
 from headgate.redis.store import Store
-from headgate.spool.storage import Storage
+from headgate.spool.storage import Storage, shown
 from headgate.units import parse_limit, parse_size
 
 SEGMENT: Final = 1 << 20
@@ -94,6 +95,35 @@ def store_fields(
         raise PolicyError("when_full: a store does not spool to another; use block, fail, 'fail-after 3s' or drop")
     WhenFull.parse(when_full)
     return fields | {"segment_bytes": str(size), "when_full": "" if when_full == "block" else when_full}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """A store as it stands.
+
+    Attributes:
+        name: its name.
+        url: where its segments are.
+        limit: bytes; None when it has no limit.
+        held: bytes of its segments; never above ``limit`` but after that was lowered.
+        leased: bytes of room that sessions have and do not use yet.
+        segments: how many it has.
+        waiting: sessions that wait for room.
+        percent: where the limit comes from, as ``50 % of 1000 bytes``; empty when absolute.
+        when_full: what a send does that finds no room here either.
+        origins: for each field that a policy set, ``<file>:<line>``.
+    """
+
+    name: str
+    url: str
+    limit: int | None
+    held: int
+    leased: int
+    segments: int
+    waiting: int
+    percent: str
+    when_full: str
+    origins: Mapping[str, str]
 
 
 class Spool:
@@ -203,9 +233,40 @@ class Spools:
             raise PolicyError(f"spool store {name!r} was set by a newer policy")
 
     async def remove(self, name: str) -> None:
-        """Forget a store in the state; what is in its storage stays there."""
+        """Forget a store that holds nothing.
+
+        Raises:
+            PolicyError: it holds segments.
+        """
+        key = self.address(name).shared[0]
+        held = int(await self._store.server.command(key, "HGET", key, "pending_bytes") or 0)
+        if held:
+            raise PolicyError(f"spool store {name!r} holds {held} bytes; consume or purge what was spooled to it first")
         await self._store.remove(self.address(name), everything=True)
+        self._remembered.pop(name, None)
         self._stale.add(name)
+
+    async def states(self) -> list[StoreState]:
+        """Return all stores of the namespace as they stand."""
+        return [await self._state(name) for name in await self.names()]
+
+    async def _state(self, name: str) -> StoreState:
+        key = self.address(name).shared[0]
+        flat = await self._store.server.command(key, "HGETALL", key)
+        fields = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+        limit, percent = fields.get("limit_bytes", ""), fields.get("percent")
+        return StoreState(
+            name,
+            shown(fields.get("url", "")),
+            int(limit) if limit.isdigit() else None,
+            int(fields.get("pending_bytes", 0)),
+            int(fields.get("leased_bytes", 0)),
+            int(fields.get("pending_messages", 0)),
+            int(fields.get("blocked", 0)),
+            f"{percent} % of {fields.get('total_bytes')} bytes" if percent else "",
+            fields.get("when_full") or "block",
+            origins(fields.get("policy", "")),
+        )
 
     async def names(self) -> list[str]:
         """Return the stores of the namespace."""

@@ -93,6 +93,29 @@ class Sweeper:
             if not after or not spent:
                 return left
 
+    async def sweep_orphans(self, spool: Spool) -> list[str]:
+        """Delete the segments of a store that nothing refers to, nor will; returns them, ``<destination>/<name>``.
+
+        They are left by who died between entering a segment and sending references to it, and by destinations that
+        were removed. What a living session may still send is left alone.
+
+        Raises:
+            SpoolUnavailable: the storage does not delete.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        orphans: list[str] = []
+        cursor = b""
+        while cursor != b"0":
+            cursor, held = await self._spools.calls.held(spool.address, cursor or b"0")
+            for segment, (_, session) in held.items():
+                encoded, _, name = segment.rpartition("/")
+                address = Address.of(spool.address.namespace, decode_name(encoded))
+                if await self._spools.calls.is_orphan(address, f"{spool.encoded}/{name}", session):
+                    await spool.storage.delete([spool.path(address, name)])
+                    await self._spools.calls.free(spool.address, [segment])
+                    orphans.append(segment)
+        return orphans
+
     async def _delete(self, address: Address, segments: list[str]) -> None:
         by_store: dict[str, list[str]] = {}
         for segment in segments:

@@ -6,6 +6,7 @@ segments on their way. A segment is entered at its store, then written and flush
 
 import asyncio
 import itertools
+import math
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -92,11 +93,13 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._most = MOST_MESSAGES
+        self._most_bytes = math.inf
         self._names = (f"{secrets.token_hex(5)}-{n:x}" for n in itertools.count(1))
 
-    def adopt(self, store: str) -> None:
-        """Use another store from now on; empty for none."""
+    def adopt(self, store: str, most_bytes: float) -> None:
+        """Use another store from now on, none where that is empty, and write at most so many bytes in one segment."""
         self.store = decode_name(store)
+        self._most_bytes = most_bytes
 
     @property
     def ready(self) -> bool:
@@ -173,7 +176,7 @@ class Writer:
         self.when_full = spool.settings.when_full
         self._quota = quota = await self._quota_at(spool)
         settings = spool.settings
-        most_bytes = min(settings.segment, settings.limit or settings.segment)
+        most_bytes = int(min(settings.segment, settings.limit or settings.segment, self._most_bytes))
         size = self._first_bytes(most_bytes)
         if not size or not await self._room(quota, size):
             return

@@ -20,6 +20,7 @@ from headgate.options import DEFAULT_TIMEOUT
 from headgate.pool_limits import PoolState
 from headgate.redis.replies import Recount
 from headgate.settings import Settings
+from headgate.spool.stores import SEGMENT, StoreState
 from headgate.sync.consumer import Consumer
 from headgate.sync.gate import Gate, SharedCreditLine
 from headgate.sync.producer import Producer
@@ -211,6 +212,32 @@ class Client:
     def pools(self) -> list[PoolState]:
         """Return the pools of the namespace and what is used of each."""
         return self._run(self._inner.pools)
+
+    def set_store(
+        self,
+        name: str,
+        url: str,
+        *,
+        limit: int | str | None = None,
+        percent: float | None = None,
+        total: int | str | None = None,
+        segment: int | str = SEGMENT,
+        when_full: str = "block",
+    ) -> None:
+        """Create or change a spool store; arguments and errors as :meth:`headgate.Client.set_store`."""
+        self._run(
+            lambda: self._inner.set_store(
+                name, url, limit=limit, percent=percent, total=total, segment=segment, when_full=when_full
+            )
+        )
+
+    def stores(self) -> list[StoreState]:
+        """Return the spool stores of the namespace, and what they hold."""
+        return self._run(self._inner.stores)
+
+    def remove_store(self, name: str) -> None:
+        """Forget a spool store that holds nothing; errors as :meth:`headgate.Client.remove_store`."""
+        self._run(lambda: self._inner.remove_store(name))
 
     def apply_pools(self, entries: Sequence[Mapping[str, Any]], *, version: int, prune: bool = False) -> None:
         """Set the pools of a compiled policy; arguments and errors as :meth:`headgate.Client.apply_pools`."""
