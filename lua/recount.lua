@@ -16,7 +16,10 @@ local CHUNK = 500
 if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
 end
-local messages, sessions = redis.call('XLEN', K_MESSAGES) + redis.call('HLEN', K_REFS), redis.call('HLEN', K_SESSIONS)
+local messages, sessions = redis.call('XLEN', K_MESSAGES), redis.call('HLEN', K_SESSIONS)
+if d.kind == 'store' then
+  messages = redis.call('HLEN', K_REFS) -- it has segments instead
+end
 if messages > most or sessions > most or redis.call('HLEN', K_CONSUMERS) > most then
   return { 'TOO_MANY', int(messages), int(sessions) }
 end

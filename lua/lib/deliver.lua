@@ -26,10 +26,17 @@ local function take(out, entries, whole)
   return bytes, payload
 end
 
+-- A reference says in its body alone how large its payload is.
+local function payload_of(id)
+  local entry = redis.call('XRANGE', K_MESSAGES, id, id)[1]
+  return entry and payload_size(entry[2][2]) or 0
+end
+
 local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, whole)
   local claim, ids, all = { 'XCLAIM', K_MESSAGES, c.sub, cid, 0 }, {}, 0
+  local spooled = redis.call('EXISTS', K_SPOOLED) == 1
   for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do
-    local size = size_of(id)
+    local size = spooled and payload_of(id) or size_of(id)
     if all > 0 and all + size > max_bytes then
       break
     end

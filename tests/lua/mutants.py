@@ -17,6 +17,7 @@ from typing import Final
 
 from tests.lua.mutants_of_links import LINKS
 from tests.lua.mutants_of_rules import RULES
+from tests.lua.mutants_of_spool import SPOOL
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COPIED: Final = ("sdk", "lua", "tests", "pyproject.toml")
@@ -52,6 +53,7 @@ MUTANTS: Final = tuple(
     for row in (
         *RULES,
         *LINKS,
+        *SPOOL,
         # Drops are counted once, and a session's count ends with its account.
         ("P5", "drop", "if more <= 0 or more_b < 0 then", "if false then",
          "test_drop::test_totals_of_sessions_add_up_and_count_once"),

@@ -236,9 +236,11 @@ class Outbox:
         self.credit.publish(batch.size if stored == len(batch.items) else sum(item.size for item in items), stored)
         rest = batch.items[stored:]
         if batch.beyond and rest:
+            rest += self.ready  # what comes after them waits behind them
+            self.ready.clear()
             for item in rest:
                 self.credit.put_back(item.size)
-            self.unspool()  # what comes after them waits behind them
+            self.unspool()
             self._back(rest)
         elif rest:
             self.ready.extendleft(reversed(rest))

@@ -140,6 +140,10 @@ class Writer:
         self._most = max(1, room // REFERENCE_BYTES)
         if room < REFERENCE_BYTES:
             self.postpone("memory is full of references to spooled messages")
+        self.drop(segment)
+
+    def drop(self, segment: str) -> None:
+        """Delete the segment of a batch of which nothing was stored, nor will be."""
         name = segment.partition(" ")[0].partition("/")[2]
         for spool in self._spools.known():
             if spool.encoded == segment.partition("/")[0]:
