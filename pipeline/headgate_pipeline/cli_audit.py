@@ -29,8 +29,8 @@ def audit(
     Exits with 1 if a promise was broken.
     """
     from headgate_pipeline.audit import audit as audited
-    from headgate_pipeline.cli_report import write
     from headgate_pipeline.audit import audit_folder, verdicts
+    from headgate_pipeline.cli_report import write
     from headgate_pipeline.entries import entries
     from headgate_pipeline.known import settings
     from headgate_pipeline.session import session

@@ -365,7 +365,7 @@ MUTANTS: Final = tuple(
          f"{_DELIVERY}::test_a_message_larger_than_the_window_comes_alone"),
         ("P7", "lib/deliver", "if d.returned > 0 and most > 0 then", "if false then",
          f"{_DELIVERY}::test_what_came_back_is_delivered_before_what_is_new"),
-        ("P2", "lib/deliver", "if all > 0 and all + size > max_bytes then", "if false then",
+        ("P2", "lib/redeliver", "if all > 0 and all + size > max_bytes then", "if false then",
          f"{_DELIVERY}::test_what_came_back_respects_the_window_of_bytes"),
         ("P2", "lib/append", "d.kind ~= 'topic' or d.subscriptions > 0", "true",
          f"{_DELIVERY}::test_a_topic_without_subscriptions_stores_nothing"),
