@@ -27,7 +27,9 @@ class _Life:
 
 
 class Credit:
-    """What entries from ``first`` to before ``last`` do to accounts.
+    """What entries from ``first`` to before ``last`` do to accounts: their acts by session, each life of it by itself.
+
+    What a session was granted is the difference of its totals; leased is the sum of what all hold.
 
     Attributes:
         doubt: the entries that are not proven.
@@ -35,66 +37,65 @@ class Credit:
     """
 
     def __init__(self, replay: Replay, columns: Columns, first: int, last: int) -> None:
-        self._replay, self._columns = replay, columns
-        self.grown: list[Numbers] = []
-        self.doubt = self._doubt(first, last)
-
-    def _doubt(self, first: int, last: int) -> Marks:
-        """What each session was granted is the difference of its totals; leased is the sum of what all hold."""
-        acts, replay, names, count = self._columns.acts, self._replay, self._columns.names, last - first
+        self._accounts = replay.accounts
+        acts, names = columns.acts, columns.names
         part = slice(*np.searchsorted(acts.row, (first, last)))
         row, kind, who = acts.row[part] - first, acts.kind[part], acts.who[part]
         over = np.flatnonzero((kind == END) | (kind == RECLAIM))
         self._ended = [(names[who[at]], LEFT if kind[at] == END else RECLAIMED) for at in over.tolist()]
         order = np.argsort(who.astype(np.uint16) if len(names) < 1 << 16 else who, kind="stable")
-        in_order, kind, who = row[order], kind[order], who[order]
-        opens, ends = kind == OPEN, (kind == END) | (kind == RECLAIM)
-        others = who[1:] != who[:-1]
-        starts = np.flatnonzero(np.concatenate([[True], others | opens[1:] | ends[:-1]])[: len(who)])
-        group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(who))))
-        lasts = np.append(starts[1:], len(who))[: len(starts)] - 1
-        self._lives = [_Life(names[number]) for number in who[starts].tolist()]
-        bad = ~self._known(opens[starts], ends[lasts])[group]
-        spends = (kind == USE) | (kind == RETURN)
-        totals = np.flatnonzero((kind == GRANT) | (kind == TOTALS))
-        answered, grown = kind[totals] == TOTALS, np.zeros(len(totals), bool)
-        doubt = np.zeros(count, bool)
-        upto = np.searchsorted(row, np.arange(count), "right")
-        for amount, granted_name, held_name, leased, name in (
-            (acts.bytes[part][order], "granted", "held", replay.leased, "leased_bytes"),
-            (acts.messages[part][order], "granted_m", "held_m", replay.leased_m, "leased_messages"),
+        who, self._kind = who[order], kind[order]
+        opens, self._ends = self._kind == OPEN, (self._kind == END) | (self._kind == RECLAIM)
+        begins = np.concatenate([[True], (who[1:] != who[:-1]) | opens[1:] | self._ends[:-1]])[: len(who)]
+        self._starts, self._group = np.flatnonzero(begins), np.cumsum(begins) - 1
+        self._lasts = np.append(self._starts[1:], len(who))[: len(self._starts)] - 1
+        self._lives = [_Life(names[number]) for number in who[self._starts].tolist()]
+        self._bad = ~self._known(opens[self._starts], self._ends[self._lasts])[self._group]
+        changes = (
+            self._follow(acts.bytes[part][order], "granted", "held"),
+            self._follow(acts.messages[part][order], "granted_m", "held_m"),
+        )
+        grants = self._kind == GRANT
+        self._bad |= grants & (changes[0] <= 0) & (changes[1] <= 0)
+        self.grown: list[Numbers] = [row[order][grants & (change > 0)] for change in changes]
+        self.doubt: Marks = np.zeros(last - first, bool)
+        self.doubt[row[order][self._bad]] = True
+        upto = np.searchsorted(row, np.arange(last - first), "right")
+        for change, leased, name in zip(
+            changes, (replay.leased, replay.leased_m), ("leased_bytes", "leased_messages"), strict=True
         ):
-            before, held_before = (
-                np.array([getattr(life, each) for life in self._lives], np.int64) for each in (granted_name, held_name)
-            )
-            change = np.where(spends | ends, -amount, 0)
-            total, of_total = amount[totals], group[totals]
-            begins = np.concatenate([[True], of_total[1:] != of_total[:-1]])[: len(totals)]
-            more = total - np.where(begins, before[of_total], shifted(total, 0))
-            bad[totals] |= (more < 0) | (answered & (more != 0))
-            grown |= more > 0
-            change[totals] = more
-            sums = np.cumsum(change)
-            held = sums - (sums[starts] - change[starts])[group] + held_before[group]
-            bad |= ((spends & (held < 0)) | (ends & (held != 0))) & (held_before[group] != UNKNOWN)
-            self.grown.append(in_order[totals[(more > 0) & ~answered]])
-            before[of_total] = total  # the last one of each stays
-            for life, granted, left, unknown in zip(
-                self._lives, before.tolist(), held[lasts].tolist(), (held_before == UNKNOWN).tolist(), strict=True
-            ):
-                setattr(life, granted_name, granted)
-                setattr(life, held_name, UNKNOWN if unknown else left)
             so_far = np.empty(len(change) + 1, np.int64)
             so_far[0] = leased
             so_far[order + 1] = change
-            doubt |= self._columns.number[name][first:last] != np.cumsum(so_far)[upto]
-        bad[totals] |= ~answered & ~grown
-        doubt[in_order[bad]] = True
-        return doubt
+            self.doubt |= columns.number[name][first:last] != np.cumsum(so_far)[upto]
+
+    def _follow(self, amount: Numbers, granted: str, held: str) -> Numbers:
+        """Follow bytes or messages; return what each act adds to what is leased."""
+        had, held_before = (
+            np.array([getattr(life, name) for life in self._lives], np.int64) for name in (granted, held)
+        )
+        group, starts, kind = self._group, self._starts, self._kind
+        spends = (kind == USE) | (kind == RETURN)
+        change = np.where(spends | self._ends, -amount, 0)
+        totals = np.flatnonzero((kind == GRANT) | (kind == TOTALS))
+        total, of_total = amount[totals], group[totals]
+        begins = np.concatenate([[True], of_total[1:] != of_total[:-1]])[: len(totals)]
+        change[totals] = total - np.where(begins, had[of_total], shifted(total, 0))
+        sums = np.cumsum(change)
+        left = sums - (sums[starts] - change[starts])[group] + held_before[group]
+        bad = ((spends & (left < 0)) | (self._ends & (left != 0))) & (held_before[group] != UNKNOWN)
+        self._bad |= bad | ((kind == GRANT) & (change < 0)) | ((kind == TOTALS) & (change != 0))
+        had[of_total] = total  # the last one of each stays
+        for life, now, hold, unknown in zip(
+            self._lives, had.tolist(), left[self._lasts].tolist(), (held_before == UNKNOWN).tolist(), strict=True
+        ):
+            setattr(life, granted, now)
+            setattr(life, held, UNKNOWN if unknown else hold)
+        return change
 
     def _known(self, opens: Marks, ends: Marks) -> Marks:
         """Take over what is known of each account before its first act here; return whether it is."""
-        accounts, known, before = self._replay.accounts, np.zeros(len(self._lives), bool), None
+        accounts, known, before = self._accounts, np.zeros(len(self._lives), bool), None
         for at, life in enumerate(self._lives):
             account = accounts.of.get(life.session)
             anew = before is not None and before.session == life.session
@@ -112,12 +113,12 @@ class Credit:
     def commit(self) -> None:
         """Leave the accounts as they are after these entries."""
         for session, why in self._ended:
-            self._replay.accounts.end(session, why)
+            self._accounts.end(session, why)
         for life in self._lives:
             if not life.ended:
                 if life.opened:
-                    self._replay.accounts.of[life.session] = Account(0)
-                account = self._replay.accounts.of[life.session]
+                    self._accounts.of[life.session] = Account(0)
+                account = self._accounts.of[life.session]
                 account.granted, account.granted_m = life.granted, life.granted_m
                 if life.held != UNKNOWN:
                     account.held, account.held_m = life.held, life.held_m

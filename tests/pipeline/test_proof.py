@@ -126,11 +126,17 @@ def test_what_nobody_holds_and_totals_of_an_account_in_doubt() -> None:
     of_nothing = ("acquire", "a", 50, 9, 0, "grant:a:50:9", 0, 0, 59, 18)
     too_many = ("publish", "a", 5, 10, 1, "", 5, 10, 54, 8)
     too_much = ("acquire", "a", 50, 9, 0, "return:51:0", 0, 0, 8, 18)
-    for wrong in (of_nothing, too_many, too_much):
-        then = (*same[:6], *wrong[6:])
+    less = ("acquire", "a", 49, 10, 0, "grant:a:49:10", 0, 0, 58, 19)
+    twice = ("acquire", "a", 7, 1, 0, "open:a;grant:a:7:1", 0, 0, 66, 19)
+    for wrong, promise in ((of_nothing, "P2"), (too_many, "P2"), (too_much, "P2"), (less, "P2"), (twice, "P5")):
+        then = ("acquire", "b", 9, 9, 0, "block:b:1:1", *wrong[6:])
         (found, _), proven = compared(ledger(APPLY, opened, other, same, same, same, wrong, then, then, then), None)
-        assert (found.seq, found.promise) == (7, "P2")
+        assert (found.seq, found.promise) == (7, promise)
         assert proven >= 3
+    left = ("leave", "a", 50, 9, 0, "", 0, 0, 9, 9)
+    late = ("acquire", "a", 50, 9, 0, "block:a:1:1", 0, 0, 9, 9)
+    said, _ = compared(ledger(APPLY, opened, other, same, same, same, left, late, late), None)
+    assert [(found.seq, found.promise) for found in said[:-1]] == [(8, "P4")]
 
     rows, later = ledger(APPLY, opened, other, *[same] * 3), made.BEGIN + 5
     more = ("acquire", "a", 60, 9, 0, "grant:a:60:9", 0, 0, 66, 18)
