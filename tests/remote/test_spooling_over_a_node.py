@@ -151,19 +151,6 @@ async def test_what_takes_too_long_is_asked_for_again_and_comes_once(
     await swept(tmp_path)
 
 
-async def test_it_is_told_how_full_a_store_is_and_not_where_it_is(
-    here: headgate.Client, client: headgate.Client, tmp_path: Path
-) -> None:
-    """Breaks when the URL of a store can be read over a node."""
-    await spooling(here, tmp_path)
-    key = here.parts.registry.spooling.spools.address("disk").shared[0]
-    server = client.store.server
-    assert (await server.command(key, "HMGET", key, "limit_bytes"))[0] == str(64 << 20).encode()
-    for words in (("HMGET", key, "url"), ("HGETALL", key), ("HMGET", key.replace(b"disk", b"other:x"), "limit_bytes")):
-        with pytest.raises(headgate.AccessDenied):
-            await server.command(key, *words)
-
-
 async def test_who_sends_over_a_node_waits_for_memory(
     here: headgate.Client, client: headgate.Client, tmp_path: Path
 ) -> None:

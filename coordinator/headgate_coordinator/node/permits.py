@@ -50,7 +50,6 @@ from headgate_coordinator.node.rights import (
 from headgate_coordinator.security import Action
 
 _CHANNEL: Final = re.compile(r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?")
-_STORE: Final = re.compile(r"hg:\{([a-z0-9-]+)/store:[A-Za-z0-9._~%-]+\}")
 _FIGURES: Final = frozenset(STORE_FIELDS)
 _STAND_IN: Final = re.compile(rf"{PLACEHOLDER}[0-9a-f]{{16}}")
 
@@ -285,8 +284,6 @@ class Permits:
         if len(words) < 2 or not all(isinstance(word, str | bytes | int) for word in words):
             raise InvalidValue("a command has a key and is made of words")
         name, wanted = text_of(words[0]).upper(), text_of(words[1])
-        if name == "HMGET" and text_of(key) == wanted and self._is_store(wanted) and _FIGURES.issuperset(words[2:]):
-            return  # how full it is, which explains a wait; not where it is
         base, part = _split(wanted)
         place = self.place(base)
         if len(words) > 64 or (name in ("XRANGE", "HSCAN", "SSCAN") and not _is_bounded(words)):
@@ -294,6 +291,8 @@ class Permits:
         if _split(text_of(key))[0] != base:
             raise InvalidValue("a command reads the key that it is sent for")
         if isinstance(place, Address) and _is_store(place):
+            if (name, part) == ("HMGET", "") and _FIGURES.issuperset(words[2:]):
+                return  # how full it is, which explains a wait; not where it is
             self._store(name, place.name, allowed=(name, part) in STORE_READS)
         elif isinstance(place, Address):
             actions = READS.get((name, part))
@@ -306,10 +305,6 @@ class Permits:
             self.need(frozenset({MANAGES}), NAMESPACE_WIDE, "looking for deadlocks")
         elif (name, place.rpartition(":")[2]) not in OPEN_READS:
             raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
-
-    def _is_store(self, key: str) -> bool:
-        match = _STORE.fullmatch(key)
-        return match is not None and match[1] == self.namespace
 
     def _read_pool(self, name: str, part: str, wanted: str) -> None:
         if (name, f"pool:{part}" if part else "pool") in OPEN_READS:
