@@ -21,13 +21,13 @@ COUNT = 60
 
 
 @pytest.fixture
-def said(shared_servers: SharedServers, cleanup_namespace: str, tmp_path: Path) -> Iterator[dict[str, str]]:
+def said(shared_servers: SharedServers, cleanup_namespace: str, tmp_path: Path) -> dict[str, str]:
     """Options of a destination with 60 messages, most of them spooled."""
     url = shared_servers.standalone(newest_server())
     with headgate.sync.connect(url, namespace=cleanup_namespace) as client:
         client._thread.run(spooling(client._inner, tmp_path))
         assert client._thread.run(fill(client._inner, COUNT)) > COUNT // 2
-    yield {"url": url, "namespace": cleanup_namespace, "destination": "orders", "ttl": "1", "idle": "0.3"}
+    return {"url": url, "namespace": cleanup_namespace, "destination": "orders", "ttl": "1", "idle": "0.3"}
 
 
 def bodies(batches: Iterator[Any]) -> list[bytes]:
