@@ -46,6 +46,11 @@ class Quota:
         self._account.submit(item)
         return future
 
+    def refused(self, asked: "asyncio.Future[None]") -> bool:
+        """Whether the store was asked for that, and has no room."""
+        item = self._wanted.get(asked)
+        return item is not None and self._account.in_line(item)
+
     def put_back(self, size: int) -> None:
         """Put room back that was asked for and is not needed."""
         self._account.credit.put_back(size)
@@ -59,7 +64,7 @@ class Quota:
             totals = Totals(self._account.session, inc, line.epoch)
             address = self._account.address
             ttl_ms = self._account.lease.ttl_ms
-            code = await until_answered(_nothing)(self._calls.hold, address, totals, segment, size, ttl_ms=ttl_ms)
+            code: str = await until_answered(_nothing)(self._calls.hold, address, totals, segment, size, ttl_ms=ttl_ms)
             if code == "OK":
                 if line.inc == inc:
                     line.publish(size, 1)

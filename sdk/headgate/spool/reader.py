@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.segment import Reference
-from headgate.errors import InvalidValue, PolicyError, SpoolUnavailable
+from headgate.errors import HeadgateError, InvalidValue, SpoolUnavailable
 from headgate.redis.keys import Address, decode_name
 from headgate.spool.stores import Spool, Spools
 
@@ -82,7 +82,7 @@ class Reader:
     async def _read(self, address: Address, reference: Reference) -> bytes | Unreadable:
         try:
             spool = await self._spools.get(decode_name(reference.store))
-        except (PolicyError, InvalidValue) as error:
+        except HeadgateError as error:  # Redis may be away
             raise SpoolUnavailable(reference.store, "read", reference.segment, str(error)) from None
         path = spool.path(address, reference.name)
         key = f"{spool.storage.url}/{path}"

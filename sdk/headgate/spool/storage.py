@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -42,6 +43,10 @@ class Storage:
         self._patience = patience
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headgate spool")
         self._folders: set[str] = set()
+        self._lock = threading.Lock()
+        self._writing: set[str] = set()
+        self._unwanted: set[str] = set()
+        """Of those that are being written: they were deleted meanwhile, and are to go once they are there."""
         self.operations = 0
         """Operations asked for so far: writes, reads, deletions, listings."""
 
@@ -54,7 +59,7 @@ class Storage:
         Raises:
             SpoolUnavailable: it could not be written, or is not known to be.
         """
-        await self._run("write", path, lambda: self._write(path, data))
+        await self._run("write", path, lambda: self._write_wanted(path, data))
 
     async def read(self, path: str, start: int, end: int) -> bytes:
         """Return the bytes of an object from ``start`` to before ``end``, or to its end.
@@ -89,6 +94,19 @@ class Storage:
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
 
+    def _write_wanted(self, path: str, data: bytes) -> None:
+        with self._lock:
+            self._writing.add(path)
+        try:
+            self._write(path, data)
+        finally:
+            with self._lock:
+                self._writing.discard(path)
+                unwanted = path in self._unwanted
+                self._unwanted.discard(path)
+            if unwanted:  # nobody waited for so long
+                self._delete([path])
+
     def _write(self, path: str, data: bytes) -> None:
         at = self._at(path)
         folder = at.rpartition("/")[0]
@@ -97,11 +115,13 @@ class Storage:
             self._folders.add(folder)
         with self._fs.open(at, "wb") as file:
             file.write(data)
-            if hasattr(file, "fileno"):  # a file of this machine, or of a network: it counts once it is on the disk
+            if (number := _number(file)) is not None:  # of this machine, or a network: it counts once it is on the disk
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(number)
 
     def _delete(self, paths: Sequence[str]) -> None:
+        with self._lock:
+            self._unwanted.update(self._writing.intersection(paths))
         for path in paths:
             try:
                 self._fs.rm_file(self._at(path))
@@ -131,6 +151,14 @@ class Storage:
             raise SpoolUnavailable(self.url, verb, path, f"no answer within {self._patience:g} s") from None
         except Exception as error:
             raise SpoolUnavailable(self.url, verb, path, str(error) or repr(error)) from error
+
+
+def _number(file: Any) -> int | None:
+    """Return the descriptor of a file; None where it has none: every file of Python's has the method."""
+    try:
+        return int(file.fileno())
+    except (AttributeError, OSError):
+        return None
 
 
 def shown(url: str) -> str:
