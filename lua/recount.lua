@@ -54,8 +54,7 @@ if repair then
   d.pending_bytes, d.pending_messages, d.leased_bytes, d.leased_messages = bytes, counted, leased, leased_m
   redis.call('HSET', K_DESTINATION, 'active', int(active))
   if d.rules ~= '' then
-    d.active = active
-    judge_rules(d)
+    judge_again(active)
   end
   d.blocked, d.weight = redis.call('ZCARD', K_WAITERS), weight
   note('repair', reply[2], reply[3], reply[4], reply[5])

@@ -4,13 +4,14 @@ Commands that need only a file are here. Those that talk to Redis belong below t
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from headgate import StoreState
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyConflict
 from headgate.redis.keys import Address, encode_name
@@ -53,10 +54,14 @@ def lint(
     largest: Annotated[
         str | None, typer.Option(metavar="SIZE", show_default=False, help="Of the largest message, e.g. 1MiB.")
     ] = None,
+    mean: Annotated[
+        str | None, typer.Option(metavar="SIZE", show_default=False, help="Of a message on average, e.g. 2KiB.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Report the known traps: what is allowed, and stalls. Exits with 1 if there are any, 2 if the file is wrong."""
-    known = Known(producers, parse_size(largest, "--largest") if largest else None)
+    sizes = {"--largest": largest, "--mean": mean}
+    known = Known(producers, *(parse_size(text, option) if text else None for option, text in sizes.items()))
     findings = find_traps(load(file, as_json=as_json), known)
     if as_json:
         typer.echo(json.dumps({"findings": [finding.as_dict() for finding in findings]}, indent=2))
@@ -107,6 +112,12 @@ def apply(
                     raise PolicyConflict(planned.version, expect or 0)
                 return planned, None
             version = await client.apply_policy(policy, expected=expect)
+            for store in kept(await client.stores(), policy):
+                typer.echo(
+                    f"headgate: spool store {store.name!r} is named no more, and is kept while it holds "
+                    f"{store.segments} segment(s); apply again once they are gone",
+                    err=True,
+                )
             return Plan(version, True, len(await client.destinations()), ()), version
 
     planned, version = run(work())
@@ -117,6 +128,12 @@ def apply(
         typer.echo("\n".join(planned.lines()))
     else:
         typer.echo(f"policy version {version} of {policy.source} is in force for {planned.destinations} destination(s)")
+
+
+def kept(stores: Sequence[StoreState], policy: Policy) -> list[StoreState]:
+    """Return the stores that earlier policies set and this one does not name: they are not empty yet."""
+    named = {store.name for store in policy.stores}
+    return [store for store in stores if store.origins and store.name not in named]
 
 
 @app.command()
@@ -190,24 +207,32 @@ def render_rules(policy: Policy) -> Table:
     table = Table(title=title, title_justify="left", box=None)
     for column in ("rule", "kind", "setting", "value", "from"):
         table.add_column(column, overflow="fold")
+    for row in (*_of_rules(policy), *_of_links(policy)):
+        table.add_row(*row)
+    return table
+
+
+def _of_rules(policy: Policy) -> Iterator[tuple[str, ...]]:
     for rule in policy.rules:
         for field, value in rule.fields.items():
-            table.add_row(
-                rule.match, rule.kind or "any", key_of(field), shown(field, value) or "-", rule.origins.get(field, "")
-            )
-    for pool in policy.pools:
-        for field, value in pool.fields.items():
-            table.add_row(pool.name, "pool", field, value, pool.origins.get(field, ""))
+            origin = rule.origins.get(field, "")
+            yield rule.match, rule.kind or "any", key_of(field), shown(field, value) or "-", origin
+    for kind, several in (("pool", policy.pools), ("store", policy.stores)):
+        for named in several:
+            for field, value in named.fields.items():
+                yield named.name, kind, field, value, named.origins.get(field, "")
+
+
+def _of_links(policy: Policy) -> Iterator[tuple[str, ...]]:
     for link in policy.links:
         for key, told in link.as_dict().items():
             if key not in ("kind", "name", "origin", "here"):
-                table.add_row(link.name, link.kind, key, _told(told), link.origin)
+                yield link.name, link.kind, key, _told(told), link.origin
     for channel in policy.channels:
         for key, said in channel.as_dict().items():
             if key not in ("name", "origin") and said != "":
                 text = ", ".join(said) if isinstance(said, list) else str(said)
-                table.add_row(channel.name, "channel", key, text, channel.origin)
-    return table
+                yield channel.name, "channel", key, text, channel.origin
 
 
 def _told(value: Any) -> str:

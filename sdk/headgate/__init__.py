@@ -36,6 +36,7 @@ from headgate.pool_limits import PoolState
 from headgate.producer import Producer
 from headgate.session import Session
 from headgate.settings import Settings
+from headgate.spool.states import StoreState
 
 __version__ = "0.1.0"
 
@@ -72,6 +73,7 @@ __all__ = [
     "Settings",
     "SlowConsumer",
     "SpoolUnavailable",
+    "StoreState",
     "Unblocked",
     "Window",
     "connect",

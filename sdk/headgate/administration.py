@@ -16,7 +16,8 @@ from headgate.redis.replies import Recount
 from headgate.redis.store import Store
 from headgate.registry import Registry
 from headgate.settings import DEFAULT, Settings
-from headgate.spool.stores import SEGMENT, StoreState, store_fields
+from headgate.spool.states import StoreState, store_states
+from headgate.spool.stores import store_fields
 
 
 class Administration(ABC):
@@ -124,20 +125,20 @@ class Administration(ABC):
         limit: int | str | None = None,
         percent: float | None = None,
         total: int | str | None = None,
-        segment: int | str = SEGMENT,
+        segment: int | str | None = None,
         when_full: str = "block",
     ) -> None:
-        """Create or change a spool store, for destinations set ``when_full="spool"`` and ``store=name``.
+        """Create or change a spool store: where payloads go of destinations with ``when_full="spool"`` that name it.
 
         Args:
             name: its name.
-            url: where segments go, as fsspec reads it: ``file:///var/spool/headgate``, ``s3://bucket/prefix``; the same
-                place for all who send to those destinations or consume them. No user and no password.
-            limit: bytes of segments, or ``"unlimited"``; or
-            percent: of a stated ``total``.
-            total: bytes; not compared with what there really is.
-            segment: bytes of payload that one segment holds, about; 4 KiB to 64 MiB.
-            when_full: ``block``, ``fail``, ``fail-after 3s`` or ``drop``: what a send does without room here too.
+            url: where its segments are, as fsspec reads it; without user, password and options.
+            limit: bytes of segments or ``"unlimited"``; or
+            percent: of ``total``.
+            total: bytes; stated, not compared with any disk.
+            segment: bytes of payload in one segment, 4 KiB to 64 MiB; else 1 MiB.
+            when_full: what sends do that find neither memory nor room here: ``block``, ``fail``, ``fail-after 3s`` or
+                ``drop``.
 
         Raises:
             InvalidName, InvalidValue, PolicyError: nothing was changed.
@@ -145,12 +146,12 @@ class Administration(ABC):
         """
         self._check_connected()
         fields = store_fields(url, limit=limit, percent=percent, total=total, segment=segment, when_full=when_full)
-        await self._registry.spooling.spools.set(name, fields)
+        await self._registry.stores.set_by_hand(name, fields)
 
     async def stores(self) -> list[StoreState]:
-        """Return the spool stores of the namespace, and what they hold."""
+        """Return the spool stores of the namespace and what they hold."""
         self._check_connected()
-        return await self._registry.spooling.spools.states()
+        return await store_states(self._registry.spooling.spools, self.store)
 
     async def remove_store(self, name: str) -> None:
         """Forget a spool store that holds nothing.

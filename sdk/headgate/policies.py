@@ -162,7 +162,7 @@ def numbered(policy: Policy, version: int) -> Policy:
     """Return the policy under a version, resolving to every field that policies govern."""
     return Policy(
         version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, links=policy.links, site=policy.site,
-        sites=policy.sites, channels=policy.channels,
+        sites=policy.sites, channels=policy.channels, stores=policy.stores,
     )  # fmt: skip
 
 
@@ -172,7 +172,10 @@ def says_the_same(one: Policy, other: Policy) -> bool:
 
 
 def _said(policy: Policy) -> tuple[object, ...]:
-    return policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.source
+    return (
+        policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.stores,
+        policy.source,
+    )  # fmt: skip
 
 
 def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] | None:

@@ -17,8 +17,9 @@ from headgate.reconnect import until_answered
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
-from headgate.settings import FIELD_OF, KINDS, Settings, check_levels
+from headgate.settings import FIELD_OF, KINDS, Settings, check_levels, check_spool
 from headgate.spool import Spooling
+from headgate.spool.policy import PolicyStores
 from headgate.tasks import stop
 
 REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy")
@@ -40,6 +41,7 @@ class Registry:
         self.policies = Policies(store.server, wake_ups, namespace, self._follow_policy)
         self.links = Links(store, self.policies, namespace)
         self.spooling = Spooling(store, wake_ups, namespace, ttl_ms)
+        self.stores = PolicyStores(self.spooling.spools)
         self._store = store
         self._wake_ups = wake_ups
         self._namespace = namespace
@@ -130,13 +132,16 @@ class Registry:
         version = await self.policies.switch(policy, expected, above=above)
         with self.policies.following(version):
             await self._pools.set(self.policies.policy)
+            await self.stores.set(self.policies.policy)
             await self._each(await self._destinations(), self.conform)
             await self._pools.prune(self.policies.policy)
+            await self.stores.prune(self.policies.policy)
         return version
 
     async def check(self, policy: Policy) -> None:
-        """Raise PolicyError if a pool of the policy cannot be set here."""
+        """Raise PolicyError if a pool or a store of the policy cannot be set here."""
         await self._pools.check(policy)
+        await self.stores.check(policy)
 
     async def _newest_version(self) -> int:
         """Return the highest policy version that any destination has: more than none, if Redis lost the policy."""
@@ -177,6 +182,8 @@ class Registry:
                 raise PolicyError(f"{address.name!r}: a bucket needs a rate")
             try:
                 check_levels({**stored, **fields}, said)
+                check_spool({**stored, **fields}, said)
+                await self.spooling.spools.check(said.get("store", ""))
             except PolicyError as error:
                 raise PolicyError(f"{address.name!r}: {error}") from None
             code, kind = await self._store.apply(address, fields, mode="change", ttl_ms=self._ttl_ms)
@@ -251,6 +258,7 @@ class Registry:
         """Bring what this client uses under a policy that came into force."""
         with contextlib.suppress(AccessDenied):  # who may not set pools leaves that to who may
             await self._pools.set(self.policies.policy)  # perhaps it was switched by a process that died then
+            await self.stores.set(self.policies.policy)
         await self._each(tuple(self._known), self.conform)
 
     async def _each(self, keys: Sequence[str], work: Callable[[Sequence[Address]], Awaitable[None]]) -> None:

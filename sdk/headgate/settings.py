@@ -151,6 +151,10 @@ class Settings:
 
     def _contradictions(self, out: dict[str, str]) -> None:
         check_levels(out, out)
+        if out.get("store") and out.get("when_full", "spool") != "spool":
+            raise PolicyError(
+                f"store: nothing goes to {self.store!r}, for when_full is not 'spool'; set both, or neither"
+            )
         if self.kind in ("gate", "bucket"):
             for name in _MESSAGES_ONLY:
                 if out.get(_SPELLING[name][0]):
@@ -320,6 +324,23 @@ _LEVELS: Final = (
     ("resume_messages", "limit_messages", "resume_at_messages {0} is above limit_messages {1}"),
 )
 """Fields of which the second may not be less than the first."""
+
+
+def check_spool(fields: Mapping[str, str], said: Mapping[str, str]) -> None:
+    """See that a destination that spools has a store, and one that is given a store spools.
+
+    Args:
+        fields: of the destination, with what is said.
+        said: only about this.
+
+    Raises:
+        PolicyError: it would be one without the other.
+    """
+    store, spools = fields.get("store", ""), fields.get("when_full") == "spool"
+    if spools and not store and {"store", "when_full"} & set(said):
+        raise PolicyError("when_full: spool without a store; give store='<name>' of a spool store too")
+    if said.get("store") and not spools:
+        raise PolicyError(f"store: nothing goes to {store!r}; give when_full='spool' too")
 
 
 def check_levels(fields: Mapping[str, str], said: Mapping[str, str]) -> None:

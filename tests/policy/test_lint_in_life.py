@@ -97,6 +97,13 @@ async def grows_while_the_target_is_full(out: headgate.Session, into: headgate.S
     return all([await goes(producer, 900) for _ in range(40)])
 
 
+async def stops_with_room_in_the_store(out: headgate.Session, into: headgate.Session) -> bool:
+    del into
+    producer = await out.producer("orders")
+    return not all(await asyncio.gather(*(goes(producer, 900) for _ in range(500))))
+
+
+SPOOLS: Final = 'when_full = "spool"\nstore = "disk"\n[[store]]\nname = "disk"\nurl = "memory://lint"\nlimit = "1MB"\n'
 LIMIT: Final = RULE + 'limit = "10KB"\n'
 SHARED: Final = RULE + 'limit = "{0}"\npools = ["memory"]\n' + BILLS + 'limit = "{0}"\npools = ["memory"]\n' + POOL
 DEAD: Final = RULE + 'dead_letter = "bills"\n' + BILLS + 'limit = "10KB"\n'
@@ -113,8 +120,10 @@ TRAPS: Final[dict[str, tuple[Scene, str, str]]] = {
     "HG109": (who_rejects_waits, DEAD, DEAD + 'when_full = "drop"\n'),
     "HG113": (the_large_one_never_goes, LIMIT, LIMIT + 'oversize = "allow-one"'),
     "HG115": (grows_while_the_target_is_full, BRIDGED, LIMIT + BRIDGED),
+    "HG117": (stops_with_room_in_the_store, LIMIT + SPOOLS, RULE + 'limit = "100KB"\n' + SPOOLS),
     "HG114": (nothing_goes, RULE + 'pools = ["memory"]', RULE + 'pools = ["memory"]\n' + POOL),
 }
+KNOWN: Final = {"HG113": Known(largest=15_000), "HG117": Known(mean=900)}
 
 
 @pytest.mark.parametrize("trap", TRAPS)
@@ -122,7 +131,7 @@ TRAPS: Final[dict[str, tuple[Scene, str, str]]] = {
 async def test_a_trap(client: headgate.Client, other: headgate.Client, trap: str, fixed: bool) -> None:
     scene, bad, good = TRAPS[trap]
     policy = loads(good if fixed else bad)
-    found = {finding.code for finding in lint(policy, Known(largest=15_000) if trap == "HG113" else None)}
+    found = {finding.code for finding in lint(policy, KNOWN.get(trap))}
     assert (trap in found) != fixed
     await client.apply_policy(policy)
     async with AsyncExitStack() as stack:
@@ -135,3 +144,15 @@ async def test_a_trap(client: headgate.Client, other: headgate.Client, trap: str
             assert await scene(out, into) != fixed
     if trap == "HG108" and not fixed:
         assert await field(client, "orders", "pending_bytes") > 10_000
+
+
+@pytest.mark.parametrize("document", [RULE + SPOOLS, LIMIT + SPOOLS], ids=["walked into", "its twin"])
+async def test_without_a_limit_nothing_is_spooled(client: headgate.Client, document: str) -> None:
+    policy = loads(document)
+    trapped = "HG116" in {finding.code for finding in lint(policy)}
+    await client.apply_policy(policy)
+    async with client.session("out") as out:
+        producer = await out.producer("orders", window=1000)
+        assert all([await goes(producer, 900) for _ in range(15)])
+        assert (await field(client, "orders", "pending_bytes") > 10_000) == trapped
+        assert ((await client.stores())[0].segments == 0) == trapped

@@ -1,6 +1,7 @@
 """`headgate policy apply` and `show` on a running system."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 import headgate
 from tests.demo.command import assert_one_line, run
 from tests.policy.live import state
+from tests.sdk.observing import drain
+from tests.support.waiting import wait_until
 
 SMALL = """
 [[destination]]
@@ -126,6 +129,39 @@ async def test_a_dry_run_shows_pools_and_refuses_what_could_not_be_applied(
     dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
     assert dry.returncode == 2
     assert_one_line(dry.stderr, "shop.toml:8: pool 'memory': a percent of Redis' maxmemory, and there is none")
+
+
+async def test_a_dry_run_shows_stores_and_an_apply_those_that_are_kept(
+    client: headgate.Client, file: Path, one_url: str, tmp_path: Path
+) -> None:
+    """Mutants: stores are not compared; nothing is said of one that is kept."""
+    stored = f'[[store]]\nname = "disk"\nurl = "file://{tmp_path}"\nlimit = "64KB"\n'
+    write(file, SMALL + stored)
+    dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
+    assert "store disk: limit_bytes: none -> 64000 (shop.toml:9)" in dry.stdout.splitlines()
+    await headgate_policy(client, "apply", file, url=one_url)
+    shown = await headgate_policy(client, "show", url=one_url)
+    assert ["disk", "store", "limit_bytes", "64000", "shop.toml:9"] in [
+        line.split() for line in shown.stdout.splitlines()
+    ]
+    write(file, SMALL)
+    dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
+    assert "store disk: limit_bytes: 64000 -> none (it is named no more)" in dry.stdout.splitlines()
+    assert (await told(client, "apply", file, "--dry-run", url=one_url))["stores"][0]["store"] == "disk"
+    await client.apply("orders.eu", limit=100, when_full="spool", store="disk")
+    async with client.session("s") as session:
+        producer = await session.producer("orders.eu")
+        await producer.send(b"x" * 90)
+        done = await headgate_policy(client, "apply", file, url=one_url)
+        assert "spool store 'disk' is named no more, and is kept while it holds 1 segment(s)" in done.stderr
+        await drain(await session.consumer("orders.eu"), 1)
+    await wait_until(lambda: _removed(client), description="the store is empty, and goes")
+
+
+async def _removed(client: headgate.Client) -> bool:
+    with contextlib.suppress(headgate.PolicyError):
+        await client.remove_store("disk")
+    return not await client.stores()
 
 
 async def test_what_was_stopped_by_hand_is_shown(client: headgate.Client, file: Path, one_url: str) -> None:

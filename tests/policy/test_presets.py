@@ -65,6 +65,37 @@ def test_system_usage_of_activemq_is_there_for_those_who_name_it() -> None:
     assert policy.resolve("b", "queue").fields["pools"] == DEFAULTS["pools"] == ""
 
 
+PAGING = 'preset = "artemis"\n[[store]]\nname = "paging"\nurl = "file:///a"\n'
+
+
+def test_artemis_pages_once_it_is_said_where_to() -> None:
+    """Mutant: the preset's store has no say."""
+    policy = loads(PAGING + 'when_full = "fail"\n[[destination]]\nmatch = "kept.#"\nwhen_full = "block"')
+    (store,) = policy.stores
+    assert store.fields == {
+        "url": "file:///a", "limit_bytes": "unlimited", "segment_bytes": str(10 << 20), "when_full": "fail",
+    }  # fmt: skip
+    assert (store.origins["limit_bytes"], store.origins["url"]) == ("preset artemis", "policy.toml:4")
+    for kind in ("queue", "topic"):
+        resolved = policy.resolve("a", kind)
+        assert (resolved.fields["when_full"], resolved.fields["store"]) == ("spool", "paging")
+        assert policy.resolve("kept.a", kind).fields["when_full"] == "block"
+    assert policy.resolve("a", "gate").fields["when_full"] == "block"
+    assert loads(PAGING + 'percent = 50\ntotal = "1GB"').stores[0].fields["limit_bytes"] == "500000000"
+
+
+def test_stores_of_activemq_have_its_system_usage() -> None:
+    stores = "".join(f'[[store]]\nname = "{name}"\nurl = "file:///{name}"\n' for name in ("store", "temp"))
+    policy = loads('preset = "activemq"\n' + stores + '[[destination]]\nmatch = "t"\nlimit = 5\nstore = "temp"')
+    assert {store.name: store.fields["limit_bytes"] for store in policy.stores} == {
+        "store": str(100 << 30), "temp": str(10 << 30),
+    }  # fmt: skip
+    found = [(name, policy.resolve(name, "queue").fields) for name in ("a", "t")]
+    assert [(name, fields["when_full"], fields["store"]) for name, fields in found] == [
+        ("a", "spool", "store"), ("t", "spool", "temp"),
+    ]  # fmt: skip
+
+
 def test_pools_in_percent_of_redis_need_its_maxmemory() -> None:
     policy = loads(
         '[[pool]]\nname = "a"\npercent = 70\n[[pool]]\nname = "b"\npercent = 70\ntotal = "1GB"\n'

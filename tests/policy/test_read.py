@@ -124,6 +124,7 @@ def test_any_toml_has_a_line_for_each_value(told: dict[str, object]) -> None:
 
 
 RULE = '[[destination]]\nmatch = "orders.#"\n'
+STORE = "[[store]]\nname = 'disk'\nurl = 'file:///a'\n"
 # Text, line, key, and words of what is said; the rule above takes lines 1 and 2.
 BAD: list[tuple[str, int, str, str]] = [
     ("limit = [", 3, "", "this is not TOML"),
@@ -145,8 +146,12 @@ BAD: list[tuple[str, int, str, str]] = [
     ("limit = 10\nresume_at = 11", 4, "destination[1].resume_at", "above limit 10"),
     ("limit.messages = 10\nresume_at = { messages = 11 }", 4, "destination[1].resume_at.messages", "11 is above"),
     ('resume_at = "101%"', 3, "destination[1].resume_at", "write '80%' (0% to 100%), or a size"),
-    ('when_full = "spool"', 3, "destination[1].when_full", "not in this version"),
-    ('when_full = "wait"', 3, "destination[1].when_full", "use block, fail, 'fail-after 3s' or drop"),
+    ('when_full = "wait"', 3, "destination[1].when_full", "use block, fail, 'fail-after 3s', drop or spool"),
+    ('kind = "gate"\nwhen_full = "spool"', 4, "destination[1].when_full", "a gate has no message to spool"),
+    ('kind = "gate"\nstore = "disk"', 4, "destination[1].store", "belongs to a queue or a topic, not to a gate"),
+    ('kind = "bucket"\nrate = 5\nwhen_full = "spool"', 5, "destination[1].when_full", "means nothing for a bucket"),
+    ('kind = "bucket"\nrate = 5\nstore = "disk"', 5, "destination[1].store", "means nothing for a bucket"),
+    ('when_full = "fail"\nstore = "disk"', 4, "destination[1].store", "nothing goes to 'disk', for when_full is not"),
     ('when_full = "fail-after soon"', 3, "destination[1].when_full", "write seconds (1.5) or text such as '250ms'"),
     ('oversize = "yes"', 3, "destination[1].oversize", "use 'refuse', 'allow-one'"),
     ('enforce = "never"', 3, "destination[1].enforce", "use 'always', 'with-consumers', 'off'"),
@@ -196,6 +201,19 @@ BAD: list[tuple[str, int, str, str]] = [
     ("[[pool]]\nname = 'memory'\nlimit = 5\nreserve = 6", 6, "pool[1].reserve", "above the whole limit of 5"),
     ("[[pool]]\nname = '~a'\nlimit = 5", 4, "pool[1].name", "does not begin with '~'"),
     ("[[pool]]\nname = 'a'\nlimit = 5\n[[pool]]\nname = 'a'\nlimit = 5", 7, "pool[2].name", "keep one"),
+    (STORE, 3, "store[1]", "needs a limit"),
+    (STORE + "limit = 5\n" + STORE + "limit = 5", 8, "store[2].name", "there is a store 'disk' already; keep one"),
+    (STORE + "limit = 5\npercent = 5\ntotal = 5", 3, "store[1]", "a limit, or a percent and a total, and not both"),
+    (STORE + "percent = 5", 6, "store[1].percent", "percent and total belong together"),
+    (STORE + "limit = '2MB'\nsegment = '1KB'", 7, "store[1].segment", "use 4 KiB to 64 MiB"),
+    (STORE + "limit = '2MB'\nsegment = '3MB'", 7, "store[1].segment", "more than the store's whole limit of 2000000"),
+    (STORE + "limit = 5\nwhen_full = 'spool'", 7, "store[1].when_full", "a store does not spool to another"),
+    (STORE.replace("file:///a", "/var/spool"), 5, "store[1].url", "use one like 'file:///var/spool/headgate'"),
+    (STORE.replace("file:///a", "s3://me:pw@host/a"), 5, "store[1].url", "it holds a user or a password"),
+    (STORE.replace("file:///a", "s3://a?key=b"), 5, "store[1].url", "it has options after '?'"),
+    (STORE.replace("file:///a", "ssd:///a"), 5, "store[1].url", "nothing can be kept at ssd://"),
+    (STORE.replace("file:///a", "https://a/b"), 5, "store[1].url", "nothing can be kept at https://"),
+    (STORE.replace("file:///a", "file://a"), 5, "store[1].url", "is relative to where each process runs"),
     ("[pool]\nname = 'a'", 3, "pool", "is no list; write [[pool]]"),
 ]  # fmt: skip
 
@@ -210,8 +228,13 @@ def test_bad_input_is_told_with_its_place_and_the_accepted_form(text: str, line:
     assert str(problem) == f"{problem.place}: {key + ': ' if key else ''}{problem.text}"
 
 
+DISK = "\n[[store]]\nname = 'disk'\nurl = 'file:///a'\nlimit = 5"
 # What shows only when rules meet: text, lines, words.
 MERGED = [
+    ("match = 'a'\nwhen_full = 'spool'\nstore = 'dsk'" + DISK, [4], "there is no store 'dsk' in this document"),
+    ("match = 'a'\nwhen_full = 'spool'" + DISK, [3], "such as 'a' it is not said where to"),
+    ("match = 'a'\nstore = 'disk'" + DISK, [3], "nothing of destinations such as 'a' goes to 'disk'"),
+    ("match = '#'\nwhen_full = 'block'\n~match = 'a'\nstore = 'disk'" + DISK, [6], "add when_full = 'spool'"),
     ("match = 'a.#'\nresume_at = 500\n~match = '*.b'\nlimit = 100", [3], "such as 'a.b' 500 is above the limit of 100"),
     ("match = '#'\nhard_limit = 50\n~match = 'a'\nlimit = 100", [3], "of rule a at x:6"),
     ("match = '#'\nhard_limit = 50\n~match = 'a'\nlimit = 'unlimited'", [3], "50 is below the limit of unlimited"),
@@ -237,6 +260,8 @@ def test_contradictions_of_several_rules_are_found(text: str, lines: list[int], 
 @pytest.mark.parametrize(
     "text",
     [
+        "match = '#'\nwhen_full = 'spool'\nstore = 'disk'\n~match = 'a'\nwhen_full = 'block'" + DISK,
+        "match = '#'\nwhen_full = 'spool'\nstore = 'disk'\n~match = 'a'\nkind = 'gate'\nlimit = 5" + DISK,
         "match = '#'\ndead_letter = 'DLQ'",  # the dead letters themselves have none
         "match = '#'\nhard_limit = 50",
         "match = '#'\nhard_limit = 50\n~match = '#'\nlimit = 40",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.policy import BUCKET_FIELDS, CACHED, MESSAGE_FIELDS, ORIGIN_BYTES, Policy, Pool, Rule
+from headgate.core.policy import BUCKET_FIELDS, CACHED, MESSAGE_FIELDS, ORIGIN_BYTES, Policy, Pool, Rule, Store
 from headgate.errors import PolicyError
 from headgate.settings import _MESSAGES_ONLY, DEFAULTS, FIELD_OF, KINDS
 
@@ -65,9 +65,17 @@ def test_the_most_specific_rule_wins_field_by_field(
 
 @given(rules, st.sampled_from(NAMES))
 def test_a_policy_survives_its_own_spelling(told: list[tuple[str, str | None, dict[str, str]]], name: str) -> None:
-    made = Policy(4, policy(*told).rules, [Pool("memory", {"limit_bytes": "5"}, {"limit_bytes": "x:1"})], "x")
+    made = Policy(
+        4,
+        policy(*told).rules,
+        [Pool("memory", {"limit_bytes": "5"}, {"limit_bytes": "x:1"})],
+        "x",
+        stores=[Store("disk", {"url": "file:///a"}, {"url": "x:2"})],
+    )
     again = Policy.from_json(made.to_json())
     assert (again.version, again.rules, again.pools, again.source) == (4, made.rules, made.pools, "x")
+    assert again.stores == made.stores
+    assert Policy.from_json('{"version":3,"rules":[],"pools":[],"source":"old"}').stores == ()
     assert again.resolve(name) == made.resolve(name)
     assert again.to_json() == made.to_json()
 

@@ -179,12 +179,19 @@ async def test_only_who_manages_changes_settings_policies_and_pools(node: Node) 
             seller.block("orders", "mine"),
             seller.apply_policy(_policy("orders", limit_bytes="1")),
             seller.set_pool("memory", limit=10),
+            seller.set_store("disk", "file:///spool", limit=10),
+            seller.stores(),
+            seller.remove_store("disk"),
         ):
             with pytest.raises(AccessDenied, match="manage"):
                 await call
         await boss.apply("orders", limit=1000)
         await boss.set_pool("memory", limit=10)
         assert await field(boss, "orders", "limit_bytes") == 1000
+        await boss.set_store("disk", "file:///spool", limit="1MB")
+        assert [store.limit for store in await boss.stores()] == [1_000_000]
+        await boss.remove_store("disk")
+        assert await boss.stores() == []
 
 
 async def test_a_new_destination_is_what_the_policy_says_whatever_its_first_user_asks_for(node: Node) -> None:
@@ -328,6 +335,7 @@ def forged(node: Node) -> dict[str, list[Any]]:
     """Calls that no client of ours makes."""
     address, pool = orders(node), PoolAddress.of(node.client.namespace, "memory")
     foreign = Address.of("foreign", "orders").shared[0]
+    store = Address.of_store(node.client.namespace, "disk")
     look = [0, "", 0, 0]
     return {
         "a key of another namespace": ["call", "snapshot", foreign, look],
@@ -354,6 +362,22 @@ def forged(node: Node) -> dict[str, list[Any]]:
         "no body": [
             "call", "publish", address.shared[0], [None, "boss~a~00000000", 1, 0, 1000, 1, 0, 0, 0, 0, "hard", 0],
         ],
+        "what is in a store": [
+            "call", "publish", address.shared[0],
+            [None, "boss~a~00000000", 1, 0, 1000, 1, 0, 0, 0, 0, "spool", 0, "disk/a 9", b"\xc1disk/a 0 9 00000000"],
+        ],
+        "a segment with what is not": [
+            "call", "publish", address.shared[0],
+            [None, "boss~a~00000000", 1, 0, 1000, 1, 0, 0, 0, 0, "refuse", 0, "disk/a 9", b"\x91a"],
+        ],
+        "a segment of a store": [
+            "call", "hold", store.shared[0], [None, "boss~a~00000000", 1, 0, 1000, "orders/a", 9],
+        ],
+        "the end of a segment": ["call", "free", store.shared[0], [None, "orders/a"]],
+        "the segments that are spent": ["call", "spent", address.shared[0], [0, 9]],
+        "a destination without its segments": ["call", "unspool", address.shared[0], [None, "disk/a"]],
+        "credit of a store": ["call", "acquire", store.shared[0], [None, "boss~a~00000000", *[0] * 17]],
+        "what a store holds": ["command", store.shared[0], ["HGETALL", store.shared[0]]],
         "a write": ["command", address.shared[0], ["DEL", address.shared[0]]],
         "an unbounded read": ["command", address.shared[4], ["XRANGE", address.shared[4], "-", "+"]],
         "a read of a foreign key": ["command", address.shared[0], ["HGETALL", "other:data"]],

@@ -1,7 +1,7 @@
 """Spooling as a program sees it: nobody waits, order holds, and nothing is left behind."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 import pytest
@@ -235,7 +235,7 @@ async def test_what_expires_frees_the_store(depot: Depot) -> None:
 # The end of a client.
 
 
-def _done(sending: list["asyncio.Future[headgate.Receipt]"], count: int) -> bool:
+def _done(sending: Sequence["asyncio.Future[headgate.Receipt]"], count: int) -> bool:
     return sum(one.done() for one in sending) >= count
 
 

@@ -16,10 +16,22 @@ from headgate_coordinator.security.document import User
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore
 from tests.support.servers import RedisServer, ServerBinary, available_servers, newest_server
+from tests.support.waiting import wait_until
 
 SDK = Path(__file__).resolve().parents[2] / "sdk" / "headgate"
 PASSWORD = "s3cret"
-POLICY = '[[destination]]\nmatch = "orders"\nlimit = "1MiB"\n[[pool]]\nname = "memory"\nlimit = "10MiB"\n'
+POLICY = """
+[[destination]]
+match = "orders"
+limit = "1MiB"
+[[pool]]
+name = "memory"
+limit = "10MiB"
+[[store]]
+name = "disk"
+url = "memory://acl"
+limit = "1MiB"
+"""
 
 
 class Guarded:
@@ -56,6 +68,18 @@ async def exchange(client: headgate.Client) -> None:
     await client.apply("news.eu", kind="topic")
     await client.apply("emails", kind="bucket", rate=1000, burst=10)
     await client.apply("slots", kind="gate", limit_messages=2)
+    await client.set_store("disk", "memory://acl", limit="1MiB")
+    await client.apply("large", limit="1KiB", when_full="spool", store="disk")
+    async with client.session("spooler") as session:
+        producer = await session.producer("large")
+        for _ in range(4):
+            await producer.send(b"x" * 500)
+        large = await session.consumer("large")
+        for _ in range(4):
+            message = await large.receive(timeout=10)
+            assert message is not None
+            await message.accept(confirm=True)
+        await wait_until(lambda: _swept(client), description="the segments are deleted")
     async with client.session("teller") as session, client.session("reader") as reader:
         producer, consumer = await session.producer("orders"), await reader.consumer("orders")
         for body in (b"one", b"two", b"three"):
@@ -82,6 +106,10 @@ async def exchange(client: headgate.Client) -> None:
         await bucket.take(1)
 
 
+async def _swept(client: headgate.Client) -> bool:
+    return not (await client.stores())[0].segments
+
+
 async def operate(client: headgate.Client) -> None:
     """Do what the command line does."""
     await client.apply("orders", limit="1MiB")
@@ -93,6 +121,9 @@ async def operate(client: headgate.Client) -> None:
     await client.set_pool("disk", limit="1MiB")
     await client.remove_pool("disk")
     await client.pools()
+    await client.set_store("other", "memory://other", limit="1MiB")
+    await client.remove_store("other")
+    assert await client.stores()
     await audit.audit(client, repair=True)
     await status.collect(client)
     assert [message async for message in client.browse("orders")] == []
@@ -136,6 +167,7 @@ async def test_metrics_only_look(guarded: Guarded) -> None:
     async with guarded.client("metrics") as client:
         assert [told.state for told in await status.collect(client)] != []
         assert [pool.name for pool in await client.pools()] == ["memory"]
+        assert await client.stores() == []
         await client.explain("orders")
         assert (await client.policy()).version == 0
         assert guarded.denied() == []

@@ -63,8 +63,8 @@ class Desk:
         keys, values = self._permits.call(op, key, argv)
         if op.arguments[0] == "run_id":
             argv[0] = None  # the node's own connection knows which run of Redis answers
-        if name in ("apply", "slice"):
-            address = Address.of(*parse_key(keys[0].decode()) or ("", ""))
+        if name in ("apply", "slice") and (parsed := parse_key(keys[0].decode())):  # else it is a store, and he manages
+            address = Address.of(*parsed)
             if not self._permits.manages(address.name if name == "apply" else NAMESPACE_WIDE):
                 if name == "apply":
                     return await self._apply(address, values["mode"], argv[3:])
@@ -122,6 +122,9 @@ class Desk:
     async def _scan(self, pattern: Any) -> list[str]:
         namespace = self._permits.namespace
         if pattern == f"hg:{{{namespace}}}:pool:*":
+            return await self._server.scan(pattern)
+        if pattern == f"hg:{{{namespace}/store:*}}":
+            self._permits.need(frozenset({Action.MANAGE}), NAMESPACE_WIDE, "listing spool stores")
             return await self._server.scan(pattern)
         if pattern != f"hg:{{{namespace}/*}}":
             raise AccessDenied(

@@ -22,6 +22,7 @@ from headgate.redis.keys import (
     notes_key,
     parse_key,
     parse_pool_key,
+    parse_store_key,
     policy_key,
     session_prefix,
 )
@@ -38,6 +39,8 @@ from headgate_coordinator.node.rights import (
     READS,
     RIGHTS,
     SENDS,
+    STORE_READS,
+    STORE_SCRIPTS,
     TAKES,
     check_rest,
     named,
@@ -58,7 +61,7 @@ class May(Protocol):
 
 @lru_cache(maxsize=4096)
 def place_of(key: bytes) -> Address | PoolAddress | str:
-    """Return whose key it is, of a destination or a pool; the key itself where it is one of a namespace.
+    """Return whose key it is, of a destination, store or pool; the key itself where it is one of a namespace.
 
     Raises:
         InvalidValue: it is not Headgate's.
@@ -66,6 +69,8 @@ def place_of(key: bytes) -> Address | PoolAddress | str:
     text = key.decode("ascii", "replace")
     if parsed := parse_key(text):
         return Address.of(*parsed)
+    if parsed := parse_store_key(text):
+        return Address.of_store(*parsed)
     if parsed := parse_pool_key(text):
         return PoolAddress.of(*parsed)
     return text
@@ -168,6 +173,9 @@ class Permits:
             return (waits,), values
         if not isinstance(place, Address):
             raise InvalidValue(f"{op.name} is for destinations")
+        if _is_store(place):
+            self._store(op.name, place.name, allowed=op.name in STORE_SCRIPTS)
+            return place.keys("-"), values
         session = values.get("session", "-") if op.name != "snapshot" else "-"
         if op.name != "snapshot" and "session" in values:
             self._session(op, place.name, values, wanted)
@@ -212,6 +220,11 @@ class Permits:
         if self.prefix and not is_session_of(session, self.prefix):
             raise self._denied(f"session {session!r} is not yours: yours begin with {self.prefix!r}")
 
+    def _store(self, what: str, name: str, *, allowed: bool) -> None:
+        self.need(frozenset({MANAGES}), NAMESPACE_WIDE, f"{what} of spool store {name!r}")
+        if not allowed:
+            raise self._denied(f"{what} of spool store {name!r} is not among what a node does for others")
+
     def _bounds(self, op: Script, destination: str, values: Mapping[str, Any], argv: Sequence[Any]) -> None:
         if values.get("ttl_ms", 0) > MAX_TTL * 1000:
             raise InvalidValue("a lease is at most an hour")
@@ -221,6 +234,13 @@ class Permits:
             raise InvalidValue("a snapshot shows at most 100 of each")
         if op.name == "publish" and values["beyond"] == "hard" and not self.manages(destination):
             raise self._denied("only nodes go up to the hard limit", MANAGES.value, destination)
+        if op.name == "publish" and (values["beyond"] == "spool" or values["segment"] != "-"):
+            raise AccessDenied(  # by no grant: it would have others read what is not its own
+                f"user {self.user!r}: only nodes, and clients at Redis itself, send what is in a spool store",
+                user=self.user,
+                action=SENDS.value,
+                destination=destination,
+            )
         if op.variadic:
             check_rest(op.name, values, argv[len(values) :])
 
@@ -268,7 +288,9 @@ class Permits:
             raise InvalidValue(f"{name} reads at most {MOST_READ} at a time: COUNT is its last word but one")
         if _split(text_of(key))[0] != base:
             raise InvalidValue("a command reads the key that it is sent for")
-        if isinstance(place, Address):
+        if isinstance(place, Address) and _is_store(place):
+            self._store(name, place.name, allowed=(name, part) in STORE_READS)
+        elif isinstance(place, Address):
             actions = READS.get((name, part))
             if actions is None:
                 raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
@@ -317,6 +339,10 @@ def _split(key: str) -> tuple[str, str]:
         return head + brace, tail.removeprefix(":")
     pool = re.fullmatch(r"(:pool:[^:]+)(?::(.*))?", tail)
     return (head + brace + pool[1], pool[2] or "") if pool else (key, "")
+
+
+def _is_store(place: Address) -> bool:
+    return parse_store_key(place.key) is not None
 
 
 def _is_bounded(words: Sequence[Any]) -> bool:

@@ -21,6 +21,8 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "attach": frozenset({TAKES}),
     "detach": frozenset({TAKES}),
     "drop": frozenset({SENDS}),
+    "free": NOBODY,
+    "hold": NOBODY,
     "lease": NOBODY,
     "link_commit": NOBODY,
     "link_open": NOBODY,
@@ -39,7 +41,9 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "settle": frozenset({TAKES}),
     "slice": ANY,  # who does not manage only looks
     "snapshot": ANY,
+    "spent": NOBODY,
     "take": frozenset({SENDS}),
+    "unspool": NOBODY,
     "users": NOBODY,
     "topic": frozenset({SENDS, TAKES, MANAGES}),  # to take one out, manage
     "wildcard": frozenset({TAKES}),
@@ -68,6 +72,10 @@ OPEN_READS: Final = frozenset(
     }
 )
 """Command and part of the namespace that every user may read: a client resolves policies and patterns by itself."""
+STORE_SCRIPTS: Final = frozenset({"apply", "recount", "remove", "snapshot"})
+"""What who manages the namespace may do at a spool store; all else there nodes do themselves."""
+STORE_READS: Final = frozenset({("HGET", ""), ("HMGET", ""), ("HLEN", "refs")})
+"""Command and part of a spool store that these may read."""
 POOL_SCRIPTS: Final = frozenset({"pool", "pool_set", "pool_forget"})
 INDEX_SCRIPTS: Final = frozenset({"topic", "wildcard"})
 MOST_READ: Final = 10_000
@@ -84,8 +92,8 @@ TEXTS: Final[Mapping[str, re.Pattern[str]]] = {
     "window": re.compile(r"[a-z0-9/]{1,40}\Z"),
     "after": re.compile(r"\d{1,16}(-\d{1,16})?\Z"),
     "leave": re.compile(r"(leave|stay|keep|resume)\Z"),
-    "beyond": re.compile(r"(refuse|hard)\Z"),
-    "segment": re.compile(r"-\Z"),
+    "beyond": re.compile(r"(refuse|hard|spool)\Z"),
+    "segment": re.compile(r"[A-Za-z0-9._~%/-]{1,900}( \d{1,16})?\Z"),
     "mode": re.compile(r"[a-z]{1,10}\Z"),
     "reserved": re.compile(r"(yes|no)\Z"),
     "debt": re.compile(r"(keep|owe|void)\Z"),

@@ -11,6 +11,7 @@ from headgate_coordinator.policy.channels import check_channels
 from headgate_coordinator.policy.compile import key_of
 from headgate_coordinator.policy.links import check_links
 from headgate_coordinator.policy.problems import Problem
+from headgate_coordinator.policy.stores import check_spooling, check_stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,16 @@ def _name(one: Pattern, other: Pattern, word: str, long: int) -> str:
 
 def check(policy: Policy) -> list[Problem]:
     """Return what is contradictory in a compiled policy."""
-    found = [*_kinds(policy), *_dead_letters(policy), *check_links(policy), *check_channels(policy)]
+    found = [
+        *_kinds(policy),
+        *_dead_letters(policy),
+        *check_links(policy),
+        *check_channels(policy),
+        *check_stores(policy),
+    ]
     for example in examples(policy):
         found += [*_values(example), *_buckets(policy, example)]
+        found += check_spooling(example.name, example.resolved)
     return list(dict.fromkeys(found))
 
 

@@ -14,10 +14,11 @@ from headgate_coordinator.policy.channels import compile_channels, rules_of
 from headgate_coordinator.policy.document import Destination, Document, WindowTable
 from headgate_coordinator.policy.links import Links
 from headgate_coordinator.policy.places import Path
-from headgate_coordinator.policy.presets import preset
+from headgate_coordinator.policy.presets import STORES, preset
 from headgate_coordinator.policy.problems import BadDocument, Problem
 from headgate_coordinator.policy.read import Origin, Source
 from headgate_coordinator.policy.sharing import Sharing, compile_pools
+from headgate_coordinator.policy.stores import compile_stores
 from headgate_coordinator.policy.tables import Table
 
 KEYS: Final[dict[str, Path]] = {
@@ -28,6 +29,7 @@ KEYS: Final[dict[str, Path]] = {
     "resume_at": ("resume_at", "bytes"),
     "resume_at_messages": ("resume_at", "messages"),
     "when_full": ("when_full",),
+    "store": ("store",),
     "deadlock": ("deadlock",),
     "oversize": ("oversize",),
     "enforce": ("enforce",),
@@ -92,28 +94,31 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     """
     problems: list[Problem] = []
     at = origin or source.at
-    base = preset(document.preset, compile_document) if document.preset else None
+    named = document.preset or ""
+    base = preset(named, compile_document, frozenset(table.name for table in document.store)) if named else None
     sharing = Sharing(source, at, problems)
     rules = [_rule(told, ("destination", i), source, at, sharing) for i, told in enumerate(document.destination)]
     made = [rule for rule in rules if rule]
     pools = compile_pools(document.pool, source, at, problems)
+    stores = compile_stores(document.store, STORES.get(named, {}), f"preset {named}", source, at, problems)
     links = Links(document, source, at, problems).compile()
     channels = compile_channels(document.channel, source, at, problems)
     if problems:
         raise BadDocument(problems)
-    named = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
+    every_pool = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
     every_rule = [*(base.rules if base else ()), *made, *links.rules]
     limited = document.flow_control == "on"
     return Policy(
         0,
         [*(every_rule if limited else _switched(every_rule, at)), *rules_of(channels, confirm=limited)],
-        named.values(),
+        every_pool.values(),
         source.name,
         defaults=DEFAULTS,
         links=links.links,
         channels=channels,
         site=document.site_name or "",
         sites=links.sites.values(),
+        stores=stores,
     )
 
 

@@ -23,6 +23,7 @@ from headgate_coordinator.policy.forms import (
     WindowWord,
 )
 from headgate_coordinator.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
+from headgate_coordinator.policy.store_table import StoreTable
 from headgate_coordinator.policy.tables import Table
 
 Preset = Literal["artemis", "activemq", "tibco-ems", "blazingmq"]
@@ -143,6 +144,7 @@ class Destination(Table):
         Annotated[Annotated[Resume, Tag("table")] | Annotated[Share, Tag("value")], Discriminator(_is_table)] | None
     ) = None
     when_full: WhenFull = None
+    store: Name = Field(None, description="the [[store]] of payloads for which memory has no room: when_full = 'spool'")
     deadlock: Literal["none", "alert", "fail", "ticket", "default"] | None = Field(
         None, description="what is done about sends that wait for one another without end"
     )
@@ -188,6 +190,7 @@ class Document(Table):
     preset: Preset | None = Field(None, description="base rules: what destinations of that system have by default")
     destination: list[Destination] = Field([])
     pool: list[PoolTable] = Field([])
+    store: list[StoreTable] = Field([])
     site_name: SiteName = Field(None, description="what other sites call this one")
     site: list[SiteTable] = Field([])
     zone: list[ZoneTable] = Field([])

@@ -14,6 +14,7 @@ from headgate.core.selector import Selector
 from headgate.errors import InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace, encode_name
 from headgate.settings import DEFAULT, Settings
+from headgate.spool.storage import check_url
 from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
 
 MOST_HOPS: Final = 64
@@ -88,12 +89,17 @@ def _setting(setting: str) -> Callable[[Any, str], object]:
     return check
 
 
-def _when_full(value: Any, what: str) -> None:
+def _store_full(value: Any, what: str) -> None:
     if value == "spool":
-        raise InvalidValue(
-            f"{what}: 'spool' is not in this version, it has no spool store; use block, fail, 'fail-after 3s' or drop"
-        )
+        raise InvalidValue(f"{what}: a store does not spool to another; use block, fail, 'fail-after 3s' or drop")
     _setting("when_full")(value, what)
+
+
+def _store_url(value: Any, what: str) -> None:
+    try:
+        check_url(value)
+    except PolicyError as error:
+        raise InvalidValue(f"{what}: {str(error).removeprefix('url: ')}") from None
 
 
 def _rate(value: Any, what: str) -> None:
@@ -200,5 +206,7 @@ SiteUrl = form(_url, {"type": "string", "pattern": "^(env:.+|file:.+|(redis|redi
 SelectorText = form(_selector, {"type": "string", "minLength": 1})
 Replicas = form(_replicas, {"type": "integer", "minimum": 0, "maximum": MOST_REPLICAS})
 Hops = form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})
-WhenFull = form(_when_full, _text("block|fail|drop|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
+WhenFull = form(_setting("when_full"), _text("block|fail|drop|spool|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
+StoreFull = form(_store_full, _text("block|fail|drop|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
+StoreUrl = form(_store_url, {"type": "string", "pattern": "^[a-z0-9]+://[^@?]+$"})
 WindowWord = form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))

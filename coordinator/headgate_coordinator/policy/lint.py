@@ -2,6 +2,9 @@
 
 A rule of this linter looks at what holds for names (see :func:`headgate_coordinator.policy.check.examples`), never at
 one rule of the document alone: traps come from what several of them add up to.
+
+A producer and a consumer of one session is a matter of programs: that deadlock is found when it happens. A link's
+window cannot stall: it is never more than the room that its target has.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,13 +18,8 @@ from headgate_coordinator.policy.check import Example, examples, place_of
 from headgate_coordinator.policy.compile import key_of
 from headgate_coordinator.policy.finding import Finding
 from headgate_coordinator.policy.lint_links import link_traps
+from headgate_coordinator.policy.lint_spool import spool_traps
 
-LATER: Final = {
-    "a limit with a spool that never binds": "the spool store",
-}
-"""Known traps that cannot be said in a policy yet, and what brings them. (A producer and a consumer of one session is a
-matter of programs: that deadlock is found when it happens. A link's window cannot stall: it is never more than the room
-that its target has.)"""
 RESUME_SHARE: Final = 0.1
 BURST_SECONDS: Final = 0.01
 
@@ -33,10 +31,12 @@ class Known:
     Attributes:
         producers: that send to one destination at the same time.
         largest: bytes of the largest message; None when unknown.
+        mean: bytes of a message on average; None when unknown.
     """
 
     producers: int = 1
     largest: int | None = None
+    mean: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,16 +313,17 @@ RULES: Final[dict[str, Callable[[_Place], Found]]] = {
     "HG113": _largest_message,
     "HG114": _unknown_pool,
 }
-CODES: Final = tuple(sorted([*RULES, "HG107", "HG115"]))
+CODES: Final = tuple(sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118"]))
 
 
 def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
     """Return the traps in a policy, each once, in the order of the document's lines."""
     found: dict[tuple[str, str, str], Finding] = {}
-    told: list[Any] = [*_sum_above_pool(policy), *link_traps(policy)]
+    known = known or Known()
+    told: list[Any] = [*_sum_above_pool(policy), *link_traps(policy), *spool_traps(policy, known.mean)]
     for example in examples(policy):
         for rule in RULES.values():
-            told += rule(_Place(example, policy, known or Known()))
+            told += rule(_Place(example, policy, known))
     for finding in told:
         if finding:
             found.setdefault((finding.code, finding.place, finding.key), finding)

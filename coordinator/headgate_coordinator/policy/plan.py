@@ -1,14 +1,14 @@
 """What a policy would change if it were applied: field by field, and who would block. Nothing is applied here."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate import Client
 from headgate.core.channel import Feed
 from headgate.core.link import Link
-from headgate.core.policy import Policy, origins
+from headgate.core.policy import Policy, Pool, Store, origins
 from headgate.policies import due, numbered, says_the_same
 from headgate.redis.keys import Address
 from headgate_coordinator.policy.compile import key_of, shown
@@ -92,6 +92,7 @@ class Plan:
         destinations: how many there are.
         changes: those of them that would change, by name.
         pools: what would change of the pools that policies set, by pool.
+        stores: the same of spool stores.
         begin: links that there would be, and are not.
         end: links that there are, and would not be: what they hold goes back to their sources; of a topic it goes with
             their subscriptions.
@@ -104,14 +105,16 @@ class Plan:
     pools: tuple[tuple[str, Difference], ...] = ()
     begin: tuple[Link | Feed, ...] = ()
     end: tuple[Link | Feed, ...] = ()
+    stores: tuple[tuple[str, Difference], ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
         for change in self.changes:
             yield from change.lines()
-        for name, difference in self.pools:
-            old, new = difference.old or "none", difference.new or "none"
-            yield f"pool {name}: {difference.field}: {old} -> {new} ({difference.place or 'it is named no more'})"
+        for what, told in (("pool", self.pools), ("store", self.stores)):
+            for name, difference in told:
+                old, new = difference.old or "none", difference.new or "none"
+                yield f"{what} {name}: {difference.field}: {old} -> {new} ({difference.place or 'it is named no more'})"
         for link in self.begin:
             yield f"{link.kind} {link.name}: {link.source} -> {link.where} would begin ({link.origin})"
         for link in self.end:
@@ -131,6 +134,7 @@ class Plan:
             "destinations": self.destinations,
             "changes": [change.as_dict() for change in self.changes],
             "pools": [{"pool": name, **difference.as_dict()} for name, difference in self.pools],
+            "stores": [{"store": name, **difference.as_dict()} for name, difference in self.stores],
             "links": {
                 "begin": [link.as_dict() for link in self.begin],
                 "end": [link.as_dict() for link in self.end],
@@ -165,9 +169,10 @@ async def plan(client: Client, policy: Policy) -> Plan:
         same,
         len(names),
         tuple(changes),
-        tuple(_pools(current, policy)),
+        tuple(_named(current.pools, policy.pools)),
         tuple(_only_in(policy, current)),
         tuple(_only_in(current, policy)),
+        tuple(_named(current.stores, policy.stores)),
     )
 
 
@@ -176,9 +181,9 @@ def _only_in(one: Policy, other: Policy) -> Iterator[Link | Feed]:
     yield from (link for name, link in one.every_link.items() if name not in known)
 
 
-def _pools(before: Policy, after: Policy) -> Iterator[tuple[str, Difference]]:
-    old = {pool.name: pool.fields for pool in before.pools}
-    new = {pool.name: pool for pool in after.pools}
+def _named(before: Sequence[Pool | Store], after: Sequence[Pool | Store]) -> Iterator[tuple[str, Difference]]:
+    old = {named.name: named.fields for named in before}
+    new = {named.name: named for named in after}
     for name in sorted({*old, *new}):
         fields, origins = (new[name].fields, new[name].origins) if name in new else ({}, {})
         for field in dict.fromkeys([*old.get(name, {}), *fields]):

@@ -4,11 +4,14 @@ Artemis blocks after 10 MiB and buffers 1 MiB a consumer. ActiveMQ Classic prefe
 limit; its system usage is there as the pools ``memory``, ``store`` and ``temp`` for the rules that name them. EMS takes
 256 KB where ``flowControl`` has no value, and enforces it while somebody consumes. BlazingMQ bounds unconfirmed
 messages and bytes.
+
+Artemis pages, and the file cursors of Classic spool; both need to know where to. So once a document says that of a
+store that the system has, by its name, destinations spool there, within what the system has as its limit.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from headgate.core.policy import Policy
 from headgate_coordinator.policy.read import parse
@@ -59,9 +62,37 @@ consumer = { window = { messages = 1000, bytes = 33554432 } }
 """,
 }
 
+STORES: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "artemis": {"paging": {"limit": "unlimited", "segment": "10MiB"}},
+    "activemq": {"store": {"limit": "100GiB"}, "temp": {"limit": "10GiB"}},
+}
+"""What the systems have as stores, for documents that give them a URL: limits, and the size of a segment."""
+_SPOOLING: Final = {("artemis", "paging"), ("activemq", "store")}
+"""Stores of the systems that are for every destination. The temp store is for those that are named."""
+_EVERY: Final = """
+[[destination]]
+match = "#"
+kind = "queue"
+when_full = "spool"
+store = "{0}"
+
+[[destination]]
+match = "#"
+kind = "topic"
+when_full = "spool"
+store = "{0}"
+"""
+
 
 @functools.cache
-def preset(name: str, compile_document: Callable[..., Policy]) -> Policy:
-    """Return the rules of a source system; their origin is ``preset <name>``."""
-    document, source = parse(PRESETS[name], f"preset {name}")
+def preset(name: str, compile_document: Callable[..., Policy], stores: frozenset[str] = frozenset()) -> Policy:
+    """Return the rules of a source system; their origin is ``preset <name>``.
+
+    Args:
+        name: of the preset.
+        compile_document: what compiles it.
+        stores: names of those that the document says where they are.
+    """
+    spooling = "".join(_EVERY.format(store) for store in sorted(stores) if (name, store) in _SPOOLING)
+    document, source = parse(PRESETS[name] + spooling, f"preset {name}")
     return compile_document(document, source, origin=lambda _path: source.name)

@@ -19,14 +19,15 @@ _CONTAINERS: Final = {"XGROUP", "XINFO"}
 _CONNECT: Final = ("evalsha", "script|load", "info", "ping", "select", "subscribe", "unsubscribe")
 _READ: Final = (
     *("scan", "hget", "hmget", "hgetall", "hkeys", "hlen", "hexists", "hscan", "sismember", "sscan"),
-    *("xrange", "xlen", "zcard", "wait"),
+    *("xrange", "xlen", "zcard", "zrange", "zscore", "wait"),
 )
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
-    *("apply", "attach", "node", "policy", "pool", "pool_forget", "pool_set", "reap", "recount"),
-    *("remove", "slice", "snapshot", "topic", "users", "wildcard"),
+    *("apply", "attach", "free", "node", "policy", "pool", "pool_forget", "pool_set", "reap", "recount"),
+    *("remove", "slice", "snapshot", "spent", "topic", "unspool", "users", "wildcard"),
 )
-"""What the commands of the command line call. Making a topic makes its wildcard subscriptions: `attach`."""
+"""What the commands of the command line call: `audit --repair` frees what stores hold in vain, and making a topic makes
+its wildcard subscriptions: `attach`."""
 
 
 def scripts_of(role: Role) -> tuple[str, ...]:

@@ -190,7 +190,9 @@ class Outbox:
         return self.spooling
 
     def fly(self, references: Sequence[bytes], segment: str) -> bool:
-        """Put what was written in flight as references; False where nobody wants any of it sent any more."""
+        """Put what was written in flight as references; False where nobody wants any of it sent so any more."""
+        if not self.spooling:
+            return False  # it is back in line: what went before it was not taken
         items = []
         for item, reference in zip(self.spooling, references, strict=True):
             if not item.done.done():

@@ -14,7 +14,7 @@ from headgate.core.link import Link, Site
 from headgate.core.pattern import Pattern
 from headgate.errors import PolicyError
 
-__all__ = ["CACHED", "ORIGIN_BYTES", "SHARED", "Pattern", "Policy", "Pool", "Resolved", "Rule"]
+__all__ = ["CACHED", "ORIGIN_BYTES", "SHARED", "Pattern", "Policy", "Pool", "Resolved", "Rule", "Store"]
 
 CACHED: Final = 65536
 """Resolutions that a policy remembers before it starts afresh."""
@@ -31,6 +31,8 @@ MESSAGE_FIELDS: Final = frozenset({
 })  # fmt: skip
 """What only destinations with messages have: queues and topics, not gates."""
 _PERCENT_OF: Final = (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages"))
+_SPOOLS: Final = ("when_full", "spool")
+"""A gate has no messages to spool: a rule for every kind says nothing to it with that."""
 SHARED: Final = "shared_pool"
 """Only in rules: the pool that all their matches share, in addition to the ``pools`` that hold for them."""
 
@@ -63,6 +65,15 @@ class Rule:
 @dataclass(frozen=True, slots=True)
 class Pool:
     """A limit that several destinations share, with the origin of each field."""
+
+    name: str
+    fields: Mapping[str, str]
+    origins: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A spool store: where payloads go for which memory has no room, with the origin of each field."""
 
     name: str
     fields: Mapping[str, str]
@@ -106,7 +117,7 @@ def origins(text: str) -> dict[str, str]:
 
 
 class Policy:
-    """Rules and pools of a namespace.
+    """Rules, pools and spool stores of a namespace.
 
     >>> rules = [Rule("#", None, {"limit_bytes": "1000"}, {"limit_bytes": "shop.toml:2"})]
     >>> Policy(1, rules).resolve("orders").origins
@@ -122,6 +133,7 @@ class Policy:
         site: name of this site; empty where it has none.
         sites: others that links may lead to.
         channels: of the namespace; what they mean for their topics is among the rules.
+        stores: of the namespace.
     """
 
     def __init__(
@@ -136,6 +148,7 @@ class Policy:
         site: str = "",
         sites: Iterable[Site] = (),
         channels: Iterable[Channel] = (),
+        stores: Iterable[Store] = (),
     ) -> None:
         self.version = version
         self.rules = tuple(rules)
@@ -144,6 +157,7 @@ class Policy:
         self.site = site
         self.sites = tuple(sites)
         self.channels = tuple(channels)
+        self.stores = tuple(stores)
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
@@ -205,7 +219,7 @@ class Policy:
                     origin = f"{rule.match}@{rule.origins.get(setting, self.source)}"
                     if setting == SHARED:
                         shared[value] = origin
-                    elif _belongs(setting, kind):
+                    elif _belongs(setting, kind) and not (kind == "gate" and (setting, value) == _SPOOLS):
                         values[setting], found[setting] = value, origin
         if shared and _belongs("pools", kind):
             values["pools"] = " ".join(dict.fromkeys([*values.get("pools", "").split(), *shared]))
@@ -237,6 +251,7 @@ class Policy:
                 "site": self.site,
                 "sites": [site.as_dict() for site in self.sites],
                 "channels": [channel.as_dict() for channel in self.channels],
+                "stores": [{"name": s.name, "fields": dict(s.fields), "origins": dict(s.origins)} for s in self.stores],
                 "source": self.source,
             },
             ensure_ascii=False,
@@ -262,6 +277,7 @@ class Policy:
                 site=str(told.get("site", "")),
                 sites=[Site.from_dict(site) for site in told.get("sites", ())],
                 channels=[Channel.from_dict(channel) for channel in told.get("channels", ())],
+                stores=[Store(s["name"], dict(s["fields"]), dict(s["origins"])) for s in told.get("stores", ())],
             )
         except PolicyError:
             raise

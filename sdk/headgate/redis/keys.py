@@ -264,3 +264,9 @@ def parse_key(key: str) -> tuple[str, str] | None:
     """Return (namespace, name) when the key is a destination's own hash, else None."""
     match = re.fullmatch(r"hg:\{([a-z0-9-]+)/([A-Za-z0-9._~%-]+)\}", key)
     return (match[1], decode_name(match[2])) if match else None
+
+
+def parse_store_key(key: str) -> tuple[str, str] | None:
+    """Return (namespace, name) when the key is a spool store's own hash, else None."""
+    match = re.fullmatch(r"hg:\{([a-z0-9-]+)/store:([A-Za-z0-9._~%-]+)\}", key)
+    return (match[1], decode_name(match[2])) if match else None

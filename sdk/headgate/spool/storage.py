@@ -1,17 +1,24 @@
 """Shared storage for segments: any file system that fsspec knows, by URL, with a bound on how long it may take."""
 
 import asyncio
+import contextlib
+import io
 import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from headgate.errors import InvalidValue, SpoolUnavailable
+from headgate.errors import InvalidValue, PolicyError, SpoolUnavailable
 
 T = TypeVar("T")
 PATIENCE: Final = 10.0
 """Seconds after which an operation is given up."""
+SCHEMES: Final = frozenset({
+    "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "hdfs", "webhdfs",
+    "sftp", "ssh", "smb", "ftp", "webdav",
+})  # fmt: skip
+"""File systems that keep what is written; fsspec knows others, which only read, or wrap another."""
 THREADS: Final = 8
 """Operations under way at a time: file systems block."""
 
@@ -115,9 +122,10 @@ class Storage:
             self._folders.add(folder)
         with self._fs.open(at, "wb") as file:
             file.write(data)
-            if (number := _number(file)) is not None:  # of this machine, or a network: it counts once it is on the disk
+            with contextlib.suppress(AttributeError, io.UnsupportedOperation):
+                descriptor = file.fileno()  # of this machine, or of a network: it counts once it is on the disk
                 file.flush()
-                os.fsync(number)
+                os.fsync(descriptor)
 
     def _delete(self, paths: Sequence[str]) -> None:
         with self._lock:
@@ -153,12 +161,35 @@ class Storage:
             raise SpoolUnavailable(self.url, verb, path, str(error) or repr(error)) from error
 
 
-def _number(file: Any) -> int | None:
-    """Return the descriptor of a file; None where it has none: every file of Python's has the method."""
+def check_url(url: object) -> None:
+    """See that segments can be kept under a URL, and that it holds no secrets: a policy is shown to all.
+
+    Raises:
+        PolicyError: it cannot be used; the text says what to write.
+    """
+    scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if not separator or not rest:
+        raise PolicyError(f"url: {url!r}; use one like 'file:///var/spool/headgate' or 's3://bucket/prefix'")
+    if "@" in rest.partition("/")[0]:
+        raise PolicyError("url: it holds a user or a password; leave them to the environment of those who use it")
+    if "?" in rest:
+        raise PolicyError("url: it has options after '?'; leave them to the environment of those who use it")
+    if scheme not in SCHEMES and not _registered(scheme):
+        raise PolicyError(
+            f"url: nothing can be kept at {scheme}://; use file:///var/spool/headgate, s3://bucket/prefix or another "
+            f"of {', '.join(sorted(SCHEMES))}"
+        )
+    if scheme in ("file", "local") and not rest.startswith("/"):
+        raise PolicyError(f"url: {url!r} is relative to where each process runs; write {scheme}:///{rest}")
+
+
+def _registered(scheme: str) -> bool:
+    """Return whether a program has told fsspec of a file system of its own."""
     try:
-        return int(file.fileno())
-    except (AttributeError, OSError):
-        return None
+        import fsspec
+    except ModuleNotFoundError:
+        return False
+    return scheme in fsspec.registry
 
 
 def shown(url: str) -> str:

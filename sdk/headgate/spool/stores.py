@@ -6,19 +6,31 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.full import WhenFull
-from headgate.core.policy import origins
 from headgate.errors import PolicyError
 from headgate.redis.backend import Listener, WakeUps
-from headgate.redis.keys import Address, decode_name, encode_name
+from headgate.redis.keys import PARTS, Address, decode_name, encode_name
 from headgate.redis.spool_store import SpoolStore
 from headgate.redis.store import Store
-from headgate.spool.storage import Storage, shown
+from headgate.spool.storage import Storage, check_url
 from headgate.units import parse_limit, parse_size
 
 SEGMENT: Final = 1 << 20
 """Bytes of payload in one segment, unless the store says otherwise."""
-FIELDS: Final = ("url", "limit_bytes", "segment_bytes", "when_full", "percent", "total_bytes", "policy")
+FIELDS: Final = (
+    "url",
+    "limit_bytes",
+    "segment_bytes",
+    "when_full",
+    "percent",
+    "total_bytes",
+    "policy",
+    "policy_version",
+)
 """What is set of a store, as the state keeps it."""
+
+
+class NewerStoreError(PolicyError):
+    """A newer policy has set the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,7 @@ def store_fields(
     limit: int | str | None = None,
     percent: float | None = None,
     total: int | str | None = None,
-    segment: int | str = SEGMENT,
+    segment: int | str | None = None,
     when_full: str = "block",
 ) -> dict[str, str]:
     """Return a store's settings as the state's fields.
@@ -65,17 +77,14 @@ def store_fields(
         limit: bytes, or ``"unlimited"``; instead of it ``percent`` of a stated ``total``.
         percent: above 0, at most 100.
         total: bytes.
-        segment: bytes of payload in one segment, 4 KiB to 64 MiB.
+        segment: bytes of payload in one segment, 4 KiB to 64 MiB; else 1 MiB, or the limit where that is less.
         when_full: ``block``, ``fail``, ``fail-after 3s`` or ``drop``.
 
     Raises:
         InvalidValue: a value cannot be read.
         PolicyError: a combination that means nothing.
     """
-    if not isinstance(url, str) or "://" not in url:
-        raise PolicyError(f"url: {url!r}; use one like 'file:///var/spool/headgate' or 's3://bucket/prefix'")
-    if "@" in url.partition("://")[2].partition("/")[0]:
-        raise PolicyError("url: it holds a user or a password; leave them to the environment of those who use it")
+    check_url(url)
     if (limit is None) == (percent is None):
         raise PolicyError("a store needs a limit, or a percent and a total, and not both")
     if (percent is None) != (total is None):
@@ -88,42 +97,16 @@ def store_fields(
         fields |= {"percent": f"{percent:g}", "total_bytes": str(whole), "limit_bytes": str(int(whole * percent / 100))}
     else:
         fields["limit_bytes"] = str(parse_limit(limit if limit is not None else "unlimited", "limit"))
-    size = parse_size(segment, "segment")
-    if not 4096 <= size <= 64 << 20:
+    most = int(fields["limit_bytes"]) if fields["limit_bytes"].isdigit() else SEGMENT
+    size = min(SEGMENT, most) if segment is None else parse_size(segment, "segment")
+    if segment is not None and not 4096 <= size <= 64 << 20:
         raise PolicyError(f"segment: {segment!r}; use 4 KiB to 64 MiB")
+    if fields["limit_bytes"].isdigit() and size > most:
+        raise PolicyError(f"segment: {segment!r} is more than the store's whole limit of {most} bytes; make it less")
     if when_full == "spool":
         raise PolicyError("when_full: a store does not spool to another; use block, fail, 'fail-after 3s' or drop")
     WhenFull.parse(when_full)
     return fields | {"segment_bytes": str(size), "when_full": "" if when_full == "block" else when_full}
-
-
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """A store as it stands.
-
-    Attributes:
-        name: its name.
-        url: where its segments are.
-        limit: bytes; None when it has no limit.
-        held: bytes of its segments; never above ``limit`` but after that was lowered.
-        leased: bytes of room that sessions have and do not use yet.
-        segments: how many it has.
-        waiting: sessions that wait for room.
-        percent: where the limit comes from, as ``50 % of 1000 bytes``; empty when absolute.
-        when_full: what a send does that finds no room here either.
-        origins: for each field that a policy set, ``<file>:<line>``.
-    """
-
-    name: str
-    url: str
-    limit: int | None
-    held: int
-    leased: int
-    segments: int
-    waiting: int
-    percent: str
-    when_full: str
-    origins: Mapping[str, str]
 
 
 class Spool:
@@ -197,7 +180,7 @@ class Spools:
             if name not in self._known:
                 await self._wake_ups.subscribe((self.address(name).channels("")[1],), self._hearer(name))
             self._stale.discard(name)
-            fields = await self._read(name)
+            fields = await self.fields(name)
             if "url" not in fields:
                 self._stale.add(name)
                 raise PolicyError(f"there is no spool store {name!r}; a policy makes one with [[store]]")
@@ -223,6 +206,9 @@ class Spools:
     async def set(self, name: str, fields: Mapping[str, str]) -> None:
         """Create a store, or change it; effective at once.
 
+        Raises:
+            PolicyError: a newer policy has set it.
+
         Args:
             name: any name that a destination may have.
             fields: as :func:`store_fields` returns them.
@@ -230,7 +216,7 @@ class Spools:
         settings = {"kind": "store", "ledger_keep": "1000", **fields}
         code, _ = await self._store.apply(self.address(name), settings, mode="change", ttl_ms=self._ttl_ms)
         if code == "OLD":
-            raise PolicyError(f"spool store {name!r} was set by a newer policy")
+            raise NewerStoreError(f"spool store {name!r} was set by a newer policy")
 
     async def remove(self, name: str) -> None:
         """Forget a store that holds nothing.
@@ -246,27 +232,27 @@ class Spools:
         self._remembered.pop(name, None)
         self._stale.add(name)
 
-    async def states(self) -> list[StoreState]:
-        """Return all stores of the namespace as they stand."""
-        return [await self._state(name) for name in await self.names()]
+    async def check(self, name: str) -> None:
+        """See that there is a store of this encoded name; none is fine.
 
-    async def _state(self, name: str) -> StoreState:
+        Raises:
+            PolicyError: there is none.
+        """
+        if name and "url" not in await self.fields(decode_name(name)):
+            raise PolicyError(
+                f"store: there is no spool store {decode_name(name)!r}; a policy makes one with [[store]]"
+            )
+
+    async def segments(self, name: str) -> int:
+        """Return how many segments a store holds."""
+        key = self.address(name).shared[1 + PARTS.index("refs")]
+        return int(await self._store.server.command(key, "HLEN", key))
+
+    async def idle(self, name: str) -> bool:
+        """Return whether a store has no segments, and nobody holds credit to write one."""
         key = self.address(name).shared[0]
-        flat = await self._store.server.command(key, "HGETALL", key)
-        fields = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
-        limit, percent = fields.get("limit_bytes", ""), fields.get("percent")
-        return StoreState(
-            name,
-            shown(fields.get("url", "")),
-            int(limit) if limit.isdigit() else None,
-            int(fields.get("pending_bytes", 0)),
-            int(fields.get("leased_bytes", 0)),
-            int(fields.get("pending_messages", 0)),
-            int(fields.get("blocked", 0)),
-            f"{percent} % of {fields.get('total_bytes')} bytes" if percent else "",
-            fields.get("when_full") or "block",
-            origins(fields.get("policy", "")),
-        )
+        leased = await self._store.server.command(key, "HGET", key, "leased_bytes")
+        return int(leased or 0) == 0 and await self.segments(name) == 0
 
     async def names(self) -> list[str]:
         """Return the stores of the namespace."""
@@ -285,7 +271,8 @@ class Spools:
 
         return hear
 
-    async def _read(self, name: str) -> dict[str, str]:
+    async def fields(self, name: str) -> dict[str, str]:
+        """Return what is set of a store, as the state keeps it; nothing where there is none."""
         key = self.address(name).shared[0]
         values = await self._store.server.command(key, "HMGET", key, *FIELDS)
         return {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value}

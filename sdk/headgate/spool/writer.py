@@ -18,7 +18,7 @@ from headgate.core.segment import MOST_MESSAGES, pack
 from headgate.errors import HeadgateError, MessageTooLarge
 from headgate.redis.keys import Address, decode_name
 from headgate.spool.quota import Quota
-from headgate.spool.stores import Spool, Spools, folder
+from headgate.spool.stores import SEGMENT, Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
 from headgate.tasks import stop
 
@@ -105,6 +105,11 @@ class Writer:
     def ready(self) -> bool:
         """Whether there is a store that may be tried now."""
         return bool(self.store) and self._loop.time() >= self._resume_at
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that may wait in line for nothing but the storage: two segments."""
+        return 2 * (self._quota.spool.settings.segment if self._quota else SEGMENT)
 
     @property
     def reason(self) -> str:

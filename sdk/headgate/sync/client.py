@@ -20,7 +20,7 @@ from headgate.options import DEFAULT_TIMEOUT
 from headgate.pool_limits import PoolState
 from headgate.redis.replies import Recount
 from headgate.settings import Settings
-from headgate.spool.stores import SEGMENT, StoreState
+from headgate.spool.states import StoreState
 from headgate.sync.consumer import Consumer
 from headgate.sync.gate import Gate, SharedCreditLine
 from headgate.sync.producer import Producer
@@ -209,10 +209,6 @@ class Client:
         """Create or change a pool; arguments and errors as :meth:`headgate.Client.set_pool`."""
         self._run(lambda: self._inner.set_pool(name, limit=limit, percent=percent, total=total, reserve=reserve))
 
-    def pools(self) -> list[PoolState]:
-        """Return the pools of the namespace and what is used of each."""
-        return self._run(self._inner.pools)
-
     def set_store(
         self,
         name: str,
@@ -221,7 +217,7 @@ class Client:
         limit: int | str | None = None,
         percent: float | None = None,
         total: int | str | None = None,
-        segment: int | str = SEGMENT,
+        segment: int | str | None = None,
         when_full: str = "block",
     ) -> None:
         """Create or change a spool store; arguments and errors as :meth:`headgate.Client.set_store`."""
@@ -232,12 +228,16 @@ class Client:
         )
 
     def stores(self) -> list[StoreState]:
-        """Return the spool stores of the namespace, and what they hold."""
+        """Return the spool stores of the namespace and what they hold."""
         return self._run(self._inner.stores)
 
     def remove_store(self, name: str) -> None:
-        """Forget a spool store that holds nothing; errors as :meth:`headgate.Client.remove_store`."""
+        """Forget an empty spool store; as :meth:`headgate.Client.remove_store`."""
         self._run(lambda: self._inner.remove_store(name))
+
+    def pools(self) -> list[PoolState]:
+        """Return the pools of the namespace and what is used of each."""
+        return self._run(self._inner.pools)
 
     def apply_pools(self, entries: Sequence[Mapping[str, Any]], *, version: int, prune: bool = False) -> None:
         """Set the pools of a compiled policy; arguments and errors as :meth:`headgate.Client.apply_pools`."""

@@ -1,0 +1,100 @@
+"""Spool stores of a document, and the rules that name them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.core.pattern import Pattern
+from headgate.core.policy import Policy, Resolved, Store
+from headgate.errors import InvalidValue, PolicyError
+from headgate.redis.keys import decode_name
+from headgate.spool.stores import store_fields
+from headgate_coordinator.policy.places import Path
+from headgate_coordinator.policy.problems import Problem
+from headgate_coordinator.policy.read import Origin, Source
+from headgate_coordinator.policy.store_table import StoreTable
+
+_KEY_OF = {"limit_bytes": "limit", "total_bytes": "total", "segment_bytes": "segment"}
+
+
+def compile_stores(
+    told: list[StoreTable], base: Mapping[str, Mapping[str, Any]], preset: str, source: Source, at: Origin,
+    problems: list[Problem],
+) -> list[Store]:  # fmt: skip
+    """Return the spool stores that a document names.
+
+    Args:
+        told: its tables.
+        base: by name, what a preset says of a store that the document gives a URL.
+        preset: origin of that.
+        source: where keys stand.
+        at: the origin of a key.
+        problems: what is wrong is added here.
+    """
+    stores: dict[str, Store] = {}
+    for position, table in enumerate(told):
+        path: Path = ("store", position)
+        if table.name in stores:
+            problems.append(source.problem((*path, "name"), f"there is a store {table.name!r} already; keep one"))
+        said = {key: value for key, value in table.model_dump(exclude={"name"}).items() if value is not None}
+        values = said | _beside(said, base.get(table.name, {}))
+        try:
+            fields = {field: value for field, value in store_fields(**values).items() if value}
+        except (InvalidValue, PolicyError) as error:
+            key = next((word for word in re.findall(r"\w+", str(error))[:1] if word in said), "")
+            where = (*path, key) if key else path
+            problems.append(source.problem(where, str(error).removeprefix(f"{key}: ")))
+            continue
+        stores[table.name] = Store(
+            table.name, fields, {field: _origin(field, said, path, at, preset) for field in fields}
+        )
+    return list(stores.values())
+
+
+def _beside(said: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a preset says that the document does not."""
+    sized = {"limit", "percent", "total"}
+    return {key: value for key, value in base.items() if key not in said and not (key in sized and sized & said.keys())}
+
+
+def _origin(field: str, said: Mapping[str, Any], path: Path, at: Origin, preset: str) -> str:
+    key = _KEY_OF.get(field, field)
+    if key == "limit" and "percent" in said:
+        key = "percent"
+    if key in said:
+        return at((*path, key))
+    return at(path) if key == "segment" or not preset else preset
+
+
+def check_stores(policy: Policy) -> Iterator[Problem]:
+    """Yield what is wrong with stores that rules name."""
+    known = {store.name for store in policy.stores}
+    for rule in policy.rules:
+        name = decode_name(rule.fields.get("store", ""))
+        if name and name not in known:
+            yield Problem(
+                rule.origins["store"],
+                "store",
+                f"there is no store {name!r} in this document; add [[store]] with name = {name!r} and a url"
+                + (f", or name one of {', '.join(sorted(known))}" if known else ""),
+            )
+
+
+def check_spooling(name: str, resolved: Resolved) -> Iterator[Problem]:
+    """Yield what is contradictory about spooling at one name."""
+    fields, origins = resolved.fields, resolved.origins
+    spools, store = fields.get("when_full") == "spool", fields.get("store", "")
+    if spools and not store:
+        place = origins["when_full"].partition("@")[2]
+        yield Problem(
+            place, "when_full", f"for destinations such as {name!r} it is not said where to; add store = '<name>'"
+        )
+    if store and not spools:
+        rule, _, place = origins["store"].partition("@")
+        full = origins.get("when_full", "").partition("@")[0]
+        if not full or Pattern.parse(full).order < Pattern.parse(rule).order:  # else that rule means to switch it off
+            yield Problem(
+                place,
+                "store",
+                f"nothing of destinations such as {name!r} goes to {decode_name(store)!r}; add when_full = 'spool'",
+            )
