@@ -63,6 +63,10 @@ class AccountCalls(Callers):
         self._used_at = 0.0
         self._used_before = 0
 
+    def in_line(self, item: Outgoing) -> bool:
+        """Whether Redis was asked for a message, and there was no room."""
+        return item is self._asked_for and self.last.place > 0 and not self._call_since
+
     def _start_anew(self) -> None:
         self.outbox.unpaid()
         self.credit.start_anew()

@@ -224,12 +224,12 @@ class Writer:
     async def _room(self, quota: Quota, size: int) -> bool:
         """Wait for room at the store, for as long as anybody waits for it."""
         asked = quota.ask(size)
-        if not asked.done():
-            self.waits = True
-            self._wake()
         try:
             while not asked.done():
-                await asyncio.wait([asked], timeout=0.05)
+                await asyncio.wait([asked], timeout=0.02)
+                if not self.waits and quota.refused(asked):
+                    self.waits = True
+                    self._wake()
                 if not asked.done() and self._outbox.head() is None and not self._outbox.spooling:
                     asked.cancel()
                     self.waits = False
