@@ -164,18 +164,18 @@ def up(
 
 @app.command()
 def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
-    """Show all destinations: limits, what is pending and leased, who waits and why."""
+    """Show all destinations: limits, what is pending and leased, who waits and why; and spool stores."""
     by = _sort(sort)
 
-    async def work() -> list[headgate.Explanation]:
+    async def work() -> tuple[list[headgate.Explanation], list[headgate.StoreState]]:
         async with _connect(redis, namespace) as client:
-            return await reporting.collect(client)
+            return await reporting.collect(client), await client.stores()
 
-    found = _run(work())
+    found, stores = _run(work())
     if as_json:
         _print_json([explanation.as_dict() for explanation in reporting.ordered(found, by)])
     else:
-        show(reporting.render(found, namespace, by=by, width=console().width))
+        show(reporting.render(found, namespace, by=by, width=console().width, stores=stores))
 
 
 @app.command()
@@ -195,7 +195,8 @@ def top(
     async def work() -> None:
         async with _connect(redis, namespace) as client:
             if once or not out.is_terminal:
-                show(live.frame(await reporting.collect(client), namespace, by, width=out.width))
+                found, stores = await reporting.collect(client), await client.stores()
+                show(live.frame(found, namespace, by, width=out.width, stores=stores))
             else:
                 await live.watch(client, by=by, interval=interval, console=out)
 
