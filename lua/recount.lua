@@ -16,7 +16,10 @@ local CHUNK = 500
 if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
 end
-local messages, sessions = redis.call('XLEN', K_MESSAGES) + redis.call('HLEN', K_REFS), redis.call('HLEN', K_SESSIONS)
+local messages, sessions = redis.call('XLEN', K_MESSAGES), redis.call('HLEN', K_SESSIONS)
+if d.kind == 'store' then
+  messages = redis.call('HLEN', K_REFS) -- it has segments instead
+end
 if messages > most or sessions > most or redis.call('HLEN', K_CONSUMERS) > most then
   return { 'TOO_MANY', int(messages), int(sessions) }
 end
@@ -51,8 +54,7 @@ if repair then
   d.pending_bytes, d.pending_messages, d.leased_bytes, d.leased_messages = bytes, counted, leased, leased_m
   redis.call('HSET', K_DESTINATION, 'active', int(active))
   if d.rules ~= '' then
-    d.active = active
-    judge_rules(d)
+    judge_again(active)
   end
   d.blocked, d.weight = redis.call('ZCARD', K_WAITERS), weight
   note('repair', reply[2], reply[3], reply[4], reply[5])

@@ -1,5 +1,6 @@
 --- @include "lib/destination"
 --- @include "lib/wake"
+--- @include "lib/ledger"
 -- Records of consumers and subscriptions.
 local RETURNED = '~returned' -- a consumer name no client can have: its pending list holds what awaits redelivery
 local ENDED = '~ended' -- another: it reads what a removed subscription never delivered
@@ -27,6 +28,16 @@ local function save_consumer(cid, c)
     c.settled_b, c.window))
 end
 
+-- Judge anew which limits bind, with so many active consumers; an audit is told when that changes.
+local function judge_again(active)
+  local unbound = d.unbound
+  d.active = active
+  judge_rules(d)
+  if d.unbound ~= unbound then
+    note('binds', d.unbound and 'no' or 'yes')
+  end
+end
+
 -- Change a consumer's window, and with it the number of those that are attached and not paused. Who is going is paused,
 -- so that nobody is counted twice. Enforcement `with-consumers` hangs on that number; returns whether it was judged anew.
 local function set_window(cid, c, window)
@@ -36,8 +47,7 @@ local function set_window(cid, c, window)
   if change ~= 0 then
     local active = redis.call('HINCRBY', K_DESTINATION, 'active', change)
     if d.rules ~= '' then
-      d.active = active
-      judge_rules(d)
+      judge_again(active)
       return true
     end
   end

@@ -7,6 +7,9 @@ from typing import Final
 NOTED: Final = 40
 """Sessions whose end is remembered by name; more are known to have none, and not since when."""
 
+LEFT: Final = "which left"
+RECLAIMED: Final = "which was reclaimed"
+
 Say = Callable[[str, str, object, object], None]
 
 
@@ -33,14 +36,14 @@ class Accounts:
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self._of: dict[str, Account] = {}
+        self.of: dict[str, Account] = {}
         self._gone: dict[str, str] = {}
         self.whole = False  # the ledger is there from its first entry
         self.learning = False  # nothing was granted since the epoch began: claims may be open
         self.taken_over = 0
         self._unknown: list[Account] = []
         self._range = [0.0, 0.0, 0.0, 0.0]  # least and most bytes, least and most messages, beside what is known
-        self._ticket: tuple[int, int] | None = None
+        self.told: tuple[int, int] | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -51,58 +54,58 @@ class Accounts:
 
     def forget(self, *, whole: bool) -> None:
         """Know nothing of any account; or, with ``whole``, that there is none."""
-        self._of.clear()
+        self.of.clear()
         self._gone.clear()
         self.whole = self.learning = whole
 
     def doubt(self) -> None:
         """An epoch begins: whoever has an account may claim."""
         self.learning = True
-        for account in self._of.values():
+        for account in self.of.values():
             account.doubted = True
 
     def _account(self, session: str, what: str) -> Account:
-        account = self._of.get(session)
+        account = self.of.get(session)
         if account is None:
             if self.whole:
                 self._say(
                     "P4", f"{what} {session}, {self._gone.get(session, 'which has no account')}", "an account", "none"
                 )
-            account = self._of[session] = Account(None)
+            account = self.of[session] = Account(None)
         return account
 
     # Events.
 
     def open(self, session: str) -> None:
         """Follow a new account."""
-        before = self._of.get(session)
+        before = self.of.get(session)
         if before is not None and (before.held or before.granted):
             self._say("P5", f"a new account for {session}, which has one", "none", "an account")
-        self._of[session] = Account(0, doubted=self.learning)
+        self.of[session] = Account(0, doubted=self.learning)
 
     def reopen(self, session: str, size: int, messages: int) -> None:
         """Follow an account that took the place of another, whose credit was freed."""
         self._free(session, size, messages, "a newer account took the place of")
-        self._of[session] = Account(0, doubted=self.learning)
+        self.of[session] = Account(0, doubted=self.learning)
 
     def attach(self, session: str) -> None:
         """Follow a consumer, whose session has an account from then on."""
-        if self.whole and session not in self._of:
-            self._of[session] = Account(0, doubted=self.learning)
+        if self.whole and session not in self.of:
+            self.of[session] = Account(0, doubted=self.learning)
 
     def claim(self, session: str, granted: int, granted_m: int) -> None:
         """Follow a claim: how much is held by it is told by the counters alone."""
-        account = self._of.setdefault(session, Account(None))
+        account = self.of.setdefault(session, Account(None))
         account.granted, account.granted_m = granted, granted_m
         self._leave_open(account, -inf, inf, -inf, inf)
 
     def ticket(self, _session: str, size: int, messages: int) -> None:
         """Remember what the grant that follows must be."""
-        self._ticket = (size, messages)
+        self.told = (size, messages)
 
     def grant(self, session: str, granted: int, granted_m: int) -> None:
         """Follow a grant, told by its totals."""
-        account = self._of.get(session) or self._account(session, "a grant to")
+        account = self.of.get(session) or self._account(session, "a grant to")
         if account.granted is None or account.granted_m is None:
             self._leave_open(account, 0, inf, 0, inf)
             self.taken_over += 1
@@ -113,10 +116,10 @@ class Accounts:
                     "P2", f"the totals granted to {session} do not grow with a grant",
                     f"more than {account.granted} B {account.granted_m} m", f"{granted} B {granted_m} m",
                 )  # fmt: skip
-            if self._ticket is not None:
-                if self._ticket != (more, more_m):
-                    self._say("P2", f"the ticket of {session} is not what it was granted", self._ticket, (more, more_m))
-                self._ticket = None
+            if self.told is not None:
+                if self.told != (more, more_m):
+                    self._say("P2", f"the ticket of {session} is not what it was granted", self.told, (more, more_m))
+                self.told = None
             self._add(account, more, more_m)
             self.grown += more
             self.grown_m += more_m
@@ -137,13 +140,13 @@ class Accounts:
     def reclaim(self, session: str, size: int, messages: int) -> None:
         """Follow the end of an account whose lease is over."""
         self._free(session, size, messages, "what was reclaimed of")
-        self._end(session, "which was reclaimed")
+        self.end(session, RECLAIMED)
 
     # Operations.
 
     def publish(self, session: str, size: int, messages: int) -> None:
         """Use credit. Bytes beyond it are granted by the same call; the ledger tells them by this alone."""
-        account = self._of.get(session) or self._account(session, "messages from")
+        account = self.of.get(session) or self._account(session, "messages from")
         if account.held is not None and account.held < size:
             self.lacks = size - account.held
             self._add(account, self.lacks, 0)
@@ -156,7 +159,7 @@ class Accounts:
 
     def totals(self, session: str, granted: int, granted_m: int) -> None:
         """Compare the totals that `acquire` answered."""
-        account = self._of.get(session) or self._account(session, "a call of")
+        account = self.of.get(session) or self._account(session, "a call of")
         if account.granted is None:
             account.granted, account.granted_m = granted, granted_m
         elif (account.granted, account.granted_m) != (granted, granted_m):
@@ -171,7 +174,7 @@ class Accounts:
     def leave(self, session: str, size: int, messages: int) -> None:
         """Follow the end of an account that its session closed."""
         self._free(session, size, messages, "what was freed when it left is not what was held by")
-        self._end(session, "which left")
+        self.end(session, LEFT)
 
     def explain(self, size: int, messages: int) -> bool:
         """Return whether that much more than is known may have been leased, and believe so."""
@@ -189,6 +192,13 @@ class Accounts:
         self.grown, self.grown_m = self.grown + size, self.grown_m + messages
         return True
 
+    def end(self, session: str, why: str) -> None:
+        """Forget an account, and remember why."""
+        self.of.pop(session, None)
+        self._gone[session] = why
+        if len(self._gone) > NOTED:
+            del self._gone[next(iter(self._gone))]
+
     @property
     def exact(self) -> bool:
         """Whether all that the entry leased is known from it."""
@@ -196,7 +206,7 @@ class Accounts:
 
     def sole_holder(self, leased: int) -> bool:
         """Return whether one account holds all that is leased."""
-        return any(account.held == leased for account in self._of.values())
+        return any(account.held == leased for account in self.of.values())
 
     # Helpers.
 
@@ -217,12 +227,6 @@ class Accounts:
             self._say("P2", f"{what} {session}: not what it held", _held(account), f"{size} B {messages} m")
         self.bytes -= size
         self.messages -= messages
-
-    def _end(self, session: str, why: str) -> None:
-        self._of.pop(session, None)
-        self._gone[session] = why
-        if len(self._gone) > NOTED:
-            del self._gone[next(iter(self._gone))]
 
 
 def _held(account: Account) -> str:

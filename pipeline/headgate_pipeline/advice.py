@@ -19,6 +19,8 @@ def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
     for row in figures.destinations:
         if row["waited"] and len(said) < _SAID:
             said.append(_stalled(row, labels[row["namespace"], row["destination"]]))
+    for row in figures.destinations:
+        said += _turned_away(row, labels[row["namespace"], row["destination"]])
     said += _slow(figures, labels)
     said += _behind(figures)
     idle = [
@@ -52,6 +54,21 @@ def _places(figures: Figures) -> str:
     return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
 
 
+def _turned_away(row: Row, name: str) -> Iterator[str]:
+    """Tell of what was not let wait: tokens of a bucket, messages that were dropped."""
+    if row["refused"]:
+        asked = row["taken"] + row["refused"]
+        yield (
+            f"{name}: of {count(asked)} tokens that were asked for, {count(row['refused'])} were refused, or more: "
+            "calls that took nothing are not in the ledger. `headgate pipeline recommend` says which rate would do."
+        )
+    if row["dropped"]:
+        yield (
+            f"{name}: {count(row['dropped'])} message(s) were dropped because there was no room, as `when_full` says. "
+            "`headgate pipeline what-if` says which limit would have held them."
+        )
+
+
 def _stalled(row: Row, name: str) -> str:
     period = max(row["last_ms"] - row["first_ms"], 1)
     causes = {cause: row[f"waited_{cause}"] for cause in ("bytes", "messages", "turn", "unknown")}
@@ -63,11 +80,21 @@ def _stalled(row: Row, name: str) -> str:
         return f"{told}There was room under its own limit: look at its pools, its rate, resume_at, and stops by hand."
     if cause == "unknown":
         return f"{told}The limit of that time is not in the entries that are left, so the cause is not known."
-    told += f"It was the limit of {size(row['limit'])}" if cause == "bytes" else "It was the limit in messages"
+    if not row["published"] and not row["settled"]:
+        return (
+            f"{told}It is a gate of {size(row['limit'])}: its permits were held by others. Hold them for a shorter "
+            "time, or let in more: `headgate pipeline recommend` says how many were held and asked for at a time."
+        )
+    in_messages = f"It was the limit of {count(row['limit_messages'])} messages"
+    told += f"It was the limit of {size(row['limit'])}" if cause == "bytes" else in_messages
     rate = row["settled"] / period * 1000
-    delay = f"; what is sent last then waits about {span(row['limit'] / rate * 1000)}" if rate and _bound(row) else ""
+    bound = cause == "bytes" and rate and _bound(row)
+    delay = f"; what is sent last then waits about {span(row['limit'] / rate * 1000)}" if bound else ""
     if row["waited"] < 0.25 * period:
-        return f"{told}, in bursts: a larger one would absorb them{delay}. See `headgate pipeline what-if`."
+        return (
+            f"{told}, in bursts: a larger one would absorb them{delay}. `headgate pipeline recommend` proposes one, "
+            "`what-if` says what it would do."
+        )
     return (
         f"{told}, for much of the time: consumers took {size(rate)}/s{delay}. If they are always busy, only more or "
         "faster ones help: a larger limit makes messages wait in the queue instead of at their sender. "

@@ -1,16 +1,15 @@
 """The audit: replays the ledgers of destinations and proves their promises for the period, or names who broke them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as all who use Spark name it)
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
+from headgate_pipeline.entries import entries, parquet_files
 from headgate_pipeline.findings import ROW, Finding, Settings
-from headgate_pipeline.replay import Replay
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,62 +21,135 @@ FINDING: Final = StructType([
     *(StructField(name, LongType() if name in NUMBERS else StringType()) for name in Finding._fields),
 ])  # fmt: skip
 """``namespace``, ``destination`` and the attributes of :class:`~headgate_pipeline.findings.Finding`."""
+PLACE: Final = ("namespace", "destination")
+RUN: Final = StructType([
+    *(StructField(name, StringType()) for name in PLACE),
+    StructField("epoch", LongType()),
+    StructField("seq", LongType()),
+    StructField("entries", BinaryType()),
+])  # fmt: skip
+"""As :data:`headgate_pipeline.runs.RUN`."""
+LEAST_BYTES: Final = 1 << 20
+MOST_BYTES: Final = 32 << 20
+"""Of Parquet that one task reads."""
 
 Batches = Iterator["pa.RecordBatch"]
 Known = Mapping[tuple[str, str], Settings]
 
 
-def audit(entries: DataFrame, settings: Known | None = None) -> DataFrame:
+def audit(rows: DataFrame, settings: Known | None = None) -> DataFrame:
     """Replay the ledger of every destination, each in order of epoch and number.
 
-    A destination is read as a stream of batches: what is kept of it are the accounts of its open sessions.
+    A destination is read as a stream of runs: what is kept of it are the accounts of its open sessions.
 
     Args:
-        entries: rows of :data:`~headgate_pipeline.schema.ENTRY`.
-        settings: by namespace and destination, what a ledger does not tell; without it, grants above the limit that a
-            setting would excuse count as violations, and the rates of senders are not judged.
+        rows: of :data:`~headgate_pipeline.schema.ENTRY`.
+        settings: by namespace and destination, what a ledger does not tell: the rates of senders, which are not judged
+            without it, and of old ledgers what may go above the limits.
 
     Returns:
         Rows of :data:`FINDING`, the last of each destination ``audited``.
     """
-    place = ("namespace", "destination")
-    columns = {name: F.col(name) for name in ROW} | {"ms": F.unix_millis("time")}
-    incomplete = reduce(or_, (columns[name].isNull() for name in ROW if name != "problem"))
-    columns["problem"] = F.coalesce("problem", F.when(incomplete, "malformed: a column is missing"))
-    wanted = entries.select(*place, *(column.alias(name) for name, column in columns.items()))
-    ordered = wanted.repartition(*place).sortWithinPartitions(*place, "epoch", "seq")
-    return ordered.mapInArrow(_replayed(dict(settings or {})), FINDING)
+    columns = {name: F.col(name) for name in (*PLACE, *ROW)} | {"ms": F.unix_millis("time")}
+    wanted = rows.select(*(column.alias(name) for name, column in columns.items()))
+    return _replay(wanted.mapInArrow(_cut, RUN), settings)
 
 
-def _replayed(
-    settings: dict[tuple[str, str], Settings],
-) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
+def audit_folder(spark: SparkSession, folder: Path | str, namespace: str, settings: Known | None = None) -> DataFrame:
+    """Replay what ``headgate pipeline ingest`` wrote, as :func:`audit` does.
+
+    Files on a disk are read by Python, the columns that are needed, and no row passes through the JVM.
+
+    Args:
+        spark: the session.
+        folder: on a file system that executors see too.
+        namespace: whose destinations.
+        settings: as for :func:`audit`.
+
+    Raises:
+        InvalidValue: there is no such folder.
+    """
+    files = parquet_files(folder)
+    if not files:  # of a store that only Spark reaches, or listed by Spark's own sink
+        return audit(entries(spark, folder, None, namespace), settings)
+    parts = _shares(files, _cores(spark))
+    runs = spark.range(0, len(parts), numPartitions=len(parts)).mapInArrow(_read(parts, namespace), RUN)
+    return _replay(runs, settings, len(parts))
+
+
+def _shares(files: list[tuple[str, int]], cores: int) -> list[list[str]]:
+    """Spread files over tasks, those that follow each other to the same."""
+    most = max(LEAST_BYTES, min(MOST_BYTES, sum(size for _, size in files) // (4 * cores)))
+    parts: list[list[str]] = [[]]
+    filled = 0
+    for path, size in files:
+        if parts[-1] and filled + size > most:
+            parts.append([])
+            filled = 0
+        parts[-1].append(path)
+        filled += size
+    return parts
+
+
+def _read(parts: list[list[str]], namespace: str) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        place: tuple[str, str] | None = None
-        replay = Replay()
+        from headgate_pipeline.runs import cut, read
+
         for batch in batches:
-            said: list[tuple[Any, ...]] = []
-            namespaces, names, *columns = (column.to_pylist() for column in batch.columns)
-            for namespace, name, row in zip(namespaces, names, zip(*columns, strict=True), strict=True):
-                if place is None or name != place[1] or namespace != place[0]:
-                    if place is not None:
-                        said += [(*place, *finding) for finding in replay.finish()]
-                    place = (namespace, name)
-                    replay = Replay(settings.get(place))
-                replay.step(row)
-            if said:
-                yield _batch(said)
-        if place is not None:
-            yield _batch([(*place, *finding) for finding in replay.finish()])
+            for number in batch.column(0).to_pylist():
+                yield from cut(read(parts[number], namespace))
 
     return run
 
 
-def _batch(rows: list[tuple[Any, ...]]) -> "pa.RecordBatch":
+def _cut(batches: Batches) -> Batches:
+    from headgate_pipeline.runs import cut
+
+    return cut(batches)
+
+
+def _replay(runs: DataFrame, settings: Known | None, tasks: int = 1) -> DataFrame:
+    """Replay runs, each destination by one task; tasks are more than cores, so that none has the most of them alone."""
+    ordered = runs.repartition(max(tasks, 4 * _cores(runs.sparkSession)), *PLACE)
+    return ordered.sortWithinPartitions(*PLACE, "epoch", "seq").mapInArrow(_replayed(dict(settings or {})), FINDING)
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return spark.sparkContext.defaultParallelism
+    except AttributeError:  # a session of Spark Connect does not say
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def _replayed(settings: dict[tuple[str, str], Settings]) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        from headgate_pipeline.proof import Proof
+        from headgate_pipeline.runs import Stream, unpacked
+
+        place, proof, stream = None, Proof(), Stream(lambda _: None)
+        for batch in batches:
+            *columns, packed = batch.columns
+            for *of, epoch, seq, run in zip(*(column.to_pylist() for column in columns), packed, strict=True):
+                if tuple(of) != place:
+                    if place is not None:
+                        stream.finish()
+                        yield _batch(place, proof.finish())
+                    place = (of[0], of[1])
+                    proof = Proof(settings.get(place))
+                    stream = Stream(proof.follow)
+                stream.add(epoch, seq, unpacked(run.as_buffer()))
+        if place is not None:
+            stream.finish()
+            yield _batch(place, proof.finish())
+
+    return run
+
+
+def _batch(place: tuple[str, str], findings: list[Finding]) -> "pa.RecordBatch":
     import pyarrow as pa
 
     kinds = {name: pa.int64() if name in NUMBERS else pa.string() for name in FINDING.names}
-    columns = list(zip(*rows, strict=True)) or [()] * len(kinds)
+    columns = zip(*((*place, *finding) for finding in findings), strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, kinds.values(), strict=True)], names=list(kinds)
     )
@@ -95,22 +167,18 @@ def verdicts(findings: DataFrame) -> DataFrame:
         ``excused`` and ``taken_over``; and of the first violation, or else of what is unproven first, ``at`` (number of
         the entry), ``promise`` and ``what``.
     """
-    rank = F.when(F.col("finding") == "violated", 0).when(F.col("finding") == "unproven", 1).otherwise(2)
-    said = findings.where("finding != 'audited'").withColumn("rank", rank)
-    first = said.groupBy("namespace", "destination").agg(
-        F.count_if(F.col("rank") == 0).alias("violated"),
-        F.count_if(F.col("rank") == 1).alias("unproven"),
-        F.min(F.struct("rank", "seq", "promise", "what")).alias("first"),
-    )
-    audited = findings.where("finding = 'audited'").select(
-        "namespace", "destination", "first_seq", F.col("seq").alias("last_seq"), "entries", "excused", "taken_over"
+    kind = F.col("finding")
+    rank = F.when(kind == "violated", 0).when(kind == "unproven", 1)
+    audited = F.struct("first_seq", F.col("seq").alias("last_seq"), "entries", "excused", "taken_over")
+    told = findings.groupBy(*PLACE).agg(
+        F.count_if(kind == "violated").alias("violated"),
+        F.count_if(kind == "unproven").alias("unproven"),
+        F.min(F.when(kind != "audited", F.struct(rank.alias("rank"), "seq", "promise", "what"))).alias("first"),
+        F.max(F.when(kind == "audited", audited)).alias("audited"),
     )
     verdict = F.when(F.col("violated") > 0, "violated").when(F.col("unproven") > 0, "unproven").otherwise("proven")
-    return (
-        audited.join(first, ["namespace", "destination"], "left")
-        .fillna(0, ["violated", "unproven"])
-        .select(
-            "namespace", "destination", verdict.alias("verdict"), "first_seq", "last_seq", "entries", "violated",
-            "unproven", "excused", "taken_over", F.col("first.seq").alias("at"), "first.promise", "first.what",
-        )
+    return told.select(
+        *PLACE, verdict.alias("verdict"), "audited.first_seq", "audited.last_seq", "audited.entries", "violated",
+        "unproven", "audited.excused", "audited.taken_over", F.col("first.seq").alias("at"), "first.promise",
+        "first.what",
     )  # fmt: skip

@@ -25,11 +25,11 @@ def audit(
 ) -> None:
     """Replay the ledgers and prove for the period that promises held, or name the entry that broke one.
 
-    With --redis, also beside --input, settings that no ledger tells are read there, and rates of senders are judged.
+    With --redis, also beside --input, the rates of senders are read there and judged.
     Exits with 1 if a promise was broken.
     """
     from headgate_pipeline.audit import audit as audited
-    from headgate_pipeline.audit import verdicts
+    from headgate_pipeline.audit import audit_folder, verdicts
     from headgate_pipeline.cli_report import write
     from headgate_pipeline.entries import entries
     from headgate_pipeline.known import settings
@@ -38,7 +38,11 @@ def audit(
 
     spark = session("headgate audit")
     known = asyncio.run(settings(redis, namespace)) if redis else None
-    findings = audited(entries(spark, folder, redis, namespace), known).localCheckpoint()
+    if folder is not None:
+        findings = audit_folder(spark, folder, namespace, known)
+    else:
+        findings = audited(entries(spark, None, redis, namespace), known)
+    findings = findings.localCheckpoint()
     rows = [row.asDict() for row in verdicts(findings).orderBy("namespace", "destination").collect()]
     if as_json:
         typer.echo(json.dumps([row.asDict() for row in findings.collect()], indent=2))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-import headgate
+from headgate import InvalidValue
 from headgate.units import parse_duration, parse_size
 from headgate_pipeline.cli_source import Input, Namespace, Redis
 
@@ -29,25 +29,32 @@ def recommend(
     max_step: Annotated[float, typer.Option("--max-step", min=1.01, max=10, help="Times what is in force.")] = 2.0,
     min_limit: Annotated[str, typer.Option("--min-limit", metavar="SIZE", help="No limit below.")] = "16KiB",
     max_limit: Annotated[str, typer.Option("--max-limit", metavar="SIZE", help="No limit above.")] = "1GiB",
+    rates: Annotated[bool, typer.Option("--rates", help="Rates of queues and topics also where none is set.")] = False,  # noqa: FBT002
     round_trip: Annotated[
         str, typer.Option("--round-trip", metavar="TIME", help="To Redis and back, where none was seen.")
     ] = "5ms",
 ) -> None:
     """Propose limits, windows and rates: a policy document with the reason of each value. Nothing is put in force."""
     from headgate_pipeline.entries import entries
+    from headgate_pipeline.in_force import in_force
     from headgate_pipeline.needs import needs
-    from headgate_pipeline.recommend import Bounds, document
+    from headgate_pipeline.proposals import Bounds
+    from headgate_pipeline.recommend import document
     from headgate_pipeline.session import session
 
     bounds = Bounds(
         step=max_step,
         limit=(parse_size(min_limit, "--min-limit"), parse_size(max_limit, "--max-limit")),
         max_delay=parse_duration(max_delay, "--max-delay") if max_delay else None,
+        rates=rates,
         round_trip=parse_duration(round_trip, "--round-trip") * 1000,
     )
+    if output is not None and not output.parent.is_dir():
+        raise InvalidValue(f"--output {output}: there is no folder {output.parent}")
+    before = _read(base) if base else None
     found = needs(entries(session("headgate recommend"), folder, redis, namespace))
-    settings = asyncio.run(in_force(redis, namespace, [need.name for need in found])) if redis else {}
-    text = document(found, bounds, settings, base.read_text(encoding="utf-8") if base else None)
+    settings = asyncio.run(in_force(redis, namespace, [need.name for need in found])).fields if redis else {}
+    text = document(found, bounds, settings, before)
     if output is None:
         typer.echo(text, nl=False)
     else:
@@ -55,8 +62,15 @@ def recommend(
         typer.echo(f"{output}: check it with `headgate policy apply {output} --dry-run`")
 
 
-async def in_force(url: str, namespace: str, names: list[str]) -> dict[str, dict[str, str]]:
-    """Return the settings of those destinations that there are, as the state spells them."""
-    async with headgate.connect(url, namespace=namespace) as client:
-        here = set(await client.destinations())
-        return {name: dict((await client.effective(name)).fields) for name in names if name in here}
+def _read(base: Path) -> str:
+    """Return the text of a policy that `headgate policy apply` takes.
+
+    Raises:
+        InvalidValue: it does not take it, or it is no TOML.
+    """
+    if base.suffix == ".json":
+        raise InvalidValue(f"--base {base}: proposals are added to a policy in TOML, and this is JSON")
+    from headgate_pipeline import documents
+
+    documents.read(base, "--base")
+    return base.read_text(encoding="utf-8")

@@ -44,3 +44,24 @@ def _tables(folder: str) -> list[str]:
         raise InvalidValue(f"--input {folder}: there is no such folder; `headgate pipeline ingest` writes one")
     parts = [Path(folder, part) for part in ("entries", "problems")]
     return [str(part) for part in parts if part.is_dir()] or [folder]
+
+
+def parquet_files(folder: Path | str) -> list[tuple[str, int]]:
+    """Return the files of a folder of entries and their bytes, in the order in which they were written.
+
+    Returns:
+        Nothing where only Spark can tell: of a store, or of a folder that Spark's own streaming sink wrote.
+
+    Raises:
+        InvalidValue: there is no such folder.
+    """
+    tables = _tables(str(folder))
+    if any("://" in table or Path(table, "_spark_metadata").exists() for table in tables):
+        return []
+    found = []
+    for table in tables:
+        for path in sorted(Path(table).rglob("*")):
+            hidden = any(part.startswith(("_", ".")) for part in path.relative_to(table).parts)
+            if not hidden and path.is_file():
+                found.append((str(path), path.stat().st_size))
+    return found

@@ -1,21 +1,19 @@
-"""One destination as a model: senders that go on when they are let in, consumers of a known capacity, and a limit.
+"""What was seen of a destination in a period, what came of it, and how sure a quantile is.
 
-A sender's time stands still while it waits: what it sends after a wait comes later by as long. So a larger limit brings
-its messages sooner, and a smaller one later, as with senders that await each send. Consumers take what they took in the
-period whenever something was pending then; where nothing was, their mean. Credit that senders hold unused takes room.
+:mod:`headgate_pipeline.flow` replays a period under other rules.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-PATIENCE: Final = 20
-"""A model goes on for so many times the period; what is not sent by then, never is."""
 QUANTILE: Final = 0.99
+"""Of a demand, in windows of a second (0.1 s where the period is under a minute)."""
+CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +30,10 @@ class Period:
         idle: credit that senders held unused.
         waited: ms that senders waited, all together.
         began_with: pending before the period.
+        messages: of ``sends``; None where they are not known, and limits in messages do not bind.
+        began_ms: time of the first bin.
+        consumers: that settled something.
+        causes: ms of ``waited``, by what was lacking.
     """
 
     step: int
@@ -43,6 +45,10 @@ class Period:
     idle: float
     waited: float
     began_with: float
+    messages: Array | None = None
+    began_ms: int = 0
+    consumers: int = 0
+    causes: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def busy(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
@@ -52,11 +58,15 @@ class Period:
 
     @property
     def rate(self) -> float:
-        """Bytes that consumers take in a bin when there is something: the mean; or if they never were, the most."""
-        busy = self.busy
-        if busy.sum() >= 5 and self.settled[busy].sum() > 0:
-            return float(self.settled[busy].mean())
-        return float(self.settled.max(initial=0.0))
+        """Bytes that consumers take in a bin while there is something, on average: no more than they could."""
+        before = np.concatenate(([self.began_with], self.pending[:-1]))
+        some = (before > 0) | (self.pending > 0) | (self.published > 0)
+        return float(self.settled[some].mean()) if some.any() else 0.0
+
+    @property
+    def capacity(self) -> Array:
+        """Bytes that consumers can take in each bin: what they took, and where nothing was left at least the mean."""
+        return np.where(self.busy, self.settled, np.maximum(self.settled, self.rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,9 @@ class Outcome:
         took: ms until all was settled.
         unsent: bytes that were not let in at all.
         levels: pending at the end of each bin.
+        refused: bytes that found no room and were given up or dropped, as ``when_full`` says.
+        causes: ms of ``waited``, by what bound: ``bytes``, ``messages``, ``resume``, ``rate``, ``own rate`` (of a
+            sender) or ``pool <name>``; of what happened in fact, as :data:`~headgate_pipeline.events.CAUSES` says.
     """
 
     waited: float
@@ -80,61 +93,31 @@ class Outcome:
     took: float
     unsent: float
     levels: Array
+    refused: float = 0.0
+    causes: Mapping[str, float] = field(default_factory=dict)
 
 
 def recorded(period: Period) -> Outcome:
     """Return what came of it in fact."""
-    return _outcome(
-        period, period.published, period.settled, period.pending, period.waited, unsent=0.0, peak=period.pending.max()
-    )
+    flow = (period.published, period.settled, period.pending)
+    dropped = max(0.0, float(period.sends.sum() - period.published.sum()))
+    peak = float(period.pending.max())
+    return outcome(period, *flow, waited=period.waited, peak=peak, refused=dropped, causes=period.causes)
 
 
-def replay(period: Period, limit: float) -> Outcome:
-    """Return what would have come of it under another limit of pending and leased bytes."""
-    senders, bins = period.sends.shape
-    rate, capacity = period.rate, np.where(period.busy, period.settled, period.rate)
-    room_for = limit - min(period.idle, limit / 2)
-    at = np.zeros(senders, dtype=np.int64)
-    left = np.zeros(senders)
-    pending, waited = period.began_with, 0.0
-    came, went, levels = [], [], []
-    everyone = np.arange(senders)
-    for now in range(bins * PATIENCE):
-        free = at < bins
-        sending = free & (left <= 0)
-        left[sending] = period.sends[everyone[sending], at[sending]]
-        at[sending] += 1
-        granted = shared(left, max(0.0, room_for - pending))
-        left -= granted
-        pending += granted.sum()
-        freed = min(pending, capacity[now] if now < bins else rate)
-        pending -= freed
-        waited += period.step * np.count_nonzero(left > 1e-6)
-        left[left <= 1e-6] = 0
-        came.append(granted.sum())
-        went.append(freed)
-        levels.append(pending)
-        if now >= bins and pending < 1 and not left.any() and not (at < bins).any():
-            break
-    unsent = left.sum() + sum(period.sends[n, at[n] :].sum() for n in range(senders))
-    peak = max((level + freed for level, freed in zip(levels, went, strict=True)), default=0.0)
-    return _outcome(period, np.array(came), np.array(went), np.array(levels), waited, unsent=float(unsent), peak=peak)
-
-
-def shared(wanted: Array, room: float) -> Array:
-    """Return what each gets of the room: what it wants, or where that is too much, none more than who wants more."""
-    if wanted.sum() <= room:
-        return wanted.copy()
-    ordered = np.sort(wanted)
-    before = np.cumsum(ordered) - ordered
-    levels = (room - before) / np.arange(len(ordered), 0, -1)
-    most: float = levels[np.argmax(ordered > levels)]
-    return np.minimum(wanted, most)
-
-
-def _outcome(
-    period: Period, came: Array, went: Array, levels: Array, waited: float, *, unsent: float, peak: float
+def outcome(
+    period: Period,
+    came: Array,
+    went: Array,
+    levels: Array,
+    *,
+    waited: float,
+    peak: float,
+    unsent: float = 0.0,
+    refused: float = 0.0,
+    causes: Mapping[str, float],
 ) -> Outcome:
+    """Return what came of it, from what was let in and what left in each bin, in bytes."""
     total_in, total_out = period.began_with + np.cumsum(came), np.cumsum(went)
     settled = total_out[-1] if len(total_out) else 0.0
     delays = np.zeros(1)
@@ -145,7 +128,7 @@ def _outcome(
     moving = np.flatnonzero(went)
     took = float(moving[-1] + 1) * period.step if len(moving) else 0.0
     p99 = float(np.quantile(delays, QUANTILE))
-    return Outcome(waited, float(peak), float(delays.mean()), p99, took, unsent, levels)
+    return Outcome(waited, float(peak), float(delays.mean()), p99, took, unsent, levels, refused, dict(causes))
 
 
 def bound(values: Sequence[float] | Array, quantile: float, confidence: float) -> tuple[float, float]:

@@ -75,6 +75,7 @@ def totals(prepared: DataFrame, waits: DataFrame) -> DataFrame:
         F.min("ms").alias("first_ms"),
         F.max("ms").alias("last_ms"),
         F.max_by("limit_bytes", F.struct(*ORDER)).alias("limit"),
+        F.max_by("limit_messages", F.struct(*ORDER)).alias("limit_messages"),
         F.max("pending_bytes").alias("peak_pending"),
         F.max(held).alias("peak_held"),
         F.max(share).alias("peak_share"),
@@ -83,7 +84,9 @@ def totals(prepared: DataFrame, waits: DataFrame) -> DataFrame:
         F.sum(F.when(published, F.col("messages")).otherwise(0)).alias("published_messages"),
         F.sum(F.when(settled, F.col("bytes")).otherwise(0)).alias("settled"),
         F.sum(F.when(settled, F.col("messages")).otherwise(0)).alias("settled_messages"),
+        F.sum(F.when(F.col("op") == "take", F.col("bytes")).otherwise(0)).alias("taken"),
         F.sum(F.when(F.col("op") == "take", F.col("messages")).otherwise(0)).alias("refused"),
+        F.sum(F.when(F.col("op") == "drop", F.col("messages")).otherwise(0)).alias("dropped"),
     )
     causes = [
         F.sum(F.when(F.col("cause") == cause, F.col("waited")).otherwise(0)).alias(f"waited_{cause}")

@@ -238,7 +238,7 @@ class CreditAccount(AccountCalls):
             await self._acquire()
             return True
         prepared = writer.take()
-        if not outbox.fly(prepared.references, prepared.segment):
+        if not outbox.spooling or not outbox.fly(prepared.references, prepared.segment):  # in line again, or unwanted
             writer.discard(prepared)
         elif self.outbox.head():
             writer.seek()  # the next is written while this one is published

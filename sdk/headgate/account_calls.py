@@ -148,10 +148,18 @@ class AccountCalls(Callers):
             self.outbox.unspend()
             self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
             self._ask_at = 0.0
+            self._drop_segment(batch)
             return
         await self._apply(answer, asked_at)
+        if not answer.stored:
+            self._drop_segment(batch)
         if any(self._impatient()):
             self._ask_at = 0.0  # they do not wait for the next look
+
+    def _drop_segment(self, batch: Batch) -> None:
+        """Delete what was written for a batch that is given up: nothing of it is stored."""
+        if batch.segment and self.outbox.flight is not batch and self.writer is not None:
+            self.writer.drop(batch.segment)
 
     def _copies(self, batch: Batch) -> list[bytes]:
         """Return payloads to go along with their references: for subscriptions of a topic that are not behind."""

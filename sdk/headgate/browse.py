@@ -4,10 +4,13 @@ import re
 from collections.abc import AsyncIterator
 from typing import Final
 
-from headgate.errors import InvalidValue
+from headgate.core.segment import Reference, is_reference
+from headgate.errors import InvalidValue, SpoolUnavailable
 from headgate.message import Stored
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
+from headgate.spool import Spooling
+from headgate.spool.reader import Unreadable
 
 PAGE: Final = 100
 """Messages that one call reads where the destination does not say (``browser_window``)."""
@@ -37,7 +40,7 @@ class Browsed(Stored):
 
 
 async def browse(
-    store: Store, address: Address, *, after: str | None = None, limit: int | None = None
+    store: Store, spooling: Spooling, address: Address, *, after: str | None = None, limit: int | None = None
 ) -> AsyncIterator[Browsed]:
     """Yield stored messages, oldest first, a page at a time; see :meth:`Client.browse`."""
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
@@ -51,9 +54,40 @@ async def browse(
     while left is None or left > 0:
         count = page if left is None else min(page, left)
         entries = await store.browse(address, after=last, count=count)
+        look = _Look(store, spooling, address)
         for id_, stored, expires_ms in entries:
             last = id_.decode()
-            yield Browsed(last, stored, expires_ms)
+            shown = await look.at(last, stored) if is_reference(stored) else stored
+            if shown is not None:
+                yield Browsed(last, shown, expires_ms)
         if len(entries) < count:
             return
         left = None if left is None else left - count
+
+
+class _Look:
+    """Payloads of a page. A store that did not answer once is not asked again, so that a page costs one wait."""
+
+    def __init__(self, store: Store, spooling: Spooling, address: Address) -> None:
+        self._store, self._spooling, self._address = store, spooling, address
+        self._silent: SpoolUnavailable | None = None
+
+    async def at(self, id_: str, stored: bytes) -> bytes | None:
+        """Return what to show for a reference; None where the message is gone meanwhile."""
+        if not self._spooling.reaches and not Reference.parse(stored).lost:
+            found = await self._store.stored(self._address, id_)  # alone, the node reads it, however large it is
+            if found is None or not is_reference(found):
+                return found
+            stored = found
+        payload = await self._read(stored)
+        if not isinstance(payload, Unreadable):
+            return payload
+        return payload.stub if await self._store.stored(self._address, id_) is not None else None
+
+    async def _read(self, stored: bytes) -> bytes | Unreadable:
+        try:
+            if self._silent is None:
+                return await self._spooling.reader.read(self._address, stored)
+        except SpoolUnavailable as error:
+            self._silent = error
+        return Unreadable(Reference.parse(stored).segment, f"for now: {self._silent}")

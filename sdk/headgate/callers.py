@@ -8,30 +8,21 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 
-from headgate.confirming import Confirming
+from headgate.answers import Answers
 from headgate.core.credit import CreditLine
 from headgate.core.deadlock import Deadlock
-from headgate.core.full import WhenFull
 from headgate.core.lease import Lease
-from headgate.core.outbox import Outbox, Outgoing
+from headgate.core.outbox import Outgoing
 from headgate.errors import (
-    AccessDenied,
     Closed,
-    CoordinatorUnavailable,
-    CreditTimeout,
     DeadlockDetected,
-    DestinationFull,
     HeadgateError,
     MessageTooLarge,
 )
-from headgate.explain import unreachable
-from headgate.explanation import Explanation
 from headgate.message import Receipt
 from headgate.outlook import EXPLAIN_AFTER, EXPLAIN_EVERY, Outlook
 from headgate.redis.keys import Address
-from headgate.redis.replies import Credit
 from headgate.selfwait import CONFIRM_AFTER
-from headgate.spool.writer import Writer
 
 SWEEP: Final = 0.02
 """Seconds between looks for callers whose time is over; only while somebody waits."""
@@ -39,7 +30,7 @@ RATE_POLL: Final = 1.0
 """Seconds after which who waits for a rate asks again at the latest: the hint that it was raised may be lost."""
 
 
-class Callers:
+class Callers(Answers):
     """The line of callers of one account, and the credit they are paid with.
 
     Args:
@@ -61,28 +52,15 @@ class Callers:
         *,
         holds_messages: bool,
     ) -> None:
-        self.address = address
-        self.session = session
+        super().__init__(address, session, credit, outlook)
         self.lease = lease
-        self.credit = credit
-        self.outlook = outlook
-        self.outbox = Outbox(credit)
-        self.confirming = Confirming(outlook)
-        self.writer: Writer | None = None
-        """What writes payloads to a spool store; None for a gate."""
-        self.topic = False
-        """Whether the destination is a topic."""
         self.window = 0
         self.weight = 1
-        self.last = Credit("NONE")
-        self.lost_since: float | None = None
-        self.trouble: BaseException | None = None
         self.recalled = False
         self.exceeded = False
         self.stopped = False
         self._hurried = False
         self._holds_messages = holds_messages
-        self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._open = False
@@ -170,11 +148,16 @@ class Callers:
 
     @property
     def full(self) -> bool:
-        """Whether a message would wait, or go beyond the limit."""
-        if self.wants:
+        """Whether a message would wait for others, or go beyond the limit."""
+        if self.wants and not self.ahead:
             return True
         others = self.last.blocked - (self.last.place > 0)  # while they wait in line, nothing comes to who only looks
         return self.exceeded and self.credit.in_hand <= 0 and not others
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that may wait here because a store takes them; 0 where there is none, or it does not."""
+        return self.writer.ahead if self._spools and self.writer is not None and not self.writer.waits else 0
 
     def seek(self) -> None:
         """See whether there is room again, for who has no message that waits for it."""
@@ -284,10 +267,6 @@ class Callers:
             head.since = head.since or now
         self.outlook.notices.look(now, head.since if head else None, lambda: self.why(head) if head else None)
 
-    def _how(self, item: Outgoing) -> WhenFull:
-        how = item.when_full or self.outlook.when_full
-        return self.writer.when_full if how.spools and self.writer is not None else how
-
     @property
     def _spools(self) -> bool:
         """Whether what finds no room in memory may go to a store now."""
@@ -334,52 +313,6 @@ class Callers:
             error = error or (self._lost(unknown=False) if self.lost_since is not None else self._full(item, now))
             self._tell(item, error)
 
-    def _full(self, item: Outgoing, now: float) -> HeadgateError:
-        waited = max(0.0, now - (item.since or now))
-        return DestinationFull(
-            self.address.name, item.size, self.reason(item), waited=waited, explanation=self.why(item)
-        )
-
-    def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
-        if self._how(item).patience is not None and self.lost_since is None:
-            return self._full(item, now)
-        return CreditTimeout(
-            self.address.name,
-            now - (item.since or now),
-            item.size,
-            place=self.last.place,
-            reason=self.reason(item),
-            explanation=self.why(item),
-        )
-
-    def why(self, item: Outgoing) -> Explanation | None:
-        """Return why there is no credit for a message, as last seen; None when that is not known."""
-        if self.lost_since is not None:
-            return unreachable(self.address.name, self.session, self._loop.time() - self.lost_since, self.trouble)
-        return self.outlook.why(item.size if item.paid else item.size - max(0, self.credit.in_hand), paid=item.paid)
-
-    def reason(self, item: Outgoing | None = None) -> str:
-        """Say why there is no credit, for that message, as far as is known without asking."""
-        if self.lost_since is not None:
-            if isinstance(self.trouble, AccessDenied):
-                return str(self.trouble)
-            return f"Redis has not answered for {self._loop.time() - self.lost_since:.3g} s: {self.trouble}"
-        if self.writer is not None and self.writer.store and (why := self.writer.reason):
-            return why
-        if item is not None and (explanation := self.why(item)):
-            return explanation.reason
-        if self.last.place:
-            return f"the destination is full; {self.last.blocked} session(s) wait"
-        return self.confirming.reason
-
-    def _lost(self, *, unknown: bool) -> HeadgateError:
-        if unknown:
-            return CoordinatorUnavailable(
-                f"no answer about a message to {self.address.name!r}: it may have been stored; "
-                f"send it again only if twice is harmless"
-            )
-        return CoordinatorUnavailable(f"a message to {self.address.name!r} was not sent: {self.reason() or 'closed'}")
-
     def beyond_pool(self, pool: str, limit: int) -> None:
         """Note that the destination can have at most ``limit`` bytes of a pool: more can never be sent at once."""
         head = self.outbox.head()
@@ -387,12 +320,3 @@ class Callers:
             self._tell(head, MessageTooLarge(self.address.name, head.size, limit, pool=pool))
             self._ask_at = 0.0
             self._wake.set()
-
-    @staticmethod
-    def _tell(item: Outgoing, error: HeadgateError) -> None:
-        for future in (item.credited, item.done):
-            if future is not None and not future.done():
-                future.set_exception(error)
-                future.exception()  # whoever does not look at it has not lost anything
-                if future is item.credited:
-                    item.done.cancel()

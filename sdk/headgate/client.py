@@ -206,6 +206,8 @@ class Client(Administration):
     def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> AsyncIterator[Browsed]:
         """Iterate over the stored messages, oldest first, delivered ones included; takes no credit, changes nothing.
 
+        A payload in a spool store is read back; one that cannot be is shown as a stub that says why.
+
         Args:
             destination: a queue or a topic; one that does not exist has no messages.
             after: id of the message to begin after; from the oldest when None.
@@ -215,7 +217,8 @@ class Client(Administration):
             InvalidName, InvalidValue: an argument cannot be used.
             CoordinatorUnavailable: Redis does not answer.
         """
-        return browse(self.store, Address.of(self.namespace, destination), after=after, limit=limit)
+        address = Address.of(self.namespace, destination)
+        return browse(self.store, self._registry.spooling, address, after=after, limit=limit)
 
     async def close(self) -> None:
         """Close its sessions and connections; never flow-controlled, about 1 s at the most. Stops an embedded Redis."""

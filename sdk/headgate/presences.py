@@ -146,7 +146,7 @@ class Presences:
                     holds_messages=kinds != ("gate",),
                     credit=before.credit if before else line,
                 )
-                if kinds != ("gate",):
+                if kinds != ("gate",) and self.spooling.reaches:  # else it waits for memory
                     account.spool(self._writer(account), topic=presence.kind == "topic")
                 if before:
                     account.outbox.next_seq = before.outbox.next_seq

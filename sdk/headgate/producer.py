@@ -84,8 +84,18 @@ class Producer:
 
     @property
     def is_full(self) -> bool:
-        """Whether a message would wait, or exceed the limit where the hard limit lets it."""
+        """Whether a message would wait for others, or exceed the limit where the hard limit lets it."""
         return self._account.full
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that may wait here for nothing but a spool store, which takes them; 0 where none does."""
+        return self._account.ahead
+
+    @property
+    def queued(self) -> int:
+        """Messages sent and not known to be stored."""
+        return len(self._account.outbox)
 
     @property
     def is_busy(self) -> bool:

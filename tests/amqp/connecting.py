@@ -61,6 +61,7 @@ class Stored:
     in_hand = 100_000
     is_confirming = False
     rates = (None, None)
+    ahead = queued = 0
 
     def __init__(self, ground: "Playground") -> None:
         self._ground = ground

@@ -1,6 +1,6 @@
 """Two servers, of different versions where there are two, with a link between them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -9,6 +9,7 @@ from headgate.redis.server import Server
 from headgate.redis.url import parse_url
 from tests.links.chaos import SOURCE_LIMIT, TARGET_LIMIT
 from tests.links.site import Site, Sites
+from tests.support.audited import audited
 from tests.support.servers import available_servers
 from tests.support.shared import SharedServers
 
@@ -40,3 +41,11 @@ async def ends(
         await source.apply("orders", kind="queue", limit=SOURCE_LIMIT)
         await target.apply("orders", kind="queue", limit=TARGET_LIMIT)
         yield source, target
+
+
+@pytest.fixture(autouse=True)
+def ledgers_are_sound(no_key_left: None) -> Iterator[None]:
+    """Fail the test whose ledgers break a promise, whatever it is about."""
+    with audited() as found:
+        yield
+    assert not found, "\n".join(found)

@@ -17,6 +17,7 @@ from typing import Final
 
 from tests.lua.mutants_of_links import LINKS
 from tests.lua.mutants_of_rules import RULES
+from tests.lua.mutants_of_spool import SPOOL
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COPIED: Final = ("sdk", "lua", "tests", "pyproject.toml")
@@ -52,6 +53,7 @@ MUTANTS: Final = tuple(
     for row in (
         *RULES,
         *LINKS,
+        *SPOOL,
         # Drops are counted once, and a session's count ends with its account.
         ("P5", "drop", "if more <= 0 or more_b < 0 then", "if false then",
          "test_drop::test_totals_of_sessions_add_up_and_count_once"),
@@ -249,7 +251,15 @@ MUTANTS: Final = tuple(
         # Active consumers.
         ("P12", "lib/consumer", " - (c.window and c.window ~= PAUSED and 1 or 0)", "",
          f"{_ACTIVE}::test_who_is_attached_counts_once_until_it_goes_and_not_while_paused"),
-        ("P12", "lib/consumer", "      judge_rules(d)\n", "",
+        ("P1", "lib/consumer", "if d.unbound ~= unbound then", "if false then",
+         f"{_ACTIVE}::test_the_ledger_tells_when_limits_bind_and_what_may_go_above_them"),
+        ("P1", "apply", "note('binds', d.unbound and 'no' or 'yes')", "note('binds', 'yes')",
+         f"{_ACTIVE}::test_the_ledger_tells_when_limits_bind_and_what_may_go_above_them"),
+        ("P1", "apply", "d.hard_bytes and int(d.hard_bytes) or '-'", "'-'",
+         f"{_ACTIVE}::test_the_ledger_tells_when_limits_bind_and_what_may_go_above_them"),
+        ("P1", "recount", "    judge_again(active)\n", "    d.active = active\n    judge_rules(d)\n",
+         f"{_ACTIVE}::test_the_ledger_tells_when_limits_bind_and_what_may_go_above_them"),
+        ("P12", "lib/consumer", "  judge_rules(d)\n", "",
          f"{_ACTIVE}::test_while_nobody_is_active_a_limit_with_consumers_does_not_bind"),
         ("P12", "lib/rules", "read.active == 0", "false",
          f"{_ACTIVE}::test_while_nobody_is_active_a_limit_with_consumers_does_not_bind"),
@@ -355,7 +365,7 @@ MUTANTS: Final = tuple(
          f"{_DELIVERY}::test_a_message_larger_than_the_window_comes_alone"),
         ("P7", "lib/deliver", "if d.returned > 0 and most > 0 then", "if false then",
          f"{_DELIVERY}::test_what_came_back_is_delivered_before_what_is_new"),
-        ("P2", "lib/deliver", "if all > 0 and all + size > max_bytes then", "if false then",
+        ("P2", "lib/redeliver", "if all > 0 and all + size > max_bytes then", "if false then",
          f"{_DELIVERY}::test_what_came_back_respects_the_window_of_bytes"),
         ("P2", "lib/append", "d.kind ~= 'topic' or d.subscriptions > 0", "true",
          f"{_DELIVERY}::test_a_topic_without_subscriptions_stores_nothing"),

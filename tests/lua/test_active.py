@@ -138,3 +138,30 @@ async def test_it_stays_true_whatever_happens(place: Place) -> None:
                     place.address, place.producer(consumer.session).account(weight=0), ttl_ms=TTL_MS, leave=True
                 )
         assert await active(place) >= 0
+
+
+async def test_the_ledger_tells_when_limits_bind_and_what_may_go_above_them(place: Place) -> None:
+    async def told() -> list[str]:
+        snapshot = await place.store.snapshot(place.address, entries=1)
+        assert snapshot is not None
+        events = snapshot.ledger[0].split(",")[7].split(";")
+        return [event for event in events if event.startswith(("binds", "above"))]
+
+    await place.create(limit=100)
+    assert await told() == ["binds:yes", "above:refuse:-"]
+    await place.change(oversize="allow-one", hard_bytes="150", enforce="with-consumers")
+    assert await told() == ["binds:no", "above:allow-one:150"]
+    ann, bob = await place.consumer("ann"), await place.consumer("bob")
+    assert await told() == [], "the second changes nothing"
+    await bob.detach()
+    await configure(ann, "paused")
+    assert await told() == ["binds:no"]
+    await configure(ann, "pull")
+    assert await told() == ["binds:yes"]
+    await place.server.command(place.address.shared[0], "HSET", place.address.key, "active", 0)
+    await place.store.recount(place.address, repair=True)
+    assert await told() == ["binds:yes"]
+    await place.sweep(2 * TTL_MS)
+    assert await told() == ["binds:no"], "it is dead"
+    await place.change(enforce="off")
+    assert await told() == ["binds:no", "above:allow-one:150"]

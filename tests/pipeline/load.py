@@ -27,29 +27,30 @@ async def run(
     namespace: str,
     name: str,
     *,
-    limit: str,
+    limit: str | None,
     senders: int = 2,
     bursts: int = 4,
     burst: int = 60,
     pause: float = 0.25,
     pace: float = 0.002,
-    window: str = "4KiB",
+    window: str | None = "4KiB",
 ) -> Load:
     """Send bursts of messages and settle them one by one, each in ``pace`` seconds; all are settled when it returns.
 
     Args:
-        limit: of the destination.
+        limit: of the destination; None leaves its settings to the policy in force.
         senders: each of a session of its own.
         bursts: of each sender.
         burst: messages of one.
         pause: seconds between the bursts of a sender.
         pace: seconds that the consumer takes for a message.
-        window: of each producer.
+        window: of each producer; None as the settings say.
     """
     load, total = Load(), senders * bursts * burst
     loop = asyncio.get_running_loop()
     async with headgate.connect(url, namespace=namespace) as client:
-        await client.apply(name, kind="queue", limit=limit, ledger_keep=1_000_000)
+        if limit is not None:
+            await client.apply(name, kind="queue", limit=limit, ledger_keep=1_000_000)
 
         async def send(session: headgate.Session) -> None:
             producer = await session.producer(name, window=window)

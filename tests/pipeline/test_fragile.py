@@ -23,7 +23,7 @@ def kept(said: str) -> bool:
 def test_a_job_keeps_to_its_share(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the session of the tests. Mutant: a task takes its tokens from a bucket of its own."""
+    """In the session of the tests. Mutant: a task takes no tokens."""
     monkeypatch.setattr(spark, "stop", lambda: None)
     monkeypatch.setattr(sys, "argv", [EXAMPLE])
     runpy.run_path(EXAMPLE, run_name="__main__")

@@ -93,6 +93,41 @@ def test_one_message_above_the_limit_goes_alone_where_that_is_allowed() -> None:
     assert said(ledger, Settings(oversize="allow-one")) == []
 
 
+def apply(binds: str, above: str = "refuse:-") -> tuple[str, str, int, int, int, str, int, int, int, int]:
+    return (*APPLY[:5], f"limits:100:inf;binds:{binds};above:{above}", *APPLY[6:])
+
+
+def test_a_ledger_tells_itself_what_may_go_above_its_limits() -> None:
+    """Mutants: `unbound` asks the settings first; `_limits` forgets nothing; `_loose` is not looked at."""
+    over = ("acquire", "a", 160, 1, 0, "open:a;grant:a:160:1", 0, 0, 160, 1)
+    assert said(made(apply("no"), over)) == []
+    assert said(made(apply("no"), over), Settings()) == [], "what holds now does not matter"
+    assert said(made(apply("yes"), over)) == [("violated", "P1", 2)]
+    assert said(made(apply("yes"), over), Settings(enforce="off", oversize="allow-one")) == [("violated", "P1", 2)]
+    assert said(made(apply("yes", "allow-one:-"), over)) == []
+    assert said(made(apply("no"), APPLY, over)) == [("unproven", "P1", 3)], "an older script applied settings again"
+
+    opened = ("acquire", "a", 100, 2, 0, "open:a;grant:a:100:2", 0, 0, 100, 2)
+    beyond = ("publish", "a", 130, 1, 1, "", 130, 1, 0, 1)
+    assert said(made(apply("yes", "refuse:130"), opened, beyond)) == []
+    assert said(made(apply("yes", "refuse:129"), opened, beyond)) == [("violated", "P1", 3)]
+
+
+def test_limits_that_bind_with_consumers_bind_from_the_entry_that_says_so() -> None:
+    """Mutant: `_bind` does nothing."""
+    gone = ("detach", "c.1", 0, 0, 0, "binds:no;grant:a:160:1;detach:c.1", 0, 0, 160, 1)
+    opened = ("acquire", "a", 0, 0, 0, "open:a", 0, 0, 0, 0)
+    here = ("attach", "d.1", 0, 0, 0, "grant:a:170:1;attach:d.1:queue;binds:yes", 0, 0, 170, 1)
+    more = ("acquire", "a", 171, 1, 0, "grant:a:171:1", 0, 0, 171, 1)
+    assert said(made(apply("yes"), opened, gone, here, more)) == [("violated", "P1", 5)], "not the grant before it"
+    assert said(made(apply("yes"), opened, (*gone[:5], gone[5][9:], *gone[6:]))) == [("violated", "P1", 3)]
+
+
+def test_an_event_that_cannot_be_read_proves_nothing() -> None:
+    broken = ("acquire", "a", 50, 1, 0, "open:a;grant:a:fifty:1", 0, 0, 50, 1)
+    assert said(made(APPLY, broken)) == [("unproven", "P2", 2)]
+
+
 def test_credit_beyond_what_is_held_is_seen_and_judged_by_the_hard_limit() -> None:
     opened = ("acquire", "a", 100, 2, 0, "open:a;grant:a:100:2", 0, 0, 100, 2)
     beyond = ("publish", "a", 130, 1, 1, "", 130, 1, 0, 1)

@@ -88,6 +88,29 @@ def test_slow_consumers_and_links_are_told(figures: Figures) -> None:
     assert "1 part(s) of the ledger are missing" in said
 
 
+def test_gates_buckets_drops_and_limits_in_messages_are_told_as_what_they_are(spark: SparkSession) -> None:
+    """Mutants: a gate said to have consumers; refused tokens not told; a limit in messages told in bytes."""
+    few = {"pending_messages": 5, "leased_messages": 0, "pending_bytes": 50}
+    rows = [
+        entry(1, 0, "apply", "door", detail="limits:3:inf"),
+        entry(2, 10, "acquire", "door", session="a", detail="block:a:3:1", leased_bytes=3),
+        entry(3, 900, "acquire", "door", session="a", detail="unblock:a:890", leased_bytes=3),
+        entry(1, 0, "take", "emails", session="a", bytes=30, messages=12),
+        entry(1, 0, "apply", "small", detail="limits:9000:5"),
+        entry(2, 5, "publish", "small", session="a", bytes=50, messages=5, **few),
+        entry(3, 10, "acquire", "small", session="a", detail="block:a:3:1", **few),
+        entry(4, 15, "drop", "small", session="b", bytes=20, messages=2, **few),
+        entry(5, 990, "settle", "small", session="c", bytes=10, messages=1, detail="unblock:a:980"),
+    ]
+    told = gather(frame(spark, rows))
+    said = advise(told, labels_of(told))
+    assert any("It is a gate of 3 B: its permits were held by others" in line for line in said)
+    assert any("of 42 tokens that were asked for, 12 were refused, or more" in line for line in said)
+    assert any("small: 2 message(s) were dropped" in line for line in said)
+    assert any("It was the limit of 5 messages" in line for line in said)
+    assert not any("consumers took" in line for line in said if line.startswith("door"))
+
+
 def test_the_page_needs_nothing_else_and_names_are_escaped(figures: Figures) -> None:
     """Mutant: a title of a picture not escaped."""
     html = render(replace(figures, verdict=Verdict(False, ("P1 </script><script>alert(1)</script>",))))

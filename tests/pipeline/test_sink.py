@@ -153,6 +153,25 @@ def test_a_stream_that_repeats_a_batch_sends_it_once(
     assert sorted(str(m.body) for m in client.browse("orders")) == ["a", "b", "c", "d"]
 
 
+def test_a_query_that_is_stopped_while_it_waits_holds_nothing_soon(
+    spark: SparkSession, client: headgate.sync.Client, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Spark ends such tasks without their `finally`; the lease does it. Mutant: a lease of an hour."""
+    client.apply("orders", limit="1KiB")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("\n".join("x" * 90 for _ in range(100)))
+    rows = spark.readStream.format("text").load(str(tmp_path / "in")).withColumnRenamed("value", "body")
+    writing = rows.writeStream.format("headgate").options(**options, window="256")
+    query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    wait_for(lambda: fields(client).get("blocked") == "1", timeout=60)
+    stored, workers = int(fields(client)["pending_messages"]), set(python_workers())
+    query.stop()
+    wait_for(lambda: workers - set(python_workers()), timeout=60)  # Spark kills the worker of such a task
+    reader = Reader(client)  # who uses the destination ends leases that are over
+    wait_for(lambda: (fields(client)["blocked"], fields(client)["leased_bytes"]) == ("0", "0"), timeout=30)
+    assert 0 < len(reader.done()) == stored < 100
+
+
 def test_spark_tells_tasks_their_query_and_batch(spark: SparkSession, tmp_path: Path) -> None:
     """Not documented, so this says when it ends."""
     (tmp_path / "in").mkdir()

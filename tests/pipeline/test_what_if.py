@@ -1,20 +1,23 @@
 """The model of a destination, and what it says of a real run under another limit."""
 
-import asyncio
-import json
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
+from rich.console import Console
 from typer.testing import CliRunner
 
 from headgate import InvalidValue
 from headgate_pipeline import bins, events
 from headgate_pipeline.cli import app
-from headgate_pipeline.cli_what_if import limits_of
-from headgate_pipeline.model import Period, bound, rank_of, recorded, replay, shared
-from tests.pipeline.load import run
+from headgate_pipeline.cli_what_if import limits_of, render
+from headgate_pipeline.flow import replay, shared
+from headgate_pipeline.model import Period, bound, rank_of, recorded
+from headgate_pipeline.question import Question
+from headgate_pipeline.rules import Rules
+from headgate_pipeline.what_if import what_if
 from tests.pipeline.rows import entry, frame
 
 
@@ -97,26 +100,52 @@ def test_a_senders_time_stands_still_while_it_waits(spark: SparkSession) -> None
     assert recorded(seen).peak == 800
 
 
-@pytest.mark.soak  # it compares two runs in time, and so wants a machine of its own
-@pytest.mark.one_server
 @pytest.mark.xdist_group("spark")
-def test_the_replay_of_a_run_is_as_a_run_with_that_limit(
-    redis_url: str, cleanup_namespace: str, spark: SparkSession
-) -> None:
-    """Mutants: the limit asked about not used; consumers that are as fast as they ever were."""
+def test_what_is_replayed_together_begins_together(spark: SparkSession) -> None:
+    """Mutants: bins of their own for each; what is pending before the first entry taken from the last one; members of a
+    pool replayed each by itself.
+    """
+    rows = [
+        entry(1, 0, "publish", "a", session="a", bytes=10, messages=1, pending_bytes=10),
+        entry(2, 99, "settle", "a", session="c", bytes=10, messages=1),
+        entry(1, 30, "publish", "b", session="a", bytes=20, messages=2, pending_bytes=50),
+        entry(2, 199, "settle", "b", session="c", bytes=10, messages=1, pending_bytes=40),
+    ]
+    prepared = events.prepare(frame(spark, rows))
+    told: Any = bins.binned(prepared, events.waits(prepared), {"a": "p", "b": "p"}).toPandas()
+    a, b = (bins.period_of(told[told["destination"] == name]) for name in "ab")
+    assert a.sends.shape == b.sends.shape == (1, 200)
+    assert a.began_ms == b.began_ms
+    assert (b.pending[0], b.pending[29], b.pending[30], b.began_with) == (30, 30, 50, 30)
+    assert (b.messages is not None and b.messages.sum(), b.consumers) == (2, 1)
+    asked = dict.fromkeys("ab", Rules(pools=("p",)))
+    question = Question(asked, dict.fromkeys("ab", Rules()), {"p": 55}, {})  # each alone has room in it
+    found = {(row["destination"], row["case"]): row for row in what_if(prepared, question).collect()}
+    assert set(found["b", "what if"]["causes"]) == {"pool p"}
+    assert found["b", "what if"]["rules"] == "55 B in p"
+    assert [found[name, "same rules"]["waited"] for name in "ab"] == [0, 0]
 
-    def ask(name: str, limit: str) -> dict[str, dict[str, Any]]:
-        arguments = ["what-if", "--redis", redis_url, "--namespace", cleanup_namespace, "--json", "--limit"]
-        told = CliRunner().invoke(app, [*arguments, f"{name}={limit}"], catch_exceptions=False)
-        assert told.exit_code == 0, told.output
-        return {row["case"]: row for row in json.loads(told.stdout)}
 
-    for name, limit in (("before", "16KiB"), ("after", "48KiB")):
-        asyncio.run(run(redis_url, cleanup_namespace, name, limit=limit, senders=3, bursts=3))
-    before, after = ask("before", "48KiB"), ask("after", "48KiB")
-    said, fact = before["what if"], after["recorded"]
-    assert fact["waited"] < 0.75 * before["recorded"]["waited"]  # it makes a difference
-    for fact_name, low, high in (("waited", 0.5, 1.6), ("peak", 0.85, 1.15), ("delay", 0.6, 1.5)):
-        assert low < said[fact_name] / fact[fact_name] < high, (fact_name, said, fact)
-    for name in ("waited", "peak", "delay"):
-        assert 0.6 < before["same limit"][name] / before["recorded"][name] < 1.5, (name, before)
+@pytest.mark.parametrize("text", ["", "orders", "orders=1MiBB"])
+def test_a_question_that_cannot_be_asked_says_what_to_write(text: str) -> None:
+    arguments = ["what-if", "--redis", "redis://localhost:1", *(["--limit", text] if text else [])]
+    told = CliRunner().invoke(app, arguments)
+    assert isinstance(told.exception, InvalidValue)
+    assert "MiB" in str(told.exception)
+
+
+def test_what_people_read_has_a_table_for_each_destination() -> None:
+    """Mutants: tokens told in bytes; what is refused left out."""
+    row = dict.fromkeys(("unsent", "refused"), 0.0)
+    row |= {"waited": 2000.0, "peak": 2048.0, "delay": 5.0, "delay_p99": 9.0, "took": 100.0}
+    cases = [{"case": at, "rules": rule, "causes": {"rate": 9.0}} for at, rule in (("recorded", "a"), ("what if", "b"))]
+    rows = [row | case | {"destination": name} for name in ("emails", "orders") for case in cases]
+    rows[3] |= {"refused": 1024.0, "causes": {}}
+    console = Console(width=100, record=True, file=StringIO())
+    for table in render(rows, {"emails"}):
+        console.print(table)
+    told = console.export_text()
+    assert "emails: a -> b" in told
+    assert "2 s (rate)" in told
+    assert ("2,048" in told, "2 KiB" in told) == (True, True)
+    assert "100 ms, 1 KiB refused" in told

@@ -7,6 +7,7 @@ import redis.asyncio
 
 import headgate
 from tests.sdk.scene import Scene
+from tests.support.audited import audited
 from tests.support.servers import RedisServer
 
 
@@ -34,3 +35,11 @@ def server() -> Iterator[RedisServer]:
 async def scene(client: headgate.Client, redis_url: str) -> AsyncIterator[Scene]:
     async with redis.asyncio.Redis.from_url(redis_url) as direct:
         yield Scene(client, direct)
+
+
+@pytest.fixture(autouse=True)
+def ledgers_are_sound(no_key_left: None) -> Iterator[None]:
+    """Fail the test whose ledgers break a promise, whatever it is about."""
+    with audited() as found:
+        yield
+    assert not found, "\n".join(found)

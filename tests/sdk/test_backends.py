@@ -23,6 +23,7 @@ class Relay:
         self.version: tuple[int, ...] = ()
         self.calls = 0
         self.session_prefix = ""
+        self.reaches_stores = True
 
     async def open(self) -> None:
         await self._behind.open()

@@ -83,5 +83,7 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "is_full",
     "seek",
     "is_busy",
+    "queued",
+    "ahead",
 }
 """What only the async side has: for tools and brokers, or for its own use. A bucket closes with its session."""

@@ -7,6 +7,8 @@ import pytest
 import redis
 import redis.asyncio
 
+from headgate.redis.keys import Address
+from tests.support.audited import audited
 from tests.support.cluster import SLOTS, RedisCluster3
 from tests.support.leaks import delete_namespace, describe, take_leftovers
 from tests.support.servers import RedisServer, ServerBinary, available_servers, newest_server
@@ -166,3 +168,15 @@ def test_servers_are_found_once_each_oldest_first() -> None:
         assert server.path.is_file()
         assert server.name.endswith(".".join(str(part) for part in server.version))
     assert newest_server() is servers[-1]
+
+
+def test_a_ledger_that_breaks_a_promise_is_told_as_it_is_deleted(redis_url: str, namespace: str) -> None:
+    """Mutant: `delete_namespace` does not show what it deletes."""
+    key = Address.of(namespace, "orders").shared[-1]
+    with redis.Redis.from_url(redis_url) as client, audited() as said:
+        client.xadd(key, {"e": "1,7,apply,-,0,0,0,limits:10:inf;binds:yes;above:refuse:-,0,0,0,0,7"}, "1-0")
+        client.xadd(key, {"e": "1,8,acquire,s,11,1,0,open:s;grant:s:11:1,0,0,11,1,7"}, "2-0")
+        delete_namespace(redis_url, namespace)
+    (found,) = said
+    assert "P1" in found
+    assert "2 acquire s" in found

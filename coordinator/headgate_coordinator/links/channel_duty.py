@@ -11,6 +11,7 @@ from headgate.errors import HeadgateError
 from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, link_id
 from headgate.redis.link_store import LinkStore
+from headgate.spool.entries import Entries
 from headgate.tasks import stop
 from headgate_coordinator.links.feeder import Feeder, Progress
 from headgate_coordinator.links.multicaster import Multicaster
@@ -78,8 +79,9 @@ class ChannelDuty:
         await parts.registry.ensure(Address.of(namespace, self.link.source), ("topic",), recover=False)
         with contextlib.closing(Multicaster(self.link.channel)) as socket:
             self._feeder = feeder = Feeder(
-                parts.store, parts.wake_ups, namespace, self.link, socket, self.forwarder, fence=self.fence
-            )
+                parts.store, parts.wake_ups, namespace, self.link, Entries(parts.registry.spooling).whole, socket,
+                self.forwarder, fence=self.fence,
+            )  # fmt: skip
             self._trouble = None
             await feeder.run()
         self.done = True

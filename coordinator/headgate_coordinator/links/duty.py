@@ -16,6 +16,7 @@ from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, encode_name, forwarder_id
 from headgate.redis.link_store import LinkStore
 from headgate.redis.link_worker import End, LinkWorker
+from headgate.spool.entries import Entries
 from headgate.tasks import stop
 from headgate_coordinator.links.rate import LinkRate, quantum
 from headgate_coordinator.links.sites import Sites
@@ -153,4 +154,4 @@ async def _end(client: Client, name: str, *, recover: bool = False) -> End:
         await parts.registry.ensure(address, STORES, recover=recover)
     except PolicyError as error:
         raise PolicyError(f"{name!r} cannot be an end of a link: {error}") from None
-    return End(LinkStore(parts.store.server), address, parts.wake_ups)
+    return End(LinkStore(parts.store.server), address, parts.wake_ups, Entries(parts.registry.spooling).whole)

@@ -13,11 +13,13 @@ from headgate.core.channel import HEADERS, Feed
 from headgate.core.forwarding import BATCH, LOOK_AGAIN
 from headgate.core.link_calls import Entry, Opened, Read
 from headgate.core.multicast import Packet, split
+from headgate.errors import SpoolUnavailable
 from headgate.facts import backlogs
 from headgate.reconnect import until_answered
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, link_id
 from headgate.redis.link_store import LinkStore
+from headgate.redis.link_worker import Whole
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
 from headgate_coordinator.links.allowance import Allowance
@@ -68,6 +70,7 @@ class Feeder:
         wake_ups: hints that there is something.
         namespace: of topic and channel.
         feed: which topic, and where to.
+        whole: returns messages with the payloads that are in spool stores.
         socket: where packets go out.
         progress: kept up to date.
         fence: number of the lease.
@@ -79,13 +82,14 @@ class Feeder:
         wake_ups: WakeUps,
         namespace: str,
         feed: Feed,
+        whole: Whole,
         socket: Multicaster,
         progress: Progress,
         *,
         fence: int,
     ) -> None:
         self._progress = progress
-        self._feed, self._fence = feed, fence
+        self._feed, self._fence, self._whole = feed, fence, whole
         self._link = link_id(feed.link)
         self._store, self._links, self._wake_ups = store, LinkStore(store.server), wake_ups
         self._topic = Address.of(namespace, feed.source)
@@ -153,7 +157,13 @@ class Feeder:
             return False
         if read.entries:
             await self._look()
-            await self._send(place, read.entries)
+            try:
+                entries = await self._whole(self._topic, read.entries, self._read)
+            except SpoolUnavailable as error:
+                self._progress.trouble = str(error)
+                await asyncio.sleep(LOOK_AGAIN)
+                return True
+            await self._send(place, entries)
         elif read.code == "OK":
             self._progress.backlog = 0
             await self._idle(place, LOOK_AGAIN if read.again_ms is None else read.again_ms / 1000)
@@ -164,7 +174,7 @@ class Feeder:
         cut, prev = [], place.last
         for entry in entries:
             message = Packet(name, topic, place.born, entry.seq, prev, payload=entry.body)
-            cut.append(list(split(message, size)))
+            cut.append([] if entry.lost else list(split(message, size)))  # readers find that it is missing
             prev = entry.seq
         ahead = sum(len(packet) + HEADERS for packets in cut for packet in packets)
         for entry, packets in zip(entries, cut, strict=True):
@@ -172,6 +182,8 @@ class Feeder:
                 await self._packet(packet, ahead)
                 ahead -= len(packet) + HEADERS
             place.last = entry.seq
+            if entry.lost:
+                continue
             self._progress.committed += 1
             self._progress.committed_bytes += len(entry.body)
 

@@ -63,11 +63,11 @@ class Line:
     def give(self, inlet: "Inlet") -> None:
         """Give a link the credit that is due to it, or take it back when there is no more room."""
         has = inlet.link.credit
-        if self.producer.is_full:
+        if self._is_full:
             if has > 0:
                 inlet.link.set_credit(0)
             return
-        share = self.producer.in_hand / self.size / max(1, len(self.inlets))
+        share = self._room / max(1, len(self.inlets))
         credit = min(self._most, max(1, int(share)))
         if self.producer.is_confirming:  # who does not wait for one message before the next is held up too
             credit = min(credit, self._most - inlet.unconfirmed)
@@ -79,6 +79,15 @@ class Line:
             inlet.pace.is_waiting = True
             self._loop.call_later(again, self._paid_off, inlet)
 
+    @property
+    def _room(self) -> float:
+        """How many more messages there is room for: credit in hand, or what a spool store is about to take."""
+        return max(self.producer.in_hand / self.size, self.producer.ahead / self.size - self.producer.queued)
+
+    @property
+    def _is_full(self) -> bool:
+        return self.producer.is_full or (self.producer.is_blocked and self._room < 1)
+
     def look_soon(self, inlet: "Inlet | None" = None) -> None:
         """See, at the end of this turn of the loop, what credit is due: to a link, or to all if that has changed."""
         if inlet is not None:
@@ -89,7 +98,7 @@ class Line:
 
     def _look(self) -> None:
         self._looking = False
-        full = self.producer.is_full
+        full = self._is_full
         if full and self.inlets and self._again is None:  # who waited may have gone: nobody tells
             blocked = self.producer.is_blocked
             if not blocked:  # all went beyond the limit: nobody is told of room either

@@ -27,17 +27,34 @@ class LinkConsumer(Consumer):
     """A consumer that fetches no more than its link has credit for, and hands on at once what it fetched."""
 
     outlet: "Outlet"
+    _hands_over = True
 
     def _free(self) -> tuple[int, int]:
-        wanted = self.outlet.credit - len(self._buffer)
+        wanted = self.outlet.credit - len(self._buffer) - len(self._recall)
         messages, size = super()._free()
         return (min(messages, wanted), size) if wanted > 0 and messages else (0, 0)
 
     def _deliver(self, answer: Deliveries, *, asked: int) -> None:
-        super()._deliver(answer, asked=asked)
+        self._hands_over = False
+        try:
+            super()._deliver(answer, asked=asked)
+        finally:
+            self._hands_over = True
         self.outlet.pump()
         if asked and len(answer.messages) < asked:
             self.outlet.exhausted()
+
+    def _arrive(self, message: Message, attempts: int, trouble: str) -> None:
+        super()._arrive(message, attempts, trouble)
+        if self._hands_over:  # its payload came from a store, a while after its delivery
+            self.outlet.pump()
+            if not self.recalls and self.outlet.link.drains:
+                self.look()
+
+    @property
+    def recalls(self) -> int:
+        """Messages that are here but for their payloads, which a spool store has."""
+        return len(self._recall)
 
     def _ended(self, task: Any) -> None:
         super()._ended(task)
@@ -173,6 +190,8 @@ class Outlet(LinkEnd):
 
     def exhausted(self) -> None:
         """Give the credit back to a client that wants it used up, when there is nothing to use it for."""
+        if self._consumer and self._consumer.recalls:
+            return  # these use credit up once they are here
         if self.link.alive and self.link.drains and self.credit:
             self.link.drained()
             self.credit = 0

@@ -40,6 +40,7 @@ class NodeBackend:
         version: of the Redis behind them.
         calls: script calls made so far.
         session_prefix: what ids of sessions are to begin with, as the node says.
+        reaches_stores: False; the nodes read payloads of spool stores.
         node: the one that is connected: ``host:port``; empty when none is.
     """
 
@@ -47,6 +48,7 @@ class NodeBackend:
         self.version: tuple[int, ...] = ()
         self.calls = 0
         self.session_prefix = ""
+        self.reaches_stores = False
         self.node = ""
         self._url = url
         self._hosts = random.sample(url.hosts, len(url.hosts))  # so that clients spread over the nodes

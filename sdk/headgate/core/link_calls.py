@@ -15,12 +15,14 @@ class Entry:
         body: as stored.
         ttl_ms: for which it lives on; None for ever.
         path: places that it came through, the oldest first.
+        lost: why its payload is not in its spool store any more, in a sentence; then the body is a stub that says so.
     """
 
     seq: int
     body: bytes
     ttl_ms: int | None = None
     path: tuple[str, ...] = ()
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ class Refusal:
     """Why a message does not go over a link.
 
     Attributes:
-        reason: one word: ``loop``, ``zone``, ``hops``, ``too-large``, or a filter's own.
+        reason: one word: ``loop``, ``zone``, ``lost``, ``hops``, ``too-large``, or a filter's own.
         dead_letter: whether a copy goes to the dead-letter destination first.
     """
 
@@ -63,6 +63,8 @@ class Forwarding:
             return Refusal("loop")
         if self.zone and any(zone == self.zone for _, _, zone in passed):
             return Refusal("zone")
+        if entry.lost:
+            return Refusal("lost", dead_letter=self.has_dead_letters)  # nobody can mend it: the rest does not wait
         if len(entry.path) >= self.max_hops:
             return Refusal("hops", dead_letter=True)
         return self.judge(entry) if self.judge else None

@@ -190,7 +190,9 @@ class Outbox:
         return self.spooling
 
     def fly(self, references: Sequence[bytes], segment: str) -> bool:
-        """Put what was written in flight as references; False where nobody wants any of it sent any more."""
+        """Put what was written in flight as references; False where nobody wants any of it sent so any more."""
+        if not self.spooling:
+            return False  # it is back in line: what went before it was not taken
         items = []
         for item, reference in zip(self.spooling, references, strict=True):
             if not item.done.done():
@@ -234,9 +236,11 @@ class Outbox:
         self.credit.publish(batch.size if stored == len(batch.items) else sum(item.size for item in items), stored)
         rest = batch.items[stored:]
         if batch.beyond and rest:
+            rest += self.ready  # what comes after them waits behind them
+            self.ready.clear()
             for item in rest:
                 self.credit.put_back(item.size)
-            self.unspool()  # what comes after them waits behind them
+            self.unspool()
             self._back(rest)
         elif rest:
             self.ready.extendleft(reversed(rest))

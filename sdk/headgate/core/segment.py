@@ -14,7 +14,7 @@ from headgate.errors import InvalidValue
 
 MARK: Final = b"\xc1"
 """First byte of a reference; neither msgpack nor AMQP 1.0 has it. Also in lua/lib/reference.lua."""
-_FORM: Final = re.compile(MARK + rb"([^/ ]+)/([^/ ]+) (\d{1,16}) (\d{1,16}) ([0-9a-f]{8})")
+_FORM: Final = re.compile(MARK + rb"([^/ ]+)/([^/ ]+) (\d{1,16}) (\d{1,16}) ([0-9a-f]{8})(?: (.+))?", re.DOTALL)
 MOST_MESSAGES: Final = 1024
 """Of one segment: as many references as one call publishes."""
 
@@ -29,6 +29,7 @@ class Reference:
         offset: of the payload, in bytes.
         size: of the payload, in bytes.
         crc: CRC-32 of the payload.
+        lost: what a node that was to read the payload found wrong with it; no stream has such a reference.
     """
 
     store: str
@@ -36,6 +37,7 @@ class Reference:
     offset: int
     size: int
     crc: int
+    lost: str = ""
 
     @property
     def segment(self) -> str:
@@ -44,7 +46,8 @@ class Reference:
 
     def encode(self) -> bytes:
         """Return it as the stream keeps it."""
-        return MARK + f"{self.segment} {self.offset} {self.size} {self.crc:08x}".encode()
+        lost = f" {self.lost}" if self.lost else ""
+        return MARK + f"{self.segment} {self.offset} {self.size} {self.crc:08x}{lost}".encode()
 
     @classmethod
     def parse(cls, stored: bytes) -> "Reference":
@@ -56,8 +59,8 @@ class Reference:
         match = _FORM.fullmatch(stored)
         if match is None:
             raise InvalidValue(f"{stored[:80]!r} is no reference to a spooled message")
-        store, name, offset, size, crc = (part.decode() for part in match.groups())
-        return cls(store, name, int(offset), int(size), int(crc, 16))
+        store, name, offset, size, crc, lost = (part.decode() for part in match.groups(b""))
+        return cls(store, name, int(offset), int(size), int(crc, 16), lost)
 
     def check(self, payload: bytes) -> bool:
         """Return whether this is the payload that was written."""
@@ -67,6 +70,12 @@ class Reference:
 def is_reference(stored: bytes) -> bool:
     """Return whether what is stored stands for a payload in a spool store."""
     return stored[:1] == MARK
+
+
+def payload_size(stored: bytes) -> int:
+    """Return the bytes of a message, wherever its payload is."""
+    match = _FORM.fullmatch(stored) if is_reference(stored) else None
+    return int(match[4]) if match else len(stored)
 
 
 def pack(payloads: Sequence[bytes], store: str, name: str) -> tuple[bytes, list[bytes]]:

@@ -36,11 +36,13 @@ class Backend(Protocol):
         version: of Redis; empty until it is open.
         calls: script calls made so far; what a message costs is read off it.
         session_prefix: what ids of sessions are to begin with; known once it is open.
+        reaches_stores: whether spool stores are for this process to read and write; False where nodes are in between.
     """
 
     version: tuple[int, ...]
     calls: int
     session_prefix: str
+    reaches_stores: bool
 
     async def open(self) -> None:
         """Connect once, to find out what is there.

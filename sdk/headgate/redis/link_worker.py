@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.core.forwarding import Forwarder, Phase
@@ -12,6 +12,7 @@ from headgate.core.link_calls import (
     Commit,
     Committed,
     Copy,
+    Entry,
     Fetch,
     Open,
     Opened,
@@ -22,7 +23,7 @@ from headgate.core.link_calls import (
     Secure,
 )
 from headgate.core.link_rules import Forwarding
-from headgate.errors import AccessDenied, CoordinatorUnavailable
+from headgate.errors import AccessDenied, CoordinatorUnavailable, SpoolUnavailable
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.link_store import LinkStore
@@ -30,6 +31,7 @@ from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from headgate.redis.wake import AGAIN
 
+Whole = Callable[[Address, Sequence[Entry], int], Awaitable[tuple[Entry, ...]]]
 IDLE: Final = 2.0
 """Seconds without anything to forward after which credit goes back."""
 BARRIER_MS: Final = 1000
@@ -44,11 +46,14 @@ class End:
         store: of the server where it lies.
         address: the destination.
         wake_ups: hints from that server; where they do not come for certain, the worker looks by itself, once a second.
+        whole: returns what was read there with the payloads that are in spool stores, up to so many bytes; None where
+            there are no such stores.
     """
 
     store: LinkStore
     address: Address
     wake_ups: WakeUps | None = None
+    whole: Whole | None = None
 
 
 class LinkWorker:
@@ -95,6 +100,7 @@ class LinkWorker:
 
         Raises:
             CoordinatorUnavailable: no answer; it may have been done, and may be repeated.
+            SpoolUnavailable: the same of a spool store.
         """
         source, target, fence = self.source, self.target, self.fence
         match call:
@@ -105,7 +111,10 @@ class LinkWorker:
                     source.address, self.link, fence=fence, born=born, mark=mark, after=after, messages=messages,
                     size=size,
                 )  # fmt: skip
-                return await reads, 0
+                read = await reads
+                if source.whole is not None and read.entries:
+                    read = replace(read, entries=await source.whole(source.address, read.entries, size))
+                return read, 0
             case Commit(born, prev, entries, need, want, lost):
                 commit = target.store.commit(
                     target.address, self.link, entries, fence=fence, born=born, prev=prev, ttl_ms=self.ttl_ms,
@@ -188,7 +197,7 @@ class LinkWorker:
         loop = asyncio.get_running_loop()
         try:
             answer, replicas = await self.perform(call)
-        except (CoordinatorUnavailable, AccessDenied) as error:
+        except (CoordinatorUnavailable, AccessDenied, SpoolUnavailable) as error:
             self.forwarder.missed(call, loop.time())
             self.forwarder.trouble = str(error)
         else:

@@ -316,6 +316,12 @@ class Store:
         entries = await self.server.command(key, "XRANGE", key, f"({after}" if after else "-", "+", "COUNT", count)
         return [(id_, parts[1], int(parts[3]) if b"x" in parts[2:3] else None) for id_, parts in entries]
 
+    async def stored(self, address: Address, id_: str) -> bytes | None:
+        """Return what is stored as one message; None where it is gone. Changes nothing."""
+        key = address.shared[4]
+        entries = await self.server.command(key, "XRANGE", key, id_, id_, "COUNT", 1)
+        return bytes(entries[0][1][1]) if entries else None
+
     async def recount(self, address: Address, *, repair: bool = False, most: int = 200_000) -> Recount:
         """Count from the ground truth, and repair the counters on request."""
         values = {"repair": "repair" if repair else "look", "most": most}

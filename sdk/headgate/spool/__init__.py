@@ -15,12 +15,14 @@ class Spooling:
     Attributes:
         spools: the stores.
         reader: reads payloads back.
+        reaches: whether the stores can be reached from here; over nodes it is they that read payloads.
         sweeper: deletes segments whose messages are gone.
     """
 
     def __init__(self, store: Store, wake_ups: WakeUps, namespace: str, ttl_ms: int) -> None:
         self.spools = Spools(store, wake_ups, namespace, ttl_ms)
-        self.reader = Reader(self.spools)
+        self.reaches = store.server.reaches_stores
+        self.reader = Reader(self.spools, reaches=self.reaches)
         self.sweeper = Sweeper(self.spools)
 
     async def close(self) -> None:

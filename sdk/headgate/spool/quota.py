@@ -59,7 +59,7 @@ class Quota:
             totals = Totals(self._account.session, inc, line.epoch)
             address = self._account.address
             ttl_ms = self._account.lease.ttl_ms
-            code = await until_answered(_nothing)(self._calls.hold, address, totals, segment, size, ttl_ms=ttl_ms)
+            code: str = await until_answered(_nothing)(self._calls.hold, address, totals, segment, size, ttl_ms=ttl_ms)
             if code == "OK":
                 if line.inc == inc:
                     line.publish(size, 1)

@@ -4,11 +4,13 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.core.segment import Reference
 from headgate.errors import InvalidValue, PolicyError, SpoolUnavailable
+from headgate.message import encode
+from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, decode_name
 from headgate.spool.stores import Spool, Spools
 
@@ -33,6 +35,20 @@ class Unreadable:
     segment: str
     problem: str
 
+    @property
+    def trouble(self) -> str:
+        """Both, in a sentence."""
+        return f"its payload is lost: {self.problem} ({self.segment})"
+
+    @property
+    def stub(self) -> bytes:
+        """A message that says so, in the place of the one that was lost."""
+        return encode(self.trouble, {"headgate-lost-segment": self.segment})
+
+    def told_in(self, reference: Reference) -> bytes:
+        """Return the reference with what is wrong, for who cannot look."""
+        return replace(reference, lost=f"{self.problem}\n{self.segment}").encode()
+
 
 @dataclass(slots=True)
 class _Piece:
@@ -45,11 +61,13 @@ class Reader:
 
     Args:
         spools: the stores.
+        reaches: whether their storage can be reached from here; else nodes read payloads.
         kept: bytes of pieces to keep.
     """
 
-    def __init__(self, spools: Spools, *, kept: int = KEPT) -> None:
+    def __init__(self, spools: Spools, *, reaches: bool = True, kept: int = KEPT) -> None:
         self._spools = spools
+        self._reaches = reaches
         self._most = kept
         self._kept = 0
         self._pieces: OrderedDict[str, _Piece] = OrderedDict()
@@ -66,18 +84,31 @@ class Reader:
 
     async def payload(self, address: Address, stored: bytes) -> bytes | Unreadable:
         """Return the payload of one reference, as :meth:`payloads` does."""
+        pause = AGAIN[0]
+        while True:
+            try:
+                return await self.read(address, stored)
+            except (SpoolUnavailable, *AWAY) as error:
+                _log.warning("a message of %r waits for its payload: %s", address.name, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, AGAIN[1])
+
+    async def read(self, address: Address, stored: bytes) -> bytes | Unreadable:
+        """Return the payload of one reference, asked for once.
+
+        Raises:
+            SpoolUnavailable: the storage does not answer.
+        """
         try:
             reference = Reference.parse(stored)
         except InvalidValue as error:
             return Unreadable("", str(error))
-        pause = AGAIN[0]
-        while True:
-            try:
-                return await self._read(address, reference)
-            except SpoolUnavailable as error:
-                _log.warning("a message of %r waits for its payload: %s", address.name, error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, AGAIN[1])
+        if reference.lost:
+            problem, _, segment = reference.lost.partition("\n")
+            return Unreadable(segment, problem)
+        if not self._reaches:
+            raise SpoolUnavailable(reference.store, "read", reference.segment, "only nodes reach it from here")
+        return await self._read(address, reference)
 
     async def _read(self, address: Address, reference: Reference) -> bytes | Unreadable:
         try:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.core.segment import is_reference
-from headgate.message import encode
 from headgate.redis.keys import Address
 from headgate.spool.reader import Unreadable
 from headgate.tasks import stop
@@ -60,11 +59,11 @@ class Recall:
             message, attempts = self._line[0]
             trouble = ""
             if self._spooling and is_reference(message.stored):
-                self._spooling.sweeper.watch(self._address)
+                if self._spooling.reaches:
+                    self._spooling.sweeper.watch(self._address)
                 payload = await self._spooling.reader.payload(self._address, message.stored)
                 if isinstance(payload, Unreadable):
-                    trouble = f"its payload is lost: {payload.problem} ({payload.segment})"
-                    payload = encode(trouble, {"headgate-lost-segment": payload.segment})
+                    trouble, payload = payload.trouble, payload.stub
                 message.stored = payload
             if self._line and self._line[0][0] is message:  # else all was given to others meanwhile
                 self._line.popleft()

@@ -18,7 +18,7 @@ from headgate.core.segment import MOST_MESSAGES, pack
 from headgate.errors import HeadgateError, MessageTooLarge
 from headgate.redis.keys import Address, decode_name
 from headgate.spool.quota import Quota
-from headgate.spool.stores import Spool, Spools, folder
+from headgate.spool.stores import SEGMENT, Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
 from headgate.tasks import stop
 
@@ -107,6 +107,11 @@ class Writer:
         return bool(self.store) and self._loop.time() >= self._resume_at
 
     @property
+    def ahead(self) -> int:
+        """Bytes that may wait in line for nothing but the storage: two segments."""
+        return 2 * (self._quota.spool.settings.segment if self._quota else SEGMENT)
+
+    @property
     def reason(self) -> str:
         """Why nothing goes to the store, empty where that is not known."""
         if self._trouble:
@@ -135,6 +140,10 @@ class Writer:
         self._most = max(1, room // REFERENCE_BYTES)
         if room < REFERENCE_BYTES:
             self.postpone("memory is full of references to spooled messages")
+        self.drop(segment)
+
+    def drop(self, segment: str) -> None:
+        """Delete the segment of a batch of which nothing was stored, nor will be."""
         name = segment.partition(" ")[0].partition("/")[2]
         for spool in self._spools.known():
             if spool.encoded == segment.partition("/")[0]:
