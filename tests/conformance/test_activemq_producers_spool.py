@@ -65,7 +65,7 @@ async def test_c08_a_file_cursor_spools_and_the_memory_limit_is_never_reached(
         assert await field(client, "orders", "pending_messages") == 100
         assert await field(client, "orders", "pending_bytes") <= 20_000
         received = await drain(await session.consumer("orders"), 100)
-        assert [str(one)[:4] for one in received] == [f"{number:04}" for number in range(100)]
+        assert [str(one.body[:4]) for one in received] == [f"{number:04}" for number in range(100)]
 
 
 async def test_c13_with_flow_control_off_dispatch_goes_on_until_the_disk_is_used_up(

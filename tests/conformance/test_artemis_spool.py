@@ -43,7 +43,7 @@ async def test_a15_paging_does_not_block_but_stores(client: headgate.Client, tmp
                 send.cancel()
         assert (await client.stores())[0].held > 80_000
         received = await drain(await session.consumer("orders"), 100)
-        assert [str(one)[:4] for one in received] == [f"{number:04}" for number in range(100)]
+        assert [str(one.body[:4]) for one in received] == [f"{number:04}" for number in range(100)]
 
 
 async def test_a15_beyond_the_page_limit_the_policy_for_that_holds(client: headgate.Client, tmp_path: Path) -> None:

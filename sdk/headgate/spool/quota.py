@@ -71,6 +71,11 @@ class Quota:
             await self.ask(size)
 
     @property
+    def refused(self) -> bool:
+        """Whether Redis was asked for the first in line, and there was no room."""
+        return self._account.refused
+
+    @property
     def reason(self) -> str:
         """Why there is no room, as far as that is known."""
         return self._account.reason(self._account.outbox.head())

@@ -224,11 +224,11 @@ class Writer:
     async def _room(self, quota: Quota, size: int) -> bool:
         """Wait for room at the store, for as long as anybody waits for it."""
         asked = quota.ask(size)
-        if not asked.done():
-            self.waits = True
-            self._wake()
         try:
             while not asked.done():
+                if quota.refused and not self.waits:  # not while it is only being asked: some sends do not wait
+                    self.waits = True
+                    self._wake()
                 await asyncio.wait([asked], timeout=0.05)
                 if not asked.done() and self._outbox.head() is None and not self._outbox.spooling:
                     asked.cancel()
