@@ -11,10 +11,19 @@ import typer
 
 import headgate
 from headgate_coordinator import audit as auditing
-from headgate_coordinator import cli_deadlocks, cli_links, cli_multicast, cli_node, cli_policy, cli_security
+from headgate_coordinator import (
+    audit_stores,
+    cli_deadlocks,
+    cli_links,
+    cli_multicast,
+    cli_node,
+    cli_policy,
+    cli_security,
+)
 from headgate_coordinator import status as reporting
 from headgate_coordinator import top as live
 from headgate_coordinator import up as embedded
+from headgate_coordinator.audit_stores import StoreFinding
 from headgate_coordinator.cli import FAILED
 from headgate_coordinator.cli_options import Json, Namespace, Redis
 from headgate_coordinator.cli_options import connect as _connect
@@ -155,18 +164,18 @@ def up(
 
 @app.command()
 def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
-    """Show all destinations: limits, what is pending and leased, who waits and why."""
+    """Show all destinations: limits, what is pending and leased, who waits and why; and spool stores."""
     by = _sort(sort)
 
-    async def work() -> list[headgate.Explanation]:
+    async def work() -> tuple[list[headgate.Explanation], list[headgate.StoreState]]:
         async with _connect(redis, namespace) as client:
-            return await reporting.collect(client)
+            return await reporting.collect(client), await client.stores()
 
-    found = _run(work())
+    found, stores = _run(work())
     if as_json:
         _print_json([explanation.as_dict() for explanation in reporting.ordered(found, by)])
     else:
-        show(reporting.render(found, namespace, by=by, width=console().width))
+        show(reporting.render(found, namespace, by=by, width=console().width, stores=stores))
 
 
 @app.command()
@@ -186,7 +195,8 @@ def top(
     async def work() -> None:
         async with _connect(redis, namespace) as client:
             if once or not out.is_terminal:
-                show(live.frame(await reporting.collect(client), namespace, by, width=out.width))
+                found, stores = await reporting.collect(client), await client.stores()
+                show(live.frame(found, namespace, by, width=out.width, stores=stores))
             else:
                 await live.watch(client, by=by, interval=interval, console=out)
 
@@ -281,24 +291,30 @@ def purge(name: Name, redis: Redis = None, namespace: Namespace = "default", as_
 
 @app.command()
 def audit(
-    repair: Annotated[bool, typer.Option("--repair", help="Write what was counted where it differs.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write what was counted where it differs, and delete orphaned segments.")
+    ] = False,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Recount every destination from its messages and sessions, and compare with its counters.
+    """Recount every destination from its messages and sessions, and compare spool stores with what refers to them.
 
-    Exits with 1 if any differ and were not repaired.
+    Exits with 1 if any differ and were not repaired; a payload that is missing cannot be.
     """
 
-    async def work() -> list[auditing.Finding]:
+    async def work() -> tuple[list[auditing.Finding], list[StoreFinding]]:
         async with _connect(redis, namespace) as client:
-            return await auditing.audit(client, repair=repair)
+            found = await auditing.audit(client, repair=repair)
+            return found, await audit_stores.audit_stores(client, repair=repair)
 
-    findings = _run(work())
+    findings, stores = _run(work())
+    every: list[auditing.Finding | StoreFinding] = [*findings, *stores]
     if as_json:
-        _print_json([finding.as_dict() for finding in findings])
+        _print_json([finding.as_dict() for finding in every])
     else:
         show(auditing.render(findings, namespace))
-    if not all(finding.sound for finding in findings):
+        if stores:
+            show(audit_stores.render(stores))
+    if not all(finding.sound for finding in every):
         raise typer.Exit(FAILED)

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate import Client, Explanation, PolicyError
+from headgate import Client, Explanation, PolicyError, StoreState
 from headgate_coordinator.terminal import WIDE, size
 
 STYLES: Final = {
@@ -72,7 +72,13 @@ def ordered(found: Sequence[Explanation], by: str) -> list[Explanation]:
 
 
 def render(
-    found: Sequence[Explanation], namespace: str, *, by: str = "name", width: int = WIDE, most: int | None = None
+    found: Sequence[Explanation],
+    namespace: str,
+    *,
+    by: str = "name",
+    width: int = WIDE,
+    most: int | None = None,
+    stores: Sequence[StoreState] = (),
 ) -> RenderableType:
     """Return them as a table, and under it why those that are not open are not.
 
@@ -82,9 +88,12 @@ def render(
         by: one of :data:`SORTS`.
         width: columns that there is room for; where it is narrow, what is least missed is left out.
         most: lines that there is room for; what does not fit is counted in the last one.
+        stores: spool stores, in a table of their own.
     """
     if not found:
-        return Text(f"There are no destinations in namespace {namespace!r}.")
+        return Group(Text(f"There are no destinations in namespace {namespace!r}."), *_stores(stores, width))
+    if most is not None and stores:
+        most = max(6, most - len(stores) - 3)
     shown = ordered(found, by)
     held_up = [told for told in shown if told.state != "open"]
     if most is not None:
@@ -94,6 +103,8 @@ def render(
     table.add_column("destination", overflow="fold", min_width=10)
     left_out = ("kind",) if width < NARROW else ()
     names = [name for name in COLUMNS if name not in left_out]
+    if any(_spooled(told) for told in found):
+        names.insert(names.index("limit") + 1, "spooled")
     for name in names:
         table.add_column(name, justify="left" if name in ("kind", "state") else "right", no_wrap=True)
     for told in shown:
@@ -104,8 +115,34 @@ def render(
     cycles = dict.fromkeys(str(told.deadlock) for told in shown if told.deadlock)
     whole = most is None
     return Group(
-        table, *more, *(_why(told, whole=whole) for told in held_up), *(_deadlock(text, whole=whole) for text in cycles)
+        table,
+        *more,
+        *_stores(stores, width),
+        *(_why(told, whole=whole) for told in held_up),
+        *(_deadlock(text, whole=whole) for text in cycles),
     )
+
+
+def _spooled(told: Explanation) -> int:
+    return int(told.fields.get("spooled_bytes", 0))
+
+
+def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:
+    """Return the table of spool stores; none where there are none."""
+    if not stores:
+        return []
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
+    table.add_column("store", overflow="fold", min_width=10)
+    for name in ("held", "limit", "leased", "segments", "waiting"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("url", overflow="fold")
+    for store in stores:
+        waiting = Text(str(store.waiting), style=STYLES["blocked"] if store.waiting else "")
+        limit = size(store.limit) if store.limit is not None else "unlimited"
+        table.add_row(
+            Text(store.name), size(store.held), limit, size(store.leased), str(store.segments), waiting, Text(store.url)
+        )
+    return [table]
 
 
 def _why(told: Explanation, *, whole: bool) -> Text:
@@ -134,6 +171,7 @@ def _row(told: Explanation) -> dict[str, RenderableType]:
     return row | {
         "pending": f"{in_messages.pending} msg" if by_messages else size(in_bytes.pending),
         "limit": "\n".join(limits) or "unlimited",
+        "spooled": size(_spooled(told)),
         "leased": f"{in_messages.leased} msg" if by_messages else size(in_bytes.leased),
         "blocked": str(told.blocked),
         "consumers": fields["consumers"],

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from headgate import Client, CoordinatorUnavailable, Explanation
+from headgate import Client, CoordinatorUnavailable, Explanation, StoreState
 from headgate.explanation import count
 from headgate_coordinator import status
 
@@ -35,6 +35,7 @@ def frame(
     trouble: str = "",
     most: int | None = None,
     keys: bool = False,
+    stores: Sequence[StoreState] = (),
 ) -> RenderableType:
     """Return one picture: totals, the table, and why whoever waits does.
 
@@ -46,6 +47,7 @@ def frame(
         trouble: why they are not those of now; empty when they are.
         most: lines that there is room for.
         keys: whether to say which keys there are.
+        stores: spool stores.
     """
     waiting = sum(told.blocked for told in found)
     stuck = sum(told.state != "open" for told in found)
@@ -56,9 +58,8 @@ def frame(
     lines: list[RenderableType] = [head]
     if trouble:
         lines.append(Text(trouble, style="bold red", overflow="ellipsis", no_wrap=True))
-    lines.append(
-        status.render(found, namespace, by=by, width=width, most=None if most is None else most - len(lines) - keys)
-    )
+    room = None if most is None else most - len(lines) - keys
+    lines.append(status.render(found, namespace, by=by, width=width, most=room, stores=stores))
     if keys:
         names = " ".join(f"{key} {name}" for key, name in KEYS.items())
         lines.append(Text(f"q quit {names}", style="dim", overflow="ellipsis", no_wrap=True))
@@ -71,7 +72,7 @@ async def watch(client: Client, *, by: str, interval: float, console: Console) -
     Raises:
         CoordinatorUnavailable: Redis did not answer the first time.
     """
-    found = await status.collect(client)
+    found, stores = await status.collect(client), await client.stores()
     trouble, ended, pressed = "", asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -86,7 +87,14 @@ async def watch(client: Client, *, by: str, interval: float, console: Console) -
     with _keys(press, loop), Live(console=console, screen=True, auto_refresh=False) as live:
         while not ended.is_set():
             picture = frame(
-                found, client.namespace, by, width=console.width, trouble=trouble, most=console.height, keys=True
+                found,
+                client.namespace,
+                by,
+                width=console.width,
+                trouble=trouble,
+                most=console.height,
+                keys=True,
+                stores=stores,
             )
             live.update(picture, refresh=True)
             pressed.clear()
@@ -96,7 +104,7 @@ async def watch(client: Client, *, by: str, interval: float, console: Console) -
             if pressed.is_set():
                 continue  # sorted anew at once
             try:
-                found, trouble = await status.collect(client), ""
+                found, stores, trouble = await status.collect(client), await client.stores(), ""
             except CoordinatorUnavailable as error:
                 trouble = f"as of the last answer: {error}"
 

@@ -352,6 +352,7 @@ class TestPolicy:
             "source": "",
             "rules": [],
             "pools": [],
+            "stores": [],
             "links": [],
             "channels": [],
             "site": "",

@@ -71,6 +71,31 @@ async def test_every_destination_has_its_figures(http: Http, client: headgate.Cl
     assert value(samples, "headgate_build_info", version=headgate.__version__) == 1
 
 
+async def test_stores_and_what_is_spooled_are_apart_from_memory(http: Http, client: headgate.Client) -> None:
+    """Mutants: what is spooled is not read; stores are not."""
+    await client.set_store("disk", "s3://bucket/spool", limit="1MiB")
+    await client.set_store("temp", "memory://metrics", limit="unlimited")
+    await client.apply("orders", limit="2KB", when_full="spool", store="temp")
+    producer = await client.session("ann").producer("orders")
+    for _ in range(5):
+        await producer.send(b"x" * 1000)
+    samples = await scrape(http)
+    one, store = {"namespace": client.namespace, "destination": "orders"}, {"namespace": client.namespace}
+    assert value(samples, "headgate_spooled_bytes", **one) >= 4000
+    assert value(samples, "headgate_pending_bytes", **one) < 2000
+    assert value(samples, "headgate_store_held_bytes", store="temp", **store) >= 4000
+    assert value(samples, "headgate_store_segments", store="temp", **store) >= 1
+    assert value(samples, "headgate_store_held_bytes", store="disk", **store) == 0
+    assert value(samples, "headgate_store_limit_bytes", store="disk", **store) == 1 << 20
+    assert not [labels for name, labels in samples if name == "headgate_store_limit_bytes" and "temp" in str(labels)]
+    told = (await http.get("/api/v1/stores")).json()["stores"]
+    assert [(one["name"], one["url"], one["waiting"]) for one in told] == [
+        ("disk", "s3://bucket/spool", 0), ("temp", "memory://metrics", 0),
+    ]  # fmt: skip
+    assert (await http.get("/api/v1/destinations/orders")).json()["spooled_bytes"] >= 4000
+    assert (await http.get("/api/v1/overview")).json()["totals"]["spooled_bytes"] >= 4000
+
+
 async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
     node.connections = 4
     node.links = (link(1), link(2, waiting_seconds=1.0), link(3, direction="to client", unsettled=9))
@@ -101,6 +126,7 @@ async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
 async def test_only_declared_metrics_with_declared_labels(http: Http, client: headgate.Client, node: StandIn) -> None:
     await client.apply("orders", limit=1000, limit_messages=5)
     await client.apply("sms", kind="bucket", rate="10/s")
+    await client.set_store("disk", "memory://metrics", limit="1MiB")
     node.counters = Counters({"from client": 1}, {"from client": 1}, {"too-large": 1})
     node.bridges = (BridgeFacts("a>>q", "a", "239.1.2.3:7000", works=True, backlog=0),)
     node.deadlocks = DeadlockFacts(1, {"alert": 2})

@@ -81,6 +81,30 @@ def test_a_blocked_sender_is_shown_with_its_reason(page: Browser, site: Site) ->
     picture(page, "blocked")
 
 
+async def _spool(client: headgate.Client) -> None:
+    await client.set_store("disk", "memory://page", limit="20KB", segment="4KiB")
+    await client.apply("orders", limit="4KB", when_full="spool", store="disk")
+    producer = await client.session("ann").producer("orders")
+    for _ in range(12):
+        await producer.send(b"x" * 1000)
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_memory_and_store_are_shown_apart(page: Browser, site: Site, width: int) -> None:
+    """Mutants: stores are not drawn; what a destination has there is not said."""
+    page.look_like(width, 900)
+    site.run(_spool(site.client))
+    assert "KiB spooled" in page.wait(f"/spooled/.test({TEXT}) && {TEXT}", "tr[data-name=orders] .spooled")
+    store = page.wait(TEXT, "#stores li")
+    for words in ("disk", "segments", "when full: block", "memory://page", "of 19.5"):
+        assert words in store
+    share = "parseFloat(document.querySelector('#stores .pending').style.width)"
+    page.wait(f"{share} > 30 && {share} < 80")
+    assert page.wait(TEXT, "#total-spooled").startswith(("8", "9", "10"))
+    assert page.run("return document.documentElement.scrollWidth") <= width, "nothing is cut off"
+    picture(page, f"stores-{width}")
+
+
 def test_search_filter_and_sort(page: Browser, site: Site) -> None:
     site.run(_apply(site.client, **{"shop.b": 3000, "shop.a": 1000, "mail": 2000}))
     session = site.run(_fill(site.client, "shop.c", limit=1000))

@@ -15,7 +15,6 @@ SYSTEMS: Final = {
 WAITS_FOR: Final = {
     "links": "routes, bridges and channels (issue 5)",
     "pipeline": "the pipeline (issue 6)",
-    "spool": "the spool (issue 7)",
 }
 
 
@@ -72,9 +71,7 @@ ROWS: Final = (
     ),
     Row("A13", "artemis", "`myqueue`, 10 MiB: never more than 10 MiB of messages in it", ""),
     Row("A14", "artemis", "Full: producers block on the client until messages are consumed", "`when_full = block`"),
-    Row(
-        "A15", "artemis", "Only with policy BLOCK; paging does not block but stores", "`block` against `spool`", "spool"
-    ),
+    Row("A15", "artemis", "Only with policy BLOCK; paging does not block but stores", "`block` against `spool`"),
     Row(
         "A16",
         "artemis",
@@ -112,7 +109,7 @@ ROWS: Final = (
         "C02",
         "activemq_producers",
         "Destination memory, temp and store limits of the broker all count",
-        "destination limit and pools",
+        "destination limit, pools, and the limits of spool stores",
     ),
     Row("C03", "activemq_producers", "Default: block until space", ""),
     Row("C04", "activemq_producers", "Synchronous sends are controlled per producer", "`send`"),
@@ -139,7 +136,6 @@ ROWS: Final = (
         "activemq_producers",
         "A file cursor spools, so the memory limit is never reached; vmQueueCursor keeps messages in memory and stops producers",
         "`spool` against `block`",
-        "spool",
     ),
     Row("C09", "activemq_producers", '`queue=">"`, `memoryLimit="1mb"`: each queue 1 MB', "`scope = each`"),
     Row(
@@ -165,19 +161,18 @@ ROWS: Final = (
         "activemq_producers",
         "Flow control off: dispatch goes on until the disk is used up",
         "`spool` with a store limit",
-        "spool",
     ),
     Row(
         "C14",
         "activemq_producers",
         "systemUsage: memory 64 mb for non-persistent, store 100 gb for persistent, temp 10 gb for temporary",
-        "pools by class",
+        "pools and spool stores by class",
     ),
     Row(
         "C15",
         "activemq_producers",
         "`percentLimit`; with `total`, relative to that total and not checked against the real disk",
-        "pool `percent`, `total`",
+        "`percent`, `total` of a pool and of a spool store",
     ),
     Row(
         "E01",

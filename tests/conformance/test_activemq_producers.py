@@ -157,7 +157,7 @@ async def test_c07_flow_control_is_off_for_the_topics_of_a_pattern(client: headg
 async def test_c08_messages_are_kept_in_memory_and_producers_stop_at_the_limit(
     client: headgate.Client, redis_url: str
 ) -> None:
-    """As with `vmQueueCursor`; what is spooled waits for the spool."""
+    """As with `vmQueueCursor`; file cursors are in test_activemq_producers_spool.py."""
     await client.apply("orders", limit=1000)
     await fill(client, "orders", 10)
     async with client.session("s") as session:
@@ -251,7 +251,7 @@ async def test_c12_an_exception_only_after_three_seconds_without_space(client: h
 
 
 async def test_c13_with_flow_control_off_nothing_but_the_store_stops_producers(client: headgate.Client) -> None:
-    """What is on disk waits for the spool; here the store is a pool in Redis."""
+    """Here nothing binds; with the disk it is in test_activemq_producers_spool.py."""
     await client.apply("orders", limit=1000, enforce="off")
     await fill(client, "orders", 50)
     assert await field(client, "orders", "pending_bytes") == 5000

@@ -11,7 +11,7 @@ from headgate import Client, Explanation, FoundDeadlock, HeadgateError, PolicyCo
 from headgate.link_ends import LinkEnds
 from headgate.redis.keys import Address
 from headgate_coordinator import policy as documents
-from headgate_coordinator.admin import models
+from headgate_coordinator.admin import models, stores
 from headgate_coordinator.admin.figures import Figures, from_fields
 from headgate_coordinator.admin.links import LinkWatch
 from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
@@ -78,6 +78,7 @@ class Api:
                       body=Blocking),
             Operation("POST", f"{one}/unblock", "Take a block away", self._unblock, (models.Done,)),
             Operation("POST", f"{one}/purge", "Remove all messages of a destination", self._purge, (models.Purged,)),
+            Operation("GET", "/stores", "List the spool stores", self._stores, (stores.Stores,)),
             Operation("GET", "/links", "List the links of the policy", self._policy_links, (models.PolicyLinks,)),
             Operation("GET", "/links/{name}/explain", "Say why a link moves or does not", self._explain_link,
                       (models.Told,)),
@@ -109,6 +110,7 @@ class Api:
             age_seconds=picture.age,
             totals=models.Totals.of(picture),
             page=_page(picture, told, call.query),
+            stores=[stores.Store.of(store) for store in picture.stores],
             waiting=_waiting(told),
             consumers=_consumers(told),
             deadlocks=[models.FoundDeadlock.of(found) for found in deadlocks[:MOST_DEADLOCKS]],
@@ -132,6 +134,10 @@ class Api:
         with _known(call.name):
             told = await self._client.explain(call.name, producer=call.query.producer, consumer=call.query.consumer)
         return models.Told(text=str(told), explanation=told)
+
+    async def _stores(self, call: Call) -> stores.Stores:
+        del call
+        return stores.Stores(stores=[stores.Store.of(store) for store in (await self._fresh()).stores])
 
     async def _policy_links(self, call: Call) -> models.PolicyLinks:
         del call

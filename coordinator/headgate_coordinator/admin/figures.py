@@ -7,7 +7,7 @@ from typing import Final
 FIELDS: Final = (
     "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes", "leased_messages",
     "peak_bytes", "blocked", "consumers", "stopped", "shut", "learning_until", "enforce", "message_seq",
-    "dropped_messages", "dropped_bytes", "taken", "rate",
+    "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes",
 )  # fmt: skip
 """What is read of each destination."""
 
@@ -25,6 +25,7 @@ class Figures:
         published: messages stored so far.
         settled: of these, those that are not pending any more.
         dropped: messages that producers dropped for want of room; ``dropped_bytes`` are theirs.
+        spooled_bytes: of the segments in spool stores that its messages refer to; not part of what is pending.
         taken: tokens taken of a bucket.
         stopped: why it was stopped by hand; empty when it was not.
         rate: tokens a second of a bucket; None when unlimited or no bucket.
@@ -46,6 +47,7 @@ class Figures:
     settled: int
     dropped: int
     dropped_bytes: int
+    spooled_bytes: int
     taken: float
     stopped: str
     rate: float | None
@@ -102,6 +104,7 @@ def from_fields(name: str, told: Mapping[str, str], now_ms: float) -> Figures:
         settled=max(0, published - pending),
         dropped=number("dropped_messages"),
         dropped_bytes=number("dropped_bytes"),
+        spooled_bytes=number("spooled_bytes"),
         taken=float(told.get("taken") or 0),
         stopped=told.get("stopped", ""),
         rate=float(rate) if rate else None,

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from headgate import __version__
+from headgate import StoreState, __version__
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Picture
 from headgate_coordinator.node.facts import NodeFacts
@@ -63,10 +63,28 @@ OF_DESTINATIONS: Final = (
           "or purged.", lambda one: one.settled),
     _each("dropped_messages", "counter", "Messages that producers dropped for want of room.", lambda one: one.dropped),
     _each("dropped_bytes", "counter", "Bytes of these.", lambda one: one.dropped_bytes),
+    _each("spooled_bytes", "gauge", "Bytes of segments in spool stores that messages here refer to; not pending.",
+          lambda one: one.spooled_bytes),
     _each("taken_tokens", "counter", "Tokens taken; of buckets only.",
           lambda one: one.taken if one.kind == "bucket" else None),
 )  # fmt: skip
 """Of each destination, up to the setting ``destinations``."""
+
+
+def _of_store(
+    name: str, meaning: str, value: Callable[[StoreState], float | None]
+) -> tuple[Declared, Callable[[StoreState], float | None]]:
+    return Declared(f"headgate_store_{name}", "gauge", meaning, ("namespace", "store")), value
+
+
+OF_STORES: Final = (
+    _of_store("held_bytes", "Bytes of the segments of a spool store.", lambda one: one.held),
+    _of_store("leased_bytes", "Room for segments that sessions have and do not use yet.", lambda one: one.leased),
+    _of_store("limit_bytes", "Most that may be held and leased; absent when unlimited.", lambda one: one.limit),
+    _of_store("segments", "Segments of a spool store.", lambda one: one.segments),
+    _of_store("waiting_sessions", "Sessions that wait for room in it.", lambda one: one.waiting),
+)
+"""Of each spool store."""
 BUILD: Final = Declared("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
 UP: Final = Declared("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
 READ: Final = Declared("headgate_redis_read_seconds", "gauge", "How long reading all destinations took.")
@@ -107,7 +125,8 @@ FOUND: Final = Declared(
     "headgate_node_found_deadlocks", "counter", "Deadlocks that the node found, by what was to be done.", ("action",)
 )
 METRICS: Final = (
-    BUILD, UP, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS), NODE, STARTED, READY, CONNECTIONS,
+    BUILD, UP, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
+    *(declared for declared, _ in OF_STORES), NODE, STARTED, READY, CONNECTIONS,
     LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
     PACKETS, BACKLOG,
     DEADLOCKS, FOUND,
@@ -156,6 +175,9 @@ class _Scrape(Collector):
         for declared, value_of in OF_DESTINATIONS:
             values = ((one.name, value_of(one)) for one in shown)
             yield declared.family({(self._namespace, name): value for name, value in values if value is not None})
+        for declared, held_of in OF_STORES:
+            told = ((one.name, held_of(one)) for one in self._picture.stores)
+            yield declared.family({(self._namespace, name): value for name, value in told if value is not None})
 
 
 def _node(node: NodeFacts) -> Iterator[Metric]:

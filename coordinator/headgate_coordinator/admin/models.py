@@ -3,24 +3,19 @@
 from dataclasses import asdict
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from headgate import Explanation
 from headgate import FoundDeadlock as Found
 from headgate.core.deadlock import Step
 from headgate.link_ends import Side
 from headgate_coordinator.admin.figures import Figures
+from headgate_coordinator.admin.stores import Answer, Store
 from headgate_coordinator.admin.watch import Flow, Picture
 from headgate_coordinator.node.facts import LinkFacts
 from headgate_coordinator.node.registry import NodeEntry
 
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
-
-
-class Answer(BaseModel):
-    """What every answer is."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class Destination(Answer):
@@ -41,6 +36,7 @@ class Destination(Answer):
     consumers: int
     in_per_second: float | None = Field(description="messages stored a second; null: not known yet")
     out_per_second: float | None = Field(description="messages settled a second; null: not known yet")
+    spooled_bytes: int = Field(description="of segments in spool stores that its messages refer to; not pending")
     dropped_messages: int = Field(description="by producers, for want of room")
     rate: float | None = Field(description="tokens a second of a bucket")
     stopped: str = Field(description="why it was stopped by hand; empty: it was not")
@@ -65,7 +61,7 @@ class Destination(Answer):
 
 _SAME = (
     "name", "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes",
-    "leased_messages", "peak_bytes", "used", "blocked", "consumers", "rate", "stopped",
+    "leased_messages", "peak_bytes", "spooled_bytes", "used", "blocked", "consumers", "rate", "stopped",
 )  # fmt: skip
 
 
@@ -243,6 +239,7 @@ class Totals(Answer):
     pending_bytes: int
     pending_messages: int
     leased_bytes: int
+    spooled_bytes: int = Field(description="of the segments of all spool stores")
     in_per_second: float | None
     out_per_second: float | None
 
@@ -258,6 +255,7 @@ class Totals(Answer):
             pending_bytes=sum(one.pending_bytes for one in all_of_them),
             pending_messages=sum(one.pending_messages for one in all_of_them),
             leased_bytes=sum(one.leased_bytes for one in all_of_them),
+            spooled_bytes=sum(store.held for store in picture.stores),
             in_per_second=sum(flow.into or 0.0 for flow in flows) if flows else None,
             out_per_second=sum(flow.out_of or 0.0 for flow in flows) if flows else None,
         )
@@ -272,6 +270,7 @@ class Overview(Answer):
     age_seconds: float | None = Field(description="of the figures; null: there are none")
     totals: Totals
     page: Destinations
+    stores: list[Store] = Field(description="spool stores, by name")
     waiting: list[Waiting] = Field(description="the first senders in line of those destinations that hold up most")
     consumers: list[Consumer] = Field(description="those at capacity or slow")
     deadlocks: list[FoundDeadlock] = Field(description="that nodes saw in the last minute, at most ten")
@@ -313,7 +312,7 @@ class PolicyRule(Answer):
 
 
 class PolicyPool(Answer):
-    """One pool that a policy sets."""
+    """One pool, or one spool store, that a policy sets."""
 
     name: str
     fields: dict[str, str]
@@ -327,6 +326,7 @@ class PolicyInForce(Answer):
     source: str
     rules: list[PolicyRule]
     pools: list[PolicyPool]
+    stores: list[PolicyPool]
     links: list[dict[str, Any]] = Field(description="kind, name, from, to and origin of each, and what else it says")
     channels: list[dict[str, Any]] = Field(description="each as it is written, with its defaults and its origin")
     site: str = Field(description="name of this site; empty where it has none")
@@ -349,6 +349,7 @@ class Planned(Answer):
     destinations: int
     changes: list[dict[str, Any]]
     pools: list[dict[str, Any]]
+    stores: list[dict[str, Any]]
     links: dict[str, list[dict[str, Any]]] = Field(
         description="those that would begin, and those that would end; of a channel, one for each topic"
     )

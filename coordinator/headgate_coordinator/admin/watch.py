@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from headgate import Client, Explanation, HeadgateError, PolicyError
+from headgate import Client, Explanation, HeadgateError, PolicyError, StoreState
 from headgate.redis.keys import Address
+from headgate.spool.states import store_states
 from headgate_coordinator.admin.figures import FIELDS, Figures, figures
 
 _log = logging.getLogger("headgate")
@@ -50,6 +51,7 @@ class Picture:
         flows: by name.
         taken: when, in seconds of the monotonic clock.
         seconds: that it took.
+        stores: spool stores of the namespace, by name.
         trouble: why Redis could not be asked since; empty when it could.
     """
 
@@ -59,6 +61,7 @@ class Picture:
     taken: float | None = None
     seconds: float = 0.0
     trouble: str = ""
+    stores: tuple[StoreState, ...] = ()
 
     @property
     def age(self) -> float | None:
@@ -112,6 +115,7 @@ class Watch:
         self._told = Once(self._explain)
         self._last = Picture()
         self._names: list[str] = []
+        self._stores: list[str] = []
         self._list_again = 0.0
 
     async def picture(self) -> Picture:
@@ -137,7 +141,7 @@ class Watch:
         began = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE):
-                found = await self._read()
+                found, stores = await self._read(), await self._read_stores()
         except TimeoutError:
             trouble = f"{self.client.redis_url} did not answer within {PATIENCE} s"
         except HeadgateError as error:
@@ -145,15 +149,16 @@ class Watch:
         else:
             now = time.monotonic()
             flows = self._flows(found, now)
-            self._last = Picture(found, len(self._names), flows, now, now - began)
+            self._last = Picture(found, len(self._names), flows, now, now - began, stores=stores)
             return self._last
         last = self._last
-        return Picture(last.destinations, last.total, {}, last.taken, time.monotonic() - began, trouble)
+        return Picture(last.destinations, last.total, {}, last.taken, time.monotonic() - began, trouble, last.stores)
 
     async def _read(self) -> dict[str, Figures]:
         began = time.monotonic()
         if began >= self._list_again:
             self._names = sorted(await self.client.destinations())
+            self._stores = await self.client.parts.registry.spooling.spools.names()
             self._list_again = time.monotonic() + LISTING * (time.monotonic() - began)
         found: dict[str, Figures] = {}
         names = self._names[:MOST_READ]
@@ -165,6 +170,10 @@ class Watch:
 
         await together([look() for _ in range(AT_ONCE)])
         return {name: found[name] for name in names if name in found}
+
+    async def _read_stores(self) -> tuple[StoreState, ...]:
+        spools = self.client.parts.registry.spooling.spools
+        return tuple(await store_states(spools, self.client.store, self._stores))
 
     async def _burst(self, names: Sequence[str]) -> dict[str, Figures]:
         keys = [Address.of(self.client.namespace, name).key.encode() for name in names]

@@ -1,7 +1,7 @@
 """Spool stores as they stand, for operators."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -48,9 +48,10 @@ class StoreState:
         return asdict(self)
 
 
-async def store_states(spools: Spools, store: Store) -> list[StoreState]:
-    """Return all spool stores of the namespace, by name; see :meth:`headgate.Client.stores`."""
-    found = await asyncio.gather(*(_state(spools, store, name) for name in await spools.names()))
+async def store_states(spools: Spools, store: Store, names: Sequence[str] | None = None) -> list[StoreState]:
+    """Return the spool stores of these names, or all of the namespace; see :meth:`headgate.Client.stores`."""
+    names = await spools.names() if names is None else names
+    found = await asyncio.gather(*(_state(spools, store, name) for name in names))
     return [state for state in found if state is not None]
 
 

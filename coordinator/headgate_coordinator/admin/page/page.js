@@ -6,6 +6,7 @@ import { History, draw } from "./chart.js";
 import { showCycles } from "./cycles.js";
 import { showLists } from "./lists.js";
 import { Panel } from "./panel.js";
+import { showStores } from "./stores.js";
 import { amounts, bytes, duration, element, number, rate, say } from "./words.js";
 
 const EVERY = 1000; // ms
@@ -86,6 +87,7 @@ function show(told) {
   showRows(told.page, now);
   showArrows(told.policy_links, (name) => panel.open(name));
   showCycles(told.deadlocks, (name) => panel.open(name));
+  showStores(told.stores);
   showLists(told, (name) => panel.open(name));
   document.title = told.totals.held_up ? `(${told.totals.held_up}) Headgate` : "Headgate";
 }
@@ -98,6 +100,8 @@ function showTotals(totals) {
   $("total-blocked").classList.toggle("bad", totals.blocked > 0);
   say($("total-pending"), bytes(totals.pending_bytes));
   say($("total-leased"), bytes(totals.leased_bytes));
+  say($("total-spooled"), bytes(totals.spooled_bytes));
+  $("total-spooled").parentElement.hidden = totals.spooled_bytes === 0;
   say($("total-in"), rate(totals.in_per_second));
   say($("total-out"), rate(totals.out_per_second));
 }
@@ -164,7 +168,7 @@ function makeRow(name) {
   meter.setAttribute("role", "meter");
   meter.setAttribute("aria-valuemin", "0");
   meter.append(element("i", "pending"), element("i", "leased"));
-  fill.append(meter, element("p", "amount"));
+  fill.append(meter, element("p", "amount"), element("p", "amount spooled"));
   const canvas = element("canvas", "spark");
   canvas.setAttribute("role", "img");
   cell("history", "").append(canvas);
@@ -184,7 +188,7 @@ function fillRow(row, one) {
   title.children[2].hidden = !why;
   say(state.firstChild, one.state);
   state.firstChild.dataset.state = one.state;
-  const [meter, amount] = fill.children;
+  const [meter, amount, spooled] = fill.children;
   const bucket = one.kind === "bucket";
   const full = limit ?? Math.max(1, one.peak_bytes, pending + leased);
   const share = (part) => `${Math.min(100, (100 * part) / Math.max(1, full)).toFixed(2)}%`;
@@ -196,6 +200,8 @@ function fillRow(row, one) {
     ? `${one.rate === null ? "no limit" : rate(one.rate)}`
     : `${said(pending)} + ${said(leased)} ${limit === null ? "· unlimited" : `of ${said(limit)}`}`;
   say(amount, text);
+  say(spooled, one.spooled_bytes ? `${bytes(one.spooled_bytes)} spooled` : "");
+  spooled.hidden = !one.spooled_bytes;
   meter.setAttribute("aria-valuenow", String(pending + leased));
   meter.setAttribute("aria-valuemax", String(full));
   meter.setAttribute("aria-valuetext", `${said(pending)} pending, ${said(leased)} leased`);

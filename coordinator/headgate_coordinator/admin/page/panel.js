@@ -91,6 +91,7 @@ export class Panel {
         ? (one.rate === null ? "unlimited" : rate(one.rate))
         : limits.join(", ") || "unlimited"],
       ["Peak", bytes(one.peak_bytes)],
+      ...(one.spooled_bytes ? [["Spooled", bytes(one.spooled_bytes)]] : []),
       ["Waiting senders", number(one.blocked)],
       ["Consumers", number(one.consumers)],
       ["In / out", `${rate(one.in_per_second)} / ${rate(one.out_per_second)}`],

@@ -1,0 +1,39 @@
+"""The answers of the JSON API about spool stores."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from headgate import StoreState
+
+
+class Answer(BaseModel):
+    """What every answer is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Store(Answer):
+    """A spool store: where payloads go for which memory has no room."""
+
+    name: str
+    url: str = Field(description="where its segments are, without secrets")
+    limit: int | None = Field(description="bytes; null: unlimited")
+    held: int = Field(description="bytes of its segments")
+    leased: int = Field(description="bytes of room that sessions have and do not use yet")
+    segments: int
+    waiting: int = Field(description="sessions that wait for room in it")
+    segment: int = Field(description="bytes of payload in one segment, about")
+    when_full: str = Field(description="what sends do that find neither memory nor room here")
+    percent: str = Field(description="where the limit comes from; empty: it is absolute")
+    learning: bool = Field(description="its state was lost, and nothing is granted yet")
+    origins: dict[str, str] = Field(description="field -> place in the policy")
+
+    @classmethod
+    def of(cls, state: StoreState) -> "Store":
+        """Return it from what was read."""
+        return cls(**state.as_dict())
+
+
+class Stores(Answer):
+    """The spool stores of the namespace."""
+
+    stores: list[Store]
