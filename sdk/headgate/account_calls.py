@@ -78,7 +78,8 @@ class AccountCalls(Callers):
     def _totals(self, weight: int, *, paid: int = 0, paid_m: int = 0) -> Totals:
         line = self.credit
         head = self._asked_for = self.outbox.head()
-        lines_up = head is not None and not (self._spools and self.writer and not self.writer.waits)
+        lines_up = head is not None and head.size < self._beyond_memory
+        lines_up = lines_up and not (self._spools and self.writer and not self.writer.waits)
         need, need_m = line.need_for(head.size) if head and lines_up else (line.granted, line.granted_m)
         if weight == 0 or ((self.last.blocked or self.recalled) and not head):
             want, want_m = line.granted, line.granted_m
@@ -213,7 +214,8 @@ class AccountCalls(Callers):
         elif answer.code == "TOO_LARGE":
             head = self.outbox.head()
             if head and self.writer is not None and self.writer.store:
-                self._ask_at = self._loop.time() + 1.0  # too large for memory, not for the store
+                self._beyond_memory = head.size  # but not for the store; to ask for it again would renew no lease
+                self._ask_at = 0.0
             elif head:
                 self._tell(head, MessageTooLarge(self.address.name, head.size, answer.granted))
         elif answer.code == "UNKNOWN":

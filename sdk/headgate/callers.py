@@ -59,6 +59,8 @@ class Callers(Answers):
         self.recalled = False
         self.exceeded = False
         self.stopped = False
+        self._beyond_memory = math.inf
+        """Bytes of a message that memory never has room for, where there is a store for it."""
         self._hurried = False
         self._holds_messages = holds_messages
         self._wake = asyncio.Event()
@@ -118,6 +120,7 @@ class Callers(Answers):
     def heed(self, settings: Mapping[str, str]) -> None:
         """Take in the destination's settings, as the state spells them; whoever waits asks again under them."""
         self.outlook.adopt(settings)
+        self._beyond_memory = math.inf
         self.confirming.adopt(settings)
         if self.writer is not None:
             self.writer.adopt(self.outlook.store, self.outlook.most_copied if self.topic else math.inf)

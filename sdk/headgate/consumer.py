@@ -9,7 +9,7 @@ from typing import Final
 from headgate.account import CLOSE_WITHIN
 from headgate.account_calls import Ensure
 from headgate.core.lease import Lease
-from headgate.core.segment import Reference, is_reference
+from headgate.core.segment import is_reference, payload_size
 from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters
 from headgate.errors import Closed, HeadgateError, PolicyError, SlowConsumer
@@ -22,7 +22,7 @@ from headgate.redis.keys import Address, encode_name
 from headgate.redis.replies import Deliveries
 from headgate.redis.store import Store
 from headgate.spool import Spooling
-from headgate.spool.recall import Recall
+from headgate.spool.recall import GONE, Recall
 from headgate.tasks import stop
 
 _log = logging.getLogger("headgate")
@@ -346,7 +346,7 @@ class Consumer(Receivers):
                 continue  # known: only its reply was repeated
             message = Message(self, self._generation, id_, stored, attempts)
             if is_reference(stored):
-                message.size = Reference.parse(stored).size
+                message.size = payload_size(stored)
             self._held[id_] = message
             largest = max(largest, message.size)
             self._holding.deliver(message.size)
@@ -365,7 +365,10 @@ class Consumer(Receivers):
         """Take a delivery that is here with its payload, or of which it is known that it cannot be read."""
         if attempts and self._dead_letters.is_dead(attempts):
             trouble = f"{attempts} attempts failed"
-        if trouble:
+        if trouble == GONE:
+            message.settled = True
+            self._queue("accepted", message, None)
+        elif trouble:
             message.settled = True
             self._die(message, trouble, attempts, None)
         else:

@@ -40,7 +40,7 @@ async def audited(client: headgate.Client, *, repair: bool = False) -> StoreFind
 
 
 def segments(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".headgate")
 
 
 def told(finding: StoreFinding) -> str:

@@ -50,7 +50,7 @@ async def references(client: headgate.Client, name: str = "orders") -> list[byte
 
 def segments(folder: Path) -> list[Path]:
     """Return the segments in a folder, in the order of their names."""
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".headgate")
 
 
 async def first_segment(client: headgate.Client, folder: Path, name: str = "orders", *, at: int = 0) -> Path:

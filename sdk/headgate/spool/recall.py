@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.core.segment import is_reference
 from headgate.redis.keys import Address
@@ -13,6 +13,10 @@ from headgate.tasks import stop
 if TYPE_CHECKING:
     from headgate.message import Message
     from headgate.spool import Spooling
+
+
+GONE: Final = "gone"
+"""What is wrong with a delivery that was purged, or expired, while its payload was on its way: nobody waits for it."""
 
 
 class Recall:
@@ -64,6 +68,8 @@ class Recall:
                 payload = await self._spooling.reader.payload(self._address, message.stored)
                 if isinstance(payload, Unreadable):
                     trouble, payload = payload.trouble, payload.stub
+                    if not await self._spooling.has(self._address, message.id):
+                        trouble = GONE
                 message.stored = payload
             if self._line and self._line[0][0] is message:  # else all was given to others meanwhile
                 self._line.popleft()

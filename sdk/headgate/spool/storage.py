@@ -29,13 +29,15 @@ class Storage:
     Args:
         url: as fsspec reads it: ``file:///var/spool/headgate``, ``s3://bucket/prefix``, ``memory://name``; what it
             takes to get in (keys, tokens) comes from the environment, as each file system has it.
+        marker: path of an object that is there as long as the storage is the one that it was: a directory where it is
+            not mounted has none.
         patience: seconds that one operation may take.
 
     Raises:
         InvalidValue: the URL cannot be used; the text says what is missing.
     """
 
-    def __init__(self, url: str, *, patience: float = PATIENCE) -> None:
+    def __init__(self, url: str, *, marker: str, patience: float = PATIENCE) -> None:
         try:
             import fsspec
         except ModuleNotFoundError:
@@ -47,6 +49,7 @@ class Storage:
         self.url = shown(url)
         self._fs: Any = fs
         self._root = str(root).rstrip("/")
+        self._marker = marker
         self._patience = patience
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headgate spool")
         self._folders: set[str] = set()
@@ -59,6 +62,14 @@ class Storage:
 
     def __repr__(self) -> str:
         return f"Storage({self.url!r})"
+
+    async def mark(self) -> None:
+        """Put the marker in place: from now on this is the storage.
+
+        Raises:
+            SpoolUnavailable: it could not be written.
+        """
+        await self._run("write", self._marker, self._mark)
 
     async def write(self, path: str, data: bytes) -> None:
         """Write an object, and return once it is flushed to where it stays.
@@ -75,7 +86,7 @@ class Storage:
             FileNotFoundError: there is no such object.
             SpoolUnavailable: it could not be read.
         """
-        return await self._run("read", path, lambda: bytes(self._fs.cat_file(self._at(path), start=start, end=end)))
+        return await self._run("read", path, lambda: self._read(path, start, end))
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; those that are not there are no error.
@@ -118,6 +129,7 @@ class Storage:
         at = self._at(path)
         folder = at.rpartition("/")[0]
         if folder not in self._folders:
+            self._see_marker()
             self._fs.makedirs(folder, exist_ok=True)
             self._folders.add(folder)
         with self._fs.open(at, "wb") as file:
@@ -126,6 +138,27 @@ class Storage:
                 descriptor = file.fileno()  # of this machine, or of a network: it counts once it is on the disk
                 file.flush()
                 os.fsync(descriptor)
+
+    def _read(self, path: str, start: int, end: int) -> bytes:
+        try:
+            return bytes(self._fs.cat_file(self._at(path), start=start, end=end))
+        except FileNotFoundError:
+            self._see_marker()  # without it nothing is lost, but the storage is not there
+            raise
+
+    def _mark(self) -> None:
+        at = self._at(self._marker)
+        self._fs.makedirs(at.rpartition("/")[0], exist_ok=True)
+        with self._fs.open(at, "wb") as file:
+            file.write(b"Segments of spooled messages are below; without this file nothing is written here.\n")
+
+    def _see_marker(self) -> None:
+        self._fs.invalidate_cache()
+        if not self._fs.exists(self._at(self._marker)):
+            raise OSError(
+                f"it has no {self._marker}, so it is not the place where segments went so far; mount that, or make "
+                f"this file where they are now"
+            )
 
     def _delete(self, paths: Sequence[str]) -> None:
         with self._lock:
@@ -143,7 +176,9 @@ class Storage:
         except FileNotFoundError:
             return {}
         start = len(self._root.lstrip("/")) + 1
-        return {name.lstrip("/")[start:]: int(info["size"]) for name, info in found.items()}
+        listed = {name.lstrip("/")[start:]: int(info["size"]) for name, info in found.items()}
+        listed.pop(self._marker, None)
+        return listed
 
     async def _run(self, verb: str, path: str, work: Callable[[], T]) -> T:
         self.operations += 1

@@ -14,6 +14,8 @@ from headgate.redis.store import Store
 from headgate.spool.storage import Storage, check_url
 from headgate.units import parse_limit, parse_size
 
+MARKER: Final = ".headgate"
+"""Object in the folder of a namespace that tells its storage from a directory where that is not mounted."""
 SEGMENT: Final = 1 << 20
 """Bytes of payload in one segment, unless the store says otherwise."""
 FIELDS: Final = (
@@ -125,7 +127,9 @@ class Spool:
         self.encoded = encode_name(name, "store")
         self.address = address
         self.settings = settings
-        self.storage = Storage(settings.url)
+        self.storage = Storage(settings.url, marker=f"{address.namespace}/{MARKER}")
+        self.marked = False
+        """Whether its storage has its marker, or need not be given one."""
 
     def __repr__(self) -> str:
         return f"Spool({self.name!r}, {self.storage.url!r})"
@@ -171,10 +175,11 @@ class Spools:
         Raises:
             PolicyError: there is none of this name.
             InvalidValue: its URL cannot be used here; the text says what is missing.
+            SpoolUnavailable: it is new, and its storage takes no marker.
             CoordinatorUnavailable: Redis does not answer.
         """
         known = self._known.get(name)
-        if known is not None and name not in self._stale:
+        if known is not None and name not in self._stale and known.marked:
             return known
         async with self._lock:
             if name not in self._known:
@@ -190,7 +195,16 @@ class Spools:
                 known = self._known[name] = await asyncio.to_thread(Spool, name, self.address(name), settings)
             known.settings = settings
             self._remembered[name] = {"kind": "store", **fields}
+            if not known.marked:
+                await self._mark(known)
             return known
+
+    async def _mark(self, spool: Spool) -> None:
+        """Mark the storage of a store that never had a segment; later, one without the marker is not that storage."""
+        key = spool.address.shared[0]
+        if not int(await self._store.server.command(key, "HGET", key, "message_seq") or 0):
+            await spool.storage.mark()
+        spool.marked = True
 
     def known(self) -> list[Spool]:
         """Return the stores that were used here."""
