@@ -1,14 +1,19 @@
 --- @include "lib/session"
 --- @include "lib/ledger"
 --- @include "lib/hot"
+-- Bytes of the limit that whole messages may take: of a destination that spools, the rest is kept for references and copies.
+local function whole_bytes()
+  local spools = d.store and d.limit_bytes < math.huge
+  return spools and d.limit_bytes - math.floor(d.limit_bytes / 4) - hot_share() or d.limit_bytes
+end
+
 -- How much may be granted, and how much of it to one session. Nothing here makes pending + leased exceed the limit, but
 -- for the one message above the whole limit that `oversize` lets go alone.
 local function room()
   if d.stopped or (d.shut == 1 and not d.unbound) then
     return 0, 0
   end
-  local kept = d.store and d.limit_bytes < math.huge and math.floor(d.limit_bytes / 4) + hot_share() or 0 -- for references
-  return math.min(d.limit_bytes - kept, d.slice_bytes) - d.pending_bytes - d.leased_bytes,
+  return math.min(whole_bytes(), d.slice_bytes) - d.pending_bytes - d.leased_bytes,
     d.limit_messages - d.pending_messages - d.leased_messages
 end
 
@@ -31,12 +36,12 @@ local function resume_when_drained()
 end
 
 local function too_large(bytes, messages)
-  return (bytes > d.limit_bytes and d.oversize ~= 'allow-one') or messages > d.limit_messages
+  return (bytes > whole_bytes() and d.oversize ~= 'allow-one') or messages > d.limit_messages
 end
 
 -- A message above the whole limit, when nothing is pending and nobody else holds credit.
 local function goes_alone(s)
-  return d.oversize == 'allow-one' and not d.stopped and s.need - s.used - s.returned > d.limit_bytes
+  return d.oversize == 'allow-one' and not d.stopped and s.need - s.used - s.returned > whole_bytes()
     and s.need - s.used - s.returned <= d.slice_bytes and d.pending_bytes == 0 and d.leased_bytes == held(s)
 end
 

@@ -63,11 +63,9 @@ class AccountCalls(Callers):
         self._used_at = 0.0
         self._used_before = 0
 
-    @property
-    def refused(self) -> bool:
-        """Whether Redis was asked for the first in line, and there was no room."""
-        head = self.outbox.head()
-        return head is not None and head is self._asked_for and self._loop.time() < self._ask_at
+    def in_line(self, item: Outgoing) -> bool:
+        """Whether Redis was asked for a message, and there was no room."""
+        return item is self._asked_for and self.last.place > 0 and not self._call_since
 
     def _start_anew(self) -> None:
         self.outbox.unpaid()

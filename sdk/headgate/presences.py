@@ -168,6 +168,8 @@ class Presences:
         async with self.lock:
             quota = self._quotas.get(spool.name)
             if quota is None or quota.spool is not spool:
+                if quota is not None:
+                    await quota.close()  # the store has another URL now
 
                 async def ensure(recover: bool) -> None:  # noqa: FBT001
                     await self.spooling.spools.ensure(spool.name, recover=recover)
@@ -187,17 +189,24 @@ class Presences:
                     holds_messages=False,
                 )
                 account.resize(2 * spool.settings.segment, 1)
-                await account.start()
+                try:
+                    await account.start()
+                except asyncio.CancelledError:
+                    await self._leave(spool.address)  # its call may be under way
+                    raise
                 quota = self._quotas[spool.name] = Quota(account, self.spooling.spools.calls, spool)
         return quota
 
     async def end_lease(self, presence: Presence) -> None:
         """End the session's lease at a destination where it has nothing any more."""
+        await self._leave(presence.address)
+        presence.outlook.start_anew()
+
+    async def _leave(self, address: Address) -> None:
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 totals = Totals(self.session, inc=1 << 30, epoch=0)
-                await self.store.acquire(presence.address, totals, ttl_ms=1000, leave=True)
-        presence.outlook.start_anew()
+                await self.store.acquire(address, totals, ttl_ms=1000, leave=True)
 
     async def close(self) -> None:
         """Close all there is."""

@@ -184,8 +184,24 @@ async def test_a_channel_sends_payloads_and_readers_miss_what_is_lost(
     await spooling(client, tmp_path, "prices", kind="topic", enforce="always")
     async with collecting(group.reader()) as got:
         assert await fill(client, COUNT, "prices", kind="topic") > 0
-        (await first_segment(client, tmp_path, "prices")).unlink()
+        (await first_segment(client, tmp_path, "prices", at=-1)).unlink()
         await wait_until(lambda: is_empty(client, "prices"), timeout=30)
         await wait_until(lambda: len(got.messages) + got.reader.lost.total() == COUNT, timeout=20)
         assert got.reader.lost.total() > 0
         assert [message.body for message in got.messages] == [body(message.seq - 1) for message in got.messages]
+
+
+async def test_a_message_that_a_spooling_targets_memory_never_has_room_for_is_a_dead_letter(
+    client: headgate.Client, node: NodeProcess, tmp_path: Path
+) -> None:
+    """Three quarters of the limit are for whole messages. Breaks when it waits for the whole limit."""
+    await spooling(client, tmp_path, "billing", memory=20_000)
+    policy = '[[bridge]]\nname = "b"\nfrom = "orders"\nto = "billing"\ndead_letters = "DLQ"\n'
+    await client.apply_policy(loads("destination = []\n" + policy))
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        for size in (14_000, 16_000, 500):
+            await producer.send(b"x" * size)
+    await wait_until(lambda: is_empty(client, "orders"), timeout=20)
+    assert [len(message) for message in await stored(client, "billing")] == [14_000, 500]
+    assert [len(message) for message in await stored(client, "DLQ")] == [16_000]

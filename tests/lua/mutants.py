@@ -453,7 +453,7 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_after_a_restart_nothing_is_taken_of_a_slice_before_the_pool_confirms_it"),
         ("P1", "lib/rules", "math.min(read.slice_bytes, slice_left(read, read_slice(name)))", "math.huge",
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),
-        ("P1", "lib/room", "math.min(d.limit_bytes - kept, d.slice_bytes)", "d.limit_bytes - kept",
+        ("P1", "lib/room", "math.min(whole_bytes(), d.slice_bytes)", "whole_bytes()",
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),
         # Nodes: there while they beat.
         ("P4", "node", "'(' .. int(now_ms - stale_ms)", "'-inf'",

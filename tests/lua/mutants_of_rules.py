@@ -21,7 +21,7 @@ RULES: Final = (
      f"{_RULES}::test_stopped_by_hand_nothing_is_granted"),
     ("P1", "lib/room", " and d.pending_bytes == 0 and", " and",
      f"{_RULES}::test_a_message_above_the_limit_goes_alone"),
-    ("P1", "lib/room", "bytes > d.limit_bytes and d.oversize ~= 'allow-one'", "false",
+    ("P1", "lib/room", "bytes > whole_bytes() and d.oversize ~= 'allow-one'", "false",
      f"{_RULES}::test_a_message_above_the_limit_is_refused_unless_the_rule_lets_it"),
     ("P1", "publish", "math.max(d.limit_bytes, not spools and d.hard_bytes or 0),", "d.limit_bytes,",
      f"{_RULES}::test_whose_clients_count_messages_goes_up_to_the_hard_limit"),

@@ -86,9 +86,7 @@ async def observe(server: Server, address: Address) -> Observation | None:
         consumers={cid: record(text) for cid, text in _pairs(reply[7]).items()},
         hungry=[cid.decode() for cid in reply[8]],
         failures={name: int(count) for name, count in _pairs(reply[9]).items()},
-        references={
-            int(seq): int(count) for seq, count in _pairs(reply[10]).items() if seq.isdigit()
-        },  # and no segments
+        references={int(seq): int(count) for seq, count in _pairs(reply[10]).items() if seq.isdigit()},  # no segment
         orphans=[member.decode() for member in reply[11]],
         holders={name: {seq_of(e[0]): e[1].decode() for e in held} for name, held in _pairs(reply[12]).items()},
     )

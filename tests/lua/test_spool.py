@@ -157,6 +157,13 @@ async def test_a_quarter_of_the_limit_is_kept_for_references(place: Place) -> No
     assert await place.usage() <= 400
 
 
+async def test_what_can_never_be_whole_in_memory_is_too_large(place: Place) -> None:
+    """Who cannot spool it, such as a link, would wait for ever. Mutant: it is compared with the whole limit."""
+    await place.create(limit=400, store=STORE, when_full="spool")
+    assert (await place.producer("bob").ask(need=301)).code == "TOO_LARGE"
+    assert (await place.producer("ann").ask(need=300)).code == "OK"
+
+
 @pytest.mark.parametrize("beyond", ["refuse", "hard"])
 async def test_nobody_sends_a_reference_of_his_own(place: Place, beyond: str) -> None:
     """He would read what is others' in the store. Mutant: it is taken as any message is."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tests.links.site import work
 from tests.links.test_explain_links import overfill, worker
 from tests.remote.grants import B, C, M, P, users
 from tests.sdk.observing import GUARD, drain, field
+from tests.support.spooled import spooling
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -113,6 +115,20 @@ async def test_who_may_produce_sends_and_who_may_consume_receives(node: Node) ->
             await takes.producer("orders")
         with pytest.raises(AccessDenied):
             await sends.producer("elsewhere")
+
+
+async def test_who_waits_for_a_store_is_told_how_full_it_is_and_not_where_it_is(node: Node, tmp_path: Path) -> None:
+    """Breaks when users without manage cannot use what spools, or read a store's URL."""
+    await spooling(node.client, tmp_path)
+    key = node.client.parts.registry.spooling.spools.address("disk").shared[0]
+    async with as_user(node, "seller") as seller, seller.session("s") as session:
+        await (await session.producer("orders")).send("one")
+        assert (await seller.explain("orders")).state == "open"
+        server = backend(seller)
+        assert (await server.command(key, "HMGET", key, "limit_bytes"))[0] == str(64 << 20).encode()
+        for words in (("HMGET", key, "url"), ("HMGET", key, "limit_bytes", "url"), ("HGETALL", key)):
+            with pytest.raises(AccessDenied):
+                await server.command(key, *words)
 
 
 async def test_who_may_only_browse_reads_and_takes_nothing(node: Node) -> None:

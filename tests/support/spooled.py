@@ -53,10 +53,10 @@ def segments(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-async def first_segment(client: headgate.Client, folder: Path, name: str = "orders") -> Path:
-    """Return the oldest segment that a destination refers to."""
-    oldest = Reference.parse((await references(client, name))[0])
-    return next(path for path in segments(folder) if path.name == oldest.name)
+async def first_segment(client: headgate.Client, folder: Path, name: str = "orders", *, at: int = 0) -> Path:
+    """Return the oldest segment that a destination refers to, or that of another of its references."""
+    wanted = Reference.parse((await references(client, name))[at])
+    return next(path for path in segments(folder) if path.name == wanted.name)
 
 
 async def swept(folder: Path) -> None:

@@ -17,6 +17,7 @@ from headgate.amqp.link import CONNECTION_FORCED, DECODE_ERROR, RESOURCE_LIMIT, 
 from headgate.errors import AccessDenied, HeadgateError, InvalidValue, MessageFormatError
 from headgate_coordinator.node.desk import Desk
 from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.payloads import Payloads, Wanted
 from headgate_coordinator.node.permits import Permits
 from headgate_coordinator.node.replies import Replies
 
@@ -39,6 +40,7 @@ class Gateway(LinkEnd):
         self._permits = Permits(identity.name if identity else "nobody", client.namespace, connection.may)
         self._parts = client.parts
         self._desk = Desk(client.parts, self._permits)
+        self._payloads = Payloads(client.parts.registry.spooling)
         self._replies: Replies
         self._room = asyncio.Semaphore(AT_ONCE)
         self._batches = 0
@@ -110,20 +112,36 @@ class Gateway(LinkEnd):
 
     async def _answer(self, call: list[Any]) -> None:
         number, what, *words = call
-        async with self._room:
-            await self._replies.room()
-            if not self._replies.link.alive:
-                return
-            try:
+        answer, wanted = None, None
+        try:
+            async with self._room:
+                await self._replies.room()
+                if not self._replies.link.alive:
+                    return
                 act = self._listen if what in ("hear", "unhear") else self._desk.perform
-                self._replies.say(number, OK, await act(what, words))
-            except HeadgateError as error:
-                if isinstance(error, AccessDenied | InvalidValue):
-                    self.connection.node.counters.refused("gateway")
-                self._replies.say(number, *failure(error))
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
-                _log.exception("%s: a call failed: %r", self.connection.client, what)
-                self._replies.say(number, *failure(HeadgateError(f"the node failed: {type(error).__name__}")))
+                answer = await act(what, words)
+                wanted = self._payloads.wanted(what, words, answer)
+            if wanted is None:
+                self._replies.say(number, OK, answer)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
+            self._fail(number, what, error)
+        if wanted is not None:  # others do not wait for a store
+            self.connection.node.spawn(self._fill(number, what, wanted, answer))
+
+    async def _fill(self, number: int, what: Any, wanted: Wanted, answer: Any) -> None:
+        try:
+            await self._payloads.fill(wanted)
+            self._replies.say(number, OK, answer)
+        except Exception as error:  # noqa: BLE001 -- as above
+            self._fail(number, what, error)
+
+    def _fail(self, number: int, what: Any, error: Exception) -> None:
+        if isinstance(error, AccessDenied | InvalidValue):
+            self.connection.node.counters.refused("gateway")
+        if not isinstance(error, HeadgateError):
+            _log.error("%s: a call failed: %r", self.connection.client, what, exc_info=error)
+            error = HeadgateError(f"the node failed: {type(error).__name__}")
+        self._replies.say(number, *failure(error))
 
     async def _listen(self, what: Any, words: list[Any]) -> None:
         """Begin or end to pass on the hints of channels; those that are not the user's are left out."""

@@ -18,6 +18,7 @@ from headgate_coordinator.links.supervisor import Supervisor
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.node.spool_sweep import SpoolSweep
 from headgate_coordinator.node.sweep import Sweep
 from headgate_coordinator.security import Users
 
@@ -76,6 +77,7 @@ async def service(
         tasks = [
             asyncio.create_task(registry.keep(node), name="headgate beats"),
             asyncio.create_task(sweep.run(), name="headgate sweep"),
+            asyncio.create_task(SpoolSweep(client, node.id, sweep.mine).run(), name="headgate sweep of spool stores"),
             asyncio.create_task(_dismiss(node), name="headgate users that went"),
         ]
         stack.push_async_callback(_leave, tasks, registry, node.id)

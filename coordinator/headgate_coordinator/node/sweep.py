@@ -55,13 +55,25 @@ class Sweep:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        nodes = sorted({entry.id for entry in await self._registry.list()} | {self._node})
-        position = nodes.index(self._node)
-        names = await self._client.destinations()
-        mine = [name for name in names if zlib.crc32(name.encode()) % len(nodes) == position]
+        nodes = await self._nodes()
+        mine = await self.mine()
         for at in range(0, len(mine), PAGE):
             await self._reap(mine[at : at + PAGE])
         await self._remove_replies({name for name in mine if owner_of(name) is not None}, set(nodes))
+
+    async def mine(self) -> list[str]:
+        """Return the destinations that fall to this node.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        nodes = await self._nodes()
+        position = nodes.index(self._node)
+        names = await self._client.destinations()
+        return [name for name in names if zlib.crc32(name.encode()) % len(nodes) == position]
+
+    async def _nodes(self) -> list[str]:
+        return sorted({entry.id for entry in await self._registry.list()} | {self._node})
 
     async def _reap(self, names: list[str]) -> None:
         addresses = [Address.of(self._client.namespace, name) for name in names]

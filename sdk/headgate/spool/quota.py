@@ -46,6 +46,11 @@ class Quota:
         self._account.submit(item)
         return future
 
+    def refused(self, asked: "asyncio.Future[None]") -> bool:
+        """Whether the store was asked for that, and has no room."""
+        item = self._wanted.get(asked)
+        return item is not None and self._account.in_line(item)
+
     def put_back(self, size: int) -> None:
         """Put room back that was asked for and is not needed."""
         self._account.credit.put_back(size)
@@ -69,11 +74,6 @@ class Quota:
             self._account.seek()
             await asyncio.sleep(AGAIN)
             await self.ask(size)
-
-    @property
-    def refused(self) -> bool:
-        """Whether Redis was asked for the first in line, and there was no room."""
-        return self._account.refused
 
     @property
     def reason(self) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -49,6 +50,10 @@ class Storage:
         self._patience = patience
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headgate spool")
         self._folders: set[str] = set()
+        self._lock = threading.Lock()
+        self._writing: set[str] = set()
+        self._unwanted: set[str] = set()
+        """Of those that are being written: they were deleted meanwhile, and are to go once they are there."""
         self.operations = 0
         """Operations asked for so far: writes, reads, deletions, listings."""
 
@@ -61,7 +66,7 @@ class Storage:
         Raises:
             SpoolUnavailable: it could not be written, or is not known to be.
         """
-        await self._run("write", path, lambda: self._write(path, data))
+        await self._run("write", path, lambda: self._write_wanted(path, data))
 
     async def read(self, path: str, start: int, end: int) -> bytes:
         """Return the bytes of an object from ``start`` to before ``end``, or to its end.
@@ -96,6 +101,19 @@ class Storage:
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
 
+    def _write_wanted(self, path: str, data: bytes) -> None:
+        with self._lock:
+            self._writing.add(path)
+        try:
+            self._write(path, data)
+        finally:
+            with self._lock:
+                self._writing.discard(path)
+                unwanted = path in self._unwanted
+                self._unwanted.discard(path)
+            if unwanted:  # nobody waited for so long
+                self._delete([path])
+
     def _write(self, path: str, data: bytes) -> None:
         at = self._at(path)
         folder = at.rpartition("/")[0]
@@ -110,6 +128,8 @@ class Storage:
                 os.fsync(descriptor)
 
     def _delete(self, paths: Sequence[str]) -> None:
+        with self._lock:
+            self._unwanted.update(self._writing.intersection(paths))
         for path in paths:
             try:
                 self._fs.rm_file(self._at(path))

@@ -226,10 +226,10 @@ class Writer:
         asked = quota.ask(size)
         try:
             while not asked.done():
-                if quota.refused and not self.waits:  # not while it is only being asked: some sends do not wait
+                await asyncio.wait([asked], timeout=0.02)
+                if not self.waits and quota.refused(asked):
                     self.waits = True
                     self._wake()
-                await asyncio.wait([asked], timeout=0.05)
                 if not asked.done() and self._outbox.head() is None and not self._outbox.spooling:
                     asked.cancel()
                     self.waits = False
