@@ -43,8 +43,8 @@ async def _receive(session: headgate.Session, destination: str, count: int) -> f
 
 async def _spent(client: headgate.Client) -> None:
     """Wait until every segment is deleted, so that the next round begins as this one did."""
-    while any(store.held for store in await client.stores()):
-        await asyncio.sleep(0.1)  # noqa: ASYNC110 - nobody tells of it
+    while any(store.held for store in await client.stores()):  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0.1)
 
 
 async def measure(*, quick: bool) -> list[Figure]:
