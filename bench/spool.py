@@ -1,4 +1,4 @@
-"""Sends and receives through a spool store in a local directory, beside those through memory, in turn in the same run."""
+"""Sends and receives through a spool store in a local directory, beside those through memory, in turn in one run."""
 
 import asyncio
 import tempfile
@@ -43,12 +43,12 @@ async def _receive(session: headgate.Session, destination: str, count: int) -> f
 
 async def _spent(client: headgate.Client) -> None:
     """Wait until every segment is deleted, so that the next round begins as this one did."""
-    while any(state.held for state in await client.parts.registry.spooling.spools.states()):
+    while any(store.held for store in await client.stores()):  # noqa: ASYNC110 - nobody tells of it
         await asyncio.sleep(0.1)
 
 
 async def measure(*, quick: bool) -> list[Figure]:
-    """Return spooled sends/s and receives/s, their share of those in memory, and storage operations for 100 messages."""
+    """Return spooled sends/s and receives/s, their share of those in memory, and operations for 100 messages."""
     count, rounds = (MESSAGES // 4, 1) if quick else (MESSAGES, 5)
     rates: dict[str, list[float]] = {"memory send": [], "memory receive": [], "spool send": [], "spool receive": []}
     operations: list[float] = []

@@ -10,11 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import Client
+from headgate.redis.keys import PARTS, Address
 
 COUNTERS: Final = (
     "pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "blocked", "weight", "active",
 )  # fmt: skip
 """In the order of :class:`headgate.redis.replies.Recount`."""
+AT_ONCE: Final = 500
+"""Segments read at once."""
+LOOKS: Final = 5
+"""Times that what is spooled is looked at before a difference counts."""
 _STYLES: Final = {"equal": "green", "repaired": "yellow", "differs": "bold red", "not counted": "bold red"}
 
 
@@ -72,8 +77,32 @@ async def audit(client: Client, *, repair: bool) -> list[Finding]:
             count = await client.recount(name, repair=True)
             verdict = "repaired" if count.code == "OK" else "differs"
         stored, counted = (dict(zip(COUNTERS, numbers, strict=False)) for numbers in (count.stored, count.counted))
+        spooled = await spooled_bytes(client, name)
+        if any(spooled):
+            stored["spooled_bytes"], counted["spooled_bytes"] = spooled
+            verdict = verdict if spooled[0] == spooled[1] or verdict == "not counted" else "differs"
         findings.append(Finding(name, verdict, stored, counted))
     return findings
+
+
+async def spooled_bytes(client: Client, name: str) -> tuple[int, int]:
+    """Return how many bytes of segments a destination says that it refers to, and how many its segments have.
+
+    It is read piece by piece, so a difference is looked at again: messages may have come or gone meanwhile.
+    """
+    address = Address.of(client.namespace, name)
+    key, refs = address.shared[0], address.shared[1 + PARTS.index("refs")]
+    stored = counted = 0
+    for _ in range(LOOKS):
+        segments = list(await client.parts.registry.spooling.spools.calls.segments(address))
+        counted = 0
+        for at in range(0, len(segments), AT_ONCE):
+            values = await client.store.server.command(refs, "HMGET", refs, *segments[at : at + AT_ONCE])
+            counted += sum(int(value.split()[1]) for value in values if value)
+        stored = int(await client.store.server.command(key, "HGET", key, "spooled_bytes") or 0)
+        if stored == counted:
+            break
+    return stored, counted
 
 
 def render(findings: Sequence[Finding], namespace: str) -> RenderableType:

@@ -163,6 +163,35 @@ async def test_status_is_sorted_as_asked(redis_url: str, orders: str) -> None:
 
 
 @pytest.mark.one_server
+async def test_status_and_top_show_memory_and_stores_apart(redis_url: str, orders: str, tmp_path: Path) -> None:
+    """Mutants: stores are not listed; what is spooled counts as pending."""
+    place = ("--redis", redis_url, "--namespace", orders)
+    before = await _run("status", *place)
+    assert "spooled" not in before.stdout, "who does not spool has no column for it"
+    async with headgate.connect(redis_url, namespace=orders) as client, client.session("out") as session:
+        await client.set_store("disk", f"file://{tmp_path}", limit="1MiB", segment="4KiB")
+        await client.apply("large", limit="4KB", when_full="spool", store="disk")
+        producer = await session.producer("large")
+        for _ in range(12):
+            await producer.send(b"x" * 1000)
+        (store,) = await client.stores()
+        told = await asyncio.gather(_run("status", *place), _run("top", *place), _run("explain", "large", *place))
+        as_json = await _run("status", "--json", *place)
+        await client.purge("large")
+        await client.remove("large")
+    status, top, explain = (done.stdout for done in told)
+    for picture in (status, top):
+        (row,) = (line.split() for line in picture.splitlines() if line.split()[:1] == ["large"])
+        assert row[7:9] == ["9.80", "KiB"], row
+        (line,) = (line.split() for line in picture.splitlines() if line.split()[:1] == ["disk"])
+        assert line[1:5] == ["9.80", "KiB", "1.00", "MiB"]
+        assert line[7:9] == [str(store.segments), "0"], line
+    assert "store disk: " in explain
+    (large,) = (one for one in json.loads(as_json.stdout) if one["destination"] == "large")
+    assert large["store"]["here"] == store.held
+
+
+@pytest.mark.one_server
 async def test_top_prints_one_picture_into_a_pipe(redis_url: str, orders: str) -> None:
     place = ("--redis", redis_url, "--namespace", orders)
     for more in ((), ("--once",)):

@@ -103,3 +103,13 @@ def test_pools_in_percent_of_redis_need_its_maxmemory() -> None:
     )
     assert needs_maxmemory(policy) == ["a"]
     assert [pool.fields.get("limit_bytes") for pool in policy.pools] == [None, "700000000", "5"]
+
+
+def test_a_rule_for_every_kind_says_nothing_to_gates_with_spool() -> None:
+    """Mutant: a gate gets a setting that it cannot keep."""
+    stored = '[[store]]\nname = "disk"\nurl = "file:///a"\nlimit = 5\n'
+    policy = loads('[[destination]]\nmatch = "#"\nlimit = 5\nwhen_full = "spool"\nstore = "disk"\n' + stored)
+    assert policy.resolve("a", "queue").fields["when_full"] == "spool"
+    gate = policy.resolve("a", "gate")
+    assert (gate.fields["when_full"], gate.fields["limit_bytes"], "store" in gate.fields) == ("", "5", False)
+    assert "when_full" not in gate.origins

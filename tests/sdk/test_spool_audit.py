@@ -14,6 +14,7 @@ from rich.console import Console
 
 import headgate
 from headgate.redis.keys import PARTS, Address
+from headgate_coordinator.audit import audit
 from headgate_coordinator.audit_stores import StoreFinding, audit_stores, render
 from tests.demo.command import run
 from tests.sdk.observing import GUARD, drain
@@ -143,6 +144,20 @@ async def test_a_wrong_counter_of_a_store_is_found_and_repaired(client: headgate
         assert "its counters are" in told(finding)
         await audited(client, repair=True)
         assert (await audited(client)).verdict == "equal"
+
+
+async def test_a_wrong_count_of_what_a_destination_has_spooled_is_found(
+    client: headgate.Client, tmp_path: Path
+) -> None:
+    """Mutant: only what is pending and leased is compared."""
+    async with spooled(client, tmp_path):
+        (finding,) = await audit(client, repair=False)
+        assert (finding.verdict, finding.counted["spooled_bytes"] > 20_000) == ("equal", True)
+        own = Address.of(client.namespace, "orders/eu").shared[0]
+        await client.store.server.command(own, "HINCRBY", own, "spooled_bytes", 7)
+        (finding,) = await audit(client, repair=False)
+        assert finding.verdict == "differs"
+        assert finding.differences[0].startswith("spooled_bytes is ")
 
 
 async def test_spent_segments_that_nobody_is_there_to_delete_go_with_a_repair(
