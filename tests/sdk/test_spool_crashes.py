@@ -6,7 +6,6 @@ Mutants: `Writer._write` publishes before it writes; `Sweeper._delete` frees bef
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,10 @@ pytestmark = pytest.mark.one_server
 
 
 @pytest.fixture
-async def orders(client: headgate.Client, tmp_path: Path) -> AsyncIterator[headgate.Client]:
+async def orders(client: headgate.Client, tmp_path: Path) -> headgate.Client:
     await client.set_store("disk", tmp_path.as_uri(), limit="10MB", segment="8KiB")
     await client.apply("orders", limit="64KiB", when_full="spool", store="disk")
-    yield client
+    return client
 
 
 async def crashed(url: str, namespace: str, step: str, calls: int) -> list[int]:
