@@ -1,6 +1,6 @@
 """kill -9 at every step of write, read and delete: what had a receipt is there once, and the sweeps leave nothing.
 
-Mutants: `Writer._write` publishes before it writes; `Sweeper._delete` frees before it deletes; `is_orphan` says no.
+Mutant: `is_orphan` says no.
 """
 
 import asyncio
