@@ -1,4 +1,4 @@
-"""Sends and receives through a spool store in a local directory, beside those through memory, in turn in one run."""
+"""Sends and receives through a spool store in a local directory, beside those through memory, in turn."""
 
 import asyncio
 import tempfile
@@ -6,10 +6,14 @@ from pathlib import Path
 
 import headgate
 from bench.harness import Figure, Stopwatch, at_least, at_most, private_client
+from headgate.redis.keys import Address
 
 TASKS = 256
 MESSAGES = 20_480
 BODY = b"x" * 1024
+REFERENCE = 56
+"""Bytes, at the most."""
+VERBS = ("send", "receive")
 MOST_OPERATIONS = 1.0
 LEAST_SHARE = 0.4
 
@@ -43,26 +47,30 @@ async def _receive(session: headgate.Session, destination: str, count: int) -> f
 
 async def _spent(client: headgate.Client) -> None:
     """Wait until every segment is deleted, so that the next round begins as this one did."""
-    while any(store.held for store in await client.stores()):  # noqa: ASYNC110 - nobody tells of it
+    address = Address.of_store(client.namespace, "disk")
+    while (await client.store.recount(address)).stored[0]:  # noqa: ASYNC110  # nobody tells
         await asyncio.sleep(0.1)
 
 
 async def measure(*, quick: bool) -> list[Figure]:
-    """Return spooled sends/s and receives/s, their share of those in memory, and operations for 100 messages."""
-    count, rounds = (MESSAGES // 4, 1) if quick else (MESSAGES, 5)
-    rates: dict[str, list[float]] = {"memory send": [], "memory receive": [], "spool send": [], "spool receive": []}
+    """Return spooled sends/s and receives/s, their share of those in memory, and storage operations."""
+    count, rounds = (MESSAGES // 4, 2) if quick else (MESSAGES, 5)
+    limit = count * REFERENCE * 4  # a quarter is kept for references
+    full = limit * 3 // 4 // TASKS // len(BODY) * TASKS
+    rates: dict[str, list[float]] = {f"{where} {verb}": [] for where in ("memory", "spool") for verb in VERBS}
     operations: list[float] = []
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         async with private_client() as (client, _), client.session("bench") as session:
             await client.set_store("disk", Path(folder).as_uri(), limit="unlimited")
             storage = (await client.parts.registry.spooling.spools.get("disk")).storage
             await client.apply("memory", limit="unlimited")
-            # So little memory that next to nothing but references finds room in it.
-            await client.apply("spool", limit=f"{count * 64}", when_full="spool", store="disk")
+            await client.apply("spool", limit=limit, when_full="spool", store="disk")
             for turn in range(rounds + 1):
                 for name in ("memory", "spool"):
                     before = storage.operations
+                    await _send(session, name, full)  # then memory has no room
                     sent = await _send(session, name, count)
+                    await _receive(session, name, full)
                     got = await _receive(session, name, count)
                     await _spent(client)
                     if turn:  # the first warms up

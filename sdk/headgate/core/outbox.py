@@ -15,6 +15,8 @@ from headgate.core.full import WhenFull
 
 MAX_BATCH: Final = 256
 MAX_BATCH_BYTES: Final = 1 << 20
+PRUNE_AT: Final = 1024
+"""Deadlines that are watched before those of messages that were told are looked for and forgotten."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +94,7 @@ class Outbox:
     next_seq: int = 1
     _deadlines: list[tuple[float, int, Outgoing]] = field(default_factory=list)
     _order: int = 0
+    _prune_at: int = PRUNE_AT
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.spooling) + len(self.ready) + (len(self.flight.items) if self.flight else 0)
@@ -108,6 +111,10 @@ class Outbox:
 
     def _watch(self, item: Outgoing) -> None:
         if not item.timed:
+            if len(self._deadlines) >= self._prune_at:  # those that were told must not be kept until their deadlines
+                self._deadlines = [entry for entry in self._deadlines if not entry[2].done.done()]
+                heapq.heapify(self._deadlines)
+                self._prune_at = max(PRUNE_AT, 2 * len(self._deadlines))
             item.timed = True
             self._order += 1
             heapq.heappush(self._deadlines, (item.deadline, self._order, item))
