@@ -81,7 +81,8 @@ end
 local held_b, held_m = held(s)
 local lacks, lacks_m = math.max(0, bytes - held_b), math.max(0, count - held_m)
 if lacks > 0 or lacks_m > 0 then
-  local ceiling = math.min(math.max(d.limit_bytes, not spools and d.hard_bytes or 0), d.slice_bytes)
+  local limit = spools and d.limit_bytes - hot_share() or math.max(d.limit_bytes, d.hard_bytes or 0)
+  local ceiling = math.min(limit, d.slice_bytes)
   if ARGV[11] == 'refuse' or (lacks_m > 0 and not spools) then
     return { 'OVERUSE', int(d.epoch), int(held_b), int(held_m) }
   elseif d.pending_bytes + d.leased_bytes + lacks > ceiling or (spools and now_ms < d.learning_until)

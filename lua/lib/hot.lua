@@ -14,7 +14,7 @@ local function cool(seq)
 end
 
 local function hot_share()
-  return d.kind == 'topic' and math.floor(d.limit_bytes / 8) or 0
+  return d.kind == 'topic' and d.limit_bytes < math.huge and math.floor(d.limit_bytes / 8) or 0
 end
 
 -- Keeps the payloads in ARGV after `at` for messages from number `first` on, as many as there is room for, and lets go of

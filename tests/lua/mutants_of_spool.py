@@ -6,7 +6,7 @@ _S, _STORE, _COPIES = "test_spool", "test_spool_store", "test_spool_copies"
 
 SPOOL: Final = (
     # References: paid up to the limit, with a reserve; nobody makes his own.
-    ("P1", "publish", "not spools and d.hard_bytes or 0", "d.hard_bytes or 0",
+    ("P1", "publish", "spools and d.limit_bytes - hot_share() or math", "math",
      f"{_S}::test_references_go_beyond_the_credit_in_hand_up_to_the_limit"),
     ("P1", "publish", "d.pending_bytes + d.leased_bytes + lacks > ceiling", "d.pending_bytes + lacks > ceiling",
      f"{_S}::test_what_others_hold_is_no_room_for_references"),

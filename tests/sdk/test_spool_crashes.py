@@ -39,7 +39,7 @@ async def crashed(url: str, namespace: str, step: str, calls: int) -> list[int]:
 
 
 def objects(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != ".headgate"]
 
 
 async def agreed(client: headgate.Client, folder: Path) -> None:

@@ -213,3 +213,21 @@ async def test_a_client_that_closes_while_the_storage_hangs_leaves_nothing(
         assert await received(await out.consumer("orders"), len(went)) == went
         await watch.empty()
     await watch.no_credit_left()
+
+
+async def test_a_storage_that_is_not_mounted_loses_nothing(depot: Depot) -> None:
+    """Mutant: `Storage._see_marker` sees one always; then all would be dead letters, and new segments go astray."""
+    await depot.make()
+    async with depot.client.session("s") as session, depot.client.session("out") as out:
+        await sent(await session.producer("orders"), 60)
+        spool = await depot.client.parts.registry.spooling.spools.get("disk")
+        kept = depot.storage.unmount()
+        with pytest.raises(headgate.SpoolUnavailable, match="mount that"):
+            await spool.storage.read(spool.path(Address.of(depot.client.namespace, "orders"), "x"), 0, 1)
+        consumer = await out.consumer("orders")
+        spool.storage._folders.clear()  # as in a process that begins now
+        with pytest.raises(headgate.SpoolUnavailable, match="mount that"):
+            await spool.storage.write("ns/orders/x", b"x")
+        depot.storage.mount(kept)
+        assert await received(consumer, 60) == list(range(60))
+        await depot.empty()

@@ -21,7 +21,7 @@ def resident() -> int:
 
 
 def files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != ".headgate"]
 
 
 async def through(client: headgate.Client, folder: Path, *, total: int, limit: int, growth: int) -> None:

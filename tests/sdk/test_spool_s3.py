@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import headgate
+from headgate.errors import SpoolUnavailable
 from headgate.redis.keys import Address
 from headgate.spool.storage import Storage
 from tests.sdk.spooling import received, sent
@@ -27,16 +28,21 @@ def bucket() -> Iterator[str]:
 
 
 async def test_objects_are_written_read_listed_and_deleted(bucket: str) -> None:
-    storage = await asyncio.to_thread(Storage, bucket)
+    storage = await asyncio.to_thread(Storage, bucket, marker="ns/.headgate")
+    with pytest.raises(SpoolUnavailable, match="mount that"):
+        await storage.write("ns/orders/s1", b"0123456789")
+    await storage.mark()
     await storage.write("ns/orders/s1", b"0123456789")
     assert await storage.read("ns/orders/s1", 2, 5) == b"234"
     assert await storage.read("ns/orders/s1", 8, 100) == b"89", "as much as there is"
+    assert await storage.read("ns/orders/s1", 10, 20) == b"", "it was cut short"
     assert await storage.listing("ns") == {"ns/orders/s1": 10}
     with pytest.raises(FileNotFoundError):
         await storage.read("ns/orders/s2", 0, 5)
     await storage.delete(["ns/orders/s1", "ns/orders/s2"])
     await storage.delete(["ns/orders/s1"])
     assert await storage.listing("ns") == {}
+    await storage.delete(["ns/.headgate"])
     storage.close()
 
 

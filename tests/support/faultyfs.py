@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
+from headgate.spool.stores import MARKER
+
 
 class Faults:
     """What befalls the operations of one storage: `write`, `read`, `delete`, `list`."""
@@ -92,8 +94,11 @@ class FaultyStorage:
         self.faults = FaultyFileSystem.faults.setdefault(name, Faults())
 
     def objects(self) -> list[str]:
-        """Return the paths of all that there is."""
-        return sorted(path for path in FaultyFileSystem.store if path.startswith(f"/{self.name}/"))
+        """Return the paths of all segments that there are."""
+        return sorted(path for path in self._all() if not path.endswith(f"/{MARKER}"))
+
+    def _all(self) -> list[str]:
+        return [path for path in FaultyFileSystem.store if path.startswith(f"/{self.name}/")]
 
     def change(self, path: str, how: Callable[[bytes], bytes | None]) -> None:
         """Let what is stored be something else; None: nothing."""
@@ -107,8 +112,16 @@ class FaultyStorage:
             file.write(data)
             file.seek(0)
 
+    def unmount(self) -> dict[str, Any]:
+        """Let there be nothing, and return what there was."""
+        return {path: FaultyFileSystem.store.pop(path) for path in self._all()}
+
+    def mount(self, kept: dict[str, Any]) -> None:
+        """Let there be again what was."""
+        FaultyFileSystem.store.update(kept)
+
     def close(self) -> None:
         self.faults.heal()
-        for path in self.objects():
+        for path in self._all():
             del FaultyFileSystem.store[path]
         FaultyFileSystem.faults.pop(self.name, None)

@@ -138,12 +138,17 @@ class Storage:
                 descriptor = file.fileno()  # of this machine, or of a network: it counts once it is on the disk
                 file.flush()
                 os.fsync(descriptor)
+                _flush_folder(folder)
 
     def _read(self, path: str, start: int, end: int) -> bytes:
         try:
             return bytes(self._fs.cat_file(self._at(path), start=start, end=end))
         except FileNotFoundError:
             self._see_marker()  # without it nothing is lost, but the storage is not there
+            raise
+        except OSError:
+            if self._fs.size(self._at(path)) <= start:  # some refuse to read behind the end
+                return b""
             raise
 
     def _mark(self) -> None:
@@ -194,6 +199,15 @@ class Storage:
             raise SpoolUnavailable(self.url, verb, path, f"no answer within {self._patience:g} s") from None
         except Exception as error:
             raise SpoolUnavailable(self.url, verb, path, str(error) or repr(error)) from error
+
+
+def _flush_folder(folder: str) -> None:
+    """See that the name of a new file is on the disk as well."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_url(url: object) -> None:

@@ -17,6 +17,8 @@ from headgate.tasks import stop
 _log = logging.getLogger("headgate")
 EVERY: Final = 1.0
 """Seconds between sweeps of what this client uses."""
+PAGES: Final = 8
+"""Pieces of a destination's segments, of 256 each, that one sweep looks at."""
 LOOKS: Final = 4
 """Times that a destination without segments is looked at before it is forgotten."""
 
@@ -30,6 +32,7 @@ class Sweeper:
         self._discards: deque[tuple[Spool, Address, str]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
+        self._cursors: dict[str, int] = {}
 
     def watch(self, address: Address) -> None:
         """Look for spent segments of a destination from now on."""
@@ -83,15 +86,17 @@ class Sweeper:
             SpoolUnavailable: a storage does not delete.
             CoordinatorUnavailable: Redis does not answer.
         """
-        after, left = 0, 0
-        while True:
+        after, left = self._cursors.pop(address.key, 0), 0
+        for _ in range(PAGES):
             after, has, spent = await self._spools.calls.spent(address, after=after)
             left = has - len(spent)
             if spent:
                 await self._delete(address, spent)
                 after = max(0, after - len(spent))  # those behind moved up
-            if not after or not spent:
+            if not after:
                 return left
+        self._cursors[address.key] = after  # the next sweep goes on there
+        return left
 
     async def sweep_orphans(self, spool: Spool) -> list[str]:
         """Delete the segments of a store that nothing refers to, nor will; returns them, ``<destination>/<name>``.
