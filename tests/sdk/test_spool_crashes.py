@@ -110,9 +110,8 @@ async def test_a_process_that_dies_at_a_step_of_spooling(
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("calls", [1, 2, 3, 5, 8])
-async def test_processes_die_at_many_steps(
-    orders: headgate.Client, redis_url: str, tmp_path: Path, step: str, calls: int
+async def test_processes_die_at_many_calls_of_a_step(
+    orders: headgate.Client, redis_url: str, tmp_path: Path, step: str
 ) -> None:
-    for _ in range(3):
-        await check(orders, redis_url, tmp_path, step, calls if step in WRITES else min(calls, 3))
+    for calls in (1, 2, 3, 5, 8) if step in WRITES else (1,) * 5:  # reads and deletions are few: a whole segment each
+        await check(orders, redis_url, tmp_path, step, calls)
