@@ -175,9 +175,7 @@ class Address:
         Raises:
             InvalidName: the namespace or the name cannot be used.
         """
-        key = f"hg:{{{check_namespace(namespace)}/channel:{encode_name(channel, 'channel')}}}"
-        shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
-        return cls(namespace, channel, key, shared)
+        return cls._of_sort("channel", namespace, channel)
 
     @classmethod
     def of_store(cls, namespace: str, store: str) -> "Address":
@@ -186,9 +184,13 @@ class Address:
         Raises:
             InvalidName: the namespace or the name cannot be used.
         """
-        key = f"hg:{{{check_namespace(namespace)}/store:{encode_name(store, 'store')}}}"
+        return cls._of_sort("store", namespace, store)
+
+    @classmethod
+    def _of_sort(cls, sort: str, namespace: str, name: str) -> "Address":
+        key = f"hg:{{{check_namespace(namespace)}/{sort}:{encode_name(name, sort)}}}"
         shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
-        return cls(namespace, store, key, shared)
+        return cls(namespace, name, key, shared)
 
     def keys(self, session: str) -> tuple[bytes, ...]:
         """Return what every script gets as KEYS, for a call on behalf of one session."""

@@ -86,7 +86,6 @@ class Writer:
         self._outbox = outbox
         self._wake = wake
         self._quota: Quota | None = None
-        self._asked: asyncio.Future[None] | None = None
         self._trouble = ""
         self._resume_at = 0.0
         self._pause = PAUSE[0]
