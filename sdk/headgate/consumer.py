@@ -9,7 +9,7 @@ from typing import Final
 from headgate.account import CLOSE_WITHIN
 from headgate.account_calls import Ensure
 from headgate.core.lease import Lease
-from headgate.core.segment import is_reference, payload_size
+from headgate.core.segment import MARK, payload_size
 from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters
 from headgate.errors import Closed, HeadgateError, PolicyError, SlowConsumer
@@ -340,19 +340,22 @@ class Consumer(Receivers):
             self._reattach = True
 
     def _deliver(self, answer: Deliveries, *, asked: int) -> None:
-        largest = 0
+        held, holding, buffer = self._held, self._holding, self._buffer
         for id_, stored, attempts in answer.messages:
-            if id_ in self._held:
+            if id_ in held:
                 continue  # known: only its reply was repeated
-            message = Message(self, self._generation, id_, stored, attempts)
-            if is_reference(stored):
+            held[id_] = message = Message(self, self._generation, id_, stored, attempts)
+            if attempts or stored[:1] == MARK or self._recall.line:
                 message.size = payload_size(stored)
-            self._held[id_] = message
-            largest = max(largest, message.size)
-            self._holding.deliver(message.size)
-            self._recall.put(message, attempts)
+                holding.deliver(message.size)
+                self._recall.put(message, attempts)
+            else:  # as nearly all are: it is here, whole
+                holding.deliver(message.size)
+                buffer.append(message)
+        if buffer:
+            self._arrived.set()
         if self.window.bytes != "unlimited":
-            self._holding.fill(largest)
+            holding.fill(max((payload_size(stored) for _, stored, _ in answer.messages), default=0))
         if asked and len(answer.messages) < asked:
             self._look_at = self._loop.time() + (answer.again_ms / 1000 if answer.again_ms else POLL)
         self._after = b"0"

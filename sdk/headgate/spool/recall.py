@@ -34,33 +34,34 @@ class Recall:
         self._spooling = spooling
         self._address = address
         self._arrived = arrived
-        self._line: deque[tuple[Message, int]] = deque()
+        self.line: deque[tuple[Message, int]] = deque()
+        """Those that wait for a payload, or behind one that does."""
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self.line)
 
     def put(self, message: "Message", attempts: int) -> None:
         """Take a delivery; it arrives once it and all before it are whole."""
-        if not self._line and not (self._spooling and is_reference(message.stored)):
+        if not self.line and not (self._spooling and is_reference(message.stored)):
             self._arrived(message, attempts, "")
             return
-        self._line.append((message, attempts))
+        self.line.append((message, attempts))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work(), name=f"headgate recall {self._address.name}")
 
     def clear(self) -> None:
         """Forget all: they were given to others."""
-        self._line.clear()
+        self.line.clear()
 
     async def close(self) -> None:
         """Stop."""
-        self._line.clear()
+        self.line.clear()
         await stop(self._task)
 
     async def _work(self) -> None:
-        while self._line:
-            message, attempts = self._line[0]
+        while self.line:
+            message, attempts = self.line[0]
             trouble = ""
             if self._spooling and is_reference(message.stored):
                 if self._spooling.reaches:
@@ -71,6 +72,6 @@ class Recall:
                     if not await self._spooling.has(self._address, message.id):
                         trouble = GONE
                 message.stored = payload
-            if self._line and self._line[0][0] is message:  # else all was given to others meanwhile
-                self._line.popleft()
+            if self.line and self.line[0][0] is message:  # else all was given to others meanwhile
+                self.line.popleft()
                 self._arrived(message, attempts, trouble)
