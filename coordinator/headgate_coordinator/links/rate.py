@@ -1,6 +1,7 @@
 """The rate of the links of a table: buckets in Redis, which all nodes that work on one of them share."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Literal
 
 from headgate.bucket import Bucket
 from headgate.core.forwarding import BATCH
@@ -8,6 +9,7 @@ from headgate.core.link import Link, burst_of, rate_bucket
 from headgate.errors import CreditTimeout
 from headgate.session import Session
 
+Unit = Literal["messages", "bytes"]
 PATIENCE: Final = 3600.0
 """Seconds for a slot; who finds none that soon asks again."""
 
@@ -25,13 +27,8 @@ def quantum(link: Link) -> tuple[int, int] | None:
 class LinkRate:
     """What one worker asks of the rate of its link."""
 
-    def __init__(self, messages: Bucket | None, size: Bucket | None, link: Link) -> None:
-        self._parts = [
-            (bucket, burst_of(rate))
-            for bucket, rate in ((messages, link.rate), (size, link.byte_rate))
-            if bucket is not None and rate is not None
-        ]
-        self._has_messages = messages is not None
+    def __init__(self, parts: Sequence[tuple[Unit, Bucket, int]]) -> None:
+        self._parts = parts  # unit, bucket, and how much of it may be asked for at once
 
     @classmethod
     async def open(cls, session: Session, link: Link) -> "LinkRate":
@@ -40,9 +37,14 @@ class LinkRate:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        messages = await session.bucket(rate_bucket(link.kind, link.name, "messages")) if link.rate else None
-        size = await session.bucket(rate_bucket(link.kind, link.name, "bytes")) if link.byte_rate else None
-        return cls(messages, size, link)
+        rates: dict[Unit, float | None] = {"messages": link.rate, "bytes": link.byte_rate}
+        return cls(
+            [
+                (unit, await session.bucket(rate_bucket(link.kind, link.name, unit)), burst_of(rate))
+                for unit, rate in rates.items()
+                if rate is not None
+            ]
+        )
 
     async def allow(self, messages: int, size: int) -> None:
         """Wait until so much may go; what is more than the rate has at once is taken bit by bit.
@@ -50,9 +52,8 @@ class LinkRate:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        amounts = (messages, size) if self._has_messages else (size,)
-        for (bucket, most), amount in zip(self._parts, amounts, strict=False):
-            left = amount
+        for unit, bucket, most in self._parts:
+            left = messages if unit == "messages" else size
             while left > 0:
                 try:
                     await bucket.take(min(most, left), timeout=PATIENCE)
