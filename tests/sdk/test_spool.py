@@ -8,6 +8,7 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, DestinationFull, MessageTooLarge
+from headgate.message import encode
 from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD, outcomes
 from tests.sdk.spooling import Depot, body, number_of, received, sent
@@ -201,6 +202,25 @@ async def test_from_spool_to_block_and_back_keeps_order_and_loses_nothing(depot:
         assert await depot.spooled() > before
         await depot.client.apply("orders", when_full="block")
         assert await received(await out.consumer("orders"), 80) == list(range(80))
+        await depot.empty()
+
+
+async def test_a_store_is_used_to_the_last_message_that_fits(depot: Depot) -> None:
+    """Less than a segment is left, and more than a message. Mutant: `Writer._fitting` asks for a segment only."""
+    await depot.make("64KiB", store={"limit": "50KB", "segment": "16KiB"})
+    async with depot.client.session("s") as session:
+        producer = await session.producer("orders")
+        sending = [asyncio.ensure_future(producer.send(body(n), timeout=600)) for n in range(300)]
+        size = len(encode(body(0), None))
+
+        async def used() -> bool:
+            return (await depot.usage())[1] > 50_000 - size
+
+        await wait_until(used)
+        assert (await depot.usage())[1] <= 50_000
+        for one in sending:
+            one.cancel()
+        await depot.client.purge("orders")
         await depot.empty()
 
 

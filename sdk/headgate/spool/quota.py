@@ -42,6 +42,7 @@ class Quota:
         future: asyncio.Future[None] = self._loop.create_future()
         item = Outgoing(b"", size, math.inf, future)
         self._wanted[future] = item
+        self._account.outbox.head()  # lets go of what was given up, so that this one is asked for at once
         future.add_done_callback(lambda told: self._wanted.pop(told, None))
         self._account.submit(item)
         return future

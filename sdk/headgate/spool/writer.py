@@ -181,8 +181,8 @@ class Writer:
         self._quota = quota = await self._quota_at(spool)
         settings = spool.settings
         most_bytes = int(min(settings.segment, settings.limit or settings.segment, self._most_bytes))
-        size = self._first_bytes(most_bytes)
-        if not size or not await self._room(quota, size):
+        size = await self._fitting(quota, most_bytes)
+        if not size:
             return
         self.waits, self._trouble = False, ""
         items = self._outbox.spool(self._most, size)
@@ -220,15 +220,32 @@ class Writer:
             size, count, ttl_ms = size + item.size, count + 1, item.ttl_ms
         return size
 
-    async def _room(self, quota: Quota, size: int) -> bool:
-        """Wait for room at the store, for as long as anybody waits for it."""
+    async def _fitting(self, quota: Quota, most_bytes: int) -> int:
+        """Take room at the store for as many of those that wait as it has room for, if need be for the first alone.
+
+        Returns the bytes; 0 where nobody waits any more.
+        """
+        while size := self._first_bytes(most_bytes):
+            last = size == self._first_bytes(1)
+            if await self._room(quota, size, patient=last):
+                return size
+            if last:
+                break
+            most_bytes = size // 4
+        return 0
+
+    async def _room(self, quota: Quota, size: int, *, patient: bool = True) -> bool:
+        """Wait for room at the store, for as long as anybody waits for it; not ``patient``: until it has none."""
         asked = quota.ask(size)
         try:
             while not asked.done():
                 await asyncio.wait([asked], timeout=0.02)
-                if not self.waits and quota.refused(asked):
-                    self.waits = True
-                    self._wake()
+                if quota.refused(asked):
+                    if not patient:
+                        return False
+                    if not self.waits:
+                        self.waits = True
+                        self._wake()
                 if not asked.done() and self._outbox.head() is None and not self._outbox.spooling:
                     asked.cancel()
                     self.waits = False
