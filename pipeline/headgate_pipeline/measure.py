@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 PLACE: Final = ("namespace", "destination")
 TEN_SECONDS: Final = "10 seconds"
-MINUTE: Final = "1 minute"
 LINK: Final = "link~"
 """What the id of every link begins with."""
 _ACCURACY: Final = 1000  # of percentiles: a rank is wrong by one in so many at most

@@ -5,7 +5,6 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from headgate.core.outbox import Outgoing
-from headgate.explanation import Explanation
 from headgate.reconnect import until_answered
 from headgate.redis.replies import Account as Totals
 from headgate.redis.spool_store import SpoolStore
@@ -80,11 +79,6 @@ class Quota:
     def reason(self) -> str:
         """Why there is no room, as far as that is known."""
         return self._account.reason(self._account.outbox.head())
-
-    def why(self) -> Explanation | None:
-        """Return why there is no room, as last seen."""
-        head = self._account.outbox.head()
-        return self._account.why(head) if head else None
 
     async def close(self) -> None:
         """Give the rest of the credit back."""

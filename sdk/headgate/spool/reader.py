@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -73,17 +72,13 @@ class Reader:
         self._pieces: OrderedDict[str, _Piece] = OrderedDict()
         self._under_way: dict[str, asyncio.Lock] = {}
 
-    async def payloads(self, address: Address, stored: Sequence[bytes]) -> list[bytes | Unreadable]:
-        """Return the payload of each reference; a storage that does not answer is asked until it does.
+    async def payload(self, address: Address, stored: bytes) -> bytes | Unreadable:
+        """Return the payload of one reference; a storage that does not answer is asked until it does.
 
         Args:
-            address: the destination that has the references.
-            stored: as the destination has them.
+            address: the destination that has the reference.
+            stored: as the destination has it.
         """
-        return [await self.payload(address, one) for one in stored]
-
-    async def payload(self, address: Address, stored: bytes) -> bytes | Unreadable:
-        """Return the payload of one reference, as :meth:`payloads` does."""
         pause = AGAIN[0]
         while True:
             try:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
@@ -116,8 +117,7 @@ class Sweeper:
                 encoded, _, name = segment.rpartition("/")
                 address = Address.of(spool.address.namespace, decode_name(encoded))
                 if await self._spools.calls.is_orphan(address, f"{spool.encoded}/{name}", session):
-                    await spool.storage.delete([spool.path(address, name)])
-                    await self._spools.calls.free(spool.address, [segment])
+                    await self._free(spool, address, [name])
                     orphans.append(segment)
         return orphans
 
@@ -132,14 +132,16 @@ class Sweeper:
             except (PolicyError, InvalidValue) as error:
                 _log.warning("segments of %r cannot be deleted: %s", address.name, error)
                 continue
-            await spool.storage.delete([spool.path(address, name) for name in names])
-            await self._spools.calls.free(spool.address, [f"{folder(address)}/{name}" for name in names])
+            await self._free(spool, address, names)
             await self._spools.calls.unspool(address, [f"{store}/{name}" for name in names])
+
+    async def _free(self, spool: Spool, address: Address, names: Sequence[str]) -> None:
+        await spool.storage.delete([spool.path(address, name) for name in names])
+        await self._spools.calls.free(spool.address, [f"{folder(address)}/{name}" for name in names])
 
     async def _discard(self) -> None:
         for _ in range(len(self._discards)):
             spool, address, name = self._discards[0]
-            await spool.storage.delete([spool.path(address, name)])
-            await self._spools.calls.free(spool.address, [f"{folder(address)}/{name}"])
+            await self._free(spool, address, [name])
             if self._discards and self._discards[0] == (spool, address, name):
                 self._discards.popleft()

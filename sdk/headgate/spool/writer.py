@@ -246,6 +246,7 @@ class Writer:
                     if not self.waits:
                         self.waits = True
                         self._wake()
+                        self._sweeper.hurry()
                 if not asked.done() and self._outbox.head() is None and not self._outbox.spooling:
                     asked.cancel()
                     self.waits = False
