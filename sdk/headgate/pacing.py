@@ -60,5 +60,10 @@ class Pacing:
                 break
         return 0.0
 
+    def put_back(self, amount: float = 1.0) -> None:
+        """Put back a turn that was waited for and is not used."""
+        if self._rate is not None:
+            self._rate.put_back(amount)
+
     def _of(self, rate: float | None) -> Rate | None:
         return None if rate is None else Rate(rate, max(1.0, rate * self._ahead))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections import deque
 from typing import Final, Literal, Self
 
@@ -12,7 +13,7 @@ from headgate.message import Message
 from headgate.pacing import Pacing
 from headgate.redis.keys import Address
 from headgate.selfwait import Use
-from headgate.units import parse_duration
+from headgate.units import parse_duration, parse_timeout
 
 _log = logging.getLogger("headgate")
 Outcome = Literal["accepted", "released", "rejected", "failed"]
@@ -91,28 +92,44 @@ class Receivers:
         return message
 
     async def receive(self, *, timeout: float | str | None = None) -> Message | None:
-        """Return the next message, or None when none came within ``timeout`` seconds (None: no bound).
+        """Return the next message.
+
+        Args:
+            timeout: seconds to wait; ``"unlimited"``, or None, to wait until there is one.
+
+        Returns:
+            None when none came in time, or none that the consumer's rate lets it take so soon.
 
         Raises:
             Closed: the consumer is closed.
+            SlowConsumer: it was detached by the destination's rules.
         """
         self._received += 1
         self.use.note()
-        if not self._buffer:
-            self._rests = False
-            await self._await_arrival(timeout)
-        elif len(self._outcomes) >= self._breathe_at:
+        if self._buffer and len(self._outcomes) >= self._breathe_at:
             self._breathe_at = len(self._outcomes) + BREATH
             await asyncio.sleep(0)  # let settlements out and deliveries in while the caller works on what is here
-        if self._failure is not None:
-            raise self._failure
-        if self._closed:
-            raise Closed(f"the consumer of {self.address.name!r} is closed")
-        if not self._buffer:
-            return None
-        if self.pacing.rate is not None:
-            await self.pacing.turn()
-        return self._buffer.popleft()
+        deadline = None
+        if timeout is not None and (not self._buffer or self.pacing.rate is not None):
+            deadline = self._loop.time() + parse_timeout(timeout, "timeout")
+        while True:
+            if not self._buffer:
+                self._rests = False
+                await self._await_arrival(deadline)
+            if self._failure is not None:
+                raise self._failure
+            if self._closed:
+                raise Closed(f"the consumer of {self.address.name!r} is closed")
+            if not self._buffer:
+                return None  # its time is over
+            if self.pacing.rate is None:
+                return self._buffer.popleft()
+            patience = math.inf if deadline is None else deadline - self._loop.time()
+            if await self.pacing.turn(patience=patience):
+                return None
+            if self._buffer and not self._closed:
+                return self._buffer.popleft()
+            self.pacing.put_back()  # others took what was here meanwhile, or it went back: wait for the next
 
     async def flush(self, *, timeout: float | str = 5.0) -> None:
         """Wait until every settlement made so far is in Redis.
@@ -175,11 +192,12 @@ class Receivers:
         if dead.message._generation == self._generation:  # noqa: SLF001
             self._queue("rejected", dead.message, dead.told)
 
-    async def _await_arrival(self, timeout: float | str | None) -> None:
+    async def _await_arrival(self, deadline: float | None) -> None:
+        """Wait until something is here, until the consumer ends, or until a moment of the loop's clock."""
         self._receivers += 1
         self._wake.set()
         try:
-            async with asyncio.timeout(None if timeout is None else parse_duration(timeout, "timeout")):
+            async with asyncio.timeout_at(deadline):
                 while not self._buffer and not self._closed and self._failure is None:
                     self._arrived.clear()
                     await self._arrived.wait()

@@ -84,6 +84,20 @@ def parse_duration(value: float | str, what: str = "duration") -> float:
     return seconds
 
 
+def parse_timeout(value: float | str, what: str = "timeout") -> float:
+    """Return the seconds that a call may wait: a duration, or infinity for ``"unlimited"``.
+
+    Raises:
+        InvalidValue: neither of these.
+    """
+    if value == "unlimited":
+        return math.inf
+    try:
+        return parse_duration(value, what)
+    except InvalidValue as error:
+        raise InvalidValue(f"{error}, or 'unlimited' to wait for ever") from None
+
+
 def parse_rate(value: float | str, what: str = "rate") -> float:
     """Return a number a second from a number or text such as ``"100/s"``, ``"90/min"``, ``"1MB/s"``.
 

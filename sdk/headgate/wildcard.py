@@ -152,11 +152,11 @@ class WildcardConsumer(Consumer):
     def _all(self) -> list["Part"]:
         return list(self._parts.values())
 
-    async def _await_arrival(self, timeout: float | str | None) -> None:
+    async def _await_arrival(self, deadline: float | None) -> None:
         self.shared.asked += 1
         self.shared.freed()
         try:
-            await super()._await_arrival(timeout)
+            await super()._await_arrival(deadline)
         finally:
             self.shared.asked -= 1
 

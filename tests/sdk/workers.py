@@ -10,12 +10,14 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import headgate
+import headgate.sync
 from tests.support.forked import PIPE, Forked
 
 _ROOT = Path(__file__).parents[2]
@@ -104,6 +106,53 @@ async def consumer(client: headgate.Client, destination: str, ttl: str, count: s
         await _told()
 
 
+async def iterates(client: headgate.Client, destination: str, count: str) -> None:
+    """Receive and accept all there is; stop this process after so many, and close when told."""
+    async with client.session("worker") as session:
+        receiver = await session.consumer(destination)
+        closing = asyncio.create_task(_close_when_told(receiver))
+        received = 0
+        async for message in receiver:
+            received += 1
+            if received == int(count):
+                _say("ready", session.id)
+                os.kill(os.getpid(), signal.SIGSTOP)
+            with contextlib.suppress(headgate.SessionExpired):
+                await message.accept()
+        _say("ended")
+        await closing
+
+
+async def _close_when_told(receiver: headgate.Consumer) -> None:
+    await _told()
+    await receiver.close()
+
+
+async def iterates_in_threads(client: headgate.Client, destination: str, count: str) -> None:
+    """Do as `iterates` does, without a loop."""
+
+    def work(url: str, namespace: str) -> None:
+        with headgate.sync.connect(url, namespace=namespace) as threads, threads.session("worker") as session:
+            receiver = session.consumer(destination)
+
+            def close_when_told() -> None:
+                sys.stdin.readline()
+                receiver.close()
+
+            closing = threading.Thread(target=close_when_told)
+            closing.start()
+            for received, message in enumerate(receiver, start=1):
+                if received == int(count):
+                    _say("ready", session.id)
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                with contextlib.suppress(headgate.SessionExpired):
+                    message.accept()
+            closing.join()
+            _say("ended")
+
+    await asyncio.to_thread(work, client.redis_url, client.namespace)
+
+
 async def wildcard(client: headgate.Client, pattern: str, ttl: str, count: str, subscription: str) -> None:
     """Subscribe, then receive so many and settle nothing."""
     async with client.session("worker", ttl=ttl) as session:
@@ -164,6 +213,8 @@ ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "producer": producer,
     "consumer": consumer,
     "gates": gates,
+    "iterates": iterates,
+    "iterates_in_threads": iterates_in_threads,
     "wildcard": wildcard,
     "numbered": numbered,
     "spread": spread,
