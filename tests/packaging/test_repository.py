@@ -47,7 +47,7 @@ def files() -> Iterator[Path]:
             for name in folders
             if name not in NOT_OURS and not name.endswith((".egg-info", "_cache")) and name != ".hypothesis"
         ]
-        yield from (Path(folder) / name for name in found)
+        yield from (Path(folder) / name for name in found if name not in NOT_OURS)  # of a worktree, .git is a file
 
 
 def relative(path: Path) -> str:
