@@ -16,6 +16,9 @@
 --- @include "lib/attach"
 local run_id, sid, k, ttl_ms, sub = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local durable, window = tonumber(ARGV[6]), ARGV[7]
+if not k or k < 1 or k > MOST_CONSUMERS then
+  return redis.error_reply('ARGUMENT attach: number is 1 to 64')
+end
 local cid = sid .. '.' .. int(k)
 
 if not load_destination(run_id, ttl_ms) then

@@ -2,6 +2,7 @@
 --- @include "lib/consumer"
 -- Bounded housekeeping that every changing script begins with, so that no process has to be alive for it.
 local MAX_REAPED = 16
+local MOST_CONSUMERS = 64 -- of one session at a destination
 
 local function drop_session(sid, s)
   local bytes, messages = held(s)
@@ -13,7 +14,7 @@ local function drop_session(sid, s)
   redis.call('ZREM', K_LEASES, sid)
   redis.call('HDEL', K_SESSIONS, sid)
   redis.call('HDEL', K_DROPS, sid)
-  for k = 1, s.consumers do
+  for k = 1, math.min(s.consumers, MOST_CONSUMERS) do
     local cid = sid .. '.' .. int(k)
     local c = read_consumer(cid)
     redis.call('HDEL', K_PACE, cid)

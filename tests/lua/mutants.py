@@ -40,6 +40,7 @@ class Mutant:
 _P1, _P2, _P4, _P5 = "test_p1_no_overshoot", "test_p2_conservation", "test_p4_reclaim", "test_p5_once"
 _P6, _P8, _RECOVERY = "test_p6_hand_over", "test_p8_rates", "test_recovery"
 _INDEX = "test_index"
+_ARGUMENTS = "test_arguments"
 _POLICY = "test_policy"
 _NODES = "test_nodes"
 _USERS = "test_users"
@@ -135,6 +136,8 @@ MUTANTS: Final = tuple(
          f"{_P4}::test_a_clock_that_jumps_back_does_not_keep_the_dead_for_an_hour"),
         ("P4", "lib/reap", "local MAX_REAPED = 16", "local MAX_REAPED = 1000",
          f"{_P4}::test_one_call_reclaims_a_bounded_number"),
+        ("P11", "lib/reap", "math.min(s.consumers, MOST_CONSUMERS)", "math.min(s.consumers, 5e7)",
+         f"{_ARGUMENTS}::test_a_session_that_has_a_number_beyond_ends_in_a_moment"),
         ("P4", "lib/reap", "elseif sid == d.caller then", "elseif false then",
          f"{_P4}::test_a_session_that_is_late_but_comes_is_not_reclaimed_by_its_own_call"),
         ("P4", "publish", "elseif not s then\n  return { 'EXPIRED', int(d.epoch) }",

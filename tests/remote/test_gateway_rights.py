@@ -371,6 +371,9 @@ def forged(node: Node) -> dict[str, list[Any]]:
         "a record in a name": [
             "call", "attach", address.shared[0], [None, "boss~a~00000000", 1, 1000, "q granted=9", 0, "1/1"],
         ],
+        "more consumers than a session has": [
+            "call", "attach", address.shared[0], [None, "boss~a~00000000", 1 << 53, 1000, "queue", 0, "1/1"],
+        ],
         "more ids than are said": [
             "call", "settle", address.shared[0],
             [None, "boss~a~00000000", "boss~a~00000000.1", 1000, 0, 0, 0, "0", 1 << 40, 0, 0, 0],

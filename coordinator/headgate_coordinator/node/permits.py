@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.index import PLACEHOLDER
 from headgate.options import MAX_TTL, MAX_WEIGHT
+from headgate.presence import MAX_CONSUMERS
 from headgate.redis.keys import (
     NOTES,
     Address,
@@ -232,6 +233,8 @@ class Permits:
             raise InvalidValue("a lease is at most an hour")
         if values.get("weight", 0) > MAX_WEIGHT:
             raise InvalidValue(f"a weight is at most {MAX_WEIGHT}")
+        if not 1 <= values.get("number", 1) <= MAX_CONSUMERS:
+            raise InvalidValue(f"a session has consumers 1 to {MAX_CONSUMERS}")
         if op.name == "snapshot" and max(values["waiters"], values["consumers"], values["entries"]) > 100:
             raise InvalidValue("a snapshot shows at most 100 of each")
         if op.name == "publish" and values["beyond"] == "hard" and not self.manages(destination):
