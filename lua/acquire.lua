@@ -25,8 +25,8 @@
                        of the same id may resume, 'keep' leaves and keeps the receipt, 'resume' stays and tells it
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms, last}; last, with 'resume' alone: number of the
            last message that sessions of this id published
-  Codes    OK, LEFT, UNKNOWN (no such destination), EXPIRED (reclaimed: start anew), FENCED (a newer incarnation is open),
-           OVERUSE (more given back than held), TOO_LARGE (epoch, limit bytes, limit messages follow)
+  Codes    OK, LEFT, UNKNOWN (no such destination), EXPIRED (reclaimed: start anew), FENCED (a newer one
+           is open; its number follows epoch), OVERUSE (more given back than held), TOO_LARGE (epoch, limit bytes, limit messages follow)
 ]]
 --- @include "lib/account"
 --- @include "lib/reap"
@@ -47,7 +47,7 @@ local s = read_session(sid)
 if not s and leave then
   return { 'LEFT', int(d.epoch), '0', '0', 0, int(d.blocked), '1000' }
 elseif s and s.inc > inc then
-  return { 'FENCED', int(d.epoch) }
+  return { 'FENCED', int(d.epoch), int(s.inc) }
 elseif claim.granted > (s and s.inc == inc and s.granted or 0) and not claims_open(claim.epoch) then
   return { 'EXPIRED', int(d.epoch) }
 elseif not leave and claims_open(claim.epoch) and not claim_fits(s, inc, claim) then

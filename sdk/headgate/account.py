@@ -6,11 +6,10 @@ what is held, give back what is idle. Between calls everything is arithmetic (:m
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Callable
 from typing import Final
 
-from headgate.account_calls import AccountCalls, Ensure, Refill
+from headgate.account_calls import AccountCalls, Ensure, Refill, any_incarnation
 from headgate.core.credit import CreditLine
 from headgate.core.lease import Lease
 from headgate.errors import Closed, HeadgateError, SessionExpired
@@ -69,7 +68,7 @@ class CreditAccount(AccountCalls):
         self._removed = False
         if options.resumes:
             self.resumed = 0
-            self.credit.inc = 1 + secrets.randbelow(1 << 20)  # no two have the same, so one fences the other
+            self.credit.inc = any_incarnation()
         self._uses_seen = 0
         self._share = (0, 0)
 

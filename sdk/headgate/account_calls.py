@@ -1,6 +1,7 @@
 """The calls of one account: acquire, publish, leave. When one is due, its loop says: :mod:`headgate.account`."""
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,11 @@ from headgate.redis.store import Store
 
 Ensure = Callable[[bool], Any]
 Refill = Callable[[Callable[[str, int], None]], None]
+
+
+def any_incarnation() -> int:
+    """Return a number from 1 on that hardly anybody else gets: of two that resume, one fences the other."""
+    return 1 + secrets.randbelow(1 << 20)
 
 
 class AccountCalls(Callers):
@@ -227,6 +233,7 @@ class AccountCalls(Callers):
             raise SessionExpired(self.address.name, self.session, "a later session resumed it, or its lease ran out")
         else:  # EXPIRED, FENCED, OVERUSE: Redis has another account, or none; the next one starts empty
             self._start_anew()
-            self.credit.inc *= 2 if self.resumed is not None else 1  # whoever resumes comes after all who were here
+            if self.resumed is not None and answer.code == "FENCED":  # whoever resumes comes after who was here
+                self.credit.inc = answer.granted + any_incarnation()
             if self._task is None:
                 await self._acquire()

@@ -148,6 +148,8 @@ MUTANTS: Final = tuple(
         ("P4", "lib/expiry", "local MAX_MOVED = 64", "local MAX_MOVED = 1000",
          f"{_P4}::test_a_dead_consumers_many_deliveries_move_in_pieces"),
         # P5: once.
+        ("P5", "acquire", "{ 'FENCED', int(d.epoch), int(s.inc) }", "{ 'FENCED', int(d.epoch) }",
+         f"{_P5}::test_a_zombie_of_an_older_incarnation_is_fenced_from_credit"),
         ("P5", "publish", "if receipt then", "if false then",
          f"{_P5}::test_a_batch_published_three_times_is_stored_once"),
         ("P5", "publish", "elseif seq <= last then", "elseif false then",

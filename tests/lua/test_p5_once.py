@@ -130,7 +130,8 @@ async def test_a_zombie_of_an_older_incarnation_is_fenced_from_credit(place: Pla
     late, leave = ann.account(window=80), ann.account(weight=0)
     ann.start_anew()
     await ann.ask(window=20)
-    assert (await ann.call(late)).code == "FENCED"
+    fenced = await ann.call(late)
+    assert (fenced.code, fenced.granted) == ("FENCED", ann.inc)
     assert (await ann.call(leave, leave=True)).code == "FENCED"
     assert await place.usage() == 20
 

@@ -4,6 +4,7 @@ import pytest
 
 import headgate
 from headgate.errors import Closed, SessionExpired
+from headgate.redis.keys import Address
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -25,6 +26,17 @@ async def test_who_begins_anew_is_told_how_many_are_stored(redis_url: str, clean
         async with client.session("etl", resume="batch 8") as session:
             assert (await session.producer("jobs")).resumed == 0
         assert await bodies(client) == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_process_that_crashes_at_each_start_breaks_nothing(redis_url: str, cleanup_namespace: str) -> None:
+    """Mutant: an incarnation is twice the one before; after 85 of them Redis cannot read the record any more."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        for _ in range(100):  # none leaves, as after kill -9
+            await client.session("etl", resume="batch 7").producer("jobs")
+        [record] = (await client.store.sessions(Address.of(cleanup_namespace, "jobs"))).values()
+        assert 1 <= int(record["inc"]) < 100 * 2**21
+        async with client.session("other") as other:
+            await (await other.producer("jobs")).send("0")
 
 
 async def test_a_later_session_fences_the_earlier_one(redis_url: str, cleanup_namespace: str) -> None:

@@ -125,7 +125,7 @@ def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
 
 
 def credit(reply: list[Any]) -> Credit:
-    """Return the answer to acquire or publish; limits that follow TOO_LARGE stand where granted would."""
+    """Return the answer to acquire or publish; what follows TOO_LARGE or FENCED stands where granted would."""
     return (
         Credit(reply[0].decode(), *map(int, reply[1:]))
         if len(reply) > 4
