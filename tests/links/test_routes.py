@@ -67,6 +67,43 @@ async def _quiet(sites: list[SiteOf]) -> bool:
     return not sum([link.backlog or 0 for site in sites for link in await list_links(site.client)])
 
 
+async def test_a_routed_topic_is_a_topic_there_although_no_rule_there_says_so(three_sites: list[SiteOf]) -> None:
+    """The link is there before any consumer. Two durable subscribers each get all."""
+    paris, berlin, _ = three_sites
+    await paris.govern(route("berlin", "topics = ['news', 'prices']", "byte_rate = '10MB/s'"), berlin)
+    async with paris.working(), berlin.client.session() as session:
+        await paris.routed("news", "prices")
+        for name in ("news", "prices"):
+            await wait_until(partial(_is, berlin, name, "topic"), timeout=10, description="it is a topic")
+            readers = [await session.consumer(name, subscription=who, durable=True) for who in ("one", "two")]
+            await paris.send(name, b"first", b"second")
+            for reader in readers:
+                assert [(await next_of(reader)).body for _ in range(2)] == [b"first", b"second"]
+
+
+async def test_a_routed_queue_is_a_queue_there_although_topics_are_the_rule_of_names_like_it(
+    three_sites: list[SiteOf],
+) -> None:
+    paris, berlin, _ = three_sites
+    await paris.govern(route("berlin", "queues = 'orders'"), berlin)
+    await berlin.govern("[[destination]]\nmatch = '#'\nkind = 'queue'\n[[destination]]\nmatch = '#'\nkind = 'topic'\n")
+    async with paris.working():
+        await wait_until(lambda: _is(berlin, "orders", "queue"), timeout=10, description="it is a queue")
+
+
+async def test_a_routed_topic_that_is_a_queue_there_is_told(three_sites: list[SiteOf]) -> None:
+    """Its subscribers would each get a part of the messages, and nobody would know."""
+    paris, berlin, _ = three_sites
+    await berlin.client.apply("news", kind="queue")
+    await paris.govern(route("berlin", "topics = 'news'"), berlin)
+    async with paris.working():
+        await wait_until(lambda: stalls(paris, "'news' is a queue; this takes a topic"), description="it is told")
+
+
+async def _is(site: SiteOf, name: str, kind: str) -> bool:
+    return await site.field(name, "kind") == kind
+
+
 @pytest.mark.parametrize(("unit", "rate", "burst"), [("rate = 60", 60, 6), ("byte_rate = 420", 420, 42)])
 async def test_a_rate_is_shared_by_all_links_of_a_route_and_all_nodes(
     three_sites: list[SiteOf], unit: str, rate: int, burst: int

@@ -46,6 +46,7 @@ class Duty:
         self._client, self._sites, self._ttl = client, sites, ttl
         self._worker: LinkWorker | None = None
         self._there = client
+        self._kinds: tuple[str, ...] = STORES
         self._mending: asyncio.Task[None] | None = None
         self._trouble: str | None = "it begins"
         self._task = asyncio.create_task(self._run(), name=f"headgate link {link.link}")
@@ -108,8 +109,10 @@ class Duty:
     async def _work(self) -> None:
         link, here = self.link, self._client
         there = await self._sites.client(link.site) if link.site else here
-        source, target = await _end(here, link.source), await _end(there, link.target)
-        dead = await _end(here, link.dead_letters) if link.dead_letters else None
+        source, kind = await _end(here, link.source)
+        self._kinds = link.kinds_there(kind)
+        target, _ = await _end(there, link.target, self._kinds)
+        dead = (await _end(here, link.dead_letters))[0] if link.dead_letters else None
         how = Forwarding(
             link.place(here.namespace, encode_name(link.source)),
             link.place_there(there.namespace, encode_name(link.target)),
@@ -142,16 +145,17 @@ class Duty:
             if "source" in missing:
                 await _end(here, link.source, recover=True)
             if "target" in missing:
-                await _end(self._there, link.target, recover=True)
+                await _end(self._there, link.target, self._kinds, recover=True)
             if "dead letters" in missing and link.dead_letters:
                 await _end(here, link.dead_letters, recover=True)
 
 
-async def _end(client: Client, name: str, *, recover: bool = False) -> End:
+async def _end(client: Client, name: str, kinds: tuple[str, ...] = STORES, *, recover: bool = False) -> tuple[End, str]:
+    """Return an end of a link, made if it is not there, and its kind: one of ``kinds``, else the first."""
     parts = client.parts
     address = Address.of(client.namespace, name)
     try:
-        await parts.registry.ensure(address, STORES, recover=recover)
+        kind = await parts.registry.ensure(address, kinds, recover=recover)
     except PolicyError as error:
         raise PolicyError(f"{name!r} cannot be an end of a link: {error}") from None
-    return End(LinkStore(parts.store.server), address, parts.wake_ups, Entries(parts.registry.spooling).whole)
+    return End(LinkStore(parts.store.server), address, parts.wake_ups, Entries(parts.registry.spooling).whole), kind

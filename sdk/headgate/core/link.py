@@ -121,6 +121,16 @@ class Link:
         """The target as people read it: with its site where that is another one."""
         return spelled(self.target, self.site.name if self.site else "")
 
+    def kinds_there(self, kind: str) -> tuple[str, ...]:
+        """Return the kinds that its target may be, the one to make it first, given the kind of its source.
+
+        A route leads to the same destination at another site, so that is of the same kind.
+
+        >>> Link("to berlin", "news", "news", kind="route").kinds_there("topic")
+        ('topic',)
+        """
+        return (kind,) if self.kind == "route" else STORES
+
     def place(self, namespace: str, encoded: str) -> str:
         """Return what a destination of this site is called in the path of a message."""
         return f"{self.here}:{namespace}/{encoded}" if self.here else f"{namespace}/{encoded}"
