@@ -277,7 +277,7 @@ class Administration(ABC):
 
         Raises:
             InvalidName: a name that cannot be used.
-            PolicyError: it has consumers; close them first.
+            PolicyError: it has consumers; close them first. Or the destination is a queue, which has none.
             CoordinatorUnavailable: Redis does not answer; call again.
         """
         self._check_connected()
@@ -285,7 +285,10 @@ class Administration(ABC):
         if is_pattern(destination):
             removed = await index.unsubscribe_pattern(self.namespace, destination, subscription)
         else:
-            removed = await index.unsubscribe(Address.of(self.namespace, destination), subscription)
+            address = Address.of(self.namespace, destination)
+            if await self._registry.kind(address) == "queue":
+                raise PolicyError(f"{destination!r} is a queue, which has no subscriptions; purge removes its messages")
+            removed = await index.unsubscribe(address, subscription)
         if not removed:
             raise PolicyError(f"subscription {subscription!r} of {destination!r} has consumers; close them first")
 

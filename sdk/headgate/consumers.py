@@ -10,7 +10,7 @@ from headgate.core.url_options import split_address
 from headgate.core.window import Window
 from headgate.index import Entry, is_pattern, read_pattern
 from headgate.presence import Presence
-from headgate.presences import Presences, kinds_from
+from headgate.presences import Presences
 from headgate.redis.keys import Address, encode_name
 from headgate.units import parse_rate
 from headgate.wildcard import Part, WildcardConsumer
@@ -39,12 +39,19 @@ class Consumers:
         subscription: str | None,
         durable: bool,
         rate: float | str | None,
-        kind: str | None = None,
+        kinds: tuple[str, ...],
         make: Callable[..., Consumer] = Consumer,
     ) -> Consumer:
-        """Open a consumer; arguments and errors are those of :meth:`Session.consumer`.
+        """Open a consumer; other arguments and errors are those of :meth:`Session.consumer`.
 
-        ``make`` is called in place of :class:`Consumer` for one destination; for brokers in front of Redis.
+        Args:
+            destination: a name or a pattern.
+            window: as it was given.
+            subscription: likewise; of a queue it plays no part.
+            durable: likewise.
+            rate: likewise.
+            kinds: that the destination may be, the one first that an unknown name becomes.
+            make: called in place of :class:`Consumer` for one destination; for brokers in front of Redis.
         """
         destination, said = split_address(destination, self._presences.options.connection)
         own = parse_rate(rate, "rate") if rate is not None else said.consumer_rate
@@ -55,7 +62,6 @@ class Consumers:
             return await self._wildcard(destination, asked, subscription, durable=durable, rate=own)
         checked = Window.of(window) if window is not None else None
         presence = self._presences.at(destination)
-        kinds = kinds_from(kind or ("topic" if subscription is not None else "queue"))
         ensure = self._presences.ensure(presence.address, kinds)
         async with self._presences.lock:
             kind = presence.kind = await ensure(False)

@@ -158,7 +158,15 @@ class Registry:
     async def effective(self, address: Address) -> Resolved:
         """Return what the policy says about a destination of the kind that it has, or would have."""
         policy = await self.policies.current()
-        return policy.resolve(address.name, (await self._read(address, "kind")).get("kind"))
+        return policy.resolve(address.name, await self.kind(address))
+
+    async def kind(self, address: Address) -> str | None:
+        """Return the kind of a destination; None where there is none.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        return (await self._read(address, "kind")).get("kind")
 
     async def apply(self, address: Address, settings: Settings) -> None:
         """Create or change a destination by hand. It stays so until another policy, with a rule for it, is applied.

@@ -13,7 +13,7 @@ from headgate.core.credit import CreditLine
 from headgate.core.full import WhenFull
 from headgate.core.url_options import split_address
 from headgate.core.window import Window
-from headgate.errors import Closed, PolicyError
+from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.following import Wish
 from headgate.gate import Gate
 from headgate.options import SessionOptions, read_weight, read_window
@@ -147,19 +147,31 @@ class Session:
             window: what it may hold unsettled: ``Window(...)``, a number of messages, ``"pull"``, ``"paused"``
                 or ``"unlimited"``; when None as the destination's settings say, and changing with them, else 1000.
             subscription: of a topic; consumers of one subscription share its messages. A new one of its own when None.
-            durable: keep the subscription when its last consumer goes.
+                A queue has no subscriptions, so it is refused there.
+            durable: keep the subscription, which has to have a name, when its last consumer goes.
             rate: messages a second that this consumer takes; when None as the settings say, else no bound.
             kind: what an unknown name becomes, ``queue`` or ``topic``, where the policy does not say.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
-            PolicyError: the destination holds no messages.
+            PolicyError: the destination holds no messages, or is a queue, and a subscription is named.
             CoordinatorUnavailable: Redis does not answer.
         """
         self._check_open()
-        return await self._consumers.open(
-            destination, window=window, subscription=subscription, durable=durable, rate=rate, kind=kind
-        )
+        kinds = kinds_from(kind or ("topic" if subscription is not None else "queue"))
+        if durable and subscription is None:
+            raise InvalidValue("durable: a subscription that stays needs a name to come back to; give subscription too")
+        if subscription is not None and kinds[0] != "topic":
+            raise InvalidValue("subscription: a queue has none, and kind says 'queue'; leave one of the two out")
+        try:
+            return await self._consumers.open(
+                destination, window=window, subscription=subscription, durable=durable, rate=rate,
+                kinds=kinds if subscription is None else ("topic",),
+            )  # fmt: skip
+        except PolicyError as error:
+            if subscription is None:
+                raise
+            raise PolicyError(f"{error}: only topics have subscriptions; for a queue leave them out") from None
 
     @property
     def consumers(self) -> Consumers:

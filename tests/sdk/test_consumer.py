@@ -10,6 +10,7 @@ import headgate
 from headgate import Closed, InvalidValue, PolicyError, SessionExpired, Window
 from headgate.redis.keys import Address
 from headgate.redis.wake import PubSubWakeUps
+from headgate_coordinator.policy import loads
 from tests.sdk.observing import GUARD, counts, drain, field, look
 from tests.support.waiting import wait_until
 
@@ -332,6 +333,25 @@ async def test_a_durable_subscription_keeps_its_messages_and_another_goes_with_i
         assert numbers(await drain(durable, 5)) == list(range(5))
         assert await passing.receive(timeout=0.05) is None
     assert await counts(client, "news") == (0, 0)
+
+
+async def test_what_belongs_to_a_topic_is_refused_at_a_queue_and_changes_nothing(client: headgate.Client) -> None:
+    await client.apply("orders", kind="queue")
+    await client.apply_policy(loads("[[destination]]\nmatch = 'jobs'\nkind = 'queue'\n"))
+    async with client.session("s") as session:
+        await fill(session, 3)
+        for name in ("orders", "jobs"):
+            with pytest.raises(PolicyError, match=r"a queue.*only topics have subscriptions"):
+                await session.consumer(name, subscription="audit", durable=True)
+        with pytest.raises(InvalidValue, match=r"^subscription: a queue has none"):
+            await session.consumer("new", subscription="audit", kind="queue")
+        for name in ("orders", "news", "news.*"):
+            with pytest.raises(InvalidValue, match=r"^durable: .* needs a name"):
+                await session.consumer(name, durable=True)
+        with pytest.raises(PolicyError, match=r"'orders' is a queue, which has no subscriptions"):
+            await client.unsubscribe("orders", "queue")
+        assert await client.destinations() == ["orders"]
+        assert numbers(await drain(await session.consumer("orders"), 3)) == [0, 1, 2]
 
 
 async def test_a_receive_timeout_gives_none_and_loses_nothing(client: headgate.Client) -> None:

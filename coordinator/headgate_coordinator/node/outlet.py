@@ -7,6 +7,7 @@ from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, Link, Outcome, 
 from headgate.consumer import Consumer
 from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
 from headgate.message import Message, to_amqp
+from headgate.presences import kinds_from
 from headgate.receivers import Outcome as Settlement
 from headgate.redis.replies import Deliveries
 from headgate_coordinator.node.end import LinkEnd
@@ -109,7 +110,7 @@ class Outlet(LinkEnd):
             subscription=subscription,
             durable=durable,
             rate=None,
-            kind=kind,
+            kinds=kinds_from(kind),
             make=self._make,
         )
         if not self.link.alive:
