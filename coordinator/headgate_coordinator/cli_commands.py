@@ -25,7 +25,7 @@ from headgate_coordinator import top as live
 from headgate_coordinator import up as embedded
 from headgate_coordinator.audit_stores import StoreFinding
 from headgate_coordinator.cli import FAILED
-from headgate_coordinator.cli_options import Json, Namespace, Redis
+from headgate_coordinator.cli_options import Json, Namespace, Redis, time_option
 from headgate_coordinator.cli_options import connect as _connect
 from headgate_coordinator.cli_options import print_json as _print_json
 from headgate_coordinator.cli_options import run as _run
@@ -181,7 +181,7 @@ def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "def
 @app.command()
 def top(
     sort: Sort = "blocked",
-    interval: Annotated[float, typer.Option(min=0.1, max=3600.0, help="Seconds between pictures.")] = 1.0,
+    interval: Annotated[float, time_option("Between pictures.", least=0.1, most=3600)] = 1.0,
     once: Annotated[
         bool, typer.Option("--once", help="Print one picture and end; so does output into a pipe.")
     ] = False,

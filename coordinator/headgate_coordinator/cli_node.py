@@ -10,7 +10,7 @@ import typer
 
 import headgate
 from headgate_coordinator.cli import FAILED
-from headgate_coordinator.cli_options import Json, Namespace, Redis, connect, run
+from headgate_coordinator.cli_options import Json, Namespace, Redis, connect, run, time_option
 
 CREDIT = 100
 LOW_CREDIT = 30
@@ -47,14 +47,12 @@ def node(
     ] = CREDIT,
     low_credit: Annotated[int, typer.Option(min=0, help="How few are left when it gets more.")] = LOW_CREDIT,
     connections: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 10_000,
-    drain: Annotated[float, typer.Option(min=0, help="Seconds for what is under way when it is told to stop.")] = 10.0,
-    ttl: Annotated[
-        float, typer.Option(min=1, help="Seconds after which others get what this node held, should it die.")
-    ] = 5.0,
-    handshake: Annotated[float, typer.Option(min=0.1, help="Seconds for a client to open its connection.")] = 10.0,
-    idle: Annotated[float, typer.Option(min=0.5, help="Seconds after which a silent client is given up.")] = 60.0,
+    drain: Annotated[float, time_option("For what is under way when it is told to stop.")] = 10.0,
+    ttl: Annotated[float, time_option("After which others get what this node held, should it die.", least=1)] = 5.0,
+    handshake: Annotated[float, time_option("For a client to open its connection.", least=0.1)] = 10.0,
+    idle: Annotated[float, time_option("After which a silent client is given up.", least=0.5)] = 60.0,
     slow_reader: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which a client that does not read is hung up on.")
+        float, time_option("After which a client that does not read is hung up on.", least=0.1)
     ] = 60.0,
     sessions: Annotated[int, typer.Option(min=1, max=65_536, help="Sessions of one connection.")] = 64,
     links: Annotated[int, typer.Option(min=1, help="Links of one connection.")] = 1024,

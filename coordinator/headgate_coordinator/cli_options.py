@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Coroutine
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 import headgate
+from headgate.units import parse_duration
 from headgate_coordinator.cli import INTERRUPTED
 
 T = TypeVar("T")
@@ -22,6 +24,34 @@ Namespace = Annotated[
     str,
     typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Whose destinations."),
 ]
+
+
+def _seconds(text: object) -> float:
+    try:
+        return parse_duration(f"{text}s" if re.fullmatch(r"[0-9.]+", str(text)) else str(text), "a time")
+    except headgate.InvalidValue as error:
+        raise typer.BadParameter(str(error).removeprefix("a time: ")) from None
+
+
+def time_option(text: str, *, least: float = 0.0, most: float = float("inf")) -> Any:
+    """Return an option that is a time: seconds, or a text with a unit such as ``500ms``.
+
+    Args:
+        text: of its help.
+        least: seconds.
+        most: seconds.
+    """
+
+    def within(value: float) -> float:
+        if not least <= value <= most:
+            raise typer.BadParameter(
+                f"{value:g} s; use {least:g} s" + (f" to {most:g} s" if most < 1e9 else " or more")
+            )
+        return value
+
+    return typer.Option(parser=_seconds, callback=within, metavar="TIME", help=f"{text} Seconds, or e.g. 500ms.")
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 

@@ -287,6 +287,9 @@ def test_no_redis_there(command: tuple[str, ...]) -> None:
         ("demo", "--seconds", "1"),
         ("block", "x"),
         ("top", "--interval", "0"),
+        ("top", "--interval", "2h"),
+        ("node", "--ttl", "500ms"),
+        ("node", "--drain", "soon"),
     ],
 )
 def test_wrong_usage(arguments: tuple[str, ...]) -> None:
