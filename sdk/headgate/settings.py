@@ -155,6 +155,10 @@ class Settings:
             raise PolicyError(
                 f"store: nothing goes to {self.store!r}, for when_full is not 'spool'; set both, or neither"
             )
+        if self.kind == "queue":
+            for name in ("durable_window", "subscription_windows"):
+                if out.get(name):
+                    raise PolicyError(f"{name} belongs to a topic: a queue has no subscriptions; leave it out")
         if self.kind in ("gate", "bucket"):
             for name in _MESSAGES_ONLY:
                 if out.get(_SPELLING[name][0]):
@@ -225,8 +229,7 @@ def _resume_at(value: Any, what: str) -> str:
 
 def _when_full(value: str, what: str) -> str:
     del what  # it names itself
-    parsed = WhenFull.parse(value or "nothing")
-    return value if parsed.drops or not parsed.patience else f"fail-after {parsed.patience:g}s"
+    return WhenFull.parse(value or "nothing").text
 
 
 def _text(value: Any, what: str) -> str:

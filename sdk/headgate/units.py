@@ -24,7 +24,7 @@ _SIZES: Final = {
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
-_DURATIONS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
+_DURATIONS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*\Z", re.ASCII)
 _RATE: Final = re.compile(r"\s*(.+?)\s*/\s*(s|min|h)\s*\Z", re.ASCII)
 
@@ -69,18 +69,29 @@ def parse_limit(value: int | str, what: str = "limit") -> int | Unlimited:
 def parse_duration(value: float | str, what: str = "duration") -> float:
     """Return seconds from a number of seconds or text such as ``"250ms"``, ``"3s"``, ``"2min"``.
 
+    A number in a text needs a unit, unless it is 0: where durations are written as text, some mean seconds by a bare
+    number and others milliseconds.
+
     Raises:
         InvalidValue: not of that form, negative, infinite or not a number.
     """
     seconds: float | None = None
+    form = "seconds (1.5) or text such as"
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
-    elif isinstance(value, str) and (match := _QUANTITY.match(value)) and match[2] in _DURATIONS:
-        seconds = float(match[1]) * _DURATIONS[match[2]]
+    elif isinstance(value, str):
+        form = "text such as"
+        if (match := _QUANTITY.match(value)) and match[2] in _DURATIONS:
+            seconds = float(match[1]) * _DURATIONS[match[2]]
+        elif match and not match[2]:
+            seconds = float(match[1])
+            if seconds:
+                number = match[1]
+                raise InvalidValue(
+                    f"{what}: {number} has no unit; write '{number}s' for seconds or '{number}ms' for milliseconds"
+                )
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidValue(
-            f"{what}: {value!r} is not a duration; write seconds (1.5) or text such as '250ms', '3s', '2min'"
-        )
+        raise InvalidValue(f"{what}: {value!r} is not a duration; write {form} '250ms', '3s', '2min'")
     return seconds
 
 
@@ -96,6 +107,15 @@ def parse_timeout(value: float | str, what: str = "timeout") -> float:
         return parse_duration(value, what)
     except InvalidValue as error:
         raise InvalidValue(f"{error}, or 'unlimited' to wait for ever") from None
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration as :func:`parse_duration` reads it, to the microsecond.
+
+    >>> duration_text(3.0), duration_text(0.25), duration_text(1e6)
+    ('3s', '0.25s', '1000000s')
+    """
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
 def parse_rate(value: float | str, what: str = "rate") -> float:

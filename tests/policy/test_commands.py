@@ -150,7 +150,7 @@ def test_every_setting_can_be_said_in_a_document() -> None:
     ("table", "key", "good", "bad"),
     [
         ("Producer", "window", ["64KiB", "10 MB", "512", ".5kb", "default"], ["64 stones", "KB", "-1"]),
-        ("Producer", "timeout", ["250ms", "3s", "1.5", "2min", "1h"], ["1 week", "s"]),
+        ("Producer", "timeout", ["250ms", "3s", "1.5 s", "2min", "1h"], ["1 week", "s", "1.5", "3000"]),
         ("Producer", "rate", ["90/min", "1MB/s", "5 / h"], ["5/day", "5"]),
         ("Destination", "when_full", ["block", "spool", "fail-after 3s"], ["fail-after", "wait"]),
         ("StoreTable", "when_full", ["block", "fail", "drop", "fail-after 3s"], ["spool", "fail-after", "wait"]),

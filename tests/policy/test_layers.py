@@ -10,13 +10,13 @@ from tests.policy.test_patterns import reference
 
 MATCHES = ["#", "orders.#", "orders.>", "orders.*", "orders.eu", "orders.eu.#", "*.eu", "*.eu.>", "orders.eu.paid"]
 NAMES = ["orders", "orders.eu", "orders.eu.paid", "orders.us", "bills.eu", "bills.eu.paid.late", "x"]
-# Key as written, field, and how a number is spelled.
+# Key as written, field, how a number is written, and how the state spells it.
 SETTINGS = [
-    ("limit.bytes", "limit_bytes", "{}"),
-    ("max_attempts", "max_attempts", "{}"),
-    ("message_ttl", "message_ttl_ms", "{}000"),
-    ("producer.window", "producer_window", "{}"),
-    ("consumer.browser.window", "browser_window", "{}"),
+    ("limit.bytes", "limit_bytes", "{}", "{}"),
+    ("max_attempts", "max_attempts", "{}", "{}"),
+    ("message_ttl", "message_ttl_ms", "'{}s'", "{}000"),
+    ("producer.window", "producer_window", "{}", "{}"),
+    ("consumer.browser.window", "browser_window", "{}", "{}"),
 ]
 
 
@@ -32,14 +32,14 @@ def test_layers_add_up_as_the_text_reads(seed: int) -> None:
     for _ in range(chance.randint(2, 9)):
         match = chance.choice(MATCHES)
         text += ["[[destination]]", f'match = "{match}"']
-        for key, field, spelled in chance.sample(SETTINGS, chance.randint(1, 4)):
+        for key, field, written, spelled in chance.sample(SETTINGS, chance.randint(1, 4)):
             number = chance.randint(1, 999)
-            text += [""] * chance.randint(0, 2) + [f"{key} = {number}"]
+            text += [""] * chance.randint(0, 2) + [f"{key} = {written.format(number)}"]
             said.append((match, field, spelled.format(number), len(text)))
     policy = loads("\n".join(text), "shop.toml")
     for name in NAMES:
         resolved = policy.resolve(name, "queue")
-        for _, field, _ in SETTINGS:
+        for _, field, _, _ in SETTINGS:
             layers = [told for told in said if told[1] == field and reference(told[0]).fullmatch("." + name)]
             layers.sort(key=lambda told: strength(told[0]))  # stable: later lines stay later
             if layers:
@@ -111,7 +111,8 @@ def test_the_global_switch_is_stronger_than_every_rule() -> None:
 
 def test_default_takes_a_setting_back() -> None:
     policy = loads(
-        '[[destination]]\nmatch = "#"\nwhen_full = "fail"\nmessage_ttl = 5\nconsumer.window = 5\ndead_letter = "dlq"\n'
+        '[[destination]]\nmatch = "#"\nwhen_full = "fail"\nmessage_ttl = "5s"\nconsumer.window = 5\n'
+        'dead_letter = "dlq"\n'
         '[[destination]]\nmatch = "a"\nwhen_full = "default"\nmessage_ttl = "default"\nconsumer.window = "default"\n'
         'dead_letter = "default"\nlimit = "default"'
     )

@@ -1,11 +1,14 @@
 """Names and values that people get wrong: refused at once, by their own name, before anything is changed."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate
 from headgate import InvalidName, InvalidValue, PolicyError, Settings, Window
+from headgate.core.full import WhenFull
 from headgate.redis.keys import Address, check_session, decode_name, encode_name, parse_key
 from headgate.units import MAX_SIZE, parse_duration, parse_limit, parse_rate, parse_size
 
@@ -148,6 +151,33 @@ def test_sizes_read_as_people_write_them(text: int | str, size: int) -> None:
 def test_bad_durations_are_refused(value: str) -> None:
     with pytest.raises(InvalidValue, match="is not a duration"):
         parse_duration(value)
+
+
+@pytest.mark.parametrize("value", ["3000", "1.5", " 30 "])
+def test_a_duration_in_a_text_needs_a_unit(value: str) -> None:
+    number = value.strip()
+    spellings = f"{number} has no unit; write '{number}s' for seconds or '{number}ms' for milliseconds"
+    for read in (parse_duration, lambda text: WhenFull.parse(f"fail-after {text}")):
+        with pytest.raises(InvalidValue, match=re.escape(spellings)):
+            read(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("fail-after 3000ms", "fail-after 3s"),
+        ("fail-after 1000h", "fail-after 3600000s"),
+        ("fail-after 10us", "fail-after 0.00001s"),
+        ("fail-after 1234567ms", "fail-after 1234.567s"),
+        ("fail-after 0", "fail"),
+        ("block", "block"),
+        ("drop", "drop"),
+        ("spool", "spool"),
+    ],
+)
+def test_what_is_kept_of_when_full_is_read_as_it_was_meant(text: str, kept: str) -> None:
+    assert Settings(when_full=text).fields()["when_full"] == kept
+    assert WhenFull.parse(kept) == WhenFull.parse(WhenFull.parse(text).text)
 
 
 @pytest.mark.parametrize("value", [0, -1, "0/s", "", "5", "5/day", "x/s", float("inf"), float("nan"), True, None])

@@ -23,6 +23,7 @@ MOST_REPLICAS: Final = 16
 _SITE: Final = re.compile(r"[a-z0-9-]{1,32}\Z")
 _UNIT: Final = r"\s*(\d+(\.\d+)?|\.\d+)\s*"
 _SIZE: Final = _UNIT + r"([kKmMgGtT][iI]?)?[bB]?\s*"
+_DURATION: Final = _UNIT + "(us|ms|s|min|h)"
 _AMOUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1}
 
 
@@ -107,7 +108,8 @@ def _rate(value: Any, what: str) -> None:
 
 
 def _duration(value: Any, what: str) -> None:
-    if parse_duration(value, what) < 0.001:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if parse_duration(str(value) if number else value, what) < 0.001:  # a bare number has no unit in a document
         raise InvalidValue(f"{what}: {value!r}; use at least 1 ms")
 
 
@@ -193,7 +195,7 @@ Count = form(_count, _AMOUNT, _text(DEFAULT))
 LimitCount = form(_limit_count, _AMOUNT, _text("unlimited"))
 Kept = form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
 Share = form(_share, {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
-Duration = form(_duration, {"type": "number", "exclusiveMinimum": 0}, _text(_UNIT + "(us|ms|s|min|h)?"))
+Duration = form(_duration, _text(_DURATION))
 Rate = form(_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
 Number = form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
@@ -206,7 +208,7 @@ SiteUrl = form(_url, {"type": "string", "pattern": "^(env:.+|file:.+|(redis|redi
 SelectorText = form(_selector, {"type": "string", "minLength": 1})
 Replicas = form(_replicas, {"type": "integer", "minimum": 0, "maximum": MOST_REPLICAS})
 Hops = form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})
-WhenFull = form(_setting("when_full"), _text("block|fail|drop|spool|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
-StoreFull = form(_store_full, _text("block|fail|drop|fail-after " + _UNIT + "(us|ms|s|min|h)?"))
+WhenFull = form(_setting("when_full"), _text("block|fail|drop|spool|fail-after " + _DURATION))
+StoreFull = form(_store_full, _text("block|fail|drop|fail-after " + _DURATION))
 StoreUrl = form(_store_url, {"type": "string", "pattern": "^[a-z0-9]+://[^@?]+$"})
 WindowWord = form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.errors import PolicyError
-from headgate.units import parse_duration
+from headgate.units import duration_text, parse_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,19 @@ class WhenFull:
     patience: float | None = None
     drops: bool = False
     spools: bool = False
+
+    @property
+    def text(self) -> str:
+        """As the state keeps it.
+
+        >>> WhenFull.parse("fail-after 2min").text, WhenFull.parse("fail-after 0s").text
+        ('fail-after 120s', 'fail')
+        """
+        if self.drops or self.spools:
+            return "drop" if self.drops else "spool"
+        if self.patience is None:
+            return "block"
+        return f"fail-after {duration_text(self.patience)}" if self.patience else "fail"
 
     @classmethod
     def parse(cls, text: str) -> "WhenFull":

@@ -107,8 +107,8 @@ def store_fields(
         raise PolicyError(f"segment: {segment!r} is more than the store's whole limit of {most} bytes; make it less")
     if when_full == "spool":
         raise PolicyError("when_full: a store does not spool to another; use block, fail, 'fail-after 3s' or drop")
-    WhenFull.parse(when_full)
-    return fields | {"segment_bytes": str(size), "when_full": "" if when_full == "block" else when_full}
+    full = WhenFull.parse(when_full).text
+    return fields | {"segment_bytes": str(size), "when_full": "" if full == "block" else full}
 
 
 class Spool:
