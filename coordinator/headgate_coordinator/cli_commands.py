@@ -25,13 +25,14 @@ from headgate_coordinator import top as live
 from headgate_coordinator import up as embedded
 from headgate_coordinator.audit_stores import StoreFinding
 from headgate_coordinator.cli import FAILED
-from headgate_coordinator.cli_options import Json, Namespace, Redis, time_option
+from headgate_coordinator.cli_options import Json, Namespace, Redis, SiteHosts, SiteSecrets, StoreRoots, time_option
 from headgate_coordinator.cli_options import connect as _connect
 from headgate_coordinator.cli_options import print_json as _print_json
 from headgate_coordinator.cli_options import run as _run
 from headgate_coordinator.demo import run as demonstration
 from headgate_coordinator.demo import table
 from headgate_coordinator.demo.options import MAX_SECONDS, MIN_SECONDS, Options
+from headgate_coordinator.node.reach import Reach
 from headgate_coordinator.terminal import console, show
 
 app = typer.Typer(
@@ -136,6 +137,9 @@ def up(
         typer.Option(min=0, max=65535, show_default="8161, or the next free one", help="Of its page; 0: a free one."),
     ] = None,
     node: Annotated[bool, typer.Option("--node/--no-node", help="A broker node and its page too.")] = True,
+    site_secrets: SiteSecrets = None,
+    site_hosts: SiteHosts = None,
+    store_roots: StoreRoots = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
@@ -143,7 +147,15 @@ def up(
 
     It keeps nothing on disk. Everything listens at loopback only. A port that is given must be free.
     """
-    options = embedded.Options(namespace, port, amqp_port, admin_port, node, os.environ.get(cli_node.TOKEN))
+    options = embedded.Options(
+        namespace,
+        port,
+        amqp_port,
+        admin_port,
+        node,
+        os.environ.get(cli_node.TOKEN),
+        Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
+    )
 
     def tell(running: embedded.Running) -> None:
         typer.echo(json.dumps(running.facts()) if as_json else embedded.welcome(running))

@@ -10,7 +10,17 @@ import typer
 
 import headgate
 from headgate_coordinator.cli import FAILED
-from headgate_coordinator.cli_options import Json, Namespace, Redis, connect, run, time_option
+from headgate_coordinator.cli_options import (
+    Json,
+    Namespace,
+    Redis,
+    SiteHosts,
+    SiteSecrets,
+    StoreRoots,
+    connect,
+    run,
+    time_option,
+)
 
 CREDIT = 100
 LOW_CREDIT = 30
@@ -64,6 +74,9 @@ def node(
     forwarding: Annotated[
         bool, typer.Option("--forwarding/--no-forwarding", help="Take part in forwarding over the links of the policy.")
     ] = True,
+    site_secrets: SiteSecrets = None,
+    site_hosts: SiteHosts = None,
+    store_roots: StoreRoots = None,
     admin_host: Annotated[str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Of admin HTTP.")] = "127.0.0.1",
     admin_port: Annotated[
         int, typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Of admin HTTP; 0 takes a free one.")
@@ -88,6 +101,7 @@ def node(
     from headgate.amqp.limits import Limits
     from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
     from headgate_coordinator.node.options import NodeOptions
+    from headgate_coordinator.node.reach import Reach
     from headgate_coordinator.node.run import run as serve
     from headgate_coordinator.node.service import AdminOptions
     from headgate_coordinator.security import Users
@@ -114,6 +128,7 @@ def node(
         held=held,
         limits=Limits(sessions=sessions, links=links, message=max_message, idle=idle),
         forwarding=forwarding,
+        reach=Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
     )
     http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
 

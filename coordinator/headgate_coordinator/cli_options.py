@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -52,6 +53,38 @@ def time_option(text: str, *, least: float = 0.0, most: float = float("inf")) ->
     return typer.Option(parser=_seconds, callback=within, metavar="TIME", help=f"{text} Seconds, or e.g. 500ms.")
 
 
+SiteSecrets = Annotated[
+    Path | None,
+    typer.Option(
+        "--site-secrets",
+        metavar="DIR",
+        envvar="HEADGATE_SECRETS",
+        file_okay=False,
+        exists=True,
+        show_default=False,
+        help="Whose files the sites of a policy may name.",
+    ),
+]
+SiteHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--site-host",
+        metavar="HOST[:PORT]",
+        envvar="HEADGATE_SITE_HOSTS",
+        show_default=False,
+        help="Where a URL in a policy may lead to; may be given several times.",
+    ),
+]
+StoreRoots = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--store-root",
+        metavar="URL",
+        envvar="HEADGATE_STORE_ROOTS",
+        show_default=False,
+        help="Where spool stores of a policy may be, or below; may be given several times.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 

@@ -7,7 +7,7 @@ import shlex
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from headgate import CoordinatorUnavailable, InvalidValue
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address
 from headgate_coordinator.node.missing import why_no_node
+from headgate_coordinator.node.reach import Reach
 
 LOOK: Final = 1.0
 """Seconds between two looks whether it still runs."""
@@ -38,6 +39,7 @@ class Options:
         admin_port: of its page; None for 8161, or the next that is free.
         node: whether there is to be one.
         token: that its page asks for; None for none.
+        reach: what a policy may name of this host and its network.
     """
 
     namespace: str
@@ -46,6 +48,7 @@ class Options:
     admin_port: int | None = None
     node: bool = True
     token: str | None = None
+    reach: Reach = field(default_factory=Reach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,8 @@ async def _node(redis: EmbeddedRedis, options: Options) -> AsyncIterator[Running
 
     async with headgate.connect(redis.url, namespace=options.namespace) as client, contextlib.AsyncExitStack() as stack:
         for tries_left in reversed(range(_TRIES)):
-            amqp = NodeOptions(host=HOST, port=_port(options.amqp_port, AMQP_PORT), name="up", drain=DRAIN)
+            port = _port(options.amqp_port, AMQP_PORT)
+            amqp = NodeOptions(host=HOST, port=port, name="up", drain=DRAIN, reach=options.reach)
             admin = AdminOptions(HOST, _port(options.admin_port, ADMIN_PORT), options.token)
             try:
                 node = await stack.enter_async_context(service(client, amqp, Users.from_redis, admin))

@@ -18,16 +18,19 @@ class Place:
         text: the URL without its secrets.
         options: what it says for producers and consumers.
         backend: makes what reaches it, not open yet.
+        ends: of a Redis, the path of its socket, or host and port of each server that it names.
     """
 
     text: str
     options: UrlOptions
     backend: Callable[[], Backend]
+    ends: tuple[str | tuple[str, int], ...] = ()
 
 
 def _redis(url: str) -> Place:
     parsed = parse_url(url)
-    return Place(str(parsed), parsed.said, lambda: Server(parsed))
+    ends = (parsed.path,) if parsed.kind == "unix" else parsed.hosts
+    return Place(str(parsed), parsed.said, lambda: Server(parsed), ends)
 
 
 def _nodes(url: str) -> Place:

@@ -22,7 +22,8 @@ POLICY = 'site_name = "paris"\n' + bridges(
     ("orders", "billing"), ("billing", "archive"), ("mail", "sent"), ("slow", "paced"), (LONG, MARKUP),
     more="".join(rule(name, "limit = 400") for name in ("orders", "billing", "archive"))
     + rule("paced", "rate = { messages = 1, burst = 1 }")
-    + '[[site]]\nname = "york"\nurl = "env:NO_SUCH_SITE"\n[[route]]\nname = "away"\nto = "york"\nqueues = "letters"\n',
+    + '[[site]]\nname = "york"\nurl = "env:HEADGATE_SITE_N"\n'
+    + '[[route]]\nname = "away"\nto = "york"\nqueues = "letters"\n',
 )  # fmt: skip
 SIDE = "document.querySelector(`li[data-link='${arguments[0]}']`)?.dataset.side"
 WORDS = "document.querySelector(`li[data-link='${arguments[0]}']`)?.innerText"
@@ -71,7 +72,7 @@ def test_links_are_arrows_with_their_rate_backlog_and_the_side_that_binds(
     page.wait(f"/backlog [1-9]/.test({WORDS})", "slow>paced")
     page.wait(f"/[1-9][0-9.]*.k?.?\\/s/.test({WORDS})", "mail>sent")
     page.wait(f"{SIDE} == 'source'", page.run("return document.querySelectorAll('#arrows li')[4].dataset.link"))
-    told = page.wait(f"/NO_SUCH_SITE/.test({WORDS}) && {WORDS}", "paris:letters>york:letters")
+    told = page.wait(f"/HEADGATE_SITE_N/.test({WORDS}) && {WORDS}", "paris:letters>york:letters")
     assert "york:letters" in told
     assert "route away · site york" in told
     assert "stuck" in told

@@ -30,8 +30,9 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start it, at the address where it was before, and return when it listens."""
+        environment = os.environ | {"HEADGATE_STORE_ROOTS": f"file://{tempfile.gettempdir()}"}
         self.process = Forked(
-            *(*self._command, "--port", str(self.port)), environment=os.environ, stdout=PIPE, stderr=self._log
+            *(*self._command, "--port", str(self.port)), environment=environment, stdout=PIPE, stderr=self._log
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

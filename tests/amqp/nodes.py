@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class NodeProcess:
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "HEADGATE_URL": redis_url,
             "HEADGATE_NAMESPACE": namespace,
+            "HEADGATE_STORE_ROOTS": f"file://{tempfile.gettempdir()}",
         }
         self._process: subprocess.Popen[str] | Forked
         with log.open("a") as errors:

@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import headgate
+from headgate.backends import place_of
 from headgate.redis.keys import Address
 from headgate_coordinator.links.listing import LinkState, list_links
 from headgate_coordinator.links.supervisor import Supervisor
+from headgate_coordinator.node.reach import Reach
 from headgate_coordinator.policy import loads
 from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until
@@ -24,12 +26,14 @@ class SiteOf:
         client: of its Redis.
         url: likewise.
         supervisors: what its nodes forward with.
+        reach: where its nodes go at the word of a policy.
     """
 
     name: str
     client: headgate.Client
     url: str
     supervisors: list[Supervisor] = field(default_factory=list)
+    reach: Reach = field(default_factory=Reach)
 
     async def govern(self, policy: str, *others: "SiteOf") -> None:
         """Apply a policy; others are the sites that it may name."""
@@ -44,7 +48,7 @@ class SiteOf:
         """Have so many nodes' workers for as long as the block takes."""
         async with contextlib.AsyncExitStack() as stack:
             for number in range(count):
-                supervisor = Supervisor(self.client, f"{self.name}-{number}~{number:08x}", ttl=TTL)
+                supervisor = Supervisor(self.client, f"{self.name}-{number}~{number:08x}", ttl=TTL, reach=self.reach)
                 await supervisor.start()
                 stack.push_async_callback(supervisor.close)
                 self.supervisors.append(supervisor)
@@ -89,6 +93,12 @@ class SiteOf:
             await wait_until(subscribed, timeout=10, description=f"a link of {name} at {self.name}")
 
 
+def reach_of(*urls: str) -> Reach:
+    """Return what lets a policy name these URLs."""
+    ends = (end for url in urls for end in place_of(url).ends)
+    return Reach(hosts=tuple(end if isinstance(end, str) else "{}:{}".format(*end) for end in ends))
+
+
 def route(site: str, what: str, more: str = "") -> str:
     return f"[[route]]\nname = 'to {site}'\nto = '{site}'\n{what}\n{more}\n"
 
@@ -113,7 +123,8 @@ async def three_sites_of(urls: list[str], namespace: str) -> AsyncIterator[list[
     """Paris, berlin and rome; of two servers, the first and the last share one."""
     places = (("paris", urls[-1], "-p"), ("berlin", urls[0], "-b"), ("rome", urls[-1], "-r"))
     made = [
-        SiteOf(name, await headgate.connect(url, namespace=namespace + suffix), url) for name, url, suffix in places
+        SiteOf(name, await headgate.connect(url, namespace=namespace + suffix), url, reach=reach_of(*urls))
+        for name, url, suffix in places
     ]
     yield made
     for site in made:

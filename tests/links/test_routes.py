@@ -138,12 +138,12 @@ async def test_a_site_that_is_not_known_or_calls_itself_otherwise_is_told(
 ) -> None:
     paris, berlin, _ = three_sites
     await berlin.client.apply_policy(loads("site_name = 'bonn'\n", "there"))
-    berlin_url, berlin.url = berlin.url, "env:HEADGATE_TEST_BERLIN"
-    monkeypatch.delenv("HEADGATE_TEST_BERLIN", raising=False)
+    berlin_url, berlin.url = berlin.url, "env:HEADGATE_SITE_BERLIN"
+    monkeypatch.delenv("HEADGATE_SITE_BERLIN", raising=False)
     await paris.govern(route("berlin", "topics = 'news'"), berlin)
     async with paris.working():
-        await wait_until(lambda: stalls(paris, "no HEADGATE_TEST_BERLIN"), timeout=5, description="it misses the URL")
-        monkeypatch.setenv("HEADGATE_TEST_BERLIN", berlin_url)
+        await wait_until(lambda: stalls(paris, "no HEADGATE_SITE_BERLIN"), timeout=5, description="it misses the URL")
+        monkeypatch.setenv("HEADGATE_SITE_BERLIN", berlin_url)
         await wait_until(lambda: stalls(paris, "calls itself 'bonn'"), timeout=5, description="it tells the names")
         await berlin.client.apply_policy(loads("site_name = 'berlin'\n", "there"))
         await paris.routed("news")

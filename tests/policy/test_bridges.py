@@ -39,7 +39,7 @@ def test_the_name_of_a_lease_tells_both_ends(name: str) -> None:
     assert ends_of(Link("b", name, "to").link) == Ends(name, "to")
     assert ends_of(Link("b", "from", name).link) == Ends("from", name)
     assert " " not in Link("b", name, name).link
-    there = Link("b", name, name, here="paris", site=Site("berlin", "env:BERLIN"))
+    there = Link("b", name, name, here="paris", site=Site("berlin", "env:HEADGATE_SITE_BERLIN"))
     assert ends_of(there.link) == Ends(name, name, "paris", "berlin")
 
 

@@ -11,7 +11,7 @@ from headgate_coordinator.policy.lint import CODES, Known, lint
 RULE = '[[destination]]\nmatch = "orders.#"\n'
 BILLS = '[[destination]]\nmatch = "bills"\n'
 BRIDGE = '\n[[bridge]]\nname = "b"\nfrom = "orders"\nto = "bills"\n'
-PARIS = 'site_name = "paris"\n[[site]]\nname = "berlin"\nurl = "env:BERLIN"\n'
+PARIS = 'site_name = "paris"\n[[site]]\nname = "berlin"\nurl = "env:HEADGATE_SITE_BERLIN"\n'
 ROUTE = '[[route]]\nname = "r"\nto = "berlin"\ntopics = "orders"\n'
 LIMIT = 'limit = "1MB"'
 SPOOLS = 'when_full = "spool"\nstore = "disk"\n[[store]]\nname = "disk"\nurl = "file:///spool"\nlimit = "10MB"\n'

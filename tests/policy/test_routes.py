@@ -8,14 +8,14 @@ from headgate.redis.keys import forwarder_id
 from headgate_coordinator.policy import BadDocument, loads
 
 HERE = "site_name = 'paris'\n"
-BERLIN = "[[site]]\nname = 'berlin'\nurl = 'env:BERLIN'\nnamespace = 'shop'\n"
+BERLIN = "[[site]]\nname = 'berlin'\nurl = 'env:HEADGATE_SITE_BERLIN'\nnamespace = 'shop'\n"
 ROUTE = "[[route]]\nname = 'r'\nto = 'berlin'\n"
 ZONE = "[[zone]]\nname = 'mesh'\nhops = '{}'\n"
 
 
 def test_each_topic_and_queue_is_a_link() -> None:
     policy = loads(HERE + BERLIN + ROUTE + "topics = ['a', 'b']\nqueues = 'c'\nreplicas = 1\n", "x")
-    berlin = Site("berlin", "env:BERLIN", "shop")
+    berlin = Site("berlin", "env:HEADGATE_SITE_BERLIN", "shop")
     more = {"origin": "x:6", "kind": "route", "here": "paris", "site": berlin, "replicas": 1}
     assert policy.links == tuple(Link("r", name, name, **more) for name in "abc")  # type: ignore[arg-type]
     assert [one.link for one in policy.links] == [f"paris:{name}>berlin:{name}" for name in "abc"]
@@ -67,9 +67,9 @@ BAD = [
     (HERE + BERLIN.replace("berlin", "paris"), "x:3", "is the name of this site itself"),
     (HERE + BERLIN + ROUTE + "topics = ['a', 'a']", "x:9", "forwards 'a' to 'berlin:a' already"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\ndead_letters = 'a'", "x:10", "is an end of route 'r' itself"),
-    (HERE + BERLIN.replace("env:BERLIN", "redis://me:hush@h"), "x:4", "it holds a password"),
-    (HERE + BERLIN.replace("env:BERLIN", "http://h"), "x:4", "use 'env:NAME'"),
-    (HERE + BERLIN.replace("env:BERLIN", "env:"), "x:4", "names nothing"),
+    (HERE + BERLIN.replace("env:HEADGATE_SITE_BERLIN", "redis://me:hush@h"), "x:4", "it holds a password"),
+    (HERE + BERLIN.replace("env:HEADGATE_SITE_BERLIN", "http://h"), "x:4", "use 'env:HEADGATE_SITE_BERLIN'"),
+    (HERE + BERLIN.replace("env:HEADGATE_SITE_BERLIN", "env:HOME"), "x:4", "names no variable"),
     (HERE.replace("paris", "Paris!"), "x:1", "is no name of a site"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\nreplicas = -1", "x:10", "is no number of replicas"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\nrate = 'fast'", "x:10", "fast"),

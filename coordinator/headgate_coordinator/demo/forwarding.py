@@ -17,7 +17,7 @@ from headgate_coordinator.policy import loads
 TOPIC: Final = "news"
 ARCHIVE: Final = "news.archive"
 HERE, THERE = "paris", "berlin"
-URL: Final = "HEADGATE_DEMO_SITE"
+URL: Final = "HEADGATE_SITE_DEMO"
 """Environment variable of the nodes: the URL of the second site."""
 LIMIT: Final = 32 << 10
 SIZE: Final = 1000

@@ -1,38 +1,13 @@
 """Clients of other sites, one for each, made when a link leads there and kept while the policy names it so."""
 
 import asyncio
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
 import headgate
-from headgate.backends import REDIS_SCHEMES
 from headgate.client import Client
 from headgate.core.link import Site
-from headgate.errors import HeadgateError, InvalidValue, PolicyError
-
-
-def url_of(site: Site) -> str:
-    """Return the URL of a site, read from where the policy says that it is.
-
-    Raises:
-        InvalidValue: it is not there, or leads to no Redis; what it holds is not repeated.
-    """
-    where, _, what = site.url.partition(":")
-    if where == "env":
-        url = os.environ.get(what, "")
-        if not url:
-            raise InvalidValue(f"site {site.name}: the environment of this node has no {what}; set it to a Redis URL")
-    elif where == "file":
-        try:
-            url = Path(what).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise InvalidValue(f"site {site.name}: the file {what} cannot be read: {error.strerror}") from None
-    else:
-        url = site.url
-    if url.partition("://")[0] not in REDIS_SCHEMES:
-        raise InvalidValue(f"site {site.name}: {site.url} leads to no Redis; use a URL such as redis://host:6379")
-    return url
+from headgate.errors import HeadgateError, PolicyError
+from headgate_coordinator.node.reach import Reach
 
 
 class Sites:
@@ -40,10 +15,12 @@ class Sites:
 
     Args:
         namespace: of this node, and of a site that names none.
+        reach: what the policy may name at this node.
     """
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, reach: Reach) -> None:
         self._namespace = namespace
+        self._reach = reach
         self._clients: dict[Site, Client] = {}
         self._opening: dict[Site, asyncio.Lock] = {}
 
@@ -52,12 +29,12 @@ class Sites:
 
         Raises:
             PolicyError: the site says in its policy that it is another one.
-            InvalidValue: its URL is not where it should be, or is none.
+            InvalidValue: its URL is not where it should be, is none, or is not open to a policy here.
             CoordinatorUnavailable: it does not answer.
         """
         async with self._opening.setdefault(site, asyncio.Lock()):
             if site not in self._clients:
-                client = await headgate.connect(url_of(site), namespace=site.namespace or self._namespace)
+                client = await headgate.connect(self._reach.url_of(site), namespace=site.namespace or self._namespace)
                 try:
                     called = (await client.policy()).site
                 except HeadgateError:

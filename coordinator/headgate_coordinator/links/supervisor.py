@@ -26,6 +26,7 @@ from headgate_coordinator.links.feeder import Progress
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.ties import LinkTies
 from headgate_coordinator.node.facts import BridgeFacts
+from headgate_coordinator.node.reach import Reach
 
 _log = logging.getLogger("headgate.links")
 PAGE: Final = 256
@@ -45,12 +46,13 @@ class Supervisor:
         client: connected; it stays the caller's.
         node: id of the node.
         ttl: seconds after which others take over when nothing is heard of it.
+        reach: what the policy may name at this node; None for nothing but variables for sites.
     """
 
-    def __init__(self, client: Client, node: str, *, ttl: float) -> None:
+    def __init__(self, client: Client, node: str, *, ttl: float, reach: Reach | None = None) -> None:
         self._client, self._node, self._ttl = client, node, ttl
         self._leases = LeaseStore(client.store.server, client.namespace)
-        self._sites = Sites(client.namespace)
+        self._sites = Sites(client.namespace, reach or Reach())
         self._duties: dict[str, Duty | ChannelDuty] = {}
         self._messages: Counter[str] = Counter()  # of duties that ended
         self._bytes: Counter[str] = Counter()

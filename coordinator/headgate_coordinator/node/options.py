@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headgate.amqp.limits import Limits
+from headgate_coordinator.node.reach import Reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class NodeOptions:
         ttl: seconds after which what a dead node held is others'.
         limits: what one connection may take.
         forwarding: whether it takes its part of the links of the policy.
+        reach: what the policy may name of this host and its network.
     """
 
     host: str = "127.0.0.1"
@@ -49,3 +51,4 @@ class NodeOptions:
     ttl: float = 5.0
     limits: Limits = field(default_factory=Limits)
     forwarding: bool = True
+    reach: Reach = field(default_factory=Reach)

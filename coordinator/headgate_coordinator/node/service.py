@@ -59,6 +59,7 @@ async def service(
         OSError: the AMQP port cannot be had.
     """
     async with contextlib.AsyncExitStack() as stack:
+        client.parts.registry.spooling.spools.check_url = options.reach.check_store
         known = users(client)
         await known.start()
         stack.push_async_callback(known.close)
@@ -86,7 +87,7 @@ async def service(
         await detector.start()
         stack.push_async_callback(detector.close)
         if options.forwarding:
-            supervisor = Supervisor(client, node.id, ttl=options.ttl)
+            supervisor = Supervisor(client, node.id, ttl=options.ttl, reach=options.reach)
             node.bridges = supervisor.facts
             await supervisor.start()
             stack.push_async_callback(supervisor.close)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
+from headgate.core.link import is_site_variable
 from headgate.core.selector import Selector
 from headgate.errors import InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace, encode_name
@@ -20,6 +21,7 @@ from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
 MOST_HOPS: Final = 64
 """Of a link: each place that a message came through is kept beside it."""
 MOST_REPLICAS: Final = 16
+_SITE_FORMS: Final = "redis://host:6379, 'env:HEADGATE_SITE_BERLIN' or 'file:berlin'"
 _SITE: Final = re.compile(r"[a-z0-9-]{1,32}\Z")
 _UNIT: Final = r"\s*(\d+(\.\d+)?|\.\d+)\s*"
 _SIZE: Final = _UNIT + r"([kKmMgGtT][iI]?)?[bB]?\s*"
@@ -141,19 +143,22 @@ def _namespace(value: Any, what: str) -> None:
 
 def _url(value: Any, what: str) -> None:
     if not isinstance(value, str):
-        raise InvalidValue(f"{what}: {value!r} is no URL; write redis://host:6379, 'env:NAME' or 'file:/path'")
-    if value.startswith(("env:", "file:")):
-        if not value.partition(":")[2]:
-            raise InvalidValue(f"{what}: {value!r} names nothing; write 'env:BERLIN_URL' or 'file:/run/secrets/berlin'")
+        raise InvalidValue(f"{what}: {value!r} is no URL; write {_SITE_FORMS}")
+    where, _, name = value.partition(":")
+    if where == "env" and not is_site_variable(name):
+        raise InvalidValue(f"{what}: {value!r} names no variable for a site; write e.g. 'env:HEADGATE_SITE_BERLIN'")
+    if where == "file" and not name:
+        raise InvalidValue(f"{what}: {value!r} names nothing; write 'file:berlin', of the folder of --site-secrets")
+    if where in ("env", "file"):
         return
     _, _, rest = value.partition("://")
     if ":" in rest.rpartition("@")[0]:  # a policy is kept in Redis, and shown
         raise InvalidValue(
-            f"{what}: it holds a password, and a policy is shown to all; write 'env:NAME', 'file:/path', or "
-            "redis://user@host?password_file=/path"
+            f"{what}: it holds a password, and a policy is shown to all; write 'env:HEADGATE_SITE_BERLIN', "
+            "'file:berlin' or redis://user@host?password_file=berlin"
         )
     if not rest or value.partition("://")[0] not in REDIS_SCHEMES:
-        raise InvalidValue(f"{what}: use 'env:NAME', 'file:/path', {REDIS_FORMS}")
+        raise InvalidValue(f"{what}: use 'env:HEADGATE_SITE_BERLIN', 'file:berlin', {REDIS_FORMS}")
 
 
 def _selector(value: Any, what: str) -> None:
@@ -204,7 +209,10 @@ Name = form(_name, _NAME)
 Names = form(_names, _NAME, {"type": "array", "items": _NAME, "minItems": 1})
 SiteName = form(_site, {"type": "string", "pattern": "^[a-z0-9-]{1,32}$"})
 Tenant = form(_namespace, {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"})
-SiteUrl = form(_url, {"type": "string", "pattern": "^(env:.+|file:.+|(redis|rediss|unix)([+][a-z]+)?://.+)$"})
+SiteUrl = form(
+    _url,
+    {"type": "string", "pattern": "^(env:HEADGATE_SITE_[A-Za-z0-9_]+|file:.+|(redis|rediss|unix)([+][a-z]+)?://.+)$"},
+)
 SelectorText = form(_selector, {"type": "string", "minLength": 1})
 Replicas = form(_replicas, {"type": "integer", "minimum": 0, "maximum": MOST_REPLICAS})
 Hops = form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})

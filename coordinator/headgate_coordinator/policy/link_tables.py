@@ -22,7 +22,9 @@ class SiteTable(Table):
     """Another deployment, which bridges and routes may lead to."""
 
     name: SiteName = Field(description="what all sites call it")
-    url: SiteUrl = Field(description="of its Redis, without a password; env:NAME and file:/path say where the URL is")
+    url: SiteUrl = Field(
+        description="of its Redis, without a password; env:HEADGATE_SITE_NAME and file:name say where nodes find it"
+    )
     namespace: Tenant = Field(None, description="of its destinations; else the same as here")
 
 

@@ -1,12 +1,19 @@
 """Links of a policy: which destination forwards to which, here or at another site."""
 
 import functools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 Kind = Literal["bridge", "route"]
+_SITE_VARIABLE: Final = re.compile(r"HEADGATE_SITE_[A-Za-z0-9_]+\Z")
+
+
+def is_site_variable(name: str) -> bool:
+    """Return whether a policy may name an environment variable: it is set for the URL of a site and nothing else."""
+    return _SITE_VARIABLE.match(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +22,8 @@ class Site:
 
     Attributes:
         name: as it is called by all sites.
-        url: of its Redis; ``env:NAME`` and ``file:/path`` say where the URL is. It holds no password.
+        url: of its Redis; ``env:HEADGATE_SITE_NAME`` and ``file:name`` say where each node finds the URL. It holds no
+            password.
         namespace: of its destinations; None for the same as here.
     """
 

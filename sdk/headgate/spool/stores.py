@@ -1,7 +1,7 @@
 """Spool stores as one client uses them: how they are set, where their storage is, and what is theirs in the state."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -164,6 +164,8 @@ class Spools:
         self._stale: set[str] = set()
         self._remembered: dict[str, dict[str, str]] = {}
         self._lock = asyncio.Lock()
+        self.check_url: Callable[[str], None] | None = None
+        """Raises InvalidValue where the storage of a URL is not to be touched from here: a policy says the URL."""
 
     def address(self, name: str) -> Address:
         """Return where the counters of a store are."""
@@ -192,7 +194,11 @@ class Spools:
             settings = SpoolSettings.of(fields)
             known = self._known.get(name)
             if known is None or known.settings.url != settings.url:
+                self._stale.add(name)  # until it is known to be usable here
+                if self.check_url is not None:
+                    self.check_url(settings.url)
                 known = self._known[name] = await asyncio.to_thread(Spool, name, self.address(name), settings)
+                self._stale.discard(name)
             known.settings = settings
             self._remembered[name] = {"kind": "store", **fields}
             if not known.marked:
