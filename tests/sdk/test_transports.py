@@ -1,16 +1,21 @@
 """TLS and Sentinel, with real servers."""
 
+import asyncio
+import contextlib
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 
 import headgate
-from tests.support.waiting import wait_for
+from headgate.redis.direct import Direct
+from tests.support.waiting import wait_for, wait_until
 
 SECRET = "s3cret-and-never-shown"
 
@@ -52,7 +57,7 @@ def certificate(tmp_path: Path) -> Path:
         pytest.skip("needs openssl to make a certificate")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem",
-         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
         cwd=tmp_path, check=True, capture_output=True,
     )  # fmt: skip
     return tmp_path / "cert.pem"
@@ -102,3 +107,83 @@ async def test_sentinel_says_where_the_master_is(tmp_path: Path) -> None:
         assert await exchange(f"redis+sentinel://127.0.0.1:{watch}/main") == b"over the wire"
         with pytest.raises(headgate.CoordinatorUnavailable, match="nobody"):
             await exchange(f"redis+sentinel://127.0.0.1:{watch}/nobody")
+
+
+def over_tls(port: int) -> list[str]:
+    return ["--port", "0", "--tls-port", str(port), "--tls-cert-file", "cert.pem", "--tls-key-file", "key.pem",
+            "--tls-ca-cert-file", "cert.pem", "--tls-replication", "yes"]  # fmt: skip
+
+
+async def test_sentinels_are_spoken_to_over_tls_and_get_credentials_of_their_own(
+    certificate: Path, tmp_path: Path
+) -> None:
+    port, watch = free_port(), free_port()
+    (tmp_path / "sentinel.conf").write_text(
+        f"sentinel monitor main 127.0.0.1 {port} 1\nsentinel auth-pass main {SECRET}\n"
+        f"user default off\nuser watch on >{SECRET}-of-sentinels ~* &* +@all\n"
+    )
+    (tmp_path / "password").write_text(f"{SECRET}-of-sentinels\n")
+    mine = f"ca_file={certificate}&cert_file={certificate}&key_file={tmp_path}/key.pem"
+    theirs = f"sentinel_user=watch&sentinel_password_file={tmp_path}/password"
+    where = f"rediss+sentinel://:{SECRET}@localhost:{watch}/main"
+    with (
+        server(tmp_path, *over_tls(port), "--requirepass", SECRET, "--save", "", port=port),
+        server(tmp_path, "sentinel.conf", "--sentinel", *over_tls(watch), port=watch),
+    ):
+        assert await exchange(f"{where}?{mine}&{theirs}") == b"over the wire"
+        with contextlib.closing(Direct(f"{where}?{mine}&{theirs}")) as direct:
+            assert direct.home(b"any").ping()
+        with pytest.raises(headgate.AccessDenied, match=r"the Sentinel at .* refused: .*; check sentinel_user"):
+            await exchange(f"{where}?{mine}")
+        with pytest.raises(headgate.CoordinatorUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await exchange(f"{where}?{theirs}")
+
+
+async def test_who_answers_for_a_sentinel_without_a_certificate_gets_nothing(tmp_path: Path) -> None:
+    heard = b""
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heard
+        heard += await reader.read(1000)
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as listener:
+        where = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        with pytest.raises(headgate.CoordinatorUnavailable):
+            await exchange(f"rediss+sentinel://user:{SECRET}@{where}/main?sentinel_password={SECRET}")
+    assert heard[:1] == b"\x16", "it begins with a greeting of TLS"
+    assert SECRET.encode() not in heard
+
+
+@pytest.mark.parametrize("scheme", ["rediss+cluster", "rediss"])
+async def test_a_cluster_is_reached_over_tls_with_a_certificate_of_its_own_authority(
+    certificate: Path, tmp_path: Path, scheme: str
+) -> None:
+    port = free_port()
+    cluster = ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", str(free_port()), "--save", ""]
+    files = {"ca_file": certificate, "cert_file": certificate, "key_file": tmp_path / "key.pem"}
+    options = "&".join(f"{name}={path}" for name, path in files.items())
+    mine: Any = {"ssl_ca_certs": certificate, "ssl_certfile": certificate, "ssl_keyfile": tmp_path / "key.pem"}
+    with server(tmp_path, *over_tls(port), *cluster, port=port):
+        with redis.Redis(host="localhost", port=port, ssl=True, **mine) as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            await wait_until(lambda: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")))
+        url = f"{scheme}://127.0.0.1:{port}?{options}"
+        assert await exchange(url) == b"over the wire"
+        with contextlib.closing(Direct(url)) as direct:
+            assert direct.home(b"any").ping()
+        with pytest.raises(headgate.CoordinatorUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await exchange(f"{scheme}://127.0.0.1:{port}")
+
+
+async def test_any_host_of_a_cluster_s_url_will_do(cluster_url: str, cleanup_namespace: str) -> None:
+    alive = cluster_url.removeprefix("redis://").partition("/")[0]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dead, hangs = f"127.0.0.1:{free_port()}", f"127.0.0.1:{silent.getsockname()[1]}"
+        for hosts in (f"{dead},{alive}", f"{dead},{hangs},{alive}", f"{alive},{hangs}"):
+            url = f"redis+cluster://{hosts}"
+            async with headgate.connect(url, namespace=cleanup_namespace) as client:
+                await client.apply("orders", limit=5)
+                assert await client.destinations() == ["orders"]
+            with contextlib.closing(Direct(f"redis+cluster://{dead},{alive}")) as direct:
+                assert len(direct.primaries()) == 3

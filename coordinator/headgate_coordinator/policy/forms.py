@@ -152,7 +152,7 @@ def _url(value: Any, what: str) -> None:
     if where in ("env", "file"):
         return
     _, _, rest = value.partition("://")
-    if ":" in rest.rpartition("@")[0]:  # a policy is kept in Redis, and shown
+    if ":" in rest.rpartition("@")[0] or "sentinel_password=" in rest:  # a policy is kept in Redis, and shown
         raise InvalidValue(
             f"{what}: it holds a password, and a policy is shown to all; write 'env:HEADGATE_SITE_BERLIN', "
             "'file:berlin' or redis://user@host?password_file=berlin"

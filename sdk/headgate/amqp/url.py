@@ -13,11 +13,10 @@ A password can be kept out of the URL: ``?password_file=/run/secrets/headgate``.
 import ssl
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from headgate.core.url_options import UrlOptions, take_options
 from headgate.errors import InvalidValue
-from headgate.url_parts import host_and_port, read_secret
+from headgate.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 FORMS: Final = "amqp://host:5672, amqp://user:password@host1,host2, amqps://..."
@@ -52,7 +51,7 @@ class AmqpUrl:
     @property
     def where(self) -> str:
         """The nodes: ``host:port,host:port``."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+        return shown_hosts(self.hosts)
 
     def context(self) -> ssl.SSLContext | None:
         """Return what TLS goes by; None without it.
@@ -79,12 +78,14 @@ def parse_url(url: str) -> AmqpUrl:
     Raises:
         InvalidValue: the form is unknown; what is wrong is said without repeating a password.
     """
-    scheme, _, rest = url.partition("://")
+    scheme = url.partition("://")[0]
     if scheme not in PORTS:
-        raise InvalidValue(f"URL scheme {scheme!r} is unknown; use {FORMS}")
-    parts = urlsplit(f"x://{rest}")
-    userinfo, _, location = parts.netloc.rpartition("@")
-    username, colon, password = userinfo.partition(":")
+        raise unknown_scheme(scheme, FORMS)
+    with parts_of(url) as parts:
+        return _read(scheme, parts)
+
+
+def _read(scheme: str, parts: UrlParts) -> AmqpUrl:
     said, options = take_options(parts.query)
     if unknown := set(options) - _OPTIONS:
         raise InvalidValue(f"URL option {sorted(unknown)[0]!r} is unknown; there are {', '.join(sorted(_OPTIONS))}")
@@ -93,15 +94,14 @@ def parse_url(url: str) -> AmqpUrl:
     tls = scheme == "amqps"
     if not tls and (files := [name for name in _FILES if name in options]):
         raise InvalidValue(f"URL option {files[0]!r} is for TLS: amqps://...")
-    secret = unquote(password) if colon else None
-    if file := options.get("password_file"):
-        secret = read_secret(file)
-    if secret is not None and not username:
+    file = options.get("password_file")
+    secret = read_secret(file) if file else parts.password
+    if secret is not None and parts.username is None:
         raise InvalidValue("a URL with a password names its user: amqp://user:password@host")
     return AmqpUrl(
         tls=tls,
-        hosts=tuple(host_and_port(part, PORTS[scheme]) for part in location.split(",")),
-        username=unquote(username) or None,
+        hosts=hosts_of(parts.location, PORTS[scheme]),
+        username=parts.username,
         password=secret,
         files=tuple((name, options[name]) for name in _FILES if name in options),
         said=said,

@@ -92,10 +92,14 @@ class Window:
         size, _, top_up = size.partition("/")
         if not slash:
             return cls.of(int(text) if text.isdecimal() else text)
+        try:
+            share = float(top_up or 0.5)
+        except ValueError:
+            raise InvalidValue(f"top_up: {top_up!r} is not a number; use one above 0 and up to 1") from None
         return cls(
             int(messages) if messages.isdecimal() else "unlimited",
             int(size) if size.isdecimal() else size,
-            float(top_up or 0.5),
+            share,
         )
 
     def __repr__(self) -> str:

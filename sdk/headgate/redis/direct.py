@@ -8,13 +8,13 @@ from typing import Any, Final, TypeVar
 
 import redis.exceptions as rx
 from redis import Redis
-from redis.backoff import ExponentialBackoff
-from redis.cluster import RedisCluster
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
-from headgate.redis.server import connection_options
+from headgate.redis.server import connection_options, sentinel_options
 from headgate.redis.url import parse_url
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Direct:
             self._only = Redis(unix_socket_path=url.path, db=url.db, **options)
         elif url.kind == "sentinel":
             sentinel: Any = Sentinel  # untyped in redis-py
-            found = sentinel(list(url.hosts), sentinel_kwargs={"socket_timeout": _TIMEOUT})
+            found = sentinel(list(url.hosts), sentinel_kwargs=sentinel_options(url) | {"retry": Retry(NoBackoff(), 0)})
             self._only = found.master_for(url.service, db=url.db, ssl=url.tls, **options)
         else:
             host, port = url.hosts[0]
@@ -119,8 +119,9 @@ class Direct:
             self._open_cluster(options)
 
     def _open_cluster(self, options: dict[str, Any]) -> None:
-        host, port = self.url.hosts[0]
-        self._cluster = RedisCluster(host=host, port=port, ssl=self.url.tls, **options)
+        node: Any = ClusterNode  # untyped in redis-py
+        seeds = [node(host, port) for host, port in self.url.hosts]
+        self._cluster = RedisCluster(startup_nodes=seeds, ssl=self.url.tls, **options)
 
 
 def _raw(client: Redis) -> Redis:

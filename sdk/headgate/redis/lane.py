@@ -23,7 +23,8 @@ LOADS: Final = 5
 _IN_A_SCRIPT: Final = (
     ("-OOM ", rx.OutOfMemoryError),
     ("-READONLY ", rx.ReadOnlyError),
-    ("user executing the script can't run this command", rx.NoPermissionError),
+    ("user executing the script can't ", rx.NoPermissionError),  # up to 7.0: run a command, access a key, publish
+    ("ACL failure in script: ", rx.NoPermissionError),
 )
 
 
@@ -34,18 +35,21 @@ async def greet(connection: Any) -> None:
     """Finish a connection's handshake and note which run of which server answers.
 
     Raises:
-        CoordinatorUnavailable: the server is older than 6.2.
+        CoordinatorUnavailable: the server is older than 6.2, or no Redis.
     """
     await connection.on_connect()
     await connection.send_command("INFO", "server")
-    text = (await connection.read_response()).decode()
+    reply = await connection.read_response()
+    text = reply.decode(errors="replace") if isinstance(reply, bytes) else ""
     facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    if not {"redis_version", "run_id"} <= facts.keys():
+        raise CoordinatorUnavailable("the server is no Redis: its INFO names no version and no run")
     version = tuple(int(part) for part in re.findall(r"\d+", facts["redis_version"])[:3])
     if version < MIN_VERSION:
         raise CoordinatorUnavailable(f"Redis {facts['redis_version']} is too old; 6.2 or newer is needed")
     connection.headgate_run_id = facts["run_id"].encode()
     connection.headgate_version = version
-    connection.headgate_cluster = facts.get("redis_mode") == "cluster"
+    connection.headgate_cluster = "cluster" in (facts.get("redis_mode"), facts.get("server_mode"))  # Valkey's since 8.1
 
 
 def unwrapped(error: rx.ResponseError) -> rx.ResponseError:

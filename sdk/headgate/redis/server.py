@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import redis.exceptions as rx
 from redis.asyncio import Redis
-from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
 from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
@@ -22,11 +22,14 @@ from headgate.redis.lane import CALL_TIMEOUT, Dial, Lane
 from headgate.redis.scripts import Script
 from headgate.redis.url import RedisUrl
 from headgate.redis.wake import PubSubWakeUps
+from headgate.url_parts import shown_hosts
 
 CONNECT_TIMEOUT: Final = 1.0
+_CLOSE_WITHIN: Final = 0.5
 READ_SIZE: Final = 131_072
 """Bytes that are parsed at a time: a reply of many messages takes fewer turns."""
 _FAILED: Final = (rx.RedisError, rx.RedisClusterException, OSError)
+"""OSError: a TimeoutError is one."""
 _MOVING: Final = (
     rx.MovedError,
     rx.TryAgainError,
@@ -59,6 +62,12 @@ def connection_options(url: RedisUrl) -> dict[str, Any]:
     return options
 
 
+def sentinel_options(url: RedisUrl) -> dict[str, Any]:
+    """Return the same for Sentinels, which speak TLS where the Redis does, and get credentials of their own only."""
+    own = {"username": url.sentinel_username, "password": url.sentinel_password, "ssl": url.tls}
+    return connection_options(url) | own | {"socket_timeout": CONNECT_TIMEOUT}
+
+
 class Server:
     """One Redis deployment: standalone, behind Sentinel, or a cluster."""
 
@@ -72,7 +81,8 @@ class Server:
         self._options = connection_options(url)
         self._lanes: dict[str, Lane] = {}
         self._cluster: RedisCluster | None = None
-        self._sentinel: Sentinel | None = None
+        self._sentinels: list[Sentinel] = []
+        """One for each host of the URL, so that all are asked at once."""
 
     async def open(self) -> None:
         """Connect once, to find out what is there.
@@ -81,23 +91,59 @@ class Server:
             CoordinatorUnavailable: nothing answers, or it is too old.
             AccessDenied: it refuses the credentials.
         """
+        patience = CALL_TIMEOUT + 2 * CONNECT_TIMEOUT * max(1, len(self.url.hosts))  # for they may be asked in turn
         try:
-            if self.url.kind == "sentinel":
-                sentinel: Any = Sentinel  # untyped in redis-py
-                self._sentinel = sentinel(list(self.url.hosts), sentinel_kwargs={"socket_timeout": CONNECT_TIMEOUT})
-            if self.url.kind == "cluster":
-                await self._open_cluster()
-                host, port = self._lane_name(b"hg")
-                first = self._lanes.setdefault(f"{host}:{port}", Lane(self._dialer(host, port)))
-            else:
-                first = self._lanes["only"] = Lane(self._dial_only)
-            connection = await first.take()
-            self.version = connection.headgate_version
-            await connection.disconnect()
-            if connection.headgate_cluster and self.url.kind == "single":
-                await self._open_cluster()
+            async with asyncio.timeout(patience):
+                await self._open()
+        except TimeoutError:
+            raise CoordinatorUnavailable(f"{self.url} did not answer within {patience:g} s") from None
         except _FAILED as error:
             raise self._translate(error) from error
+
+    async def _open(self) -> None:
+        if self.url.kind == "sentinel":
+            sentinel: Any = Sentinel  # untyped in redis-py
+            options = sentinel_options(self.url)
+            self._sentinels = [sentinel([host], sentinel_kwargs=options) for host in self.url.hosts]
+        if self.url.kind == "cluster":
+            await self._open_cluster()
+            host, port = self._lane_name(b"hg")
+            first = self._lanes.setdefault(f"{host}:{port}", Lane(self._dialer(host, port)))
+        else:
+            first = self._lanes["only"] = Lane(self._dial_only)
+        connection = await first.take()
+        self.version = connection.headgate_version
+        await connection.disconnect(nowait=True)
+        if connection.headgate_cluster and self.url.kind == "single":
+            await self._open_cluster()
+
+    async def _master(self) -> tuple[str, int]:
+        """Return where the master is, as the first Sentinel says that knows it; one that hangs holds up nobody."""
+        asked = [asyncio.ensure_future(self._ask(*one)) for one in zip(self._sentinels, self.url.hosts, strict=True)]
+        failed: list[Exception] = []
+        try:
+            for answer in asyncio.as_completed(asked):
+                try:
+                    return await answer
+                except (*_FAILED, AccessDenied) as error:
+                    failed.append(error)
+        finally:
+            for one in asked:
+                one.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        raise failed[-1]
+
+    async def _ask(self, sentinel: Any, host: tuple[str, int]) -> tuple[str, int]:
+        where = shown_hosts([host])
+        try:
+            masters = await sentinel.sentinels[0].sentinel_masters()
+        except (rx.AuthenticationError, rx.NoPermissionError) as error:
+            hint = "check sentinel_user and sentinel_password_file"
+            raise AccessDenied(f"{self.url}: the Sentinel at {where} refused: {error}; {hint}") from error
+        state = masters.get(self.url.service)
+        if not state or not sentinel.check_master_state(state, self.url.service):
+            raise MasterNotFoundError(f"the Sentinel at {where} knows no master {self.url.service!r} that is alive")
+        return str(state["ip"]), int(state["port"])
 
     async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
         """Call a script and return its reply; ``argv[0]`` None stands for the server's run id.
@@ -196,8 +242,8 @@ class Server:
         options = self._options
         if self.url.kind == "unix":
             return Redis(unix_socket_path=self.url.path, **options)
-        if self._sentinel:
-            host, port = await self._sentinel.discover_master(self.url.service)
+        if self.url.kind == "sentinel":
+            host, port = await self._master()
         elif self._cluster:
             node = self._cluster.get_primaries()[0]
             host, port = node.host, int(node.port)
@@ -211,18 +257,20 @@ class Server:
 
     async def close(self) -> None:
         """Close all connections without waiting for anybody."""
-        for lane in self._lanes.values():
-            await lane.drop()
-        if self._cluster:
-            await self._cluster.aclose()
-        for sentinel in self._sentinel.sentinels if self._sentinel else ():
-            await sentinel.aclose()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_WITHIN):
+                for lane in self._lanes.values():
+                    await lane.drop()
+                if self._cluster:
+                    await self._cluster.aclose()
+                for sentinel in self._sentinels:
+                    await sentinel.sentinels[0].aclose()
 
     async def _dial_only(self) -> AbstractConnection:
         if self.url.kind == "unix":
             return UnixDomainSocketConnection(path=self.url.path, db=self.url.db, **self._options)
-        if self._sentinel:
-            host, port = await self._sentinel.discover_master(self.url.service)
+        if self.url.kind == "sentinel":
+            host, port = await self._master()
         else:
             host, port = self.url.hosts[0]
         kind = SSLConnection if self.url.tls else Connection
@@ -236,17 +284,9 @@ class Server:
         return dial
 
     async def _open_cluster(self) -> None:
-        host, port = self.url.hosts[0]
-        self._cluster = RedisCluster(
-            host=host,
-            port=port,
-            username=self.url.username,
-            password=self.url.password,
-            ssl=self.url.tls,
-            socket_timeout=CALL_TIMEOUT,
-            socket_connect_timeout=CONNECT_TIMEOUT,
-            retry=Retry(NoBackoff(), 0),
-        )
+        options = connection_options(self.url) | {"socket_timeout": CONNECT_TIMEOUT}
+        seeds = [ClusterNode(host, port) for host, port in self.url.hosts]
+        self._cluster = RedisCluster(startup_nodes=seeds, ssl=self.url.tls, **options)
         await self._cluster.initialize()
 
     def _lane_name(self, key: bytes) -> tuple[str, int]:

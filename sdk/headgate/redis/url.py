@@ -8,18 +8,20 @@ Accepted forms::
     redis+sentinel://host[:port],host[:port]/service[/db]
     redis+cluster://host[:port],host[:port]
 
-``+tls`` before ``+sentinel`` or ``+cluster`` is spelled ``rediss+sentinel`` and ``rediss+cluster``. A password can be
-kept out of the URL: ``?password_file=/run/secrets/redis``. Windows and rates of the connection's producers and
-consumers can be said too: ``?consumer_window=pull``, see :mod:`headgate.core.url_options`.
+``+tls`` before ``+sentinel`` or ``+cluster`` is spelled ``rediss+sentinel`` and ``rediss+cluster``; it holds for the
+Sentinels too. TLS takes ``?ca_file=``, ``?cert_file=`` and ``?key_file=``. A password can be kept out of the URL:
+``?password_file=/run/secrets/redis``. Sentinels that ask for a password get ``?sentinel_user=`` and
+``?sentinel_password_file=`` (or ``?sentinel_password=``), and never that of the Redis. Windows and rates of the
+connection's producers and consumers can be said too: ``?consumer_window=pull``, see :mod:`headgate.core.url_options`.
 """
 
 from dataclasses import dataclass, field
 from typing import Final, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from headgate.core.url_options import UrlOptions, take_options
 from headgate.errors import InvalidValue
-from headgate.url_parts import host_and_port, read_secret
+from headgate.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
 
 Kind = Literal["single", "unix", "sentinel", "cluster"]
 SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
@@ -33,6 +35,7 @@ SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
 }
 _PORTS: Final[dict[Kind, int]] = {"single": 6379, "cluster": 6379, "sentinel": 26379, "unix": 0}
 _OPTIONS: Final = {"db", "password_file", "ca_file", "cert_file", "key_file"}
+_OF_SENTINELS: Final = {"sentinel_user", "sentinel_password", "sentinel_password_file"}
 FORMS: Final = (
     "redis://host:6379/0, rediss://..., unix:///path.sock, redis+sentinel://h1,h2/service, redis+cluster://h1,h2"
 )
@@ -50,6 +53,8 @@ class RedisUrl:
     db: int
     username: str | None
     password: str | None = field(repr=False)
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(repr=False, default=None)
     options: tuple[tuple[str, str], ...] = ()
     said: UrlOptions = field(default_factory=UrlOptions)
 
@@ -58,9 +63,8 @@ class RedisUrl:
         user = f"{self.username or ''}:***@" if self.password else f"{self.username}@" if self.username else ""
         if self.kind == "unix":
             return f"unix://{self.path}?db={self.db}"
-        where = ",".join(f"{host}:{port}" for host, port in self.hosts)
         service = f"/{self.service}" if self.service else ""
-        return f"{scheme}://{user}{where}{service}/{self.db}"
+        return f"{scheme}://{user}{shown_hosts(self.hosts)}{service}/{self.db}"
 
 
 def parse_url(url: str) -> RedisUrl:
@@ -72,41 +76,49 @@ def parse_url(url: str) -> RedisUrl:
     if not isinstance(url, str) or "://" not in url:  # it may hold a password, so it is not repeated
         got = type(url).__name__ if not isinstance(url, str) else "text without ://" if url else "nothing"
         raise InvalidValue(f"a Redis URL is one of {FORMS}; got {got}")
-    scheme, _, rest = url.partition("://")
+    scheme = url.partition("://")[0]
     if scheme not in SCHEMES:
-        raise InvalidValue(f"URL scheme {scheme!r} is unknown; use {FORMS}")
+        raise unknown_scheme(scheme, FORMS)
     kind, tls = SCHEMES[scheme]
-    parts = urlsplit(f"x://{rest}")
-    userinfo, _, location = parts.netloc.rpartition("@")
-    username, colon, password = userinfo.partition(":")
+    with parts_of(url) as parts:
+        return _read(kind, parts, tls=tls)
+
+
+def _read(kind: Kind, parts: UrlParts, *, tls: bool) -> RedisUrl:
     said, options = take_options(parts.query)
-    if unknown := set(options) - _OPTIONS:
-        raise InvalidValue(f"URL option {sorted(unknown)[0]!r} is unknown; there are {', '.join(sorted(_OPTIONS))}")
+    known = _OPTIONS | (_OF_SENTINELS if kind == "sentinel" else set())
+    if unknown := set(options) - known:
+        raise InvalidValue(f"URL option {sorted(unknown)[0]!r} is unknown; there are {', '.join(sorted(known))}")
     path = [unquote(piece) for piece in parts.path.split("/") if piece]
     service = ""
     if kind == "sentinel":
         if not path:
             raise InvalidValue("a Sentinel URL names its service: redis+sentinel://host:26379/mymaster")
         service = path.pop(0)
+    if "@" in parts.path and kind != "unix":
+        raise InvalidValue("the URL's path: no '@' can be in it")
     db = options.pop("db", None) or (path[0] if path and kind != "unix" else "0")
     if not db.isdecimal() or (kind != "unix" and len(path) > 1):
-        raise InvalidValue(f"URL path {parts.path!r}: expected /<db number>")
+        raise InvalidValue("the URL's path: expected /<db number>")
     if kind == "cluster" and db != "0":
         raise InvalidValue("a cluster has only database 0")
-    if kind == "unix" and (location or not parts.path):
+    if kind == "unix" and (parts.location or not parts.path):
         raise InvalidValue("a socket URL has three slashes: unix:///path/to/redis.sock")
-    secret = unquote(password) if colon else None
-    if file := options.pop("password_file", None):
-        secret = read_secret(file)
+    file, sentinel_file = options.pop("password_file", None), options.pop("sentinel_password_file", None)
+    sentinel_password = options.pop("sentinel_password", None)
     return RedisUrl(
         kind=kind,
         tls=tls,
-        hosts=tuple(host_and_port(part, _PORTS[kind]) for part in location.split(",")) if kind != "unix" else (),
+        hosts=hosts_of(parts.location, _PORTS[kind]) if kind != "unix" else (),
         path=unquote(parts.path) if kind == "unix" else "",
         service=service,
         db=int(db),
-        username=unquote(username) or None,
-        password=secret,
+        username=parts.username,
+        password=read_secret(file) if file else parts.password,
+        sentinel_username=options.pop("sentinel_user", None),
+        sentinel_password=(
+            read_secret(sentinel_file, "sentinel_password_file") if sentinel_file else sentinel_password
+        ),
         options=tuple(sorted(options.items())),
         said=said,
     )

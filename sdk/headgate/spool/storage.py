@@ -218,8 +218,9 @@ def check_url(url: object) -> None:
     """
     scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
     if not separator or not rest:
-        raise PolicyError(f"url: {url!r}; use one like 'file:///var/spool/headgate' or 's3://bucket/prefix'")
-    if "@" in rest.partition("/")[0]:
+        raise PolicyError("url: it is none; use one like 'file:///var/spool/headgate' or 's3://bucket/prefix'")
+    first = rest.partition("/")[0]
+    if "@" in first or (":" in first and "@" in rest):  # a password that is not encoded may hold a slash
         raise PolicyError("url: it holds a user or a password; leave them to the environment of those who use it")
     if "?" in rest:
         raise PolicyError("url: it has options after '?'; leave them to the environment of those who use it")
