@@ -7,7 +7,7 @@ from typing import Final
 from headgate.core.url_options import UrlOptions
 from headgate.redis.backend import Backend
 from headgate.redis.server import Server
-from headgate.redis.url import FORMS, SCHEMES, parse_url
+from headgate.redis.url import FILES, FORMS, SCHEMES, parse_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ def _nodes(url: str) -> Place:
 
 REDIS_FORMS: Final = FORMS
 """URLs of a Redis, as people are told of them."""
+REDIS_FILES: Final = FILES
+"""Options of a Redis' URL that name files of the host where it is read."""
 REDIS_SCHEMES: Final = tuple(SCHEMES)
 _WAYS: Final[Mapping[str, Callable[[str], Place]]] = {
     **dict.fromkeys(SCHEMES, _redis),

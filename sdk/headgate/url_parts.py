@@ -74,11 +74,17 @@ def hosts_of(location: str, default: int) -> tuple[tuple[str, int], ...]:
     Raises:
         InvalidValue: one is none of these; it is named by its place, for it may be a password that lost its host.
     """
-    return tuple(_host(text, place, default) for place, text in enumerate(location.split(","), start=1))
+    parts = enumerate(location.split(","), start=1)
+    return tuple(host_and_port(text, default, f"host {place} of the URL") for place, text in parts)
 
 
-def _host(text: str, place: int, default: int) -> tuple[str, int]:
-    wrong = f"host {place} of the URL: expected host or host:port with a port from 1 to 65535"
+def host_and_port(text: str, default: int, what: str) -> tuple[str, int]:
+    """Return the host and the port of one; ``what`` names it in the error, and arguments are those of `hosts_of`.
+
+    Raises:
+        InvalidValue: it is none.
+    """
+    wrong = f"{what}: expected host or host:port with a port from 1 to 65535"
     match = _HOST.fullmatch(text)
     if match is None:
         raise InvalidValue(wrong)

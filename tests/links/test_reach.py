@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import headgate
 from headgate import InvalidValue
 from headgate.core.link import Site
+from headgate.redis.url import FILES, parse_url
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.reach import Reach
@@ -62,6 +64,8 @@ def test_urls_come_from_the_variables_and_files_that_are_open(host: Path, monkey
      "unix:///run/redis.sock", "redis://berlin?password_file=/etc/passwd", "redis://berlin?password_file=../shadow",
      "redis://berlin?password_file=password&password_file=../shadow", "rediss://berlin?ca_file=../shadow",
      "rediss://berlin?cert_file=password&key_file=out", "redis://berlin#@evil", "redis://berlin/0#?x",
+     "redis+sentinel://berlin/x?sentinel_password_file=../shadow",
+     "redis+sentinel://berlin/x?sentinel_password_file=/etc/passwd",
      "redis://berlin?password_fil%65=../shadow", "amqp://berlin", "http://berlin", "redis://"],
 )  # fmt: skip
 def test_nothing_else_is_read_or_connected_to(host: Path, url: str) -> None:
@@ -69,6 +73,13 @@ def test_nothing_else_is_read_or_connected_to(host: Path, url: str) -> None:
     with pytest.raises(InvalidValue) as refused:
         Reach(host / "open", ("berlin",)).url_of(site(url.format(host)))
     assert SECRET not in str(refused.value)
+
+
+def test_all_options_that_name_files_are_looked_at() -> None:
+    """A mutant that forgets one lets a policy read any file of the node."""
+    with pytest.raises(InvalidValue, match="is unknown") as refused:
+        parse_url("redis+sentinel://a/x?unknown=1")
+    assert set(re.findall(r"\w+_file", str(refused.value))) == FILES
 
 
 def test_a_refusal_does_not_tell_what_files_there_are(host: Path) -> None:

@@ -68,6 +68,8 @@ BAD = [
     (HERE + BERLIN + ROUTE + "topics = ['a', 'a']", "x:9", "forwards 'a' to 'berlin:a' already"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\ndead_letters = 'a'", "x:10", "is an end of route 'r' itself"),
     (HERE + BERLIN.replace("env:HEADGATE_SITE_BERLIN", "redis://me:hush@h"), "x:4", "it holds a password"),
+    (HERE + BERLIN.replace("env:HEADGATE_SITE_BERLIN", "redis+sentinel://h/x?sentinel_passwor%64=hush"), "x:4",
+     "it holds a password"),
     (HERE + BERLIN.replace("env:HEADGATE_SITE_BERLIN", "http://h"), "x:4", "use 'env:HEADGATE_SITE_BERLIN'"),
     (HERE + BERLIN.replace("env:HEADGATE_SITE_BERLIN", "env:HOME"), "x:4", "names no variable"),
     (HERE.replace("paris", "Paris!"), "x:1", "is no name of a site"),

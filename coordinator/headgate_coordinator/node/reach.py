@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from headgate.backends import REDIS_SCHEMES, place_of
+from headgate.backends import REDIS_FILES, REDIS_SCHEMES, place_of
 from headgate.core.link import Site, is_site_variable
 from headgate.errors import InvalidValue
 from headgate.url_parts import host_and_port
 
 MOST: Final = 65_536
 """Bytes of a file with a URL."""
-_FILES: Final = ("password_file", "ca_file", "cert_file", "key_file")
 _USUAL_PORTS: Final = (6379, 26379)
 """Of Redis and of a Sentinel: what a host without a port allows."""
 _NO_PORT: Final = 65_535
@@ -40,7 +39,7 @@ class Reach:
     def __post_init__(self) -> None:
         for host in self.hosts:
             if not host.startswith("/"):
-                host_and_port(host, _NO_PORT)
+                host_and_port(host, _NO_PORT, repr(host))
         for url in self.stores:
             _store_path(url)
 
@@ -125,13 +124,13 @@ class Reach:
                 f"--site-host HOST:PORT, or sets HEADGATE_SITE_{_variable_of(site)} to the site's URL"
             )
         said = parse_qsl(query, keep_blank_values=True)
-        return f"{text}{mark}{urlencode([(k, str(self._file(site, v)) if k in _FILES else v) for k, v in said])}"
+        return f"{text}{mark}{urlencode([(k, str(self._file(site, v)) if k in REDIS_FILES else v) for k, v in said])}"
 
     def _allows(self, end: str | tuple[str, int]) -> bool:
         if isinstance(end, str):
             return end in self.hosts
         for allowed in self.hosts:
-            host, port = host_and_port(allowed, _NO_PORT) if not allowed.startswith("/") else ("", 0)
+            host, port = host_and_port(allowed, _NO_PORT, allowed) if not allowed.startswith("/") else ("", 0)
             if host.lower() == end[0].lower() and end[1] in (_USUAL_PORTS if port == _NO_PORT else (port,)):
                 return True
         return False

@@ -6,6 +6,7 @@ Each is checked as it is read, so that an error names its key, and has its JSON 
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl
 
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
@@ -152,7 +153,8 @@ def _url(value: Any, what: str) -> None:
     if where in ("env", "file"):
         return
     _, _, rest = value.partition("://")
-    if ":" in rest.rpartition("@")[0] or "sentinel_password=" in rest:  # a policy is kept in Redis, and shown
+    options = dict(parse_qsl(rest.partition("?")[2], keep_blank_values=True))
+    if ":" in rest.rpartition("@")[0] or "sentinel_password" in options:  # a policy is kept in Redis, and shown
         raise InvalidValue(
             f"{what}: it holds a password, and a policy is shown to all; write 'env:HEADGATE_SITE_BERLIN', "
             "'file:berlin' or redis://user@host?password_file=berlin"

@@ -34,6 +34,8 @@ SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
     "rediss+cluster": ("cluster", True),
 }
 _PORTS: Final[dict[Kind, int]] = {"single": 6379, "cluster": 6379, "sentinel": 26379, "unix": 0}
+FILES: Final = frozenset({"password_file", "sentinel_password_file", "ca_file", "cert_file", "key_file"})
+"""Options that name files of the host where they are read."""
 _OPTIONS: Final = {"db", "password_file", "ca_file", "cert_file", "key_file"}
 _OF_SENTINELS: Final = {"sentinel_user", "sentinel_password", "sentinel_password_file"}
 FORMS: Final = (
