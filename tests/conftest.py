@@ -1,8 +1,9 @@
 """Servers for the tests, and the rule that no test leaves a key behind.
 
 A test that takes `redis_url` runs once on every Redis version of this machine, or, marked `one_server`, on
-the newest only. `cluster_url` is a cluster of three masters. All are shared by the tests of one process, so a
-test that changes settings or kills its server starts its own `tests.support.servers.RedisServer`.
+the newest only. `cluster_url` is a cluster of three masters of the newest, or, marked `every_cluster`, of every
+version. If `HEADGATE_REDIS_SERVER` names a server, there is no other. All are shared by the tests of one
+process, so a test that changes settings or kills its server starts its own `tests.support.servers.RedisServer`.
 """
 
 import uuid
@@ -22,6 +23,7 @@ hypothesis.settings.load_profile("here")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "one_server: run with the newest Redis only, not with every version")
+    config.addinivalue_line("markers", "every_cluster: run with a cluster of every version, not of the newest only")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -29,6 +31,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         one = metafunc.definition.get_closest_marker("one_server")
         servers = [newest_server()] if one else available_servers()
         metafunc.parametrize("redis_url", servers, indirect=True, ids=lambda server: server.name)
+    if "cluster_url" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_cluster"):
+        metafunc.parametrize("cluster_url", available_servers(), indirect=True, ids=lambda server: server.name)
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +57,9 @@ def redis_url(request: pytest.FixtureRequest, no_key_left: None, shared_servers:
 
 
 @pytest.fixture
-def cluster_url(no_key_left: None, shared_servers: SharedServers) -> str:
+def cluster_url(request: pytest.FixtureRequest, no_key_left: None, shared_servers: SharedServers) -> str:
     """The first of three masters; `shared_servers.cluster().urls` has them all."""
-    return shared_servers.cluster().url
+    return shared_servers.cluster(getattr(request, "param", None)).url
 
 
 @pytest.fixture

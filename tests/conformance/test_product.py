@@ -23,8 +23,7 @@ from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import body, fill
 from tests.sdk.observing import GUARD, counts, drain, field, look
 from tests.sdk.workers import Worker
-from tests.support.hosts import hosts
-from tests.support.servers import RedisServer
+from tests.support.hosts import hosts, redis_on
 from tests.support.waiting import wait_until
 
 
@@ -68,17 +67,13 @@ async def test_k01_a_bucket_of_all_clients_is_one(client: headgate.Client, other
 async def test_k02_nodes_and_sdk_clients_on_different_hosts_share_one_limit(tmp_path: Path) -> None:
     each, limit = 150, 200 * 1000
     namespace = "shared"
-    with hosts(3) as (here, (a, b, c)), ExitStack() as undo:
-        server = undo.enter_context(RedisServer.start(port=0, persist=False, config={"protected-mode": "no"}))
-        with redis.Redis.from_url(server.url) as direct:
-            direct.config_set("bind", f"127.0.0.1 {here}")
-        url = server.url.replace("127.0.0.1", here)
+    with hosts(4) as (at, a, b, c), redis_on(at, tmp_path) as (url, local), ExitStack() as undo:
         nodes = []
         for host in (a, b):
             log = tmp_path / f"{host.address}.log"
             nodes.append(NodeProcess(url, namespace, log, "--host", host.address, within=host.within))
             undo.callback(nodes[-1].stop)
-        async with headgate.connect(server.url, namespace=namespace) as client, AsyncExitStack() as later:
+        async with headgate.connect(local, namespace=namespace) as client, AsyncExitStack() as later:
             await client.apply("orders", limit=limit)
             clients = []
             for host, node in ((a, nodes[0].ready()), (b, nodes[1].ready()), (c, nodes[0])):

@@ -18,6 +18,7 @@ from tests.lua.test_contract import KEYS
 from tests.support.rewriting import RewritingServer, virtual_clock, watched
 from tests.support.shared import SharedServers
 
+pytestmark = pytest.mark.every_cluster
 READ_ONLY: Final = {
     "GET", "HGET", "HGETALL", "HMGET", "HLEN", "HKEYS", "HEXISTS", "HSCAN", "ZRANGE", "ZRANK", "ZSCORE", "ZCARD",
     "ZRANGEBYSCORE", "ZREVRANGEBYSCORE", "XLEN", "XRANGE", "XPENDING", "EXISTS", "PUBLISH", "TIME",

@@ -13,6 +13,7 @@ from tests.sdk.observing import GUARD, counts, drain, field
 from tests.support.shared import SharedServers
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.every_cluster
 NAMES = [f"orders-{number}" for number in range(9)]
 
 

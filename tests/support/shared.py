@@ -3,18 +3,19 @@
 from headgate.redis.embedded import EmbeddedRedis
 from tests.support.cluster import RedisCluster3
 from tests.support.leaks import take_leftovers
-from tests.support.servers import ServerBinary
+from tests.support.servers import ServerBinary, newest_server
 
 
 class SharedServers:
-    """One Redis of each version on a unix socket, and one cluster of the newest.
+    """One Redis of each version on a unix socket, and one cluster of each.
 
     `used` holds the URL of every server that the running test was given; a cluster counts with all its nodes.
     """
 
     def __init__(self) -> None:
         self._standalone: dict[str, EmbeddedRedis] = {}
-        self._cluster: RedisCluster3 | None = None
+        self._clusters: dict[str, RedisCluster3] = {}
+        self._cluster: RedisCluster3 | None = None  # the running test's
         self.used: set[str] = set()
 
     def standalone(self, binary: ServerBinary) -> str:
@@ -26,20 +27,24 @@ class SharedServers:
         self.used.add(url)
         return url
 
-    def cluster(self) -> RedisCluster3:
-        if self._cluster is None:
-            self._cluster = RedisCluster3.start()
+    def cluster(self, binary: ServerBinary | None = None) -> RedisCluster3:
+        """Return the cluster of that version; without one that of the running test, at first of the newest."""
+        if binary or self._cluster is None:
+            binary = binary or newest_server()
+            if binary.name not in self._clusters:
+                self._clusters[binary.name] = RedisCluster3.start(binary)
+            self._cluster = self._clusters[binary.name]
         self.used.update(self._cluster.urls)
         return self._cluster
 
     def take_leftovers(self) -> dict[str, list[str]]:
         """Return the keys that are left, by URL, delete them, and begin anew."""
-        urls, self.used = self.used, set()
+        urls, self.used, self._cluster = self.used, set(), None
         found = {url: take_leftovers(url) for url in sorted(urls)}
         return {url: keys for url, keys in found.items() if keys}
 
     def stop(self) -> None:
         for server in self._standalone.values():
             server.stop()
-        if self._cluster is not None:
-            self._cluster.stop()
+        for cluster in self._clusters.values():
+            cluster.stop()

@@ -274,7 +274,7 @@ def bundled_servers() -> list[str]:
 
 
 def _cli_of(server: Path) -> str:
-    """Return a command line client: the server's own, else any, since each speaks to all; that it is there is not sure."""
+    """Return a command line client: the server's own, else any, since each speaks to all. Perhaps there is none."""
     own = server.name.replace("server", "cli")
     for name in (own, str(server.with_name(own)), *_CLIENT_NAMES):
         if shutil.which(name):
