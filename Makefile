@@ -47,9 +47,8 @@ test: redis ## Run the tests
 	@.ci/ensure-rhea
 	@.ci/ensure-java
 	@echo "test: running the tests in $(WORKERS) processes"
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --maxfail 6 $(ARGS) || \
-		{ echo "test: some failed beside others on a busy machine; these run again, alone"; \
-		$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none --maxfail 6 $(ARGS); } && \
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -r fEs --maxfail 6 \
+		-p tests.support.flaky $(ARGS) && \
 		echo "test: PASSED" || { status=$$?; echo "test: FAILED (pytest ended with $$status)"; exit $$status; }
 
 check: $(STAMP) ## Lint, format, types and import rules

@@ -16,12 +16,16 @@ from tests.links.sites import SiteOf, three_sites_of
 from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, newest_server
 from tests.support.shared import SharedServers
+from tests.support.signals import hear_what_was_ignored
 
 hypothesis.settings.register_profile("here", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("here")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    a_worker = hasattr(config, "workerinput")
+    if a_worker or not config.getoption("numprocesses", None):  # else this process runs no tests
+        hear_what_was_ignored(leave_the_group=a_worker)
     config.addinivalue_line("markers", "one_server: run with the newest Redis only, not with every version")
     config.addinivalue_line("markers", "every_cluster: run with a cluster of every version, not of the newest only")
 

@@ -11,7 +11,7 @@ from headgate.message import decode
 from headgate.redis.keys import Address
 from headgate.redis.replies import Snapshot
 
-GUARD = 15.0
+GUARD = 40.0
 """Seconds after which what should have ended long ago is called hanging."""
 
 

@@ -25,6 +25,7 @@ from headgate import (
 from headgate.sync.thread import LoopThread
 from tests.sdk.observing import GUARD
 from tests.support.servers import RedisServer
+from tests.support.signals import ctrl_c_interrupts
 from tests.support.waiting import wait_for
 
 
@@ -137,7 +138,7 @@ def test_everything_is_closed_after_close(redis_url: str, cleanup_namespace: str
     assert list(consumer) == []
     assert permit is not None
     permit.release()
-    assert not [thread for thread in threading.enumerate() if thread.name == "headgate"]
+    assert not client._thread._thread.is_alive()
 
 
 def test_closing_ends_the_waits_of_other_threads(
@@ -359,7 +360,7 @@ def test_an_interrupted_wait_leaves_nothing_behind(threads: headgate.sync.Client
     threads.apply("gate", kind="gate", limit=100)
     me = threading.get_ident()
     assert me == threading.main_thread().ident, "only there a Ctrl-C arrives"
-    with threads.session("s") as session:
+    with threads.session("s") as session, ctrl_c_interrupts():
         gate = session.gate("gate", window=100)
         for round_ in range(20):
             permit = gate.admit(100, timeout=GUARD).__enter__()
@@ -394,7 +395,7 @@ def test_what_an_interrupted_thread_will_never_have_is_undone(pool: ThreadPoolEx
 
     try:
         interrupting = pool.submit(interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), ctrl_c_interrupts():
             thread.run(stubborn(), undo=undone.append)
         interrupting.result(GUARD)
         wait_for(lambda: undone == [7])

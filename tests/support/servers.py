@@ -125,3 +125,8 @@ class RedisServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+if __name__ == "__main__":
+    for server in available_servers():
+        print(server.name, server.path)

@@ -18,7 +18,7 @@ async def wait_until(
 ) -> T: ...
 @overload
 async def wait_until(predicate: Callable[[], T], *, timeout: float = ..., description: str = ...) -> T: ...
-async def wait_until(predicate: Callable[[], Any], *, timeout: float = 10.0, description: str = "") -> Any:
+async def wait_until(predicate: Callable[[], Any], *, timeout: float = 30.0, description: str = "") -> Any:
     """Return the first true value of a sync or async `predicate`; AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -35,7 +35,7 @@ async def wait_until(predicate: Callable[[], Any], *, timeout: float = 10.0, des
         await asyncio.sleep(POLL)
 
 
-def wait_for(predicate: Callable[[], T], *, timeout: float = 10.0, description: str = "") -> T:
+def wait_for(predicate: Callable[[], T], *, timeout: float = 30.0, description: str = "") -> T:
     """Return the first true value of `predicate`; AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := predicate()):
