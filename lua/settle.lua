@@ -11,14 +11,16 @@
   ARGV[6]  max_messages  room in the window
   ARGV[7]  max_bytes     room in the window; a larger message is delivered when it is the only one
   ARGV[8]  after         with a repeated fetch number: the last id received, '0' for none
-  ARGV[9]  accepted      how many ids of those that follow are accepted,
-  ARGV[10] released      then released,
-  ARGV[11] rejected      then rejected,
-  ARGV[12] failed        then given back as failed attempts
-  ARGV[13..] ids         at most 256 in all
-  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms, wanted}; stale: ids that were not this subscription's
-           to settle; again_ms: when there will be more for it, 0 when that is not known; wanted: 1 when the caller
-           neither fetches nor settles and others of its subscription have nothing
+  ARGV[9]  waits         how many wait for a message there and have none: where nothing is left for them, others of the
+                         subscription are asked for what they have not begun; of what came back they get one each first
+  ARGV[10] accepted      how many ids of those that follow are accepted,
+  ARGV[11] released      then released,
+  ARGV[12] rejected      then rejected,
+  ARGV[13] failed        then given back as failed attempts
+  ARGV[14..] ids         at most 256 in all
+  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms, beside}; stale: ids that were not this subscription's
+           to settle; again_ms: when there will be more for it, 0 when that is not known; beside: 1 when nothing is left
+           to fetch and others hold messages
   Codes    OK, AGAIN (a repeated fetch: what the consumer holds, perhaps known), UNKNOWN, EXPIRED (the consumer is gone:
            nothing was settled, its deliveries went to others), SLOW (the same, because it was too slow)
 ]]
@@ -26,7 +28,8 @@
 --- @include "lib/deliver"
 --- @include "lib/pace"
 local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local at = 12
+local waits = tonumber(ARGV[9])
+local at = 13
 local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
 local function is_id(text) -- Redis' complaint about one that is not would come in the middle of the work
   local seq, size = string.match(text, '^(%d+)%-(%d+)$')
@@ -44,7 +47,7 @@ local function following(n)
   at = at + tonumber(n)
   return ids
 end
-local accepted, released, rejected, failed = following(ARGV[9]), following(ARGV[10]), following(ARGV[11]), following(ARGV[12])
+local accepted, released, rejected, failed = following(ARGV[10]), following(ARGV[11]), following(ARGV[12]), following(ARGV[13])
 
 if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
@@ -79,6 +82,9 @@ for _, ids in ipairs({ accepted, rejected }) do
 end
 local function hand_back(ids, as_failed)
   local back = mine(ids)
+  if #back > 0 then
+    redis.call('ZREM', K_HUNGRY, cid) -- others are woken for it
+  end
   for _, id in ipairs(back) do
     settled, settled_b = settled + 1, settled_b + size_of(id)
   end
@@ -92,15 +98,24 @@ else
   stale = stale + #released + #failed -- given back the first time, and since then perhaps delivered here again
 end
 c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
-local out, counts, delivered_b, again_ms = {}, {}, 0, 0
+local out, counts, delivered_b, again_ms, beside = {}, {}, 0, 0, false
 local closed = judge_pace(cid, c, held_before)
 if closed then
   detach_slow(cid, c) -- the next call is told
 elseif again then
   out = deliver_again(cid, c, is_id(ARGV[8]) and ARGV[8] or '0')
 elseif fetch > c.fetches then -- an older one that comes late would deliver to nobody
-  if tonumber(ARGV[6]) > 0 then
-    out, counts, delivered_b, again_ms = deliver(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]))
+  local room = tonumber(ARGV[6])
+  if room > 0 then
+    local first = waits > 0 and d.returned > 0 and d.consumers > 1 and math.min(waits, room) or room
+    out, counts, delivered_b, again_ms = deliver(cid, c, first, tonumber(ARGV[7]))
+    if #out / 2 == first and first < room then
+      again_ms = 1 -- the rest is for whoever comes first, once others that wait had theirs
+    end
+    beside = #out == 0 and again_ms == 0 and d.consumers > 1 and d.pending_messages > c.delivered - c.settled
+    if beside and waits > 0 then
+      seek(c)
+    end
   end
   c.fetches = fetch
 end
@@ -117,4 +132,4 @@ if settled > 0 or delivered_b > 0 or #notes > 0 then
 end
 save_destination()
 return { again and 'AGAIN' or 'OK', int(d.epoch), int(stale), out, counts, int(again_ms),
-  fetch == 0 and #ARGV == 12 and others_hungry(cid, c) and '1' or '0' }
+  beside and '1' or '0' }

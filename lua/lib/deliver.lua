@@ -56,13 +56,26 @@ local function deliver_again(cid, c, after)
   return out
 end
 
--- Whether others of the subscription have room and nothing to fetch; looks at the first 16 who are hungry.
-local function others_hungry(cid, c)
-  for _, other in ipairs(redis.call('ZRANGE', K_HUNGRY, 0, 15)) do
-    local record = other ~= cid and read_consumer(other)
-    if record and record.sub == c.sub then
-      return true
+-- For one that waits beside what others hold: those who hold most are asked for what they have not begun, at most five
+-- times a second; each may keep an equal part of all that is held, if it works on what it has.
+local SEEK_MS = 200
+local MAX_ASKED = 16
+local function seek(c)
+  local before = tonumber(redis.call('HGET', K_DESTINATION, 'sought_ms') or 0)
+  if math.abs(now_ms - before) < SEEK_MS then
+    return
+  end
+  redis.call('HSET', K_DESTINATION, 'sought_ms', int(now_ms))
+  local held = redis.call('XPENDING', K_MESSAGES, c.sub)
+  local holders = held[4] or {}
+  table.sort(holders, function(one, other)
+    return tonumber(one[2]) > tonumber(other[2])
+  end)
+  local keep = math.floor(held[1] / read_subscription(c.sub).consumers)
+  for i = 1, math.min(#holders, MAX_ASKED) do
+    local sid = session_of(holders[i][1])
+    if sid then
+      wake(sid, 'wanted', holders[i][1], int(keep))
     end
   end
-  return false
 end

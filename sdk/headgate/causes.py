@@ -9,6 +9,11 @@ from headgate.redis.keys import decode_name
 
 REFERENCE_BYTES: Final = 64
 """More than a reference to a spooled message takes."""
+ELSEWHERE: Final = (
+    "those that nobody has begun go to who waits within 2 s, but for what was sent to AMQP receivers; "
+    "settle the others, or give such consumers a smaller window, or their links less credit"
+)
+"""What helps a consumer that has no messages while others hold some."""
 NAMED: Final = 3
 """How many sessions or consumers one sentence names."""
 
@@ -20,7 +25,26 @@ def judge(facts: Facts) -> tuple[Reason, ...]:
     found = [*_by_hand(facts), *_rules(facts)]
     if not found and facts.count("blocked"):
         found.append(Reason("serving", f"{count(facts.count('blocked'), 'session')} about to be served"))
-    return tuple(found) or (Reason("open", _room(facts)),)
+    return tuple(found) or (_open(facts),)
+
+
+def _open(facts: Facts) -> Reason:
+    text, without = _room(facts), [one for one in facts.consumers if not one.messages and one.window != "paused"]
+    for subscription in sorted({one.subscription for one in without}):
+        backlog = next((one for one in facts.backlogs if one.subscription == subscription), None)
+        if not (backlog and backlog.ready) and (others := beside(facts, subscription)):
+            idle = count(sum(one.subscription == subscription for one in without), "consumer")
+            return Reason(
+                "open", f"{text}; of {subscription}, {idle} has none, and others hold {others}", remedy=ELSEWHERE
+            )
+    return Reason("open", text)
+
+
+def beside(facts: Facts, subscription: str) -> str:
+    """Return which consumers of a subscription hold most; empty where nobody holds any."""
+    holders = [one for one in facts.consumers if one.subscription == subscription and one.messages]
+    most = sorted(holders, key=lambda one: -one.messages)[:NAMED]
+    return ", ".join(f"{one.consumer} {count(one.messages)} of {one.window}" for one in most)
 
 
 def _room(facts: Facts) -> str:

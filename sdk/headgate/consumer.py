@@ -30,6 +30,8 @@ MAX_SETTLED: Final = 256
 LINGER: Final = 0.002
 """Seconds that settlements wait for company, unless half the window is settled already."""
 POLL: Final = 1.0
+SEEK_AFTER: Final = 0.25
+"""Seconds after a look that found messages in the hands of others alone, until the next for who began to wait."""
 
 
 class Consumer(Receivers):
@@ -72,7 +74,6 @@ class Consumer(Receivers):
         self._on_close = on_close
         self._on_slow = on_slow
         self._settings_changed = True
-        self._received_before = -1
         self.is_slow = False
         """Whether it settles too little of what there is for it, by the destination's rules."""
         self._after = b"0"
@@ -80,6 +81,8 @@ class Consumer(Receivers):
         self._lost_reply = False
         self._unanswered = 0
         self._look_at = 0.0
+        self._looked_at = 0.0
+        self._beside = False
         self._hints = 0
         self._flushed_at = 0.0
         self._reattach = False
@@ -160,6 +163,8 @@ class Consumer(Receivers):
             self._settings_changed = True
         if words[0] in ("slow", "brisk") and words[1] == self.id:
             self._judged(slow=words[0] == "slow")
+        if words[0] == "wanted" and words[1] == self.id and not self._closed:
+            self._hand_back(int(words[2]))
         mine = words[0] == "ready" and (len(words) == 1 or words[1] == self.id)
         if mine or words[0] in ("settings", "removed"):
             self._look_at = 0.0
@@ -242,27 +247,28 @@ class Consumer(Receivers):
         await self._heed_settings()
         self._wake.clear()
         now = self._loop.time()
+        if self._beside and self._waits:  # somebody began to wait since the last look: others may have something
+            self._look_at = min(self._look_at, self._looked_at + SEEK_AFTER)
         room = (0, 0) if self._closed or self._resting() else self._room()
         if self._flush_due(now) or (room[0] and now >= self._look_at) or self._lost_reply:
             await self._exchange(room)
             return True
         if now >= self._lease.renew_at:
             await self._exchange((0, 0))
-            self._received_before = self._received
             return True
         return False
 
     def _resting(self) -> bool:
-        return self._rests and not self._receivers
+        """Return whether to fetch nothing: it gave back what others wait for, and nobody asked here since then."""
+        if self._rests and self._receivers:
+            self._rests = False
+            self._look_at = 0.0
+        return self._rests
 
-    def _give_back(self) -> None:
-        """Release what nobody asked for since the last renewal, for others wait; rest until somebody asks."""
-        self._rests = True
-        self._look_at = 0.0  # when somebody asks, at once
-        while self._buffer:
-            message = self._buffer.popleft()
-            message.settled = True
-            self._queue("released", message, None)
+    @property
+    def _waits(self) -> int:
+        """How many wait for a message while none is here or on its way from a store."""
+        return 0 if self._buffer or self._recall.line else self._receivers
 
     def _room(self) -> tuple[int, int]:
         """Return the room there will be once the settlements that wait have gone out."""
@@ -308,7 +314,7 @@ class Consumer(Receivers):
         if room[0] and not self._lost_reply:
             self._fetches += 1
         fetch = self._fetches if room[0] or self._lost_reply else 0
-        asked_at, hints = self._loop.time(), self._hints
+        asked_at, hints, waits = self._loop.time(), self._hints, self._waits
         self._lost_reply = fetch > 0
         answer = await self._store.settle(
             self.address,
@@ -319,6 +325,7 @@ class Consumer(Receivers):
             max_messages=room[0],
             max_bytes=room[1],
             after=self._after,
+            waits=waits,
             **ids,
         )
         self._lost_reply = False
@@ -327,8 +334,8 @@ class Consumer(Receivers):
             self._lease.renewed(asked_at)
             self._settled(going)
             self._deliver(answer, asked=room[0])
-            if answer.wanted and self._received == self._received_before and not self._receivers:
-                self._give_back()
+            if room[0]:
+                self._looked_at, self._beside = self._flushed_at, answer.beside and not waits
             if hints != self._hints:
                 self._look_at = 0.0  # something came after the answer was given, and was heard of before it arrived
         else:  # UNKNOWN, EXPIRED, SLOW: what it held is others' now

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from headgate.causes import judge
+from headgate.causes import ELSEWHERE, beside, judge
 from headgate.core.deadlock import Deadlock
 from headgate.errors import InvalidValue
 from headgate.explanation import Cause, Explanation, Holder, State, count
@@ -100,13 +100,16 @@ def as_consumer(explanation: Explanation, consumer: str, snapshot: Snapshot) -> 
     mine = next(one for one in facts.consumers if one.consumer == consumer)
     backlog = next((one for one in facts.backlogs if one.subscription == mine.subscription), None)
     cause, text = _delivers(mine, backlog.ready if backlog else 0)
+    remedy = ""
+    if cause == "consumer-empty" and not mine.messages and (others := beside(facts, mine.subscription)):
+        cause, text, remedy = "consumer-beside", f"has none, for others hold what there is: {others}", ELSEWHERE
     return replace(
         explanation,
         cause=cause,
         reason=f"{consumer} {text}",
         binding=None,
         rule=None,
-        remedy="",
+        remedy=remedy,
         unblocks_in=None,
         settle=None,
         raise_to=None,

@@ -42,6 +42,7 @@ Cause = Literal[
     "consumer-paused",
     "consumer-full",
     "consumer-empty",
+    "consumer-beside",
     "consumer-idle",
     "link",
     "link-empty",

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Literal, Self
 
 from headgate.core.window import Holding, Window
@@ -46,10 +47,13 @@ class Receivers:
         self._progress = asyncio.Event()
         self._receivers = 0
         self._received = 0
+        self._received_before = -1
         self._rests = False
         self._generation = 0
         self._closed = False
         self._failure: BaseException | None = None
+        self.take_from_threads: Callable[[Receivers, int], list[Message]] = lambda _consumer, _most: []
+        """Takes back up to so many of its messages that were handed to threads, and that none of them has begun."""
         self.use = Use(self._loop, self._outcomes, dead_letters)
         """Which task uses it."""
 
@@ -114,7 +118,6 @@ class Receivers:
             deadline = self._loop.time() + parse_timeout(timeout, "timeout")
         while True:
             if not self._buffer:
-                self._rests = False
                 await self._await_arrival(deadline)
             if self._failure is not None:
                 raise self._failure
@@ -174,6 +177,21 @@ class Receivers:
         else:
             self._queue(outcome, message, future)
         return future
+
+    def _take_back(self, most: int) -> list[Message]:
+        """Take out what nobody has begun, the newest first, up to ``most`` messages."""
+        back = [self._buffer.pop() for _ in range(min(most, len(self._buffer)))]
+        return back + self.take_from_threads(self, most - len(back)) if len(back) < most else back
+
+    def _hand_back(self, keep: int) -> None:
+        """Release what nobody has begun, for others wait: what is above ``keep``, or all if nobody asks here."""
+        idle = self._received == self._received_before and not self._receivers
+        self._received_before = self._received
+        back = self._take_back(self._holding.messages if idle else max(1, self._holding.messages - keep))
+        for message in back:
+            message.settled = True
+            self._queue("released", message, None)
+        self._rests = self._rests or bool(back)
 
     def _queue(self, outcome: Outcome, message: Message, future: asyncio.Future[None] | None) -> None:
         self._outcomes.append((outcome, message, future))

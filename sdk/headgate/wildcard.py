@@ -231,6 +231,7 @@ class Part(Consumer):
         self._holding = self._share
         self._buffer = whole.rotation.lane()
         self._arrived = whole._arrived  # noqa: SLF001  (one event for all who wait)
+        self.take_from_threads = lambda part, most: whole.take_from_threads(part, most)  # noqa: PLW0108 -- set later
 
     @property
     def _receivers(self) -> int:
@@ -241,6 +242,15 @@ class Part(Consumer):
     def _receivers(self, number: int) -> None:
         """Ignore what a consumer counts for itself: nobody waits at a part."""
 
+    @property
+    def _received(self) -> int:
+        """How often somebody asked for a message, of whatever topic."""
+        return self._whole._received  # noqa: SLF001
+
+    @_received.setter
+    def _received(self, number: int) -> None:
+        """Ignore what a consumer counts for itself: nobody receives at a part."""
+
     async def start(self) -> None:
         """Attach, and begin to fetch; errors as :meth:`Consumer.start`."""
         await super().start()
@@ -250,9 +260,6 @@ class Part(Consumer):
         """Settle what was settled, give the rest back; never longer than 1 s."""
         await super().close()
         self._share.clear()
-
-    def _give_back(self) -> None:
-        """Keep what is here: receivers sit at the whole, whatever topic it is whose turn comes next."""
 
     async def _ensure_lost(self, recover: bool) -> str:  # noqa: FBT001
         if not recover or not await self._whole.still_there(self.address):

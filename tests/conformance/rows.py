@@ -264,7 +264,7 @@ ROWS: Final = (
         "F09",
         "activemq_prefetch",
         "Unconsumed prefetched messages are released when the consumer closes; a pooled consumer that is not closed keeps them",
-        "close releases; idle consumers give theirs back when others wait",
+        "close releases; what nobody has begun is given back when others wait",
     ),
     Row("F10", "activemq_prefetch", "Larger prefetch, more throughput and more memory", "bench figure"),
     Row("B01", "blazingmq", "Push up to `maxUnconfirmedMessages` and/or `maxUnconfirmedBytes`", "window"),

@@ -251,9 +251,11 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.readers and self.model.shelf.stored)
     @rule(
         data=st.data(), settle=st.booleans(), fetch=st.sampled_from((1, 1, 1, 0)), room=st.integers(0, 8),
-        room_bytes=st.integers(1, 80), times=repeats,
+        room_bytes=st.integers(1, 80), times=repeats, waits=st.integers(0, 2),
     )  # fmt: skip
-    def receive(self, data: st.DataObject, settle: bool, fetch: int, room: int, room_bytes: int, times: int) -> None:
+    def receive(
+        self, data: st.DataObject, settle: bool, fetch: int, room: int, room_bytes: int, times: int, waits: int
+    ) -> None:
         reader = self.readers[data.draw(st.sampled_from(sorted(self.readers)))]
         fates: tuple[list[str], ...] = ([], [], [], [])
         if settle and reader.got:
@@ -263,7 +265,7 @@ class Machine(RuleBasedStateMachine):
                 times = 0  # it settles what it gave back: repeated after the redelivery, that is another settlement
         number = reader.fetches + 1 if fetch else 0
         reader.fetches = max(reader.fetches, number)
-        self.repeatedly(lambda: self.settle(reader, number, Amount(room_bytes, room), fates), times)
+        self.repeatedly(lambda: self.settle(reader, number, Amount(room_bytes, room), fates, waits=waits), times)
 
     receive_more = receive
 
@@ -280,13 +282,15 @@ class Machine(RuleBasedStateMachine):
         after = max(reader.got, default=0) if known else 0
         self.settle(reader, max(1, reader.fetches - late), Amount(50, 5), ([], [], [], []), after=after)
 
-    def settle(self, reader: Reader, fetch: int, room: Amount, fates: tuple[list[str], ...], *, after: int = 0) -> None:
+    def settle(
+        self, reader: Reader, fetch: int, room: Amount, fates: tuple[list[str], ...], *, after: int = 0, waits: int = 0
+    ) -> None:
         accepted, rejected, released, failed = fates
         reply = self.world.run(
             self.store.settle(
                 self.address, reader.session, reader.cid, ttl_ms=TTL_MS, fetch=fetch, max_messages=room.messages,
-                max_bytes=room.bytes, after=reader.got.get(after, "0"), accepted=accepted, released=released,
-                rejected=rejected, failed=failed,
+                max_bytes=room.bytes, after=reader.got.get(after, "0"), waits=waits, accepted=accepted,
+                released=released, rejected=rejected, failed=failed,
             )
         )  # fmt: skip
         numbers = [[seq_of(identifier) for identifier in ids] for ids in (accepted + rejected, released, failed)]
@@ -300,7 +304,7 @@ class Machine(RuleBasedStateMachine):
         for identifier, body, _ in messages:
             assert identifier == f"{seq_of(identifier)}-{len(body)}"
         got = [(seq_of(identifier), 0 if again else failures) for identifier, _, failures in messages]
-        self.model.deliver(reader.cid, fetch, room, got, after if after in reader.got else 0)
+        self.model.deliver(reader.cid, fetch, room, got, after if after in reader.got else 0, waits)
         reader.got |= {seq_of(identifier): identifier for identifier, _, _ in messages}
 
     def detach(self, data: st.DataObject, *, failed: bool, times: int) -> None:

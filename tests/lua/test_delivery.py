@@ -184,17 +184,26 @@ async def test_a_ledger_that_is_off_is_not_written(place: Place) -> None:
     assert await place.server.command(ledger, "EXISTS", ledger) == 0
 
 
-async def test_who_does_nothing_is_told_that_others_of_its_subscription_wait(place: Place) -> None:
-    """Mutants: those of another subscription count, or itself."""
-    await place.create("topic")
-    bob, cid, dan = (
-        await place.consumer("bob", "r"), await place.consumer("cid", "r"), await place.consumer("dan", "b")
-    )  # fmt: skip
-    await place.producer("ann").send(10, 10)
+async def test_who_waits_gets_one_of_what_came_back_and_then_the_rest(place: Place) -> None:
+    """Mutant: whoever comes first takes all of it, while others that were woken too get nothing."""
+    await place.create()
+    bob, cid, dan = await place.consumer("bob"), await place.consumer("cid"), await place.consumer("dan")
+    await place.producer("ann").send(*[10] * 6)
+    await bob.call(released=await bob.fetch(6))
+    answers = [
+        await one.call(fetch=number, max_messages=9, max_bytes=999, waits=waits)
+        for one, number, waits in ((cid, 1, 1), (dan, 1, 2), (cid, 2, 0))
+    ]
+    assert [(len(answer.messages), answer.again_ms) for answer in answers] == [(1, 1), (2, 1), (3, 0)]
+
+
+async def test_who_finds_nothing_is_told_whether_others_hold_messages(place: Place) -> None:
+    await place.create()
+    bob, cid = await place.consumer("bob"), await place.consumer("cid")
+    assert not (await cid.call(fetch=1, max_messages=9, max_bytes=99)).beside
+    await place.producer("ann").send(10)
     ids = await bob.fetch()
-    await dan.accept(*await dan.fetch())
-    await dan.fetch()
-    assert not (await bob.call()).wanted, "itself has room, and so has somebody else's"
-    await cid.fetch()
-    assert (await bob.call()).wanted
-    assert not (await bob.accept(ids[0])).wanted, "who settles is not idle"
+    assert not (await bob.call(fetch=2, max_messages=9, max_bytes=99)).beside, "all that is held is its own"
+    assert (await cid.call(fetch=2, max_messages=9, max_bytes=99)).beside
+    await bob.accept(*ids)
+    assert not (await cid.call(fetch=3, max_messages=9, max_bytes=99)).beside

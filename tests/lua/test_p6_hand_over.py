@@ -292,3 +292,34 @@ async def test_the_dead_are_not_woken(place: Place, ear: Ear) -> None:
     await ear.heard()
     await place.producer("ann").send(10)
     assert [session for session, words in await ear.heard() if words.startswith("ready")] == ["bob"]
+
+
+async def test_who_waits_beside_what_others_hold_has_them_asked_for_it(place: Place, ear: Ear) -> None:
+    """Mutants: nobody is asked; who works would keep all of it; each call asks anew."""
+    await place.create()
+    bob, cid, dan = await place.consumer("bob"), await place.consumer("cid"), await place.consumer("dan")
+    await place.producer("ann").send(*[10] * 8)
+    await bob.fetch(6)
+    await cid.fetch(2)
+    await ear.heard()
+    await dan.call(fetch=1, max_messages=9, max_bytes=99)
+    assert not [word for _, word in await ear.heard() if "wanted" in word], "it has room, but nobody waits there"
+    await dan.call(fetch=2, max_messages=9, max_bytes=99, waits=1)
+    assert await ear.heard() == [("bob", "wanted bob.1 2"), ("cid", "wanted cid.1 2")]
+    await dan.call(fetch=3, max_messages=9, max_bytes=99, waits=1)
+    assert not await ear.heard(), "at most five times a second"
+    await place.wait(200)
+    await dan.call(fetch=4, max_messages=9, max_bytes=99, waits=1)
+    assert len(await ear.heard()) == 2
+
+
+async def test_who_gives_back_is_not_woken_for_it(place: Place, ear: Ear) -> None:
+    """Mutant: it is the first in the line of those who have room, and the one who waits hears nothing."""
+    await place.create()
+    bob, cid = await place.consumer("bob"), await place.consumer("cid")
+    await place.producer("ann").send(10, 10)
+    ids = await bob.fetch()
+    await cid.fetch()
+    await ear.heard()
+    await bob.call(released=[ids[1]])
+    assert await ear.heard() == [("cid", "ready cid.1")]

@@ -315,7 +315,9 @@ class Destination:
         self._renew(account, ttl_ms)
         return "OK", len(accepted) + len(released) + len(failed) - settled
 
-    def deliver(self, cid: str, fetch: int, room: Amount, got: list[tuple[int, int]], after: int = 0) -> None:
+    def deliver(
+        self, cid: str, fetch: int, room: Amount, got: list[tuple[int, int]], after: int = 0, waits: int = 0
+    ) -> None:
         """Take what a fetch delivered, as (seq, failures), and check that it is what the rules allow.
 
         Raises:
@@ -333,6 +335,8 @@ class Destination:
             assert not seqs
             return
         consumer.fetches = fetch
+        if waits and room.messages and self.shelf.awaiting_redelivery() and len(self.shelf.consumers) > 1:
+            room = Amount(room.bytes, min(room.messages, waits))  # one each, for others may wait too
         expected = sub.in_order()
         sizes = [self.shelf.stored[seq].size for seq in seqs]
         assert seqs == expected[: len(seqs)]

@@ -25,15 +25,17 @@ from tests.sdk import (
     test_rates_of_delivery,
     test_rules,
     test_slow,
+    test_waiting_beside,
     test_when_full,
     test_wildcards,
     test_windows,
 )
 from tests.sdk.test_on_blocked import full  # noqa: F401 -- a fixture of its stories
+from tests.sdk.test_waiting_beside import sessions  # noqa: F401 -- the same
 
 pytestmark = pytest.mark.one_server
 
-_OVER_A_NODE = {"client", "other", "scene", "full"}
+_OVER_A_NODE = {"client", "other", "scene", "full", "sessions"}
 _NOT_HERE = {"server", "cluster", "cluster_url", "monkeypatch"}
 """Stories with these look behind the connection to Redis; so do those that send commands of their own."""
 
@@ -67,6 +69,7 @@ for _module in (
     test_rates_of_delivery,
     test_rules,
     test_slow,
+    test_waiting_beside,
     test_when_full,
     test_wildcards,
     test_windows,

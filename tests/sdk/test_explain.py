@@ -169,6 +169,20 @@ async def test_the_view_of_one_consumer(scene: Scene, window: str, holds: int, s
         await scene.client.explain("orders", producer="none")
 
 
+async def test_who_has_none_is_told_who_holds_what_there_is(scene: Scene) -> None:
+    await scene.make()
+    await scene.send("filler", *[10] * 3)
+    await scene.consume("busy", "9/unlimited", 3)
+    await scene.consume("idle", "9/unlimited")
+    told = await scene.client.explain("orders", consumer="idle.1")
+    assert told.cause == "consumer-beside"
+    assert "busy.1 3 messages of 9/unlimited" in told.reason
+    assert "smaller window" in told.remedy
+    whole = await scene.client.explain("orders")
+    assert (whole.cause, "1 consumer has none, and others hold busy.1 3 messages" in whole.reason) == ("open", True)
+    assert whole.remedy == told.remedy
+
+
 async def test_it_is_plain_data_for_programs(scene: Scene) -> None:
     await scene.make(limit_bytes="1000")
     await scene.send("filler", 1000)

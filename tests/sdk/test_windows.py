@@ -103,7 +103,7 @@ async def test_where_nothing_is_set_a_window_is_a_thousand_messages() -> None:
 
 async def test_who_does_nothing_with_what_it_holds_gives_it_back_when_others_wait(client: headgate.Client) -> None:
     """Row F09: prefetched messages of an idle consumer go to one that waits."""
-    async with client.session("s", ttl=1) as session:
+    async with client.session("s") as session:
         await fill(session, 20)
         idle = await session.consumer("orders")
         mine = await receive(idle)

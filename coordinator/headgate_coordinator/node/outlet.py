@@ -73,9 +73,23 @@ class LinkConsumer(Consumer):
     def ask(self, receivers: int) -> None:
         """Say how many messages the link has credit for."""
         if receivers > self._receivers:
-            self._rests = False
-            self._wake.set()
+            self.resume()
         self._receivers = receivers
+
+    def resume(self) -> None:
+        """Fetch again, if it had given back what it could not hand on."""
+        if self._rests:
+            self._rests = False
+            self._look_at = 0.0
+        self._wake.set()
+
+    def _resting(self) -> bool:
+        return self._rests
+
+    @property
+    def _waits(self) -> int:
+        """One, if the client has credit and nothing in hand: what it does with what it has, nobody here knows."""
+        return 1 if self._receivers and not self._holding.messages else 0
 
     def look(self) -> None:
         """Fetch now."""
@@ -218,6 +232,8 @@ class Outlet(LinkEnd):
 
     def relieved(self) -> None:
         """Go on: the client reads again."""
+        if self._consumer is not None:
+            self._consumer.resume()
         self.pump()
 
     def expired(self) -> None:

@@ -51,15 +51,15 @@ class Credit:
 class Deliveries:
     """The answer to settle: (id, body, failed attempts before this one) of each delivery.
 
-    ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``wanted`` whether others of the
-    subscription have nothing, asked only by a call that neither fetches nor settles.
+    ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``beside`` whether nothing was left
+    to fetch although others of the subscription hold messages.
     """
 
     code: str
     stale: int = 0
     messages: tuple[tuple[bytes, bytes, int], ...] = ()
     again_ms: int = 0
-    wanted: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import headgate.consumer
 import headgate.message
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
-from headgate.receivers import Outcome
+from headgate.receivers import Outcome, Receivers
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_duration
 
@@ -92,6 +92,7 @@ class Consumer:
         self._closed = False
         self._failure: HeadgateError | None = None
         inner.use.by_threads()
+        inner.take_from_threads = self._take_back
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -203,6 +204,7 @@ class Consumer:
         while self._arrived:
             message = self._arrived.popleft()
             if message.is_current:
+                self._inner._received += 1  # noqa: SLF001
                 return message
         if self._failure is not None:
             raise self._failure
@@ -247,6 +249,13 @@ class Consumer:
             self._pumping = bool(self._receivers and not self._arrived and self._failure is None)
             if self._pumping:  # somebody began to wait while it was ending
                 self._start_pump()
+
+    def _take_back(self, consumer: Receivers, most: int) -> list[headgate.message.Message]:
+        with self._changed:
+            back = [message for message in reversed(self._arrived) if message._inner._consumer is consumer][:most]  # noqa: SLF001
+            for message in back:
+                self._arrived.remove(message)
+        return [message._inner for message in back]  # noqa: SLF001
 
     def _settle_queued(self) -> None:
         with self._changed:
