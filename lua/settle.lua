@@ -28,7 +28,6 @@
 --- @include "lib/deliver"
 --- @include "lib/pace"
 local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local waits = tonumber(ARGV[9])
 local at = 13
 local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
 local function is_id(text) -- Redis' complaint about one that is not would come in the middle of the work
@@ -105,17 +104,8 @@ if closed then
 elseif again then
   out = deliver_again(cid, c, is_id(ARGV[8]) and ARGV[8] or '0')
 elseif fetch > c.fetches then -- an older one that comes late would deliver to nobody
-  local room = tonumber(ARGV[6])
-  if room > 0 then
-    local first = waits > 0 and d.returned > 0 and d.consumers > 1 and math.min(waits, room) or room
-    out, counts, delivered_b, again_ms = deliver(cid, c, first, tonumber(ARGV[7]))
-    if #out / 2 == first and first < room then
-      again_ms = 1 -- the rest is for whoever comes first, once others that wait had theirs
-    end
-    beside = #out == 0 and again_ms == 0 and d.consumers > 1 and d.pending_messages > c.delivered - c.settled
-    if beside and waits > 0 then
-      seek(c)
-    end
+  if tonumber(ARGV[6]) > 0 then
+    out, counts, delivered_b, again_ms, beside = deliver_to(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9]))
   end
   c.fetches = fetch
 end

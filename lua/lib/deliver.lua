@@ -79,3 +79,17 @@ local function seek(c)
     end
   end
 end
+
+-- As deliver, where `waits` receivers wait and have none; returns also whether nothing is left but what others hold.
+local function deliver_to(cid, c, room, max_bytes, waits)
+  local first = waits > 0 and d.returned > 0 and d.consumers > 1 and math.min(waits, room) or room
+  local out, counts, bytes, again_ms = deliver(cid, c, first, max_bytes)
+  if #out / 2 == first and first < room then
+    again_ms = 1 -- the rest is for whoever comes first, once others that wait had theirs
+  end
+  local beside = #out == 0 and again_ms == 0 and d.consumers > 1 and d.pending_messages > c.delivered - c.settled
+  if beside and waits > 0 then
+    seek(c)
+  end
+  return out, counts, bytes, again_ms, beside
+end
