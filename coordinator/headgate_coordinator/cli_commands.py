@@ -25,7 +25,16 @@ from headgate_coordinator import top as live
 from headgate_coordinator import up as embedded
 from headgate_coordinator.audit_stores import StoreFinding
 from headgate_coordinator.cli import FAILED
-from headgate_coordinator.cli_options import Json, Namespace, Redis, SiteHosts, SiteSecrets, StoreRoots, time_option
+from headgate_coordinator.cli_options import (
+    Commands,
+    Json,
+    Namespace,
+    Redis,
+    SiteHosts,
+    SiteSecrets,
+    StoreRoots,
+    time_option,
+)
 from headgate_coordinator.cli_options import connect as _connect
 from headgate_coordinator.cli_options import print_json as _print_json
 from headgate_coordinator.cli_options import run as _run
@@ -37,6 +46,7 @@ from headgate_coordinator.terminal import console, show
 
 app = typer.Typer(
     name="headgate",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # a traceback with local variables could show a password

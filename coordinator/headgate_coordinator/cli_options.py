@@ -5,15 +5,18 @@ import json
 import re
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 import headgate
+from headgate.core.words import foreign, hint
 from headgate.units import parse_duration
 from headgate_coordinator.cli import INTERRUPTED
 
 T = TypeVar("T")
+USAGE_ERROR: Final[type[Exception]] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "UsageError")
 
 Redis = Annotated[
     str | None,
@@ -86,6 +89,20 @@ StoreRoots = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+class Commands(TyperGroup):
+    """The command line; an unknown option that other brokers have is told with the word that is ours."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except USAGE_ERROR as error:
+            option = str(getattr(error, "option_name", "")).lstrip("-")
+            if option and foreign(option):
+                error.message = f"{error.message}; {hint(option, 'command')}"  # type: ignore[attr-defined]
+            raise
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -45,6 +45,11 @@ def load(file: Path, *, as_json: bool = False) -> Policy:
         raise typer.Exit(USAGE) from None
 
 
+def _note(file: Path) -> None:
+    if remark := documents.note(file):
+        typer.echo(f"headgate: {remark}", err=True)
+
+
 @app.command()
 def lint(
     file: File,
@@ -63,6 +68,7 @@ def lint(
     sizes = {"--largest": largest, "--mean": mean}
     known = Known(producers, *(parse_size(text, option) if text else None for option, text in sizes.items()))
     findings = find_traps(load(file, as_json=as_json), known)
+    _note(file)
     if as_json:
         typer.echo(json.dumps({"findings": [finding.as_dict() for finding in findings]}, indent=2))
     else:
@@ -103,6 +109,8 @@ def apply(
     Exits with 1 if another version is in force than --expect says.
     """
     policy = load(file, as_json=as_json)
+    if dry_run:
+        _note(file)
 
     async def work() -> tuple[Plan, int | None]:
         async with connect(redis, namespace) as client:

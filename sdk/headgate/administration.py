@@ -8,6 +8,7 @@ from headgate.core.policy import Policy, Resolved
 from headgate.deadlocks import FoundDeadlock, read_deadlocks
 from headgate.errors import PolicyError
 from headgate.index import is_pattern
+from headgate.keywords import explains
 from headgate.pool_limits import PoolState, apply_pools, pool_states, remove_pool, set_pool
 from headgate.pools import Pools
 from headgate.redis.keys import Address, parse_key
@@ -15,7 +16,7 @@ from headgate.redis.notes import NoteStore
 from headgate.redis.replies import Recount
 from headgate.redis.store import Store
 from headgate.registry import Registry
-from headgate.settings import DEFAULT, Settings
+from headgate.settings import DEFAULT, Settings, settings_of
 from headgate.spool.states import StoreState, store_states
 from headgate.spool.stores import store_fields
 
@@ -53,10 +54,7 @@ class Administration(ABC):
             CoordinatorUnavailable: Redis does not answer.
         """
         if settings is None:
-            known = Settings.__dataclass_fields__
-            if unknown := set(values) - set(known):
-                raise PolicyError(f"setting {sorted(unknown)[0]!r} is unknown; there are {', '.join(known)}")
-            settings = Settings(**values)
+            settings = settings_of(values)
         elif values:
             raise PolicyError("give Settings or values by name, not both")
         address = Address.of(self.namespace, destination)
@@ -65,6 +63,7 @@ class Administration(ABC):
         if settings.pools is not None:
             await self._pools.leave(address, self._registry.pools(address))
 
+    @explains("pool")
     async def set_pool(
         self,
         name: str,
@@ -117,6 +116,7 @@ class Administration(ABC):
         self._check_connected()
         await remove_pool(self._pools, name)
 
+    @explains("pool")
     async def set_store(
         self,
         name: str,

@@ -15,6 +15,7 @@ from headgate.core.url_options import UrlOptions
 from headgate.errors import AccessDenied, Closed, HeadgateError, InvalidValue
 from headgate.explain import as_consumer, explain, leased
 from headgate.explanation import Explanation
+from headgate.keywords import explains
 from headgate.options import SessionOptions
 from headgate.pool_limits import PolicyPools
 from headgate.pools import Pools
@@ -116,6 +117,7 @@ class Client(Administration):
         """Where it is connected, without secrets."""
         return self._place.text if self._place else "embedded, not started"
 
+    @explains("session")
     def session(
         self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease", resume: str = ""
     ) -> Session:
@@ -235,6 +237,7 @@ class Client(Administration):
             await asyncio.to_thread(self._embedded.stop)
 
 
+@explains("url")
 def connect(url: str | None = None, *, namespace: str = "default") -> Client:
     """Return a client for a Redis, or for nodes before one; ``async with`` or ``await`` connects it.
 

@@ -13,6 +13,7 @@ from headgate.core.segment import MARK, payload_size
 from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters
 from headgate.errors import Closed, HeadgateError, PolicyError, SlowConsumer
+from headgate.keywords import explains
 from headgate.message import Message
 from headgate.options import SessionOptions
 from headgate.receivers import Receivers
@@ -103,6 +104,7 @@ class Consumer(Receivers):
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
         self._task.add_done_callback(self._ended)
 
+    @explains("consumer")
     async def configure(self, *, window: Window | int | str) -> None:
         """Change the window, effective at once; below what is held, nothing more comes until enough is settled.
 

@@ -11,6 +11,7 @@ from headgate.defaults import Defaults
 from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.explain import own_rate
 from headgate.following import Wish
+from headgate.keywords import explains
 from headgate.message import MAX_MESSAGE, Headers, Receipt, encode
 from headgate.options import read_weight, read_window
 from headgate.pacing import Pacing
@@ -210,6 +211,7 @@ class Producer:
         """See whether there is room again while :attr:`is_full` and nothing waits; returns at once."""
         self._account.seek()
 
+    @explains("producer")
     def configure(self, *, window: int | str | None = None, weight: int | None = None) -> None:
         """Change the window, the weight or both, effective at once: what is in hand above the window goes back.
 

@@ -16,6 +16,7 @@ from headgate.core.window import Window
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.following import Wish
 from headgate.gate import Gate
+from headgate.keywords import explains
 from headgate.options import SessionOptions, read_weight, read_window
 from headgate.pools import Pools
 from headgate.presences import Presences, kinds_from
@@ -66,6 +67,7 @@ class Session:
     ) -> None:
         await self.close()
 
+    @explains("producer")
     async def producer(
         self,
         destination: str,
@@ -106,6 +108,7 @@ class Session:
         presence.following.send(producer)
         return producer
 
+    @explains("gate")
     async def gate(
         self,
         destination: str,
@@ -128,6 +131,7 @@ class Session:
         self._presences.at(destination).following.send(gate)
         return gate
 
+    @explains("consumer")
     async def consumer(
         self,
         destination: str,

@@ -6,7 +6,9 @@ from typing import Any, Final, Literal
 
 from headgate.core.full import WhenFull
 from headgate.core.window import Window
+from headgate.core.words import KEYS, hint
 from headgate.errors import InvalidValue, PolicyError
+from headgate.keywords import explains
 from headgate.redis.keys import encode_name
 from headgate.units import Unlimited, parse_duration, parse_limit, parse_rate, parse_size
 
@@ -180,6 +182,25 @@ class Settings:
         if burst < 1:
             raise PolicyError("burst: 0 admits nothing; use at least 1")
         return {"rate": repr(rate), "burst": str(burst)}
+
+
+setattr(Settings, "__init__", explains("settings")(Settings.__init__))  # noqa: B010 - a method that was generated
+
+
+def settings_of(values: Mapping[str, Any]) -> Settings:
+    """Return settings from values by name.
+
+    Raises:
+        PolicyError: a name is unknown, or a value is a table of a policy; the error says which name is meant.
+    """
+    known = [field.name for field in fields(Settings)]
+    for name, value in values.items():
+        if name not in known:
+            raise PolicyError(f"setting {name!r} is unknown; {hint(name, 'settings', known)}")
+        if isinstance(value, Mapping) and name != "subscription_windows":
+            meant = ", ".join(setting for setting, path in KEYS.items() if path[0] == name)
+            raise PolicyError(f"{name}: a table is how a policy says it; by hand there are {meant}")
+    return Settings(**values)
 
 
 def _word(*known: str) -> Callable[[Any, str], str]:

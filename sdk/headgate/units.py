@@ -60,7 +60,10 @@ def parse_limit(value: int | str, what: str = "limit") -> int | Unlimited:
     """
     if value == "unlimited":
         return "unlimited"
-    size = parse_size(value, what)
+    try:
+        size = parse_size(value, what)
+    except InvalidValue as error:
+        raise InvalidValue(f"{error}, or 'unlimited'") from None
     if size == 0:
         raise InvalidValue(f"{what}: 0 has no meaning of its own here; write 'unlimited' or at least 1")
     return size

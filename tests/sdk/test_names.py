@@ -200,7 +200,7 @@ def test_nothing_is_spelled_zero() -> None:
 @pytest.mark.parametrize(
     ("values", "error", "text"),
     [
-        ({"limt": 5}, PolicyError, "setting 'limt' is unknown; there are kind, limit"),
+        ({"limt": 5}, PolicyError, "setting 'limt' is unknown; did you mean 'limit'"),
         ({"kind": "stack"}, PolicyError, "kind: 'stack'; use queue, topic, gate or bucket"),
         ({"limit": 0}, InvalidValue, "^limit: 0"),
         ({"limit": "10 XB"}, InvalidValue, "^limit: '10 XB'"),

@@ -11,8 +11,9 @@ from headgate_coordinator.policy.check import check, needs_maxmemory
 from headgate_coordinator.policy.compile import compile_document
 from headgate_coordinator.policy.problems import BadDocument, Problem
 from headgate_coordinator.policy.read import Format, parse, read
+from headgate_coordinator.policy.thousands import thousands
 
-__all__ = ["BadDocument", "Format", "Problem", "load", "loads", "needs_maxmemory"]
+__all__ = ["BadDocument", "Format", "Problem", "load", "loads", "needs_maxmemory", "note"]
 
 
 def load(file: Path) -> Policy:
@@ -31,6 +32,15 @@ def loads(text: str, name: str = "policy.toml", form: Format = "toml") -> Policy
         BadDocument: everything that is wrong with it.
     """
     return _checked(compile_document(*parse(text, name, form)))
+
+
+def note(file: Path) -> Problem | None:
+    """Return what to say of a file that can be used, once: that sizes in it count in thousands, where some do.
+
+    Raises:
+        BadDocument: it cannot be read.
+    """
+    return thousands(*read(file))
 
 
 def _checked(policy: Policy) -> Policy:

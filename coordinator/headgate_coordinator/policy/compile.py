@@ -7,6 +7,7 @@ from typing import Any, Final
 from headgate.core.pattern import Pattern
 from headgate.core.policy import BUCKET_FIELDS, MESSAGE_FIELDS, Policy, Rule
 from headgate.core.window import Window
+from headgate.core.words import KEYS
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
 from headgate.redis.keys import encode_name
 from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
@@ -21,49 +22,6 @@ from headgate_coordinator.policy.sharing import Sharing, compile_pools
 from headgate_coordinator.policy.stores import compile_stores
 from headgate_coordinator.policy.tables import Table
 
-KEYS: Final[dict[str, Path]] = {
-    "kind": ("kind",),
-    "limit": ("limit", "bytes"),
-    "limit_messages": ("limit", "messages"),
-    "hard_limit": ("hard_limit",),
-    "resume_at": ("resume_at", "bytes"),
-    "resume_at_messages": ("resume_at", "messages"),
-    "when_full": ("when_full",),
-    "store": ("store",),
-    "deadlock": ("deadlock",),
-    "oversize": ("oversize",),
-    "enforce": ("enforce",),
-    "send_rate": ("rate", "messages"),
-    "send_burst": ("rate", "burst"),
-    "send_byte_rate": ("rate", "bytes"),
-    "send_byte_burst": ("rate", "byte_burst"),
-    "delivery_rate": ("consumer", "shared_rate"),
-    "delivery_burst": ("consumer", "shared_burst"),
-    "message_ttl": ("message_ttl",),
-    "max_attempts": ("max_attempts",),
-    "dead_letter": ("dead_letter",),
-    "slow_multiple": ("consumer", "slow", "multiple"),
-    "slow_rate": ("consumer", "slow", "rate"),
-    "slow_period": ("consumer", "slow", "period"),
-    "slow_action": ("consumer", "slow", "action"),
-    "producer_window": ("producer", "window"),
-    "producer_rate": ("producer", "rate"),
-    "producer_byte_rate": ("producer", "byte_rate"),
-    "producer_weight": ("producer", "weight"),
-    "producer_timeout": ("producer", "timeout"),
-    "consumer_window": ("consumer", "window"),
-    "consumer_rate": ("consumer", "rate"),
-    "durable_window": ("consumer", "durable", "window"),
-    "browser_window": ("consumer", "browser", "window"),
-    "subscription_windows": ("consumer", "subscriptions"),
-    "ledger": ("ledger",),
-    "ledger_keep": ("ledger_keep",),
-    "pools": ("pools",),
-    "reserved": ("reserved",),
-    "rate": ("rate",),
-    "burst": ("burst",),
-}
-"""Where a document says each setting."""
 _SETTING_OF: Final = {field: setting for setting, field in FIELD_OF.items()}
 _SPELLED: Final = re.compile(rf"\b({'|'.join(sorted((s for s in KEYS if '_' in s), key=len, reverse=True))})\b")
 

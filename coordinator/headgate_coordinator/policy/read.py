@@ -5,12 +5,12 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path as File
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from headgate.core.words import hint
 from headgate_coordinator.policy.document import Document
 from headgate_coordinator.policy.places import Path, json_lines, toml_lines
 from headgate_coordinator.policy.problems import BadDocument, Problem
@@ -161,8 +161,7 @@ def _unknown(key: str, table: Path) -> str:
     known = keys_at(table)
     if within := [name for name in known if key in keys_at((*table, name))]:
         return f"unknown key; did you mean {' or '.join(repr(f'{name}.{key}') for name in within)}?"
-    close = get_close_matches(key.lower().replace("-", "_"), known, n=1, cutoff=0.6)
-    return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; there are {', '.join(known)}"
+    return f"unknown key; {hint(key, 'policy', known)}"
 
 
 def keys_at(path: Path) -> list[str]:

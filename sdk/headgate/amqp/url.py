@@ -14,7 +14,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.core.url_options import UrlOptions, take_options
+from headgate.core.url_options import UrlOptions, take_options, unknown_option
 from headgate.errors import InvalidValue
 from headgate.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
 
@@ -88,7 +88,7 @@ def parse_url(url: str) -> AmqpUrl:
 def _read(scheme: str, parts: UrlParts) -> AmqpUrl:
     said, options = take_options(parts.query)
     if unknown := set(options) - _OPTIONS:
-        raise InvalidValue(f"URL option {sorted(unknown)[0]!r} is unknown; there are {', '.join(sorted(_OPTIONS))}")
+        raise unknown_option(sorted(unknown)[0], *_OPTIONS)
     if parts.path.strip("/"):
         raise InvalidValue("a URL of nodes has no path; a namespace is said in code: connect(url, namespace=...)")
     tls = scheme == "amqps"

@@ -50,7 +50,9 @@ class WhenFull:
             return cls(parse_duration(patience.strip(), "when_full"))
         if text in _WORDS:
             return _WORDS[text]
-        raise PolicyError(f"when_full: {text!r}; use block, fail, 'fail-after 3s', drop or spool")
+        meant = _MEANT.get(str(text).lower())
+        more = f"; {text} of other brokers is {meant} here" if meant else ""
+        raise PolicyError(f"when_full: {text!r}; use block, fail, 'fail-after 3s', drop or spool{more}")
 
 
 BLOCK: Final = WhenFull()
@@ -62,3 +64,5 @@ _WORDS: Final = {
     "drop": WhenFull(0.0, drops=True),
     "spool": WhenFull(spools=True),
 }
+_MEANT: Final = {"page": "spool", "block": "block", "fail": "fail", "drop": "drop", "rejectincoming": "fail"}
+"""Policies of Artemis' address-full-policy, written as there, and of EMS' overflowPolicy."""

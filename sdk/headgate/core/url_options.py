@@ -10,10 +10,12 @@ An option of an address wins over one of the connection, and what is said in cod
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from headgate.core.window import Window
+from headgate.core.words import hint
 from headgate.errors import InvalidValue
 from headgate.units import parse_rate, parse_size
 
@@ -140,13 +142,33 @@ def read_options(options: Mapping[str, str]) -> UrlOptions:
     said: dict[str, Any] = {}
     for name, text in options.items():
         if name not in _OPTIONS:
-            raise InvalidValue(f"option {name!r} is unknown; there are {', '.join(sorted(_OPTIONS))}")
+            raise unknown_option(name)
         field, read = _OPTIONS[name]
         try:
             said[field] = read(text, name)
         except InvalidValue as error:
             raise error if name in str(error) else InvalidValue(f"{name}: {error}") from None
     return UrlOptions(**said)
+
+
+def unknown_option(name: str, *others: str) -> InvalidValue:
+    """Return the error about an option that is unknown: what is meant by it, and all that there are.
+
+    Args:
+        name: of the option.
+        others: that there are besides those of flow control.
+    """
+    ours = sorted(option for option, (field, _) in _OPTIONS.items() if option == field)
+    theirs = sorted(OPTIONS.difference(ours))
+    near = [option for option in ours if option.endswith(f"_{name}")] or [
+        option for option in OPTIONS if option.lower() == name.lower()
+    ]
+    near = near or get_close_matches(name[:64], (*OPTIONS, *others), n=1, cutoff=0.8)
+    said = f"did you mean {' or '.join(map(repr, near))}?" if near else hint(name, "url")
+    listed = f"there are {', '.join(ours)}; as other brokers have them {', '.join(theirs)}"
+    more = f"; of the connection {', '.join(sorted(others))}" if others else ""
+    mark = " " if said.endswith("?") else "; " if said else ""
+    return InvalidValue(f"option {name[:64]!r} is unknown; {said}{mark}{listed}{more}")
 
 
 def take_options(query: str) -> tuple[UrlOptions, dict[str, str]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from headgate.core.url_options import UrlOptions, take_options
+from headgate.core.url_options import UrlOptions, take_options, unknown_option
 from headgate.errors import InvalidValue
 from headgate.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
 
@@ -90,7 +90,7 @@ def _read(kind: Kind, parts: UrlParts, *, tls: bool) -> RedisUrl:
     said, options = take_options(parts.query)
     known = _OPTIONS | (_OF_SENTINELS if kind == "sentinel" else set())
     if unknown := set(options) - known:
-        raise InvalidValue(f"URL option {sorted(unknown)[0]!r} is unknown; there are {', '.join(sorted(known))}")
+        raise unknown_option(sorted(unknown)[0], *known)
     path = [unquote(piece) for piece in parts.path.split("/") if piece]
     service = ""
     if kind == "sentinel":

@@ -16,6 +16,7 @@ from headgate.core.window import Window
 from headgate.deadlocks import FoundDeadlock
 from headgate.errors import Closed
 from headgate.explanation import Explanation
+from headgate.keywords import explains
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.pool_limits import PoolState
 from headgate.redis.replies import Recount
@@ -71,6 +72,7 @@ class Session:
         """What operators call it."""
         return self._inner.name
 
+    @explains("producer")
     def producer(
         self,
         destination: str,
@@ -87,6 +89,7 @@ class Session:
         )
         return Producer(self._thread, self._thread.run(work))
 
+    @explains("gate")
     def gate(
         self,
         destination: str,
@@ -100,6 +103,7 @@ class Session:
         work = self._inner.gate(destination, window=window, weight=weight, timeout=timeout, when_full=when_full)
         return Gate(self._thread, self._thread.run(work))
 
+    @explains("consumer")
     def consumer(
         self,
         destination: str,
@@ -181,6 +185,7 @@ class Client:
         """Where it is connected, without secrets."""
         return self._inner.redis_url
 
+    @explains("session")
     def session(
         self, name: str | None = None, *, ttl: float | str = 10.0, on_loss: str = "last-lease", resume: str = ""
     ) -> Session:
@@ -197,6 +202,7 @@ class Client:
         """Create a destination or change its settings; arguments and errors as :meth:`headgate.Client.apply`."""
         self._run(lambda: self._inner.apply(destination, settings, **values))
 
+    @explains("pool")
     def set_pool(
         self,
         name: str,
@@ -209,6 +215,7 @@ class Client:
         """Create or change a pool; arguments and errors as :meth:`headgate.Client.set_pool`."""
         self._run(lambda: self._inner.set_pool(name, limit=limit, percent=percent, total=total, reserve=reserve))
 
+    @explains("pool")
     def set_store(
         self,
         name: str,
@@ -324,6 +331,7 @@ async def _next(found: AsyncIterator[Any], nothing: Any) -> Any:
     return await anext(found, nothing)
 
 
+@explains("url")
 def connect(url: str | None = None, *, namespace: str = "default") -> Client:
     """Connect to a Redis, and return a client for threads.
 
