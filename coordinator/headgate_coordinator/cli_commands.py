@@ -186,18 +186,18 @@ def up(
 
 @app.command()
 def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
-    """Show all destinations: limits, what is pending and leased, who waits and why; and spool stores."""
+    """Show all destinations: limits, what is pending and leased, who waits and why; pools and spool stores."""
     by = _sort(sort)
 
-    async def work() -> tuple[list[headgate.Explanation], list[headgate.StoreState]]:
+    async def work() -> tuple[list[headgate.Explanation], list[headgate.StoreState], list[headgate.PoolState]]:
         async with _connect(redis, namespace) as client:
-            return await reporting.collect(client), await client.stores()
+            return await reporting.collect(client), await client.stores(), await client.pools()
 
-    found, stores = _run(work())
+    found, stores, pools = _run(work())
     if as_json:
         _print_json([explanation.as_dict() for explanation in reporting.ordered(found, by)])
     else:
-        show(reporting.render(found, namespace, by=by, width=console().width, stores=stores))
+        show(reporting.render(found, namespace, by=by, width=console().width, stores=stores, pools=pools))
 
 
 @app.command()
@@ -218,7 +218,8 @@ def top(
         async with _connect(redis, namespace) as client:
             if once or not out.is_terminal:
                 found, stores = await reporting.collect(client), await client.stores()
-                show(live.frame(found, namespace, by, width=out.width, stores=stores))
+                pools = await client.pools()
+                show(live.frame(found, namespace, by, width=out.width, stores=stores, pools=pools))
             else:
                 await live.watch(client, by=by, interval=interval, console=out)
 

@@ -1,4 +1,4 @@
-"""`headgate status`: all destinations of a namespace at a glance."""
+"""`headgate status`: all destinations, pools and spool stores of a namespace at a glance."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate import Client, Explanation, PolicyError, StoreState
-from headgate_coordinator.terminal import WIDE, size
+from headgate import Client, Explanation, PolicyError, PoolState, StoreState
+from headgate_coordinator.terminal import WIDE, number
+from headgate_coordinator.terminal import size as size_of
 
 STYLES: Final = {
     "open": "green", "full": "yellow", "blocked": "bold red", "stopped": "bold red", "learning": "magenta",
@@ -79,6 +80,7 @@ def render(
     width: int = WIDE,
     most: int | None = None,
     stores: Sequence[StoreState] = (),
+    pools: Sequence[PoolState] = (),
 ) -> RenderableType:
     """Return them as a table, and under it why those that are not open are not.
 
@@ -89,11 +91,13 @@ def render(
         width: columns that there is room for; where it is narrow, what is least missed is left out.
         most: lines that there is room for; what does not fit is counted in the last one.
         stores: spool stores, in a table of their own.
+        pools: likewise.
     """
+    shared = (*_pools(pools, width), *_stores(stores, width))
     if not found:
-        return Group(Text(f"There are no destinations in namespace {namespace!r}."), *_stores(stores, width))
-    if most is not None and stores:
-        most = max(6, most - len(stores) - 3)
+        return Group(Text(f"There are no destinations in namespace {namespace!r}."), *shared)
+    if most is not None and shared:
+        most = max(6, most - sum(len(some) + 3 for some in (pools, stores) if some))
     shown = ordered(found, by)
     held_up = [told for told in shown if told.state != "open"]
     if most is not None:
@@ -117,7 +121,7 @@ def render(
     return Group(
         table,
         *more,
-        *_stores(stores, width),
+        *shared,
         *(_why(told, whole=whole) for told in held_up),
         *(_deadlock(text, whole=whole) for text in cycles),
     )
@@ -127,20 +131,52 @@ def _spooled(told: Explanation) -> int:
     return int(told.fields.get("spooled_bytes", 0))
 
 
+def _table(what: str, columns: Sequence[str], width: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
+    table.add_column(what, overflow="fold", min_width=10)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _pools(pools: Sequence[PoolState], width: int) -> list[RenderableType]:
+    """Return the table of pools; none where there are none."""
+    if not pools:
+        return []
+    table = _table("pool", ("used", "lent", "limit", "full", "members", "waiting"), width)
+    table.add_column("held most by", overflow="fold")
+    for pool in pools:
+        waiting = Text(str(pool.waiting), style=STYLES["blocked"] if pool.waiting else "")
+        table.add_row(
+            Text(pool.name),
+            size_of(pool.used),
+            size_of(pool.granted),
+            size_of(pool.limit) if pool.limit is not None else "unlimited",
+            f"{100 * pool.used / pool.limit:.0f} %" if pool.limit else "-",
+            str(pool.members),
+            waiting,
+            Text(", ".join(f"{name} {size_of(held)}" for name, held in pool.holders[:3])),
+        )
+    return [table]
+
+
 def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:
     """Return the table of spool stores; none where there are none."""
     if not stores:
         return []
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
-    table.add_column("store", overflow="fold", min_width=10)
-    for name in ("held", "limit", "leased", "segments", "waiting"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table("store", ("held", "limit", "leased", "segments", "waiting"), width)
     table.add_column("url", overflow="fold")
     for store in stores:
         waiting = Text(str(store.waiting), style=STYLES["blocked"] if store.waiting else "")
-        limit = size(store.limit) if store.limit is not None else "unlimited"
+        limit = size_of(store.limit) if store.limit is not None else "unlimited"
         table.add_row(
-            Text(store.name), size(store.held), limit, size(store.leased), str(store.segments), waiting, Text(store.url)
+            Text(store.name),
+            size_of(store.held),
+            limit,
+            size_of(store.leased),
+            str(store.segments),
+            waiting,
+            Text(store.url),
         )
     return [table]
 
@@ -165,14 +201,16 @@ def _row(told: Explanation) -> dict[str, RenderableType]:
     if told.kind == "bucket":
         return row | {"limit": f"{float(fields['rate']):g}/s" if "rate" in fields else "unlimited"}
     in_bytes, in_messages = told.limits
+    gate = told.kind == "gate"  # it counts what its callers count: bytes, or calls of size 1
+    size, msg = (number, "calls") if gate else (size_of, "msg")
     limits = [size(in_bytes.limit)] if in_bytes.limit is not None else []
-    limits += [f"{in_messages.limit} msg"] if in_messages.limit is not None else []
+    limits += [f"{in_messages.limit} {msg}"] if in_messages.limit is not None else []
     by_messages = in_bytes.limit is None and limits
     return row | {
-        "pending": f"{in_messages.pending} msg" if by_messages else size(in_bytes.pending),
+        "pending": f"{in_messages.pending} {msg}" if by_messages else size(in_bytes.pending),
         "limit": "\n".join(limits) or "unlimited",
-        "spooled": size(_spooled(told)),
-        "leased": f"{in_messages.leased} msg" if by_messages else size(in_bytes.leased),
+        "spooled": size_of(_spooled(told)),
+        "leased": f"{in_messages.leased} {msg}" if by_messages else size(in_bytes.leased),
         "blocked": str(told.blocked),
         "consumers": fields["consumers"],
         "out/s": f"{told.settled_per_second:.3g}" if told.settled_per_second is not None else "-",

@@ -28,6 +28,17 @@ def show(what: RenderableType) -> None:
     sys.stdout.flush()
 
 
+def number(count: float) -> str:
+    """Return an amount without a unit as people read it: 8, 9500, 12.5 k, 64.0 M."""
+    if count < 10_000:
+        return f"{count:.0f}"
+    for unit in ("k", "M", "G"):
+        count /= 1000
+        if count < 1000:
+            return f"{count:.{0 if count >= 100 else 1}f} {unit}"
+    return f"{count / 1000:.1f} T"
+
+
 def size(count: float) -> str:
     """Return bytes as people read them."""
     if count < 1024:

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from headgate import Client, CoordinatorUnavailable, Explanation, StoreState
+from headgate import Client, CoordinatorUnavailable, Explanation, PoolState, StoreState
 from headgate.explanation import count
 from headgate_coordinator import status
 
@@ -36,6 +36,7 @@ def frame(
     most: int | None = None,
     keys: bool = False,
     stores: Sequence[StoreState] = (),
+    pools: Sequence[PoolState] = (),
 ) -> RenderableType:
     """Return one picture: totals, the table, and why whoever waits does.
 
@@ -48,6 +49,7 @@ def frame(
         most: lines that there is room for.
         keys: whether to say which keys there are.
         stores: spool stores.
+        pools: limits that destinations share.
     """
     waiting = sum(told.blocked for told in found)
     stuck = sum(told.state != "open" for told in found)
@@ -59,7 +61,7 @@ def frame(
     if trouble:
         lines.append(Text(trouble, style="bold red", overflow="ellipsis", no_wrap=True))
     room = None if most is None else most - len(lines) - keys
-    lines.append(status.render(found, namespace, by=by, width=width, most=room, stores=stores))
+    lines.append(status.render(found, namespace, by=by, width=width, most=room, stores=stores, pools=pools))
     if keys:
         names = " ".join(f"{key} {name}" for key, name in KEYS.items())
         lines.append(Text(f"q quit {names}", style="dim", overflow="ellipsis", no_wrap=True))
@@ -72,7 +74,7 @@ async def watch(client: Client, *, by: str, interval: float, console: Console) -
     Raises:
         CoordinatorUnavailable: Redis did not answer the first time.
     """
-    found, stores = await status.collect(client), await client.stores()
+    found, stores, pools = await status.collect(client), await client.stores(), await client.pools()
     trouble, ended, pressed = "", asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -95,6 +97,7 @@ async def watch(client: Client, *, by: str, interval: float, console: Console) -
                 most=console.height,
                 keys=True,
                 stores=stores,
+                pools=pools,
             )
             live.update(picture, refresh=True)
             pressed.clear()
@@ -104,7 +107,8 @@ async def watch(client: Client, *, by: str, interval: float, console: Console) -
             if pressed.is_set():
                 continue  # sorted anew at once
             try:
-                found, stores, trouble = await status.collect(client), await client.stores(), ""
+                found, stores = await status.collect(client), await client.stores()
+                pools, trouble = await client.pools(), ""
             except CoordinatorUnavailable as error:
                 trouble = f"as of the last answer: {error}"
 

@@ -54,7 +54,12 @@ class Answers:
     def _full(self, item: Outgoing, now: float) -> HeadgateError:
         waited = max(0.0, now - (item.since or now))
         return DestinationFull(
-            self.address.name, item.size, self.reason(item), waited=waited, explanation=self.why(item)
+            self.address.name,
+            item.size,
+            self.reason(item),
+            waited=waited,
+            explanation=self.why(item),
+            gate=self.writer is None,
         )
 
     def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
@@ -67,6 +72,7 @@ class Answers:
             place=self.last.place,
             reason=self.reason(item),
             explanation=self.why(item),
+            gate=self.writer is None,
         )
 
     def why(self, item: Outgoing) -> Explanation | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.explanation import Cause, Limit, Reason, count
+from headgate.explanation import Cause, Limit, PoolView, Reason, Unit, amount, count
 from headgate.facts import Facts, held
 from headgate.redis.keys import decode_name
 
@@ -48,7 +48,8 @@ def beside(facts: Facts, subscription: str) -> str:
 
 
 def _room(facts: Facts) -> str:
-    for name, size in sorted(facts.slices.items()):
+    for encoded, size in sorted(facts.slices.items()):
+        name = decode_name(encoded)
         if size <= facts.limits[0].pending + facts.limits[0].leased and facts.fields.get("enforce", "always") != "off":
             return f"all {size} bytes that pool {name} lends here are taken; who sends next asks it for more"
     return "there is room"
@@ -146,21 +147,44 @@ def _pools(facts: Facts) -> Iterator[Reason]:
     if not slices:
         return
     in_bytes = facts.limits[0]
-    size, name = slices[0]
+    size, encoded = slices[0]
+    name = decode_name(encoded)
     taken = in_bytes.pending + in_bytes.leased
     if size - taken < facts.need:
         short = facts.need - size + taken
+        pool = next((one for one in facts.pools if one.name == name and (one.exists or not size)), None)
+        lends = f"{taken} of the {size} bytes that it lends here are taken" if size else "it lends nothing here"
+        remedy = f"settle {short} bytes here or elsewhere in pool {name}, or enlarge the pool"
+        if pool and not pool.exists:
+            lends = "there is no such pool in the namespace"
+            remedy = f"create pool {name}, or correct the setting pools; headgate status lists the pools there are"
         yield Reason(
             "pool",
-            f"pool {name} is exhausted: {taken} of the {size} bytes that it lends here are taken"
-            if size
-            else f"pool {name} lends it nothing: it is exhausted, or does not exist",
+            f"pool {name} {_pool_state(pool, short)}: {lends}{_pool_holders(pool)}",
             Limit("bytes", size, in_bytes.pending, in_bytes.leased),
             facts.rule("pools"),
-            f"settle {short} bytes here or elsewhere in pool {name}, or enlarge the pool",
-            _soon(facts, in_bytes, short),
+            remedy,
+            None if pool and not pool.exists else _soon(facts, in_bytes, short),
             settle=short,
         )
+
+
+def _pool_state(pool: PoolView | None, short: int) -> str:
+    if pool is not None and not pool.exists:
+        return "does not exist"
+    if pool is not None and (pool.limit is None or pool.limit - pool.granted >= short):
+        return "is being asked for more"  # it has room: the slice is on its way, or those before in its line take it
+    return "is exhausted"
+
+
+def _pool_holders(pool: PoolView | None) -> str:
+    """Return the part of a sentence that says who has what this pool lends."""
+    if pool is None or not pool.exists:
+        return ""
+    total = "" if pool.limit is None else f" of its {pool.limit} bytes"
+    others = pool.granted - pool.here
+    named = ", ".join(f"{name} {held}" for name, held in pool.holders)
+    return f";{total} others hold {max(0, others)}{f': {named}' if named else ''}"
 
 
 def _spool(facts: Facts) -> Iterator[Reason]:
@@ -194,11 +218,11 @@ def _spool(facts: Facts) -> Iterator[Reason]:
 def _rate(facts: Facts) -> list[Reason]:
     """The destination's shared rates: how long until one message, or the bytes needed, are allowed again."""
     found = []
-    for prefix, amount, unit in (("send", 1, "messages"), ("send_byte", facts.need, "bytes")):
+    for prefix, tokens, unit in (("send", 1, "messages"), ("send_byte", facts.need, "bytes")):
         rate = facts.number(f"{prefix}_rate")
         if not rate:
             continue
-        seconds = max(0.0, until_token(facts, prefix, rate, amount))
+        seconds = max(0.0, until_token(facts, prefix, rate, tokens))
         if seconds > 0 or facts.paid:  # others may be before it at the rate
             reason = Reason(
                 "send-rate",
@@ -226,13 +250,15 @@ def _limits(facts: Facts) -> Iterator[Reason]:
     head = facts.waiters[0] if facts.waiters else None
     in_bytes = facts.limits[0]
     if facts.place > 1 and head and in_bytes.free is not None and facts.need <= in_bytes.free < head.needs:
-        text = f"{head.session} is before it and needs {head.needs} bytes, of which {in_bytes.free} are free"
+        needs = _amount(facts, head.needs)
+        text = f"{head.session} is before it and needs {needs}, of which {in_bytes.free} are free"
         yield _shortage(facts, "behind-larger", text, in_bytes, head.needs)
 
 
 def _reached(facts: Facts, limit: Limit, need: int) -> Reason:
     cause, why = _why(facts, limit, need)
-    return _shortage(facts, cause, f"the limit of {limit.limit} {limit.unit} is reached: {why}", limit, need)
+    reached = f"the limit of {_amount(facts, limit.limit, limit.unit)} is reached"
+    return _shortage(facts, cause, f"{reached}: {why}", limit, need)
 
 
 def _shortage(facts: Facts, cause: Cause, text: str, limit: Limit, need: int) -> Reason:
@@ -254,7 +280,7 @@ def _shortage(facts: Facts, cause: Cause, text: str, limit: Limit, need: int) ->
         text,
         limit,
         limit.rule,
-        f"{first}{verb} {short} {limit.unit}, or raise {field} to {total}",
+        f"{first}{verb} {_amount(facts, short, limit.unit)}, or raise {field} to {total}",
         None if cause in ("leased", "no-consumer", "all-paused") else _soon(facts, limit, short),
         settle=short,
         raise_to=total,
@@ -275,7 +301,8 @@ def _soon(facts: Facts, limit: Limit, short: int) -> float | None:
 
 def _why(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     if limit.limit is not None and need > limit.limit:
-        return "oversize", f"a message of {need} bytes is larger than that, and goes alone once nothing else is pending"
+        size = _amount(facts, need)
+        return "oversize", f"a message of {size} is larger than that, and goes alone once nothing else is pending"
     if limit.pending + _in_hand(facts, limit) + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
         return _leased(facts, limit)
     if facts.fields["kind"] == "store":
@@ -283,6 +310,10 @@ def _why(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     if not facts.count("consumers"):
         return "no-consumer", "no consumer is attached"
     return _consumers(facts, limit, need)
+
+
+def _amount(facts: Facts, number: int | None, unit: Unit = "bytes") -> str:
+    return amount(number or 0, unit, facts.fields["kind"])
 
 
 def _subject(facts: Facts) -> str:
@@ -312,10 +343,11 @@ def _leased(facts: Facts, limit: Limit) -> tuple[Cause, str]:
     if top.silent > doubt:
         return (
             "holder-lost",
-            f"{top.session} holds credit for {top.bytes} bytes and was not heard of for {top.silent:.1f} s",
+            f"{top.session} holds credit for {_amount(facts, top.bytes)} and was not heard of for {top.silent:.1f} s",
         )
     amounts = [(one.session, one.bytes if limit.unit == "bytes" else one.messages) for one in others[:NAMED]]
-    return "leased", f"what is missing {what}: {', '.join(f'{who} {amount} {limit.unit}' for who, amount in amounts)}"
+    named = ", ".join(f"{session} {_amount(facts, number, limit.unit)}" for session, number in amounts)
+    return "leased", f"what is missing {what}: {named}"
 
 
 def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:

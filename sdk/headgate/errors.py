@@ -47,6 +47,7 @@ class CreditTimeout(HeadgateError, TimeoutError):
         place: int = 0,
         reason: str = "",
         explanation: Any = None,
+        gate: bool = False,
     ) -> None:
         self.destination = destination
         self.waited = waited
@@ -57,7 +58,8 @@ class CreditTimeout(HeadgateError, TimeoutError):
         line = f", place {place} in line" if place else ""
         why = f": {reason}" if reason else ""
         remedy = getattr(explanation, "remedy", "") or "wait longer"
-        super().__init__(f"no credit for {size} bytes on {destination!r} within {waited:.3g} s{line}{why}; {remedy}")
+        amount = f"{size} at gate" if gate else f"{size} bytes on"  # a gate's size may be in calls
+        super().__init__(f"no credit for {amount} {destination!r} within {waited:.3g} s{line}{why}; {remedy}")
 
 
 class DestinationFull(HeadgateError):
@@ -71,7 +73,14 @@ class DestinationFull(HeadgateError):
     """
 
     def __init__(
-        self, destination: str, size: int, reason: str = "", *, waited: float = 0.0, explanation: Any = None
+        self,
+        destination: str,
+        size: int,
+        reason: str = "",
+        *,
+        waited: float = 0.0,
+        explanation: Any = None,
+        gate: bool = False,
     ) -> None:
         self.destination = destination
         self.size = size
@@ -81,7 +90,8 @@ class DestinationFull(HeadgateError):
         after = f" after {waited:.3g} s" if waited >= 0.1 else ""
         remedy = getattr(explanation, "remedy", "") or "try again later"
         super().__init__(
-            f"{destination!r} has no room for {size} bytes{after}{': ' + reason if reason else ''}; {remedy}"
+            f"{destination!r} has no room for {size}{'' if gate else ' bytes'}{after}"
+            f"{': ' + reason if reason else ''}; {remedy}"
         )
 
 
@@ -95,15 +105,15 @@ class MessageTooLarge(HeadgateError):
         pool: name of the pool whose limit it is; empty when it is the destination's own.
     """
 
-    def __init__(self, destination: str, size: int, limit: int, *, pool: str = "") -> None:
+    def __init__(self, destination: str, size: int, limit: int, *, pool: str = "", gate: bool = False) -> None:
         self.destination = destination
         self.size = size
         self.limit = limit
         self.pool = pool
-        whose = f"whose pool {pool!r} has {limit} bytes for it" if pool else f"whose limit is {limit} bytes"
-        super().__init__(
-            f"a message of {size} bytes can never fit {destination!r}, {whose}; send less at once or raise the limit"
-        )
+        unit = "" if gate else " bytes"
+        whose = f"whose pool {pool!r} has {limit}{unit} for it" if pool else f"whose limit is {limit}{unit}"
+        what = f"{size} at once" if gate else f"a message of {size} bytes"
+        super().__init__(f"{what} can never fit {destination!r}, {whose}; send less at once or raise the limit")
 
 
 class DeadlockDetected(HeadgateError):

@@ -63,6 +63,7 @@ def explain(
         freed_per_second=facts.pace.freed if facts.pace else None,
         settled_per_second=facts.pace.freed_messages if facts.pace else None,
         store=facts.store,
+        pools=facts.pools,
         session=session,
         place=snapshot.place,
         holds=held(snapshot.own)[0] if snapshot.own else 0,

@@ -65,6 +65,13 @@ def count(number: int, what: str = "message") -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def amount(number: int, unit: Unit, kind: str) -> str:
+    """Return an amount with its unit; a gate counts in whatever its callers do: bytes, or calls of size 1."""
+    if kind != "gate":
+        return f"{number} {unit}"
+    return str(number) if unit == "bytes" else count(number, "call")
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One limit and how much of it is taken. ``limit`` None: unlimited. ``rule``: where it was set, if a policy did.
@@ -95,7 +102,11 @@ class Waiter:
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.place}. {self.session} needs {self.needs} bytes, waits {self.seconds:.1f} s"
+        return self.text("queue")
+
+    def text(self, kind: str) -> str:
+        """Return it in words, at a destination of that kind."""
+        return f"{self.place}. {self.session} needs {amount(self.needs, 'bytes', kind)}, waits {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +151,12 @@ class Leaser:
     silent: float = 0.0
 
     def __str__(self) -> str:
+        return self.text("queue")
+
+    def text(self, kind: str) -> str:
+        """Return it in words, at a destination of that kind."""
         silent = f", not heard of for {self.silent:.1f} s" if self.silent >= 1 else ""
-        return f"{self.session} holds credit for {self.bytes} bytes{silent}"
+        return f"{self.session} holds credit for {amount(self.bytes, 'bytes', kind)}{silent}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +208,36 @@ class StoreView:
     def __str__(self) -> str:
         total = "unlimited" if self.limit is None else str(self.limit)
         return f"store {self.name}: {self.here} bytes from here, {self.held} held + {self.leased} leased of {total}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool that a destination takes a slice of, as that wait sees it.
+
+    Attributes:
+        name: of the pool.
+        exists: False where the namespace has no pool of that name.
+        limit: bytes, None for unlimited or where there is no such pool.
+        granted: bytes of it that destinations hold as slices.
+        here: bytes of these that this destination holds.
+        holders: names of the other destinations that hold most, with their bytes; empty also where they are not shown.
+        rule: where its limit was set, if a policy did.
+    """
+
+    name: str
+    exists: bool
+    limit: int | None
+    granted: int
+    here: int
+    holders: tuple[tuple[str, int], ...] = ()
+    rule: str | None = None
+
+    def __str__(self) -> str:
+        if not self.exists:
+            return f"pool {self.name}: does not exist"
+        total = "unlimited" if self.limit is None else str(self.limit)
+        others = "".join(f", {name} {held}" for name, held in self.holders)
+        return f"pool {self.name}: {self.granted} bytes lent of {total}: {self.here} here{others}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +322,7 @@ class Explanation:
         freed_per_second: bytes, over the last few seconds; None when the ledger does not tell.
         settled_per_second: messages, likewise.
         store: the spool store, where it has one.
+        pools: those that it takes slices of, and who holds them; read only while somebody waits.
         session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
         deadlock: the cycle that the wait is part of; None where none is known, which is not to say that there is none.
         upstream: the links that fill it, as the policy has them.
@@ -308,6 +354,7 @@ class Explanation:
     freed_per_second: float | None = None
     settled_per_second: float | None = None
     store: StoreView | None = None
+    pools: tuple[PoolView, ...] = ()
     session: str = ""
     place: int = 0
     holds: int = 0
@@ -355,9 +402,11 @@ class Explanation:
         for limit in self.limits:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""
-            yield f"  {limit.unit}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
+            gate = {"bytes": "size", "messages": "calls"}[limit.unit] if self.kind == "gate" else limit.unit
+            yield f"  {gate}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
         if self.store is not None:
             yield f"  {self.store}"
+        yield from (f"  {pool}" for pool in self.pools)
         if self.dropped_messages:
             yield f"  dropped so far: {count(self.dropped_messages)}, {self.dropped_bytes} bytes"
         if self.freed_per_second:
@@ -366,8 +415,9 @@ class Explanation:
     def _who(self) -> Iterator[str]:
         if self.session:
             line = f"place {self.place} in line" if self.place else "not in line"
-            yield f"  {self.session}: {line}, holds credit for {self.holds} bytes"
-        yield from (f"  {one}" for one in (*self.leasers, *self.waiters))
+            yield f"  {self.session}: {line}, holds credit for {amount(self.holds, 'bytes', self.kind)}"
+        yield from (f"  {leaser.text(self.kind)}" for leaser in self.leasers)
+        yield from (f"  {waiter.text(self.kind)}" for waiter in self.waiters)
         if self.blocked > len(self.waiters) > 0:
             yield f"  and {self.blocked - len(self.waiters)} more in line"
         yield from (f"  {one}" for one in (*self.consumers, *self.backlogs))

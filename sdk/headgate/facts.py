@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.policy import origins
-from headgate.explanation import Backlog, Holder, Leaser, Limit, StoreView, Unit, Waiter
+from headgate.explanation import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Unit, Waiter
 from headgate.redis.keys import decode_name
-from headgate.redis.replies import Snapshot
+from headgate.redis.replies import PoolRecord, Snapshot
 
+NAMED_MEMBERS: Final = 3
+"""How many other destinations that hold slices of a pool are named."""
 LOOK_BACK_MS: Final = 5000
 """How far back the ledger is read for the pace of the last few seconds."""
 
@@ -33,6 +35,7 @@ class Facts:
         consumers: all that were read.
         leasers: sessions that hold credit; empty also when they were not read.
         store: its spool store; None where it has none.
+        pools: those that it takes slices of; empty also when they were not read.
         paid: whether what waits has its credit, so that only a rate can hold it up.
     """
 
@@ -51,6 +54,7 @@ class Facts:
     slices: Mapping[str, int]
     pace: Pace | None
     store: StoreView | None = None
+    pools: tuple[PoolView, ...] = ()
     paid: bool = False
 
     def number(self, field: str, default: float = 0) -> float:
@@ -114,6 +118,7 @@ def read(
         },
         pace=pace,
         store=_store(snapshot),
+        pools=tuple(_pool(name, pool, encoded, snapshot) for encoded, pool in snapshot.pools.items()),
         paid=paid,
     )
 
@@ -160,6 +165,20 @@ def _store(snapshot: Snapshot) -> StoreView | None:
         int(snapshot.fields.get("spooled_bytes", 0)),
         int(store.get("blocked", 0)),
         rule_of(store, "limit_bytes"),
+    )
+
+
+def _pool(member: str, pool: PoolRecord, encoded: str, snapshot: Snapshot) -> PoolView:
+    own = snapshot.slices.get(encoded, {})
+    limit = pool.fields.get("limit_bytes", "")
+    return PoolView(
+        decode_name(encoded),
+        bool(pool.fields),
+        int(limit) if limit.isdigit() else None,
+        int(pool.fields.get("granted_bytes", 0)),
+        int(own.get("granted", 0)) - int(own.get("returned", 0)),
+        tuple((name, held) for name, held in pool.holders if name != member and held > 0)[:NAMED_MEMBERS],
+        rule_of(pool.fields, "limit_bytes"),
     )
 
 

@@ -88,7 +88,7 @@ class Gate:
         self._closed = False
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self._in_use} bytes in use, {self._credit.in_hand} in hand"
+        state = "closed" if self._closed else f"{self._in_use} in use, {self._credit.in_hand} in hand"
         return f"Gate({self._account.address.name!r}, {state})"
 
     def adopt(self, defaults: Defaults) -> None:
@@ -107,7 +107,7 @@ class Gate:
             InvalidValue: a negative size.
         """
         if size < 0:
-            raise InvalidValue(f"size: {size!r} bytes cannot be admitted; use 0 or more")
+            raise InvalidValue(f"size: {size!r} cannot be admitted; use 0 or more")
         line = self._credit
         spent = line.spent + size
         if (

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from headgate.core.policy import Policy, origin_text, origins
@@ -14,6 +14,8 @@ from headgate.redis.keys import Address, PoolAddress, decode_name, parse_pool_ke
 from headgate.redis.pool_store import UNLIMITED, PoolStore, limit_of
 from headgate.units import parse_limit, parse_size
 
+TOP: Final = 5
+"""How many destinations that hold most of a pool its state names."""
 FIELDS: Final = ("limit_bytes", "percent", "total_bytes", "reserve_bytes")
 
 
@@ -32,6 +34,7 @@ class PoolState:
         granted: bytes that destinations hold as slices, used or not; never above ``limit`` but after that was lowered.
         used: bytes pending and leased at those destinations, added up while they change.
         members: destinations that hold a slice.
+        holders: those that hold most, at most five, each with the bytes of its slice.
         waiting: destinations in line for more.
         percent: where the limit comes from, as ``70 % of 1000 bytes`` or ``70 % of maxmemory``; empty when absolute.
         learning: its state was lost; nothing is granted until all destinations have said what they hold.
@@ -48,6 +51,11 @@ class PoolState:
     percent: str
     learning: bool
     origins: Mapping[str, str]
+    holders: tuple[tuple[str, int], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON; a holder as ``{"destination": ..., "held": ...}``."""
+        return asdict(self) | {"holders": [{"destination": name, "held": held} for name, held in self.holders]}
 
 
 def pool_fields(
@@ -221,11 +229,11 @@ async def pool_names(pools: Pools) -> list[str]:
     return sorted(parsed[1] for key in keys if (parsed := parse_pool_key(key)))
 
 
-async def pool_states(pools: Pools) -> list[PoolState]:
-    """Return all pools of the namespace; see :meth:`headgate.Client.pools`."""
+async def pool_states(pools: Pools, names: Sequence[str] | None = None) -> list[PoolState]:
+    """Return the pools of these names, or all of the namespace; see :meth:`headgate.Client.pools`."""
     return [
         await _state(pools, PoolAddress.of(pools.namespace, name), fields)
-        for name in await pool_names(pools)
+        for name in (await pool_names(pools) if names is None else names)
         if (fields := await pools.store.fields(PoolAddress.of(pools.namespace, name)))
     ]
 
@@ -252,6 +260,7 @@ async def _state(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> 
         percent=f"{fields['percent']} % of {of}" if "percent" in fields else "",
         learning=int(fields["learning"]) > 0,
         origins=origins(fields.get("policy", "")),
+        holders=tuple((decode_name(share.member), share.held) for share in members[:TOP]),
     )
 
 

@@ -96,6 +96,27 @@ async def test_stores_and_what_is_spooled_are_apart_from_memory(http: Http, clie
     assert (await http.get("/api/v1/overview")).json()["totals"]["spooled_bytes"] >= 4000
 
 
+async def test_pools_and_who_holds_them(http: Http, client: headgate.Client) -> None:
+    """Mutants: pools are not read; an unlimited one has a limit."""
+    await client.set_pool("memory", limit=4000)
+    await client.set_pool("wide", limit="unlimited")
+    await client.apply("orders", pools="memory wide")
+    producer = await client.session("ann").producer("orders", window=10)
+    await producer.send(b"x" * 996)
+    samples = await scrape(http)
+    pool = {"namespace": client.namespace, "pool": "memory"}
+    assert value(samples, "headgate_pool_used_bytes", **pool) == 1000
+    assert value(samples, "headgate_pool_limit_bytes", **pool) == 4000
+    assert value(samples, "headgate_pool_members", **pool) == 1
+    assert value(samples, "headgate_pool_waiting_destinations", **pool) == 0
+    assert value(samples, "headgate_pool_granted_bytes", **pool) >= 1000
+    assert not [labels for name, labels in samples if name == "headgate_pool_limit_bytes" and "wide" in str(labels)]
+    memory, wide = (await http.get("/api/v1/pools")).json()["pools"]
+    assert (memory["full"], wide["full"], wide["limit"]) == (0.25, None, None)
+    assert [one["destination"] for one in memory["holders"]] == ["orders"]
+    assert (await http.get("/api/v1/overview")).json()["pools"] == [memory, wide]
+
+
 async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
     node.connections = 4
     node.links = (link(1), link(2, waiting_seconds=1.0), link(3, direction="to client", unsettled=9))
@@ -127,6 +148,7 @@ async def test_only_declared_metrics_with_declared_labels(http: Http, client: he
     await client.apply("orders", limit=1000, limit_messages=5)
     await client.apply("sms", kind="bucket", rate="10/s")
     await client.set_store("disk", "memory://metrics", limit="1MiB")
+    await client.set_pool("memory", limit="1MiB")
     node.counters = Counters({"from client": 1}, {"from client": 1}, {"too-large": 1})
     node.bridges = (BridgeFacts("a>>q", "a", "239.1.2.3:7000", works=True, backlog=0),)
     node.deadlocks = DeadlockFacts(1, {"alert": 2})

@@ -105,6 +105,29 @@ def test_memory_and_store_are_shown_apart(page: Browser, site: Site, width: int)
     picture(page, f"stores-{width}")
 
 
+async def _share(client: headgate.Client) -> None:
+    await client.set_pool("memory", limit="4KB")
+    await client.apply("orders", pools="memory")
+    await client.apply("mail", pools="memory")
+    await client.apply("calls", kind="gate", limit=8)
+    session = client.session("ann")
+    await (await session.producer("orders", window=10)).send(b"x" * 2996)
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_pools_show_who_holds_them_and_a_gate_counts_without_a_unit(page: Browser, site: Site, width: int) -> None:
+    """Mutants: pools are not drawn; their holders are not named; a gate of 8 calls is one of 8 bytes."""
+    page.look_like(width, 900)
+    site.run(_share(site.client))
+    pool = page.wait(TEXT, "#pools li")
+    for words in ("memory", "used", "lent of 3.91", "75 %", "orders 3.91"):
+        assert words in pool, pool
+    page.wait("Math.abs(parseFloat(document.querySelector('#pools .pending').style.width) - 75) < 1")
+    assert page.wait(TEXT, "tr[data-name=calls] .amount") == "0 + 0 of 8"
+    assert page.run("return document.documentElement.scrollWidth") <= width, "nothing is cut off"
+    picture(page, f"pools-{width}")
+
+
 def test_search_filter_and_sort(page: Browser, site: Site) -> None:
     site.run(_apply(site.client, **{"shop.b": 3000, "shop.a": 1000, "mail": 2000}))
     session = site.run(_fill(site.client, "shop.c", limit=1000))

@@ -192,6 +192,28 @@ async def test_status_and_top_show_memory_and_stores_apart(redis_url: str, order
 
 
 @pytest.mark.one_server
+async def test_status_and_top_show_pools_and_who_holds_them(redis_url: str, orders: str) -> None:
+    """Mutants: pools are not listed; a gate speaks of bytes."""
+    place = ("--redis", redis_url, "--namespace", orders)
+    async with headgate.connect(redis_url, namespace=orders) as client, client.session("out") as session:
+        await client.set_pool("memory", limit="1MiB")
+        await client.apply("shared", pools="memory")
+        await client.apply("calls", kind="gate", limit=8)
+        await (await session.producer("shared", window=10)).send(b"x" * 1000)
+        status, top = await asyncio.gather(_run("status", *place), _run("top", *place))
+        await client.purge("shared")
+        for name in ("shared", "calls"):
+            await client.remove(name)
+        await client.remove_pool("memory")
+    for picture in (status.stdout, top.stdout):
+        (line,) = (line.split() for line in picture.splitlines() if line.split()[:1] == ["memory"])
+        assert line[5:11] == ["1.00", "MiB", "0", "%", "1", "0"], line
+        assert line[11] == "shared"
+        (line,) = (line.split() for line in picture.splitlines() if line.split()[:1] == ["calls"])
+        assert line[1:5] == ["gate", "open", "0", "8"], line
+
+
+@pytest.mark.one_server
 async def test_top_prints_one_picture_into_a_pipe(redis_url: str, orders: str) -> None:
     place = ("--redis", redis_url, "--namespace", orders)
     for more in ((), ("--once",)):

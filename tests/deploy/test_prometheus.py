@@ -158,6 +158,7 @@ def test_a_panel_asks_for_what_is_exported(panel: Any) -> None:
             "reason",
             "destination",
             "store",
+            "pool",
             "source",
             "target",
         }

@@ -201,7 +201,7 @@ async def credit_for_messages_is_held(s: Scene) -> None:
     await s.wait("waiter", 50)
 
 
-@case("leased", "is admitted or kept ready: holder 100 bytes")
+@case("leased", "the limit of 100 is reached: what is missing is admitted or kept ready: holder 100")
 async def a_gate_is_in_use(s: Scene) -> None:
     await s.make("gate", limit_bytes="100")
     await s.lease("holder", 100)
@@ -269,8 +269,8 @@ async def the_smaller_of_two_pools_binds(s: Scene) -> None:
     await s.fields(pools="memory store", blocked=1)
 
 
-@case("pool", "pool memory lends it nothing: it is exhausted, or does not exist")
-async def a_pool_lent_nothing_yet(s: Scene) -> None:
+@case("pool", "pool memory does not exist: there is no such pool in the namespace")
+async def a_pool_that_nobody_made(s: Scene) -> None:
     await s.make(limit_bytes="1000")
     await s.send("filler", *[100] * 8)
     await s.fields(pools="memory", blocked=1)

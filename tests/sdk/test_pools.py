@@ -85,6 +85,38 @@ async def test_the_limits_of_a_system_usage(client: headgate.Client) -> None:
     assert {name: pool.members for name, pool in pools.items()} == {"memory": 2, "store": 1, "temp": 1}
 
 
+async def test_who_waits_for_a_pool_is_told_who_holds_it(client: headgate.Client) -> None:
+    """Mutants: the pool is not read; its members are not; a pool that nobody made counts as exhausted."""
+    await client.set_pool("memory", limit=2000)
+    for name in ("orders", "billing", "mail"):
+        await client.apply(name, pools="memory")
+    await client.apply("typo", pools="memroy")
+    async with client.session("s") as session:
+        for name, size in (("orders", 1200), ("billing", 500)):
+            await (await session.producer(name, window=10)).send(b"x" * size)
+        mail, typo = await session.producer("mail", window=10), await session.producer("typo")
+        with pytest.raises(
+            CreditTimeout, match=r"pool memory is exhausted.*others hold \d+: orders 1\d\d\d, billing \d+"
+        ):
+            await mail.send(b"y" * 900, timeout=0.5)
+        with pytest.raises(CreditTimeout, match=r"pool memroy does not exist.*create pool memroy, or correct"):
+            await typo.send(b"y", timeout=0.5)
+        waiting = asyncio.ensure_future(mail.send(b"y" * 900, timeout=GUARD))
+
+        async def explained() -> bool:
+            found = await client.explain("mail")
+            return found.cause == "pool" and bool(found.pools)
+
+        await wait_until(explained, timeout=GUARD, description="mail waits for the pool")
+        (pool,) = (await client.explain("mail")).pools
+        assert (pool.name, pool.exists, pool.limit) == ("memory", True, 2000)
+        assert [name for name, _ in pool.holders] == ["orders", "billing"]
+        assert "pool memory: " in str(await client.explain("mail"))
+        assert [name for name, _ in (await state(client)).holders][:2] == ["orders", "billing"]
+        await client.purge("orders")
+        await asyncio.wait_for(waiting, GUARD)
+
+
 async def test_a_full_pool_blocks_all_of_its_destinations_until_one_is_consumed(client: headgate.Client) -> None:
     await client.set_pool("memory", limit=1000)
     for name in ("a", "b"):

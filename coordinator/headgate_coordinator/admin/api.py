@@ -11,7 +11,7 @@ from headgate import Client, Explanation, FoundDeadlock, HeadgateError, PolicyCo
 from headgate.link_ends import LinkEnds
 from headgate.redis.keys import Address
 from headgate_coordinator import policy as documents
-from headgate_coordinator.admin import models, stores
+from headgate_coordinator.admin import models, pools, stores
 from headgate_coordinator.admin.figures import Figures, from_fields
 from headgate_coordinator.admin.links import LinkWatch
 from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
@@ -78,6 +78,7 @@ class Api:
                       body=Blocking),
             Operation("POST", f"{one}/unblock", "Take a block away", self._unblock, (models.Done,)),
             Operation("POST", f"{one}/purge", "Remove all messages of a destination", self._purge, (models.Purged,)),
+            Operation("GET", "/pools", "List the pools", self._pools, (pools.Pools,)),
             Operation("GET", "/stores", "List the spool stores", self._stores, (stores.Stores,)),
             Operation("GET", "/links", "List the links of the policy", self._policy_links, (models.PolicyLinks,)),
             Operation("GET", "/links/{name}/explain", "Say why a link moves or does not", self._explain_link,
@@ -110,6 +111,7 @@ class Api:
             age_seconds=picture.age,
             totals=models.Totals.of(picture),
             page=_page(picture, told, call.query),
+            pools=[pools.Pool.of(pool) for pool in picture.pools],
             stores=[stores.Store.of(store) for store in picture.stores],
             waiting=_waiting(told),
             consumers=_consumers(told),
@@ -134,6 +136,10 @@ class Api:
         with _known(call.name):
             told = await self._client.explain(call.name, producer=call.query.producer, consumer=call.query.consumer)
         return models.Told(text=str(told), explanation=told)
+
+    async def _pools(self, call: Call) -> pools.Pools:
+        del call
+        return pools.Pools(pools=[pools.Pool.of(pool) for pool in (await self._fresh()).pools])
 
     async def _stores(self, call: Call) -> stores.Stores:
         del call
@@ -245,6 +251,7 @@ def _waiting(told: dict[str, Explanation]) -> list[models.Waiting]:
     found = [
         models.Waiting(
             destination=one.destination,
+            kind=one.kind,
             session=waiter.session,
             link=_title(one.upstream, waiter.session),
             place=waiter.place,

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from headgate import StoreState, __version__
+from headgate import PoolState, StoreState, __version__
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Picture
 from headgate_coordinator.node.facts import NodeFacts
@@ -85,6 +85,23 @@ OF_STORES: Final = (
     _of_store("waiting_sessions", "Sessions that wait for room in it.", lambda one: one.waiting),
 )
 """Of each spool store."""
+
+
+def _of_pool(
+    name: str, meaning: str, value: Callable[[PoolState], float | None]
+) -> tuple[Declared, Callable[[PoolState], float | None]]:
+    return Declared(f"headgate_pool_{name}", "gauge", meaning, ("namespace", "pool")), value
+
+
+OF_POOLS: Final = (
+    _of_pool("used_bytes", "Bytes pending and leased at the destinations of a pool.", lambda one: one.used),
+    _of_pool("granted_bytes", "Bytes that destinations hold as slices of a pool, used or not.",
+             lambda one: one.granted),
+    _of_pool("limit_bytes", "Most that may be granted; absent when unlimited.", lambda one: one.limit),
+    _of_pool("members", "Destinations that hold a slice of a pool.", lambda one: one.members),
+    _of_pool("waiting_destinations", "Destinations in line for more of it.", lambda one: one.waiting),
+)  # fmt: skip
+"""Of each pool."""
 BUILD: Final = Declared("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
 UP: Final = Declared("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
 READ: Final = Declared("headgate_redis_read_seconds", "gauge", "How long reading all destinations took.")
@@ -126,8 +143,8 @@ FOUND: Final = Declared(
 )
 METRICS: Final = (
     BUILD, UP, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
-    *(declared for declared, _ in OF_STORES), NODE, STARTED, READY, CONNECTIONS,
-    LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
+    *(declared for declared, _ in OF_STORES), *(declared for declared, _ in OF_POOLS), NODE, STARTED, READY,
+    CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
     PACKETS, BACKLOG,
     DEADLOCKS, FOUND,
 )  # fmt: skip
@@ -178,6 +195,9 @@ class _Scrape(Collector):
         for declared, held_of in OF_STORES:
             told = ((one.name, held_of(one)) for one in self._picture.stores)
             yield declared.family({(self._namespace, name): value for name, value in told if value is not None})
+        for declared, lent_of in OF_POOLS:
+            lent = ((one.name, lent_of(one)) for one in self._picture.pools)
+            yield declared.family({(self._namespace, name): value for name, value in lent if value is not None})
 
 
 def _node(node: NodeFacts) -> Iterator[Metric]:

@@ -10,6 +10,7 @@ from headgate import FoundDeadlock as Found
 from headgate.core.deadlock import Step
 from headgate.link_ends import Side
 from headgate_coordinator.admin.figures import Figures
+from headgate_coordinator.admin.pools import Pool
 from headgate_coordinator.admin.stores import Answer, Store
 from headgate_coordinator.admin.watch import Flow, Picture
 from headgate_coordinator.node.facts import LinkFacts
@@ -78,10 +79,11 @@ class Waiting(Answer):
     """A session that waits to send."""
 
     destination: str
+    kind: str = Field(description="of the destination")
     session: str
     link: str = Field(description="the link that it is; empty: it is a client's")
     place: int = Field(description="in line, from 1")
-    needs: int = Field(description="bytes of its first message that it lacks")
+    needs: int = Field(description="bytes of its first message that it lacks; at a gate, of its first call's size")
     seconds: float
     cause: str
     reason: str
@@ -270,6 +272,7 @@ class Overview(Answer):
     age_seconds: float | None = Field(description="of the figures; null: there are none")
     totals: Totals
     page: Destinations
+    pools: list[Pool] = Field(description="limits that destinations share, by name, the first fifty")
     stores: list[Store] = Field(description="spool stores, by name")
     waiting: list[Waiting] = Field(description="the first senders in line of those destinations that hold up most")
     consumers: list[Consumer] = Field(description="those at capacity or slow")

@@ -8,10 +8,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
-from headgate import Client, Explanation, HeadgateError, PolicyError, StoreState
+from headgate import Client, Explanation, HeadgateError, PolicyError, PoolState, StoreState
+from headgate.pool_limits import pool_names, pool_states
 from headgate.redis.keys import Address
 from headgate.spool.states import store_states
 from headgate_coordinator.admin.figures import FIELDS, Figures, figures
@@ -25,6 +26,8 @@ MOST_READ: Final = 10_000
 """Destinations that are read; the others are counted."""
 MOST_TOLD: Final = 60
 """Destinations that are explained at a time."""
+MOST_POOLS: Final = 50
+"""Pools that are read, the first by name; each takes a read of all its members."""
 BURST: Final = 200
 AT_ONCE: Final = 8
 LISTING: Final = 20
@@ -62,6 +65,7 @@ class Picture:
     seconds: float = 0.0
     trouble: str = ""
     stores: tuple[StoreState, ...] = ()
+    pools: tuple[PoolState, ...] = ()
 
     @property
     def age(self) -> float | None:
@@ -116,6 +120,7 @@ class Watch:
         self._last = Picture()
         self._names: list[str] = []
         self._stores: list[str] = []
+        self._pools: list[str] = []
         self._list_again = 0.0
 
     async def picture(self) -> Picture:
@@ -141,7 +146,7 @@ class Watch:
         began = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE):
-                found, stores = await self._read(), await self._read_stores()
+                found, stores, pools = await self._read(), await self._read_stores(), await self._read_pools()
         except TimeoutError:
             trouble = f"{self.client.redis_url} did not answer within {PATIENCE} s"
         except HeadgateError as error:
@@ -149,16 +154,16 @@ class Watch:
         else:
             now = time.monotonic()
             flows = self._flows(found, now)
-            self._last = Picture(found, len(self._names), flows, now, now - began, stores=stores)
+            self._last = Picture(found, len(self._names), flows, now, now - began, stores=stores, pools=pools)
             return self._last
-        last = self._last
-        return Picture(last.destinations, last.total, {}, last.taken, time.monotonic() - began, trouble, last.stores)
+        return replace(self._last, flows={}, seconds=time.monotonic() - began, trouble=trouble)
 
     async def _read(self) -> dict[str, Figures]:
         began = time.monotonic()
         if began >= self._list_again:
             self._names = sorted(await self.client.destinations())
             self._stores = await self.client.parts.registry.spooling.spools.names()
+            self._pools = await pool_names(self.client.parts.pools)
             self._list_again = time.monotonic() + LISTING * (time.monotonic() - began)
         found: dict[str, Figures] = {}
         names = self._names[:MOST_READ]
@@ -174,6 +179,9 @@ class Watch:
     async def _read_stores(self) -> tuple[StoreState, ...]:
         spools = self.client.parts.registry.spooling.spools
         return tuple(await store_states(spools, self.client.store, self._stores))
+
+    async def _read_pools(self) -> tuple[PoolState, ...]:
+        return tuple(await pool_states(self.client.parts.pools, self._pools[:MOST_POOLS]))
 
     async def _burst(self, names: Sequence[str]) -> dict[str, Figures]:
         keys = [Address.of(self.client.namespace, name).key.encode() for name in names]

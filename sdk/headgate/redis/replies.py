@@ -63,6 +63,19 @@ class Deliveries:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolRecord:
+    """A pool as its own slot has it; no fields where there is no such pool.
+
+    Attributes:
+        holders: names of the destinations that hold most, with their bytes; empty also where the caller may not see
+            them.
+    """
+
+    fields: dict[str, str]
+    holders: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What :mod:`lua/snapshot` read at one instant.
 
@@ -72,6 +85,8 @@ class Snapshot:
         groups: subscription -> its unsettled deliveries, and the number of the last message delivered.
         ledger: the newest entries, newest first.
         store: fields of the spool store where it spools, read a moment later; empty where it does not.
+        pools: encoded name of a pool that it takes slices of -> that pool, read a moment later; only while a session
+            waits.
     """
 
     now_ms: int
@@ -86,6 +101,7 @@ class Snapshot:
     groups: dict[str, tuple[int, int]] = field(default_factory=dict)
     ledger: tuple[str, ...] = ()
     store: dict[str, str] = field(default_factory=dict)
+    pools: dict[str, PoolRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

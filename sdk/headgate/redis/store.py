@@ -1,18 +1,37 @@
 """The state machine as typed calls: one method a script, arguments by name, replies as values with names."""
 
+import asyncio
 import heapq
 import itertools
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from headgate.errors import AccessDenied
 from headgate.redis.backend import Backend
-from headgate.redis.keys import Address, decode_name
-from headgate.redis.replies import Account, Credit, Deliveries, Recount, Snapshot, credit, held, pairs, record
+from headgate.redis.keys import Address, PoolAddress, decode_name
+from headgate.redis.replies import (
+    Account,
+    Credit,
+    Deliveries,
+    PoolRecord,
+    Recount,
+    Snapshot,
+    credit,
+    held,
+    pairs,
+    record,
+)
 from headgate.redis.scripts import script
 
 Beyond = Literal["refuse", "hard", "spool"]
 STORE_FIELDS: Final = ("limit_bytes", "pending_bytes", "pending_messages", "leased_bytes", "blocked", "policy")
 """Of a spool store, what tells whether it has room."""
+POOL_FRESH: Final = 1.0
+"""Seconds for which a pool that was read is read no more: many destinations of one client may wait for it."""
+HOLDERS: Final = 4
+"""How many destinations that hold slices of a pool are known by name: three others, and the one that waits."""
 LESSEES: Final = 10
 """How many sessions that hold credit are named at the most."""
 _LEAVE: Final = {(False, False): "stay", (True, False): "leave", (False, True): "resume", (True, True): "keep"}
@@ -25,6 +44,7 @@ class Store:
 
     def __init__(self, server: Backend) -> None:
         self.server = server
+        self._pools_read: dict[str, tuple[float, PoolRecord]] = {}
 
     async def _call(
         self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = ()
@@ -268,12 +288,40 @@ class Store:
             groups={name.decode(): (int(n), int(last.split(b"-")[0])) for name, n, last in reply[10]},
             ledger=tuple(entry.decode() for entry in reply[11]),
             store=await self._spool(address, fields) if fields.get("when_full") == "spool" else {},
+            pools=await self._pools(address, fields) if fields.get("pools") and fields.get("blocked") != "0" else {},
         )
 
     async def _spool(self, address: Address, fields: Mapping[str, str]) -> dict[str, str]:
         key = Address.of_store(address.namespace, decode_name(fields.get("store", "-"))).shared[0]
         reply = await self.server.command(key, "HMGET", key, *STORE_FIELDS)
         return {name: value.decode() for name, value in zip(STORE_FIELDS, reply, strict=True) if value is not None}
+
+    async def _pools(self, address: Address, fields: Mapping[str, str]) -> dict[str, PoolRecord]:
+        read = (self._pool(PoolAddress.of(address.namespace, decode_name(name))) for name in fields["pools"].split())
+        return dict(zip(fields["pools"].split(), await asyncio.gather(*read), strict=True))
+
+    async def _pool(self, pool: PoolAddress) -> PoolRecord:
+        read_at, known = self._pools_read.get(pool.key, (-math.inf, None))
+        now = time.monotonic()
+        if known is not None and now - read_at < POOL_FRESH:
+            return known
+        if known is not None:
+            self._pools_read[pool.key] = now, known  # those who ask during the call take what was there
+        found = await self._read_pool(pool)
+        self._pools_read[pool.key] = now, found
+        return found
+
+    async def _read_pool(self, pool: PoolAddress) -> PoolRecord:
+        flat = await self.server.command(pool.keys[0], "HGETALL", pool.key)
+        fields = {name: value.decode() for name, value in pairs(flat).items()}
+        try:
+            # One piece, however many members there are: those that hold most of a usual pool are among them.
+            _, members = await self.server.command(pool.keys[0], "HSCAN", pool.keys[1], b"0", "COUNT", 500)
+        except AccessDenied:
+            return PoolRecord(fields)
+        records = ((name, record(text)) for name, text in pairs(members).items())
+        slices = ((int(one["granted"]) - int(one["returned"]), name) for name, one in records)
+        return PoolRecord(fields, tuple((decode_name(name), held) for held, name in heapq.nlargest(HOLDERS, slices)))
 
     async def lessees(self, address: Address, leased: int, leased_m: int) -> dict[str, dict[str, str]]:
         """Return the records of the sessions that hold most credit; reads a piece at a time, changes nothing.

@@ -160,7 +160,7 @@ class Gate:
         self._asked = False
 
     def __repr__(self) -> str:
-        state = "closed" if self._lease is _OVER else f"{self._in_use} bytes in use, {self._line.in_hand} in hand"
+        state = "closed" if self._lease is _OVER else f"{self._in_use} in use, {self._line.in_hand} in hand"
         return f"Gate({self._account.address.name!r}, {state})"
 
     @property

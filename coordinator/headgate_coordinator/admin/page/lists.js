@@ -9,7 +9,7 @@ export function showLists(told, open) {
     head: one.link || one.session,
     tags: [[duration(one.seconds), "bad"]],
     destination: one.destination,
-    facts: [`place ${one.place}`, `lacks ${bytes(one.needs)}`],
+    facts: [`place ${one.place}`, `lacks ${one.kind === "gate" ? number(one.needs) : bytes(one.needs)}`],
     why: one.remedy ? `${one.reason} — ${one.remedy}` : one.reason,
   }), open);
   list("consumers", told.consumers, (one) => ({

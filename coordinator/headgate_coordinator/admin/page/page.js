@@ -6,6 +6,7 @@ import { History, draw } from "./chart.js";
 import { showCycles } from "./cycles.js";
 import { showLists } from "./lists.js";
 import { Panel } from "./panel.js";
+import { showPools } from "./pools.js";
 import { showStores } from "./stores.js";
 import { amounts, bytes, duration, element, number, rate, say } from "./words.js";
 
@@ -87,6 +88,7 @@ function show(told) {
   showRows(told.page, now);
   showArrows(told.policy_links, (name) => panel.open(name));
   showCycles(told.deadlocks, (name) => panel.open(name));
+  showPools(told.pools);
   showStores(told.stores);
   showLists(told, (name) => panel.open(name));
   document.title = told.totals.held_up ? `(${told.totals.held_up}) Headgate` : "Headgate";

@@ -80,17 +80,19 @@ export class Panel {
     say($("panel-state"), one.state);
     $("panel-state").dataset.state = one.state;
     say($("panel-explain"), text);
+    const gate = one.kind === "gate"; // it counts what its callers count: bytes, or calls of size 1
+    const [size, what] = gate ? [number, "call"] : [bytes, "message"];
     const limits = [
-      ...(one.limit_bytes === null ? [] : [bytes(one.limit_bytes)]),
-      ...(one.limit_messages === null ? [] : [things(one.limit_messages, "message")]),
+      ...(one.limit_bytes === null ? [] : [size(one.limit_bytes)]),
+      ...(one.limit_messages === null ? [] : [things(one.limit_messages, what)]),
     ];
     this.#facts([
-      ["Pending", `${bytes(one.pending_bytes)}, ${things(one.pending_messages, "message")}`],
-      ["Leased", `${bytes(one.leased_bytes)}, ${things(one.leased_messages, "message")}`],
+      ["Pending", `${size(one.pending_bytes)}, ${things(one.pending_messages, what)}`],
+      ["Leased", `${size(one.leased_bytes)}, ${things(one.leased_messages, what)}`],
       ["Limit", one.kind === "bucket"
         ? (one.rate === null ? "unlimited" : rate(one.rate))
         : limits.join(", ") || "unlimited"],
-      ["Peak", bytes(one.peak_bytes)],
+      ["Peak", size(one.peak_bytes)],
       ...(one.spooled_bytes ? [["Spooled", bytes(one.spooled_bytes)]] : []),
       ["Waiting senders", number(one.blocked)],
       ["Consumers", number(one.consumers)],

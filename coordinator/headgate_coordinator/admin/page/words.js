@@ -45,15 +45,17 @@ export function things(count, what) {
   return `${number(count)} ${what}${count === 1 ? "" : "s"}`;
 }
 
-// What of a destination is drawn: bytes, or messages where only they are limited.
+// What of a destination is drawn: bytes, or messages where only they are limited. A gate counts what its callers count:
+// bytes, or calls of size 1.
 export function amounts(one) {
   const inMessages = one.limit_bytes === null && one.limit_messages !== null;
   const unit = inMessages ? "messages" : "bytes";
+  const gate = one.kind === "gate";
   return {
     pending: one[`pending_${unit}`],
     leased: one[`leased_${unit}`],
     limit: one[`limit_${unit}`],
-    said: inMessages ? (count) => `${number(count)}\u202fmsg` : bytes,
+    said: inMessages ? (count) => `${number(count)}\u202f${gate ? "calls" : "msg"}` : gate ? number : bytes,
   };
 }
 
