@@ -54,6 +54,6 @@ function fill(made, one) {
     `${bytes(one.used)} used + ${bytes(unused)} lent ${one.limit === null ? "· unlimited" : `of ${bytes(one.limit)}`}`,
     percent, things(one.members, "destination"), one.reserve ? `${bytes(one.reserve)} in reserve` : "", one.percent,
   ].filter(Boolean).join(" · "));
-  say(holders, one.holders.map((holder) => `${holder.destination} ${bytes(holder.held)}`).join(", "));
+  say(holders, `held by ${one.holders.map((holder) => `${holder.destination} ${bytes(holder.held)}`).join(", ")}`);
   holders.hidden = one.holders.length === 0;
 }
