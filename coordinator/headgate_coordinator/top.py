@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from headgate import Client, CoordinatorUnavailable, Explanation, PoolState, StoreState
-from headgate.explanation import count
+from headgate.views import count
 from headgate_coordinator import status
 
 KEYS: Final = {

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.explanation import Cause, Limit, PoolView, Reason, Unit, amount, count
+from headgate.explanation import Cause, Reason
 from headgate.facts import Facts, held
 from headgate.redis.keys import decode_name
+from headgate.views import Limit, PoolView, Unit, amount, count
 
 REFERENCE_BYTES: Final = 64
 """More than a reference to a spooled message takes."""
@@ -178,9 +179,8 @@ def _pool_state(pool: PoolView | None, short: int) -> str:
 
 
 def _pool_holders(pool: PoolView | None) -> str:
-    """Return the part of a sentence that says who has what this pool lends."""
     if pool is None or not pool.exists:
-        return ""
+        return ""  # nothing is known of it
     total = "" if pool.limit is None else f" of its {pool.limit} bytes"
     others = pool.granted - pool.here
     named = ", ".join(f"{name} {held}" for name, held in pool.holders)

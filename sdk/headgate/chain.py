@@ -6,10 +6,11 @@ from typing import Final
 
 from headgate.causes import until_token
 from headgate.core.forwarding import NO_ROOM, PACED
-from headgate.explanation import CONSUMERS_HOLD, Cause, Explanation, Hop, Reason, State, count
+from headgate.explanation import CONSUMERS_HOLD, Cause, Explanation, Hop, Reason, State
 from headgate.facts import read
 from headgate.link_ends import HELD_UP, LINK, LinkAt, LinkEnds, LinkView, Side
 from headgate.redis.replies import Snapshot
+from headgate.views import count
 
 FOLLOWED: Final[frozenset[Cause]] = CONSUMERS_HOLD - {"same-session", "pull-idle"}
 """Causes behind which a link may be."""

@@ -7,9 +7,10 @@ from typing import Final
 from headgate.causes import ELSEWHERE, beside, judge
 from headgate.core.deadlock import Deadlock
 from headgate.errors import InvalidValue
-from headgate.explanation import Cause, Explanation, Holder, State, count
+from headgate.explanation import Cause, Explanation, State
 from headgate.facts import Facts, held, read
 from headgate.redis.replies import Snapshot
+from headgate.views import Holder, count
 
 TOP: Final = 5
 """How many consumers, subscriptions and holders of credit an explanation names."""

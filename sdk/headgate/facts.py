@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.policy import origins
-from headgate.explanation import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Unit, Waiter
 from headgate.redis.keys import decode_name
 from headgate.redis.replies import PoolRecord, Snapshot
+from headgate.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Unit, Waiter
 
 NAMED_MEMBERS: Final = 3
 """How many other destinations that hold slices of a pool are named."""

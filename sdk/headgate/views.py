@@ -1,0 +1,186 @@
+"""The parts of an explanation: limits, those that wait, those that hold, stores and pools, each with its words."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Unit = Literal["bytes", "messages"]
+
+
+def count(number: int, what: str = "message") -> str:
+    """Return a number of things, as people write it."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def amount(number: int, unit: Unit, kind: str) -> str:
+    """Return an amount with its unit; a gate counts in whatever its callers do: bytes, or calls of size 1."""
+    if kind != "gate":
+        return f"{number} {unit}"
+    return str(number) if unit == "bytes" else count(number, "call")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit and how much of it is taken. ``limit`` None: unlimited. ``rule``: where it was set, if a policy did.
+
+    ``kept``: what is not for messages themselves: where payloads are spooled, a part is for references to them.
+    """
+
+    unit: Unit
+    limit: int | None
+    pending: int
+    leased: int
+    rule: str | None = None
+    kept: int = 0
+
+    @property
+    def free(self) -> int | None:
+        """What is left; None when unlimited."""
+        return None if self.limit is None else self.limit - self.kept - self.pending - self.leased
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A session in line: its place from 1, the bytes its first message needs, and for how long it has waited."""
+
+    session: str
+    place: int
+    needs: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return self.text("queue")
+
+    def text(self, kind: str) -> str:
+        """Return it in words, at a destination of that kind."""
+        return f"{self.place}. {self.session} needs {amount(self.needs, 'bytes', kind)}, waits {self.seconds:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A consumer and what it has received and not settled.
+
+    Attributes:
+        rate: messages settled a second, over the last few seconds; None when the ledger does not tell.
+        at_capacity: whether its window is full.
+        slow: whether it settles less than the destination's rules call slow.
+    """
+
+    consumer: str
+    subscription: str
+    messages: int
+    bytes: int
+    window: str
+    rate: float | None = None
+    at_capacity: bool = False
+    slow: bool = False
+
+    @property
+    def session(self) -> str:
+        """The session it belongs to."""
+        return self.consumer.rpartition(".")[0]
+
+    def __str__(self) -> str:
+        told = ["full"] if self.at_capacity else []
+        told += [f"{self.rate:.3g}/s"] if self.rate is not None else []
+        told += ["slow"] if self.slow else []
+        more = f" ({', '.join(told)})" if told else ""
+        return f"{self.consumer} holds {count(self.messages)}, {self.bytes} bytes of {self.window}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaser:
+    """A session and the credit it holds: granted, and neither used nor given back. ``silent``: seconds not heard of."""
+
+    session: str
+    messages: int
+    bytes: int
+    silent: float = 0.0
+
+    def __str__(self) -> str:
+        return self.text("queue")
+
+    def text(self, kind: str) -> str:
+        """Return it in words, at a destination of that kind."""
+        silent = f", not heard of for {self.silent:.1f} s" if self.silent >= 1 else ""
+        return f"{self.session} holds credit for {amount(self.bytes, 'bytes', kind)}{silent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """A subscription, its consumers, what it has not been sent yet, and what it was sent and has not settled."""
+
+    subscription: str
+    consumers: int
+    ready: int
+    unsettled: int
+
+    @property
+    def messages(self) -> int:
+        """What it still has to settle."""
+        return self.ready + self.unsettled
+
+    def __str__(self) -> str:
+        amounts = f"{self.ready} ready, {self.unsettled} unsettled, {count(self.consumers, 'consumer')}"
+        return f"subscription {self.subscription}: {amounts}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreView:
+    """The spool store of a destination: where payloads go that find no room in memory.
+
+    Attributes:
+        name: of the store.
+        limit: bytes, None for unlimited or where there is no such store.
+        held: bytes of all segments that it holds, of whatever destination.
+        leased: bytes of room that sessions have and do not use yet.
+        here: bytes of those that this destination has references to, or had until a moment ago.
+        blocked: sessions that wait for room in it.
+        rule: where its limit was set, if a policy did.
+    """
+
+    name: str
+    limit: int | None
+    held: int
+    leased: int
+    here: int
+    blocked: int
+    rule: str | None = None
+
+    @property
+    def free(self) -> int | None:
+        """What is left; None when unlimited."""
+        return None if self.limit is None else self.limit - self.held - self.leased
+
+    def __str__(self) -> str:
+        total = "unlimited" if self.limit is None else str(self.limit)
+        return f"store {self.name}: {self.here} bytes from here, {self.held} held + {self.leased} leased of {total}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool that a destination takes a slice of, as that wait sees it.
+
+    Attributes:
+        name: of the pool.
+        exists: False where the namespace has no pool of that name.
+        limit: bytes, None for unlimited or where there is no such pool.
+        granted: bytes of it that destinations hold as slices.
+        here: bytes of these that this destination holds.
+        holders: names of the other destinations that hold most, with their bytes; empty also where they are not shown.
+        rule: where its limit was set, if a policy did.
+    """
+
+    name: str
+    exists: bool
+    limit: int | None
+    granted: int
+    here: int
+    holders: tuple[tuple[str, int], ...] = ()
+    rule: str | None = None
+
+    def __str__(self) -> str:
+        if not self.exists:
+            return f"pool {self.name}: does not exist"
+        total = "unlimited" if self.limit is None else str(self.limit)
+        others = "".join(f", {name} {held}" for name, held in self.holders)
+        return f"pool {self.name}: {self.granted} bytes lent of {total}: {self.here} here{others}"
