@@ -86,8 +86,11 @@ async def up(options: Options, tell: Callable[[Running], None]) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    # What becomes of clients is on the page; a log would be lines between those that one is to read.
-    logging.getLogger("headgate").addHandler(logging.NullHandler())
+    # What becomes of clients is on the page; only what somebody has to look at, such as a deadlock, is a line as well.
+    log = logging.StreamHandler()
+    log.setLevel(logging.WARNING)
+    log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("headgate").addHandler(log)
     no_node = why_no_node() if options.node else "--no-node was given"
     with EmbeddedRedis.start(port=options.port) as redis:
         if no_node:

@@ -12,7 +12,8 @@ from headgate.core.deadlock import Deadlock, Party, Step
 from headgate.deadlocks import FoundDeadlock
 from headgate.redis.notes import NoteStore
 from headgate_coordinator.admin import create_app
-from tests.demo.command import run
+from tests.deadlock.figure import fill, program
+from tests.demo.command import Running, run
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -51,6 +52,27 @@ async def command(client: headgate.Client, *words: str) -> str:
     done = await asyncio.to_thread(run, *words, "--redis", url, "--namespace", client.namespace)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+async def test_headgate_up_logs_a_deadlock() -> None:
+    """Mutant: the log of `headgate up` goes nowhere."""
+    running = Running("up", "--json")
+    try:
+        url = json.loads(await asyncio.to_thread(running.next_line))["url"]
+        async with headgate.connect(url) as client:
+            await fill(client, deadlock="fail")
+            with program(url, "default", "x", "y"), program(url, "default", "y", "x"):
+
+                def logged() -> str:
+                    assert running.process.stderr is not None
+                    return next(line for line in running.process.stderr if "a deadlock (fail)" in line)
+
+                line = await asyncio.wait_for(asyncio.to_thread(logged), 60)
+                assert "WARNING headgate.deadlock: a deadlock (fail): queue " in line
+    finally:
+        running.process.terminate()
+        with running.process:
+            running.process.communicate(timeout=20)
 
 
 async def test_the_command_line_says_when_there_is_none(client: headgate.Client) -> None:
