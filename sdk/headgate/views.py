@@ -40,7 +40,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A session in line: its place from 1, the bytes its first message needs, and for how long it has waited."""
+    """A session in line: its place from 1, the bytes its first message needs, and the seconds that it has stood there.
+
+    A session keeps its place while one of its calls gives up and the next one waits: each call may be younger.
+    """
 
     session: str
     place: int
@@ -52,7 +55,8 @@ class Waiter:
 
     def text(self, kind: str) -> str:
         """Return it in words, at a destination of that kind."""
-        return f"{self.place}. {self.session} needs {amount(self.needs, 'bytes', kind)}, waits {self.seconds:.1f} s"
+        needs = amount(self.needs, "bytes", kind)
+        return f"{self.place}. {self.session} needs {needs}, in line for {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ def test_a_blocked_sender_is_shown_with_its_reason(page: Browser, site: Site) ->
     sender = page.wait(TEXT, "#waiting li")
     assert session.id in sender
     assert "place 1" in sender
+    assert "in line " in sender, "not how long a call waits: the session keeps its place from one call to the next"
     assert "no consumer is attached" in sender
     assert page.wait(TEXT, "#total-blocked") == "1"
     assert page.run("return document.title") == "(1) Headgate"

@@ -84,7 +84,7 @@ class Waiting(Answer):
     link: str = Field(description="the link that it is; empty: it is a client's")
     place: int = Field(description="in line, from 1")
     needs: int = Field(description="bytes of its first message that it lacks; at a gate, of its first call's size")
-    seconds: float
+    seconds: float = Field(description="for which the session has stood in line; its waiting calls may be younger")
     cause: str
     reason: str
     remedy: str

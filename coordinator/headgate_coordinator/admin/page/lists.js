@@ -7,7 +7,7 @@ const $ = (id) => document.getElementById(id);
 export function showLists(told, open) {
   list("waiting", told.waiting, (one) => ({
     head: one.link || one.session,
-    tags: [[duration(one.seconds), "bad"]],
+    tags: [[`in line ${duration(one.seconds)}`, "bad"]],
     destination: one.destination,
     facts: [`place ${one.place}`, `lacks ${one.kind === "gate" ? number(one.needs) : bytes(one.needs)}`],
     why: one.remedy ? `${one.reason} — ${one.remedy}` : one.reason,
