@@ -85,6 +85,12 @@ def test_what_cannot_be_read_is_a_dead_letter(stored: bytes) -> None:
         assert verdict(text, stored) == Refusal("unreadable", dead_letter=True)
 
 
+def test_what_cannot_be_read_does_not_stop_a_link_without_dead_letters() -> None:
+    for has_dead_letters in (True, False):
+        how = Forwarding("a", "b", judge=judge_by(Selector.parse("a = 1")), has_dead_letters=has_dead_letters)
+        assert how.refusal(Entry(1, b"\x00\x53")) == Refusal("unreadable", dead_letter=has_dead_letters)
+
+
 BODIES = (
     st.binary(max_size=40)
     | st.text(max_size=40)

@@ -39,6 +39,21 @@ _USUAL: Final = {bytes([0, 0x53, code]): code for code in _NAMES.values()}
 _HEADERS: Final = tuple(b"\0" + encoded for encoded, code in _DESCRIPTORS.items() if code == HEADER)
 _EMPTY_HEADER: Final = b"\0\x53\x70\x45"
 _RANKS: Final = {DATA: DATA, SEQUENCE: DATA, VALUE: DATA}
+_LISTS: Final = {0x45: 0, 0xC0: 1, 0xD0: 4}
+_MAPS: Final = {0xC1: 1, 0xD1: 4}
+_FORMS: Final[dict[int, dict[int, int]]] = {
+    HEADER: _LISTS, DELIVERY_ANNOTATIONS: _MAPS, MESSAGE_ANNOTATIONS: _MAPS, PROPERTIES: _LISTS,
+    APPLICATION_PROPERTIES: _MAPS, DATA: {0xA0: 1, 0xB0: 4}, SEQUENCE: _LISTS, FOOTER: _MAPS,
+}  # fmt: skip
+"""Which types a section may be of, and how many bytes say how long it is; a value may be of any."""
+_TEXT_AND_SO_ON: Final = {0x40: 0, 0xA0: 1, 0xA1: 1, 0xB0: 4, 0xB1: 4, 0xC0: 1, 0xC1: 1, 0xD0: 4, 0xD1: 4}
+_ALLOWED: Final = {code: {bytes((kind,)) for kind in forms} for code, forms in _FORMS.items()}
+_OPENINGS: Final = {
+    bytes((0, 0x53, code, kind)): (code, width)
+    for code, forms in (_FORMS | {VALUE: _TEXT_AND_SO_ON}).items()
+    for kind, width in forms.items()
+}
+"""How the sections of nearly all messages begin."""
 MAX_SECTIONS: Final = 1 << 16
 """Of one message: data may be in many."""
 _CACHED: Final = 64
@@ -83,11 +98,36 @@ class Section(NamedTuple):
     stop: int
 
 
+def check(raw: bytes) -> None:
+    """Look whether a message consists of sections, of the right types, in their order; nothing in them is read.
+
+    Raises:
+        MessageFormatError: it does not.
+    """
+    at, last, end = 0, 0, len(raw)
+    while at < end:
+        code, width = _OPENINGS.get(raw[at : at + 4], (0, 0))
+        if code <= last:  # or it is unusual: then it is looked at more closely
+            break
+        last = code
+        if width == 1:
+            if at + 4 >= end:
+                break
+            at += raw[at + 4] + 5
+        elif width:
+            at += int.from_bytes(raw[at + 4 : at + 8]) + 8
+        else:
+            at += 4
+    if at != end or not end:
+        for _ in sections(raw):
+            pass
+
+
 def sections(raw: bytes) -> Iterator[Section]:
     """Yield where the sections of a message are, without reading them.
 
     Raises:
-        MessageFormatError: there are none, they are not those of a message, or not in its order.
+        MessageFormatError: there are none, they are not those of a message or of other types, or not in its order.
     """
     reader, last, count = Reader(raw), 0, 0
     if not raw:
@@ -107,6 +147,8 @@ def sections(raw: bytes) -> Iterator[Section]:
         if _RANKS.get(code, code) <= _RANKS.get(last, last) and not repeated:
             raise MessageFormatError(f"section {code:#04x} after {last:#04x}", at=start)
         content, last = reader.at, code
+        if code in _FORMS and raw[content : content + 1] not in _ALLOWED[code]:
+            raise MessageFormatError(f"section {code:#04x} is not of the type that it has to be", at=content)
         reader.skip()
         yield Section(code, start, content, reader.at)
 

@@ -15,7 +15,7 @@ class Refusal:
     """Why a message does not go over a link.
 
     Attributes:
-        reason: one word: ``loop``, ``zone``, ``lost``, ``hops``, ``too-large``, or a filter's own.
+        reason: one word: ``loop``, ``zone``, ``lost``, ``hops``, ``too-large``, ``unreadable``, or a filter's own.
         dead_letter: whether a copy goes to the dead-letter destination first.
     """
 
@@ -67,4 +67,7 @@ class Forwarding:
             return Refusal("lost", dead_letter=self.has_dead_letters)  # nobody can mend it: the rest does not wait
         if len(entry.path) >= self.max_hops:
             return Refusal("hops", dead_letter=True)
-        return self.judge(entry) if self.judge else None
+        refusal = self.judge(entry) if self.judge else None
+        if refusal is not None and refusal.reason == "unreadable":  # whoever may send must not stop the link
+            return Refusal("unreadable", dead_letter=self.has_dead_letters)
+        return refusal
