@@ -1,7 +1,6 @@
 """`headgate node`: its options."""
 
 import json
-import logging
 import os
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +20,7 @@ from headgate_coordinator.cli_options import (
     run,
     time_option,
 )
+from headgate_coordinator.logs import begin_logging
 
 CREDIT = 100
 LOW_CREDIT = 30
@@ -146,7 +146,7 @@ def node(
             if node.admin:
                 typer.echo(f"its page is {node.admin}/")
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    begin_logging()
     client = connect(redis, namespace)
     try:
         run(serve(client, options, users_of, http, tell))
