@@ -36,7 +36,7 @@ class Whimsical:
         self._owed: list[tuple[Link, Any]] = []
 
     def opened(self) -> None:
-        assert isinstance(self.engine.peer + self.engine.peer_hostname, str)
+        assert isinstance(self.engine.peer, str)
         self.engine.open()
 
     def attached(self, link: Link) -> None:

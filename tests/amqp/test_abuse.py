@@ -75,8 +75,8 @@ async def test_however_many_ignore_credit_the_limit_holds(
         await guest.end()
 
     async with rude(node.port) as one, rude(node.port) as two, rude(node.port) as three:
-        for guest in (one, two, three):  # before there is no room
-            await guest.greet(attach("s", 0))
+        for name, guest in (("1", one), ("2", two), ("3", three)):  # before there is no room
+            await guest.greet(attach(name, 0))
             await guest.granted()
         await asyncio.gather(*(push(guest) for guest in (one, two, three)))
         await pulse.beats()

@@ -7,8 +7,21 @@ import pytest
 from headgate.amqp.engine import Engine
 from headgate.amqp.limits import Limits
 from headgate.amqp.proton import lib
+from tests.amqp import raw
 from tests.amqp.pair import Notes, Pair
-from tests.amqp.raw import attach, begin, detach, frame, nothings, opening, transfer
+from tests.amqp.raw import (
+    HEADER,
+    NULL,
+    attach,
+    begin,
+    described,
+    detach,
+    frame,
+    nothings,
+    opening,
+    text,
+    transfer,
+)
 
 SMALL = Limits(links=10, message=100_000, unfinished=150_000, described=20_000, sessions=4)
 
@@ -48,6 +61,50 @@ def test_a_receiver_that_made_a_transfer_has_no_credit_even_before_that_is_notic
     assert seen == [9]
     notes.engine.receive(flow + transfer(0, 1, b"mine"))
     assert seen == [9, 0], "both frames are with the library before the first is told"
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ([text("a"), *[NULL] * 4, nothings(9000)], []),
+        ([text("a"), *[NULL] * 8, nothings(9000)], []),
+        ([text("a"), *[NULL] * 9, nothings(9000)], []),
+        ([text("a")], [text("b"), *[NULL] * 4, nothings(9000)]),
+        ([text("a" * 9000)], []),
+    ],
+    ids=["properties", "outcomes", "capabilities", "target's properties", "address"],
+)
+def test_all_that_describes_links_is_counted(notes: Notes, source: list[bytes], target: list[bytes]) -> None:
+    fields = [b"\x41", NULL, NULL, described(0x28, source), described(0x29, target)]
+    for count in range(3):
+        notes.engine.receive(frame(0x12, [text(f"r{count}"), raw.number(count), *fields]))
+    assert notes.over[0][0] == "amqp:resource-limit-exceeded"
+
+
+@pytest.mark.parametrize(
+    ("said", "condition"),
+    [
+        (frame(0x19, []), "amqp:decode-error"),
+        (b"\0\0\0\x0e\x02\0\0\0\0S\x11\xa1\x01x", "amqp:decode-error"),
+        (b"\0\0\0\x0b\x02\0\0\0\xa1\x01x", "amqp:decode-error"),
+        (b"\0\0\0\x1b\x02\0\0\0\0\xa3\x0famqp:begin:list\x45", "amqp:decode-error"),
+    ],
+    ids=["unknown performative", "no list", "not described", "symbolic"],
+)
+def test_a_frame_that_the_library_drops_ends_the_connection(notes: Notes, said: bytes, condition: str) -> None:
+    notes.engine.receive(said)
+    assert [told for told, _ in notes.over] == [condition]
+    assert condition.encode() in b"".join(notes.engine.outgoing())
+    assert notes.engine.ended
+
+
+def test_a_session_before_the_connection_is_open_ends_it() -> None:
+    notes = Notes()
+    notes.engine = Engine(notes, server=True, container="a-server", limits=SMALL)
+    notes.engine.receive(HEADER + begin())
+    assert notes.over[0][0] == "amqp:connection:framing-error"
+    assert b"amqp:connection:framing-error" in b"".join(notes.engine.outgoing())
+    notes.engine.free()
 
 
 def test_what_comes_over_a_link_that_we_have_closed_is_not_kept(notes: Notes) -> None:
@@ -102,7 +159,7 @@ def test_what_is_asked_of_a_freed_engine_is_answered() -> None:
     link = pair.sender()
     far = pair.server.links[0]
     pair.free()
-    assert (pair.server.engine.peer, pair.server.engine.peer_hostname, pair.server.engine.is_open) == ("", "", False)
+    assert (pair.server.engine.peer, pair.server.engine.is_open) == ("", False)
     assert (link.credit, far.credit) == (0, 0)
     far.set_credit(5)
     far.accept(far.source, far.target)

@@ -1,10 +1,10 @@
 """A client's link that only looks: stored messages, oldest first, settled as they are sent and left where they are."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.amqp.handler import Incoming
-from headgate.amqp.link import Link, Terminus
+from headgate.amqp.link import TOO_LARGE, Link, Outcome, Terminus
 from headgate.message import to_amqp
 from headgate_coordinator.node.end import LinkEnd
 
@@ -20,10 +20,11 @@ class Browsing(LinkEnd):
     def __init__(self, connection: "Connection", link: Link, destination: str) -> None:
         super().__init__(connection, link, destination)
         self._more = asyncio.Event()
+        self._drains = False
 
     async def open(self) -> None:
         """Answer the client's attach, and show what there is whenever it has credit."""
-        self.link.presettled = True
+        self.link.presettled = not self.link.asks_unsettled
         self.link.accept(Terminus(self.destination, browse=True), self.link.target)
         self.connection.flush_soon()
         browsed = self.connection.node.client.browse(self.destination)
@@ -33,12 +34,17 @@ class Browsing(LinkEnd):
                 await self._more.wait()
             if not self.link.alive:
                 return
-            self.link.send(to_amqp(seen.stored), settled=True)
+            payload, most = to_amqp(seen.stored), self.link.peer_max_message
+            if most and len(payload) > most:
+                self.fail(TOO_LARGE, f"a message of {len(payload)} bytes; this receiver takes {most}")
+                return
+            self.link.send(payload, settled=self.link.presettled)
             self.messages += 1
             self.bytes += len(seen.stored)
             self.connection.flush_soon()
         while self.link.alive:  # it has seen all there was: its credit is of no use
-            if self.link.credit > 0 and self.link.drains:
+            if self._drains:
+                self._drains = False
                 self.link.drained()
                 self.connection.flush_soon()
             self._more.clear()
@@ -49,7 +55,13 @@ class Browsing(LinkEnd):
 
     def flowed(self) -> None:
         """Note that there is credit."""
+        self._drains = self.link.drains
         self._more.set()
+
+    def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
+        """Let go of a message that was shown; it stays where it is, whatever its client says of it."""
+        del outcome, reason
+        self.link.forget(delivery)
 
     def relieved(self) -> None:
         """Note that the client reads again."""

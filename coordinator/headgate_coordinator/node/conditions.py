@@ -12,6 +12,7 @@ from headgate.errors import (
     MessageTooLarge,
     PolicyError,
 )
+from headgate_coordinator.node.addresses import NoService
 
 
 class LinkQueueGone(HeadgateError):
@@ -22,6 +23,8 @@ def condition_of(error: BaseException) -> tuple[str, str]:
     """Return the AMQP error that says the same, and its text."""
     if isinstance(error, AccessDenied):
         return amqp.UNAUTHORIZED, str(error)
+    if isinstance(error, NoService):
+        return error.condition, str(error)
     if isinstance(error, LinkQueueGone):
         return amqp.NOT_FOUND, str(error)
     if isinstance(error, MessageTooLarge):

@@ -13,9 +13,12 @@ from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
 from headgate.amqp.wire import Wire
+from headgate.core.printable import printable
 from headgate.errors import HeadgateError
 from headgate.index import is_pattern
 from headgate.session import Session
+from headgate_coordinator.node.addresses import address_of
+from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.outlet import Outlet
@@ -53,13 +56,13 @@ class Connection(Wire):
         self.leaving = False
         self.ends: dict[Link, LinkEnd] = {}
         self._session: Session | None = None
-        self._asked = False
+        self._asked = self._over = False
         self._stuck: Any = None
 
     @property
     def client(self) -> str:
-        """What operators call it: its container id, and where it is."""
-        return f"{self.engine.peer or 'unnamed'} at {self.peername}" if self._secured else self.peername
+        """What operators call it: its container id, as it may be printed, and where it is."""
+        return f"{printable(self.engine.peer, 100) or 'unnamed'} at {self.peername}" if self._secured else self.peername
 
     @property
     def busy(self) -> bool:
@@ -131,41 +134,51 @@ class Connection(Wire):
 
     def attached(self, link: Link) -> None:
         """Lead a new link to where it belongs."""
-        if link.receives:
-            self._incoming(link)
-        else:
-            self._outgoing(link)
+        try:
+            if link.receives:
+                self._incoming(link)
+            else:
+                self._outgoing(link)
+        except HeadgateError as error:
+            self._refuse(link, *condition_of(error))
+
+    def _refuse(self, link: Link, condition: str, description: str) -> None:
+        link.refuse(condition, description)
+        _log.info("%s: link %s is refused: %s", self.client, printable(link.name, 100), description)
 
     def _incoming(self, link: Link) -> None:
         target = link.target
+        address = target.address and address_of(target.address)
         if target.coordinator:
-            link.refuse(amqp.NOT_IMPLEMENTED, "there are no transactions; settle each message by itself")
+            self._refuse(link, amqp.NOT_IMPLEMENTED, "there are no transactions; settle each message by itself")
         elif target.dynamic:
-            link.refuse(amqp.NOT_IMPLEMENTED, "a queue for one link is made by a receiver with a dynamic source")
-        elif target.address is None:
+            self._refuse(link, amqp.NOT_IMPLEMENTED, "a queue for one link is made by a receiver with a dynamic source")
+        elif address is None:
             self._begin(link, self.node.relay(self, link))
-        elif target.address == GATEWAY:
+        elif address == GATEWAY:
             self._begin(link, self.node.gateway(self, link))
-        elif self._may(link, Action.PRODUCE, target.address):
-            inlet = Inlet(self, link, target.address, _kind(target.capabilities))
+        elif self._may(link, Action.PRODUCE, address):
+            inlet = Inlet(self, link, address, _kind(target.capabilities))
             self._begin(link, inlet)
 
     def _outgoing(self, link: Link) -> None:
         source = link.source
+        address = source.address and address_of(source.address)
         if source.filters:
-            link.refuse(
+            self._refuse(
+                link,
                 amqp.NOT_IMPLEMENTED,
                 f"filters are not honoured here, so {source.filters[0]!r} is refused; receive all, and select there",
             )
         elif source.dynamic:
             name = reply_queue(self.node.id, secrets.token_hex(8))
             self._receive(link, name, browse=False)
-        elif source.address is None:
-            link.refuse(amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
-        elif source.address == GATEWAY:
+        elif address is None:
+            self._refuse(link, amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
+        elif address == GATEWAY:
             self._begin(link, self.node.gateway(self, link))
-        elif self._may(link, Action.BROWSE if source.browse else Action.CONSUME, source.address):
-            self._receive(link, source.address, browse=source.browse)
+        elif self._may(link, Action.BROWSE if source.browse else Action.CONSUME, address):
+            self._receive(link, address, browse=source.browse)
 
     def _receive(self, link: Link, address: str, *, browse: bool) -> None:
         if browse:
@@ -173,7 +186,7 @@ class Connection(Wire):
             return
         source = link.source
         if is_pattern(address):
-            link.refuse(amqp.NOT_IMPLEMENTED, f"{address!r} is a pattern; receive from one destination a link")
+            self._refuse(link, amqp.NOT_IMPLEMENTED, f"{address!r} is a pattern; receive from one destination a link")
             return
         outlet = Outlet(self, link, address)
         shared = "shared" in source.capabilities
@@ -189,6 +202,8 @@ class Connection(Wire):
     def _begin(self, link: Link, end: LinkEnd, opening: Any = None) -> None:
         link.user = end
         self.ends[link] = end
+        if GATEWAY not in (link.source.address, link.target.address) and "shared" not in link.source.capabilities:
+            self.node.claims.take(end)  # links of an SDK, and those that share, may be called the same
         end.begin(opening if opening is not None else end.open())  # type: ignore[attr-defined]
 
     def _may(self, link: Link, action: Action, address: str) -> bool:
@@ -196,8 +211,10 @@ class Connection(Wire):
         if self.may(action, name):
             return True
         who = self.identity.name if self.identity else "nobody"
-        link.refuse(
-            amqp.UNAUTHORIZED, f"user {who!r} may not {action.value} at {name!r}; a grant of an operator is needed"
+        self._refuse(
+            link,
+            amqp.UNAUTHORIZED,
+            f"user {who!r} may not {action.value} at {name!r}; a grant of an operator is needed",
         )
         self.node.counters.refused("permission")
         return False
@@ -232,15 +249,26 @@ class Connection(Wire):
             end.gone(lost=False)
             self.node.spawn(end.finish())
 
-    def part(self, end: LinkEnd) -> None:
+    def part(self, end: LinkEnd, *, lost: bool = False) -> None:
         """Forget an end whose link the node itself has closed."""
         if self.ends.pop(end.link, None):
             end.link.alive = False
-            end.gone(lost=False)
+            end.gone(lost=lost)
 
     def closed(self, condition: str, description: str) -> None:
-        """Note why it ends."""
-        if condition:
+        """Note why it ends; a client that closes it in order has failed at nothing that it held."""
+        if self.engine.farewell:
+            ends, self.ends = self.ends, {}
+            for link, end in ends.items():
+                link.alive = False
+                end.gone(lost=False)
+                self.node.spawn(end.finish())
+        if condition and not self._over:  # of one end the library tells more than once
+            self._over = True
+            if description == "connection aborted":
+                condition, description = "gone", "it hung up without a close"
+            elif description.startswith("local-idle-timeout"):
+                description = f"it has been silent for {self.node.options.limits.idle:g} s"
             _log.info("%s: %s: %s", self.client, condition, description)
 
     def pause_writing(self) -> None:

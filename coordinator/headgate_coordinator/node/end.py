@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
+from headgate.core.printable import printable
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.facts import LinkFacts
 
@@ -49,16 +50,17 @@ class LinkEnd:
         except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
             condition, description = condition_of(error)
             self.fail(condition, description)
-            _log.info("%s: link %r is refused: %s", self.connection.client, self.link.name, description)
 
-    def fail(self, condition: str, description: str) -> None:
-        """End the link, and say why."""
+    def fail(self, condition: str, description: str, *, lost: bool = False) -> None:
+        """End the link, and say why; ``lost``: as its connection must have broken."""
         if self.link.alive:
             if not self.link.is_open:
                 self.link.refuse(condition, description)
             else:
                 self.link.close(condition, description)
-            self.connection.part(self)
+            name = printable(self.link.name, 100)
+            _log.info("%s: link %s ends: %s: %s", self.connection.client, name, condition, description)
+            self.connection.part(self, lost=lost)
             self.connection.flush_soon()
 
     def received(self, messages: list[Incoming]) -> None:
@@ -100,7 +102,7 @@ class LinkEnd:
         link, connection = self.link, self.connection
         waiting, reason = self.waiting or (None, "")
         return LinkFacts(
-            id=f"{self.number}:{link.name}"[:200],
+            id=f"{self.number}:{printable(link.name, 190)}",
             client=connection.client,
             user=connection.identity.name if connection.identity else "",
             direction="from client" if link.receives else "to client",

@@ -139,7 +139,7 @@ class Gateway(LinkEnd):
         if isinstance(error, AccessDenied | InvalidValue):
             self.connection.node.counters.refused("gateway")
         if not isinstance(error, HeadgateError):
-            _log.error("%s: a call failed: %r", self.connection.client, what, exc_info=error)
+            _log.error("%s: a call failed: %.80r", self.connection.client, what, exc_info=error)
             error = HeadgateError(f"the node failed: {type(error).__name__}")
         self._replies.say(number, *failure(error))
 

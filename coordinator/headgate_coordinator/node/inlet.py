@@ -1,15 +1,16 @@
 """A client's link that sends to one destination."""
 
 import asyncio
+import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
-from headgate.core.amqp_sections import header_of
-from headgate.errors import Closed, HeadgateError, MessageFormatError
-from headgate.message import Receipt, is_amqp
+from headgate.core.amqp_sections import check, header_of
+from headgate.errors import Closed, HeadgateError
+from headgate.message import Receipt
 from headgate.producer import Producer
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.end import LinkEnd
@@ -18,6 +19,10 @@ from headgate_coordinator.node.pace import LinkPace
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
+
+_log = logging.getLogger("headgate.node")
+LINGER: Final = 2.0
+"""Seconds that the end of a link waits for what came before it to be stored, so that its client hears of it."""
 
 
 class Arrival:
@@ -65,6 +70,8 @@ class Inlet(LinkEnd):
         self._kind = kind
         self._line: Line | None = None
         self._held: dict[Arrival, None] = {}
+        self._over = False
+        """Whether the link is gone: what came before that is still stored."""
         self.pace = LinkPace()
         self._since = 0.0
         """When it last got something stored, or had nothing to store."""
@@ -115,12 +122,17 @@ class Inlet(LinkEnd):
         arrival = Arrival(self, delivery, size)
         self._held[arrival] = None
         self.connection.held += size
+        if self._over:
+            self.connection.node.orphaned += size
         try:
-            if not is_amqp(raw):  # it would be taken for one of the SDK's own
-                raise MessageFormatError("a section of AMQP 1.0 begins with 00", at=0)
+            check(raw)
             producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival, beyond=True)
         except HeadgateError as error:
             arrival.set_exception(error)
+
+    def flowed(self) -> None:
+        """Note that its client used credit for messages that it then aborted."""
+        self.look_soon()
 
     def look_soon(self) -> None:
         """See, at the end of this turn of the loop, what credit is due to it."""
@@ -144,8 +156,25 @@ class Inlet(LinkEnd):
         """Forget a message whose fate is known; returns whether its client can still be told."""
         self._held.pop(arrival, None)
         self.connection.held -= arrival.size
+        if self._over:
+            self.connection.node.orphaned -= arrival.size
         self.look_soon()
-        return self.link.alive
+        return self.is_heard
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether its client can still be told what became of its messages."""
+        return self.link.alive or self.link.lingers
+
+    def _leave_soon(self) -> None:
+        """Answer the end of the link once nothing that came before it is open any more."""
+        if self.link.lingers and not self.unconfirmed:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self.link.lingers:
+            self.link.leave()
+            self.connection.flush_soon()
 
     def stored(self, arrival: Arrival, *, dropped: bool) -> None:
         """Accept a message, and give credit for more at the end of this turn of the loop."""
@@ -153,6 +182,8 @@ class Inlet(LinkEnd):
             self.connection.node.counters.refused("dropped")
         if self._let_go(arrival) and arrival.delivery is not None:
             self.link.accept_delivery(arrival.delivery)
+        if self._over:
+            self._leave_soon()
 
     def refused(self, arrival: Arrival, error: HeadgateError) -> None:
         """Give a message back, or say that it can never be stored."""
@@ -166,17 +197,39 @@ class Inlet(LinkEnd):
             self.link.settle(arrival.delivery, "released")
         else:
             self.link.settle(arrival.delivery, "rejected", condition, description)
-        if self._line:
+        if self._line and self.link.alive:
             self._line.give(self)
+        self._leave_soon()
         self.connection.flush_soon()
 
     def gone(self, *, lost: bool) -> None:
-        """Forget what is not stored yet and whose client will send it again; what it settled itself is sent."""
+        """Store what came before its client ended the link; else what has no outcome is forgotten.
+
+        What waits for room without its client is bounded over all clients of the node: what is more is forgotten.
+        """
         del lost
+        node, dropped = self.connection.node, 0
         for arrival in tuple(self._held):
-            if arrival.delivery is not None:
+            if not self.link.ended and arrival.delivery is not None:  # its client will send it again
                 arrival.cancel()
                 self._let_go(arrival)
+            elif node.orphaned + arrival.size > node.options.held:
+                arrival.cancel()
+                self._let_go(arrival)
+                dropped += 1
+            else:
+                node.orphaned += arrival.size
+        self._over = True
+        if dropped:
+            node.counters.refused("held")
+            _log.warning(
+                "%s: %d of the messages that it left behind for %.100r were dropped, without an outcome: %d bytes of "
+                "such messages wait for room already",
+                *(self.connection.client, dropped, self.destination, node.orphaned),
+            )
+        if self.link.ended and self.unconfirmed:
+            self.link.linger()
+            asyncio.get_running_loop().call_later(LINGER, self._leave)
         if self._line:
             self._line.part(self)
 

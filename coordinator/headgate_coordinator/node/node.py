@@ -16,6 +16,7 @@ from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.tasks import stop
 from headgate_coordinator.node.browsing import Browsing
+from headgate_coordinator.node.claims import Claims
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.end import LinkEnd
@@ -55,7 +56,10 @@ class Node:
         self.name = options.name or f"{socket.gethostname()}-{secrets.token_hex(2)}"
         self.counters = Counters()
         self.connections: set[Connection] = set()
+        self.claims = Claims()
         self.draining = False
+        self.orphaned = 0
+        """Bytes of messages that wait to be stored, and whose links are gone."""
         self.started = time.time()
         self.port = 0
         self.another: Callable[[], Awaitable[tuple[str, int] | None]] | None = None
@@ -116,6 +120,12 @@ class Node:
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
         _log.info("node %s listens at %s", self.name, self.address)
+        if context is None and not self.options.plain_without_tls and self.users.anonymous() is None:
+            _log.warning(
+                "nobody can sign in at node %s: there are users, and passwords are taken over TLS only; give it a "
+                "certificate (--tls-cert), or --plain-without-tls where nobody else can read",
+                self.name,
+            )
 
     def facts(self) -> NodeFacts:
         """Return what operators see of it."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.amqp.handler import Incoming
-from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, Link, Outcome, Terminus
+from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Link, Outcome, Terminus
 from headgate.consumer import Consumer
 from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
 from headgate.message import Message, to_amqp
@@ -49,7 +49,7 @@ class LinkConsumer(Consumer):
         super()._arrive(message, attempts, trouble)
         if self._hands_over:  # its payload came from a store, a while after its delivery
             self.outlet.pump()
-            if not self.recalls and self.outlet.link.drains:
+            if not self.recalls and self.outlet.drains:
                 self.look()
 
     @property
@@ -110,6 +110,8 @@ class Outlet(LinkEnd):
         self._consumer: LinkConsumer | None = None
         self._unsettled: dict[Any, Message] = {}
         self._rests = False
+        self._drains = False
+        """Whether its client wants to hear when nothing is left."""
 
     async def open(self, kind: str, *, subscription: str | None, durable: bool) -> None:
         """Answer the client's attach and begin to fetch.
@@ -155,8 +157,9 @@ class Outlet(LinkEnd):
             return
         self.credit = self.link.credit
         self.pump()
-        if self.credit and self.link.drains:
-            if consumer._free()[0]:  # noqa: SLF001 -- its own subclass's
+        self._drains = self.link.drains
+        if self._drains:
+            if self.credit > 0 and consumer._free()[0]:  # noqa: SLF001 -- its own subclass's
                 consumer.look()
             else:
                 self.exhausted()
@@ -174,9 +177,10 @@ class Outlet(LinkEnd):
             except MessageFormatError as error:
                 self._settle(message, "rejected", str(error))
                 continue
-            if link.peer_max_message and len(payload) > link.peer_max_message:
-                self._settle(message, "rejected", f"{len(payload)} bytes; its receiver takes {link.peer_max_message}")
-                continue
+            if link.peer_max_message and len(payload) > link.peer_max_message:  # others may take it, or another link
+                self._settle(message, "released", "")
+                self.fail(TOO_LARGE, f"a message of {len(payload)} bytes; this receiver takes {link.peer_max_message}")
+                return
             delivery = link.send(payload, settled=link.presettled)
             consumer.count_received()
             if delivery is None:
@@ -194,6 +198,11 @@ class Outlet(LinkEnd):
             connection.node.counters.went(sent, size)
             connection.flush_soon()
 
+    @property
+    def drains(self) -> bool:
+        """Whether its client wants to hear when nothing is left."""
+        return self._drains and self.link.alive
+
     def rest(self) -> None:
         """Deliver nothing more; what was fetched ahead goes back when the link ends."""
         self._rests = True
@@ -207,7 +216,8 @@ class Outlet(LinkEnd):
         """Give the credit back to a client that wants it used up, when there is nothing to use it for."""
         if self._consumer and self._consumer.recalls:
             return  # these use credit up once they are here
-        if self.link.alive and self.link.drains and self.credit:
+        if self.link.alive and self._drains:
+            self._drains = False
             self.link.drained()
             self.credit = 0
             if self._consumer:

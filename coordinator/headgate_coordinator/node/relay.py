@@ -7,6 +7,7 @@ from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INVALID_FIELD, UNAUTHORIZED, Link, Terminus
 from headgate.core.amqp_sections import to_of
 from headgate.errors import HeadgateError
+from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.line import Line
@@ -44,7 +45,7 @@ class Relay(Inlet):
         for raw, delivery in messages:
             total += len(raw)
             try:
-                name = to_of(raw)
+                name = (to := to_of(raw)) and address_of(to)
             except HeadgateError as error:
                 self._reject(delivery, *condition_of(error))
                 continue
@@ -66,7 +67,7 @@ class Relay(Inlet):
 
     def _reject(self, delivery: Any, condition: str, description: str) -> None:
         self.connection.node.counters.refused("relay")
-        if delivery is not None:
+        if delivery is not None and self.is_heard:
             self.link.settle(delivery, "rejected", condition, description)
         self.connection.flush_soon()
 
@@ -75,12 +76,14 @@ class Relay(Inlet):
             line = await self.connection.node.lines.get(name)
         except (HeadgateError, asyncio.CancelledError) as error:
             for _, delivery in self._late.pop(name, ()):
-                if self.link.alive:
-                    self._reject(delivery, *condition_of(error))
+                self._reject(delivery, *condition_of(error))
+            self._leave_soon()
             return
         for raw, delivery in self._late.pop(name, ()):
-            if self.link.alive or delivery is None:
+            if delivery is None or not self._over or self.link.ended:
                 self.take(line.producer, raw, delivery, len(raw))
+        if self._over:
+            return
         self._lines[name] = line
         line.guests += 1
         while len(self._lines) > LINES:  # who answers at reply queues meets a new name with each question
@@ -97,13 +100,18 @@ class Relay(Inlet):
         """Give more credit while little of what came is still held: one full destination must not take all of it."""
         self._looking = False
         link, options = self.link, self.connection.node.options
-        free = options.credit - len(self._held) - sum(len(late) for late in self._late.values())
+        free = options.credit - self.unconfirmed
         if link.alive and link.credit <= options.low_credit and free > link.credit:
             link.set_credit(free)
         self.look()
 
     def gone(self, *, lost: bool) -> None:
-        """Forget what is not stored yet; leave the lines."""
+        """Store what came before the end of the link, as any link does; leave the lines."""
         super().gone(lost=lost)
         for line in self._lines.values():
             line.guests -= 1
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages that came and whose fate is not known, those that wait for a line included."""
+        return len(self._held) + sum(map(len, self._late.values()))

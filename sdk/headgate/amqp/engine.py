@@ -7,18 +7,21 @@ and one that has more links than it may is refused the next.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from headgate.amqp.endings import Drains, Lingering
 from headgate.amqp.handler import Handler
 from headgate.amqp.intake import ignore, take
 from headgate.amqp.limits import Kept, Limits
 from headgate.amqp.link import (
     DECODE_ERROR,
     ERRANT_LINK,
+    FRAMING_ERROR,
     ILLEGAL_STATE,
     RESOURCE_LIMIT,
     TRANSFER_LIMIT,
     Link,
     Terminus,
     outcome_of,
+    refuse,
 )
 from headgate.amqp.proton import (
     SCRATCH,
@@ -71,9 +74,13 @@ class Engine:
         self.limits: Final = limits
         self.links: Final[dict[Any, Link]] = {}
         self.streams: Final = Streams()
+        self.drains: Final = Drains(self.streams)
         self.alive = True
         self._kept = Kept(limits)
+        self.lingering: Final = Lingering(self._kept)
         self._ignored = 0
+        self.farewell = False
+        """Whether the peer has closed the connection, and not just gone."""
         self._handler = handler
         self._scratch = scratch()
         self._transport = transport = lib.pn_transport()
@@ -91,18 +98,12 @@ class Engine:
         lib.pn_transport_set_channel_max(transport, limits.sessions - 1)
         lib.pn_transport_set_idle_timeout(transport, int(limits.idle * 1000))
         lib.pn_transport_bind(transport, connection)
-        self._opened = self._given_up = False
+        self._opened = self._given_up = self._over = False
 
     @property
     def peer(self) -> str:
         """The peer's container id; empty when it is not known."""
         raw = self.alive and lib.pn_connection_remote_container(self._connection)
-        return ffi.string(raw).decode(errors="replace") if raw else ""
-
-    @property
-    def peer_hostname(self) -> str:
-        """The name by which the peer calls us; empty when it does not say."""
-        raw = self.alive and lib.pn_connection_remote_hostname(self._connection)
         return ffi.string(raw).decode(errors="replace") if raw else ""
 
     @property
@@ -154,6 +155,8 @@ class Engine:
             at += taken
             self._process()
         self._process()
+        if self.alive and not self._over and lib.pn_transport_capacity(self._transport) < 0:
+            self._give_up(DECODE_ERROR, "a frame whose body is none of AMQP 1.0, by the number of its descriptor")
 
     def hung_up(self) -> None:
         """Note that nothing more will come."""
@@ -184,7 +187,7 @@ class Engine:
             fed, known = self.streams.feed()
             for link, delivery in known:
                 self._handler.settled(link, delivery, *outcome_of(delivery))
-            if not fed:
+            if not fed and not self.drains.answer():
                 return pieces
 
     @property
@@ -200,6 +203,7 @@ class Engine:
         for link in self.links.values():
             link.alive = False
         self.links.clear()
+        self.lingering.drop()
         lib.pn_transport_unbind(self._transport)
         lib.pn_collector_release(self._collector)
         lib.pn_connection_release(self._connection)
@@ -248,9 +252,11 @@ class Engine:
         arrived.clear()
 
     def _take_from(self, link: Link) -> None:
-        messages, fault = take(link, self._scratch, self._kept)
+        messages, fault, aborted = take(link, self._scratch, self._kept)
         if messages:
             self._handler.received(link, messages)
+        elif aborted:
+            self._handler.flowed(link)
         if fault and link.alive:
             self._fault(link, *fault)
         if not link.alive:
@@ -275,7 +281,7 @@ class Engine:
 
     def _give_up(self, condition: str, description: str) -> None:
         """Close the connection of a peer that the library cannot bear any longer: nothing more of it is read."""
-        self._given_up = True
+        self._given_up = self._over = True
         for link in tuple(self.links.values()):
             self._forget(link)
         self._handler.closed(condition, description)
@@ -289,6 +295,10 @@ class Engine:
         link.partial.clear()
 
     def _forget(self, link: Link) -> None:
+        self._part(link)
+        link.lingers = False
+
+    def _part(self, link: Link) -> None:
         self.let_go(link)
         self._handler.detached(link)
 
@@ -296,23 +306,34 @@ class Engine:
         self._handler.opened()
 
     def _connection_closed(self, _: Any) -> None:
-        condition = read_condition(lib.pn_connection_remote_condition(self._connection))
-        self._handler.closed(*condition)
+        self.farewell = self._over = True
+        for link in (links := tuple(self.links.values())):
+            link.ended = True
+        self._handler.closed(*read_condition(lib.pn_connection_remote_condition(self._connection)))
+        for link in links:
+            link.lingers = False
         self.close()
 
     def _broken(self, _: Any) -> None:
+        self._over = True
         self._handler.closed(*read_condition(lib.pn_transport_condition(self._transport)))
 
     def _session_opened(self, event: Any) -> None:
         session = lib.pn_event_session(event)
-        if not lib.pn_session_state(session) & lib.PN_LOCAL_ACTIVE:
+        if not lib.pn_connection_state(self._connection) & lib.PN_REMOTE_ACTIVE:
+            condition = lib.pn_transport_condition(self._transport)  # a close of ours would wait for its open
+            set_condition(condition, FRAMING_ERROR, "a session was begun before the connection was opened")
+            lib.pn_transport_close_tail(self._transport)
+        elif not lib.pn_session_state(session) & lib.PN_LOCAL_ACTIVE:
             lib.pn_session_set_incoming_capacity(session, self.limits.window)
             lib.pn_session_open(session)
 
     def _session_closed(self, event: Any) -> None:
         session = lib.pn_event_session(event)
-        for raw in self._kept.end(session):
+        self.lingering.drop(raws := self._kept.end(session))
+        for raw in raws:
             if link := self.links.get(raw):
+                link.ended = True
                 self._forget(link)
         lib.pn_session_close(session)
         lib.pn_session_free(session)
@@ -327,7 +348,7 @@ class Engine:
             target = Terminus.read(lib.pn_link_remote_target(raw))
             name = text(lib.pn_link_name(raw)) or ""
         except UnicodeDecodeError as error:
-            self._refuse(raw, DECODE_ERROR, f"an address or a name is not UTF-8: {error}")
+            refuse(raw, DECODE_ERROR, f"an address or a name is not UTF-8: {error}")
             return
         if known:
             known.source, known.target = source, target
@@ -339,7 +360,7 @@ class Engine:
             self._give_up(RESOURCE_LIMIT, excess)
             return
         if len(self.links) >= self.limits.links:
-            self._refuse(raw, RESOURCE_LIMIT, f"{self.limits.links} links are open on this connection; close some")
+            refuse(raw, RESOURCE_LIMIT, f"{self.limits.links} links are open on this connection; close some")
             return
         link = Link(
             self,
@@ -355,29 +376,13 @@ class Engine:
         self.links[raw] = link
         self._handler.attached(link)
 
-    def _refuse(self, raw: Any, condition: str, description: str) -> None:
-        lib.pn_link_open(raw)
-        set_condition(lib.pn_link_condition(raw), condition, description)
-        lib.pn_link_close(raw)
-
-    def _link_closed(self, event: Any) -> None:
-        raw = lib.pn_event_link(event)
+    def _link_ended(self, event: Any) -> None:
+        raw, closed = lib.pn_event_link(event), lib.pn_event_type(event) == lib.PN_LINK_REMOTE_CLOSE
         link = self.links.get(raw)
         if link is not None:
-            link.closed = True
-            self._forget(link)
-        self._kept.remove(raw)
-        lib.pn_link_close(raw)
-        lib.pn_link_free(raw)
-
-    def _link_detached(self, event: Any) -> None:
-        raw = lib.pn_event_link(event)
-        link = self.links.get(raw)
-        if link is not None:
-            self._forget(link)
-        self._kept.remove(raw)
-        lib.pn_link_detach(raw)
-        lib.pn_link_free(raw)
+            link.closed, link.ended = closed, True
+            self._part(link)
+        self.lingering.end(raw, link, lib.pn_link_close if closed else lib.pn_link_detach)
 
     _STEPS: Final = {
         lib.PN_CONNECTION_REMOTE_OPEN: _connection_opened,
@@ -386,6 +391,6 @@ class Engine:
         lib.PN_SESSION_REMOTE_OPEN: _session_opened,
         lib.PN_SESSION_REMOTE_CLOSE: _session_closed,
         lib.PN_LINK_REMOTE_OPEN: _link_opened,
-        lib.PN_LINK_REMOTE_CLOSE: _link_closed,
-        lib.PN_LINK_REMOTE_DETACH: _link_detached,
+        lib.PN_LINK_REMOTE_CLOSE: _link_ended,
+        lib.PN_LINK_REMOTE_DETACH: _link_ended,
     }

@@ -24,13 +24,17 @@ class Handler(Protocol):
         """Take messages that came in."""
 
     def flowed(self, link: Link) -> None:
-        """Note that a link has other credit than before."""
+        """Note that a link has other credit than before, of which the peer may have used some for nothing."""
 
     def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
         """Note what became of a message that went out; call :meth:`Link.forget` when that is dealt with."""
 
     def detached(self, link: Link) -> None:
-        """Note that a link is over, by the peer or by a fault of its; nothing of it may be used any more."""
+        """Note that a link is over, by the peer or by a fault of its; nothing of it may be used any more.
+
+        Deliveries that came before the peer's end of it may still be settled after :meth:`Link.linger`, as long as the
+        link ``lingers``.
+        """
 
     def closed(self, condition: str, description: str) -> None:
         """Note that the peer closed the connection, or that it broke the protocol."""

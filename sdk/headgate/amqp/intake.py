@@ -16,15 +16,17 @@ Fault = tuple[str, str]
 """An AMQP error, and what it says."""
 
 
-def take(link: Link, scratch: Any, kept: Kept) -> tuple[list[Incoming], Fault | None]:
-    """Return the messages of a link that are all here, and what is wrong with the next, if anything is."""
+def take(link: Link, scratch: Any, kept: Kept) -> tuple[list[Incoming], Fault | None, bool]:
+    """Return the messages of a link that are all here, what is wrong with the next, and whether any was aborted."""
     messages: list[Incoming] = []
+    aborted = False
     raw = link.raw
     while delivery := _current(raw):
         if _aborted(delivery):
             kept.unfinished -= len(link.partial)
             link.partial.clear()
             _settle(delivery)
+            aborted = True
             continue
         size = _pending(delivery)
         buffer = scratch if size <= SCRATCH else ffi.new("char[]", size)
@@ -36,10 +38,10 @@ def take(link: Link, scratch: Any, kept: Kept) -> tuple[list[Incoming], Fault | 
             size = len(link.partial)
         if size > link.max_message:
             said = f"a message of at least {size} bytes; link {link.name!r} takes {link.max_message}"
-            return messages, (TOO_LARGE, said)
+            return messages, (TOO_LARGE, said), aborted
         if unfinished:
             excess = kept.excess
-            return messages, (RESOURCE_LIMIT, excess) if excess else None
+            return messages, (RESOURCE_LIMIT, excess) if excess else None, aborted
         if link.partial:
             piece = bytes(link.partial)
             kept.unfinished -= len(piece)
@@ -50,7 +52,7 @@ def take(link: Link, scratch: Any, kept: Kept) -> tuple[list[Incoming], Fault | 
             messages.append((piece, None))
         else:
             messages.append((piece, delivery))
-    return messages, None
+    return messages, None, aborted
 
 
 def ignore(raw: Any, scratch: Any) -> int:

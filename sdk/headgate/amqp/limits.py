@@ -1,9 +1,9 @@
 """What one connection may take, and the count of what the library keeps for its peer."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from headgate.amqp.proton import lib
+from headgate.amqp.proton import ffi, lib
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class Limits:
         window: bytes that a session may have under way towards us, in whole frames: at least as many as the credit.
         message: bytes of a message, where a link does not say otherwise.
         unfinished: bytes of messages that have come in part, over all links; at least one message.
-        described: bytes of filters and capabilities, over all links; in memory they take seventy times as much.
+        described: bytes of filters, capabilities, properties and outcomes, and of long names and addresses, over all
+            links; in memory they take seventy times as much.
         slack: transfers that a link may make after its credit was taken back.
         idle: seconds after which a silent peer is given up.
     """
@@ -31,6 +32,20 @@ class Limits:
     described: int = 256 << 10
     slack: int = 1000
     idle: float = 60.0
+
+
+_PARTS: Final = (
+    lib.pn_terminus_capabilities,
+    lib.pn_terminus_filter,
+    lib.pn_terminus_properties,
+    lib.pn_terminus_outcomes,
+)
+_SHORT: Final = 256
+"""Bytes of a name or an address that do not count."""
+
+
+def _length(text: Any) -> int:
+    return max(0, len(ffi.string(text)) - _SHORT) if text else 0
 
 
 class Kept:
@@ -51,10 +66,12 @@ class Kept:
 
     def add(self, raw: Any) -> None:
         """Count a link that the peer began."""
-        size = 0
+        said = lib.pn_link_remote_properties(raw)
+        size = (lib.pn_data_encoded_size(said) if said else 0) + _length(lib.pn_link_name(raw))
         for end in (lib.pn_link_remote_source(raw), lib.pn_link_remote_target(raw)):
-            size += lib.pn_data_encoded_size(lib.pn_terminus_capabilities(end))
-            size += lib.pn_data_encoded_size(lib.pn_terminus_filter(end))
+            size += sum(lib.pn_data_encoded_size(part(end)) for part in _PARTS) + _length(
+                lib.pn_terminus_get_address(end)
+            )
         self._sessions.setdefault(lib.pn_link_session(raw), {})[raw] = size
         self._links += 1
         self._described += size
@@ -80,7 +97,7 @@ class Kept:
         if self._links > 2 * limits.links:
             return f"{self._links} links, of which {limits.links} may be open; the others wait for their detach"
         if self._described > limits.described:
-            return f"filters and capabilities of {self._described} bytes; a connection may have {limits.described}"
+            return f"links described in {self._described} bytes; a connection may have {limits.described}"
         most = max(limits.unfinished, limits.message)
         if self.unfinished > most:
             return f"messages begun with {self.unfinished} bytes; a connection may have {most}"

@@ -37,6 +37,7 @@ ERRANT_LINK: Final = "amqp:session:errant-link"
 TOO_LARGE: Final = "amqp:link:message-size-exceeded"
 LINK_REDIRECT: Final = "amqp:link:redirect"
 CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
+FRAMING_ERROR: Final = "amqp:connection:framing-error"
 CONNECTION_FORCED: Final = "amqp:connection:forced"
 
 
@@ -116,10 +117,12 @@ class Link:
         presettled: whether its sender wants to settle everything as it sends it.
         alive: whether it can still be used.
         closed: whether the peer closed it, and did not just go: what is durable ends.
+        ended: whether the peer has ended it in order, by itself or with its session or connection.
         user: whatever its user keeps with it.
         slack: transfers that may come although their credit was taken back: they may have been under way.
         max_message: bytes that a message may have that comes in.
         peer_max_message: bytes that a message may have that goes out; 0 where the peer says nothing.
+        lingers: whether the peer's end of it waits for our answer until :meth:`leave`: its deliveries may be settled.
     """
 
     engine: "Engine"
@@ -131,10 +134,12 @@ class Link:
     presettled: bool = False
     alive: bool = True
     closed: bool = False
+    ended: bool = False
     user: Any = None
     slack: int = 0
     max_message: int = 0
     peer_max_message: int = 0
+    lingers: bool = False
     tag: int = 0
     partial: bytearray = field(default_factory=bytearray)
 
@@ -159,6 +164,15 @@ class Link:
     def is_open(self) -> bool:
         """Whether we opened it, and did not close it."""
         return self.alive and bool(lib.pn_link_state(self.raw) & lib.PN_LOCAL_ACTIVE)
+
+    @property
+    def _begun_by_peer(self) -> bool:
+        return bool(lib.pn_link_state(self.raw) & lib.PN_REMOTE_ACTIVE)
+
+    @property
+    def asks_unsettled(self) -> bool:
+        """Whether the peer wants an outcome of its own for each message that it gets."""
+        return bool(lib.pn_link_remote_snd_settle_mode(self.raw) == lib.PN_SND_UNSETTLED)
 
     @property
     def drains(self) -> bool:
@@ -191,6 +205,10 @@ class Link:
         target.write(lib.pn_link_target(raw), lib.PN_TARGET)
         if self.presettled:
             lib.pn_link_set_snd_settle_mode(raw, lib.PN_SND_SETTLED)
+        elif self._begun_by_peer:  # whatever it asks for is what is done, so it is what is answered
+            lib.pn_link_set_snd_settle_mode(raw, lib.pn_link_remote_snd_settle_mode(raw))
+        if self._begun_by_peer:
+            lib.pn_link_set_rcv_settle_mode(raw, lib.pn_link_remote_rcv_settle_mode(raw))
         if max_message:
             self.max_message = max_message
             lib.pn_link_set_max_message_size(raw, max_message)
@@ -200,8 +218,18 @@ class Link:
     def refuse(self, condition: str, description: str) -> None:
         """Answer the peer's attach with an end of it, and why."""
         if self.alive:
-            lib.pn_link_open(self.raw)
-            self.close(condition, description)
+            self.engine.let_go(self)
+            refuse(self.raw, condition, description)
+
+    def linger(self) -> None:
+        """Ask, when told that the peer ends the link, for an answer only at :meth:`leave`."""
+        self.lingers = True
+
+    def leave(self) -> None:
+        """Answer the end of a link that lingered."""
+        if self.lingers:
+            self.lingers = False
+            self.engine.lingering.leave(self.raw)
 
     def close(self, condition: str = "", description: str = "") -> None:
         """End the link, durable subscriptions included."""
@@ -237,9 +265,9 @@ class Link:
         return delivery
 
     def drained(self) -> None:
-        """Say that there is nothing to use the credit for."""
+        """Say that there is nothing to use the credit for, once what was sent has left."""
         if self.alive:
-            lib.pn_link_drained(self.raw)
+            self.engine.drains.add(self)
 
     @staticmethod
     def accept_delivery(delivery: Any) -> None:
@@ -268,6 +296,15 @@ class Link:
     def forget(delivery: Any) -> None:
         """Let go of a delivery that went out and whose outcome is known."""
         lib.pn_delivery_settle(delivery)
+
+
+def refuse(raw: Any, condition: str, description: str) -> None:
+    """Answer an attach with one whose end that would be ours is null (2.6.3), and with the end of the link."""
+    ours = lib.pn_link_target(raw) if lib.pn_link_is_receiver(raw) else lib.pn_link_source(raw)
+    lib.pn_terminus_set_type(ours, lib.PN_UNSPECIFIED)
+    lib.pn_link_open(raw)
+    set_condition(lib.pn_link_condition(raw), condition, description)
+    lib.pn_link_close(raw)
 
 
 def outcome_of(delivery: Any) -> tuple[Outcome, str]:

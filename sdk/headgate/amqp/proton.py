@@ -5,11 +5,15 @@ Nothing else in Headgate imports it. The names are those of Proton's C API, ``pn
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from headgate.core.printable import printable
 from headgate.errors import HeadgateError
 
 SCRATCH: Final = 65_536
+MOST_SAID: Final = 2000
+"""Characters of the description of an error, of theirs and of ours: it may repeat what a peer said."""
 
 
 class EngineMissing(HeadgateError):
@@ -17,7 +21,8 @@ class EngineMissing(HeadgateError):
 
 
 try:
-    from cproton_ffi import ffi as _ffi  # the module inside python-qpid-proton, which has no types
+    import cproton_ffi as _module  # the module inside python-qpid-proton, which has no types
+    from cproton_ffi import ffi as _ffi
     from cproton_ffi import lib as _lib
 except ImportError as _error:
     raise EngineMissing(
@@ -27,6 +32,8 @@ except ImportError as _error:
 
 ffi: Any = _ffi
 lib: Any = _lib
+ASSERTS: Final = b"pn_link_is_receiver(receiver)" in Path(_module.__file__ or "").read_bytes()
+"""Whether the library was compiled to abort the process where it is used in a way that it does not expect."""
 
 
 class Scratch(threading.local):
@@ -54,18 +61,18 @@ def text(pointer: Any) -> str | None:
 
 
 def set_condition(condition: Any, name: str, description: str) -> None:
-    """Fill in the error that a close, a detach or a rejection carries."""
+    """Fill in the error that a close, a detach or a rejection carries; what is said of it is cut."""
     if name:
         lib.pn_condition_set_name(condition, name.encode())
-        lib.pn_condition_set_description(condition, description.encode())
+        lib.pn_condition_set_description(condition, printable(description, MOST_SAID).encode())
 
 
 def read_condition(condition: Any) -> tuple[str, str]:
-    """Return name and description of an error, both empty where there is none."""
+    """Return name and description of an error, as they may be printed, both empty where there is none."""
     if not lib.pn_condition_is_set(condition):
         return "", ""
     name, description = lib.pn_condition_get_name(condition), lib.pn_condition_get_description(condition)
-    return tuple(ffi.string(p).decode(errors="replace") if p else "" for p in (name, description))  # type: ignore[return-value]
+    return tuple(printable(ffi.string(p).decode(errors="replace"), MOST_SAID) if p else "" for p in (name, description))  # type: ignore[return-value]
 
 
 def put_symbols(data: Any, symbols: tuple[str, ...]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from headgate.core.printable import printable
 from headgate.errors import AccessDenied, HeadgateError
 
 HEADER: Final = b"AMQP\x03\x01\x00\x00"
@@ -251,14 +252,17 @@ class SaslClient:
                 self._outcome(fields.next())
 
     def _choose(self, offered: object) -> None:
-        names = offered if isinstance(offered, tuple) else (offered.decode(),) if isinstance(offered, bytes) else ()
+        names = (offered.decode("ascii", "replace"),) if isinstance(offered, bytes) else offered
+        if not isinstance(names, tuple):
+            names = ()
         mechanism = "PLAIN" if self._name is not None else "ANONYMOUS"
         if mechanism not in names:
             hint = {
                 "PLAIN": "it takes no passwords here; PLAIN wants TLS (amqps://) unless the node allows it without",
                 "ANONYMOUS": "name a user: amqp://user:password@host",
             }[mechanism]
-            raise AccessDenied(f"the node offers {', '.join(names) or 'no way'} to sign in, not {mechanism}: {hint}")
+            offers = printable(", ".join(names)) or "no way"
+            raise AccessDenied(f"the node offers {offers} to sign in, not {mechanism}: {hint}")
         said = f"\0{self._name}\0{self._password}" if self._name is not None else "anonymous"
         self.outgoing += _frame(
             _INIT,
