@@ -146,12 +146,12 @@ def test_the_table_fits_its_terminal(width: int, narrow: bool, ascii_only: bool)
 def test_the_live_table_shows_as_many_events_as_its_terminal_has_room_for(width: int) -> None:
     console = Console(width=width, height=24, color_system=None, force_terminal=True)
     with console.capture() as captured, LiveTable(console) as view:
-        view.show(
-            replace(FRAME, rows=[*FRAME.rows] * 5, events=[(float(n), f"event {n}, {'x' * 50}") for n in range(20)])
-        )
+        events = [(float(n), f"event {n}, {'x' * 50}") for n in range(20)]
+        view.show(replace(FRAME, rows=[*FRAME.rows] * 5, events=events, waiting="waiting for Spark, for 9 s so far"))
     last = captured.get().split("Headgate demo")[-1]
     assert "event 19" in last
     assert "event 15" not in last
+    assert "waiting for Spark, for 9 s" in last
     assert last.count("\n") <= 24
     assert "..." not in last  # which is how a table that is too high would end
 
@@ -167,6 +167,16 @@ def test_without_a_terminal_there_is_a_line_a_second(capsys: pytest.CaptureFixtu
     assert [text.split(" s ")[0].strip() for text in shown] == ["1.0", "2.0", "3.0", "3.0"]
     assert shown[0].endswith(line(FRAME))
     assert shown[-1].endswith("* something happened")
+
+
+def test_while_something_alone_is_awaited_only_that_is_said_and_seldom(capsys: pytest.CaptureFixture[str]) -> None:
+    view = Lines(Console(width=200, force_terminal=False))
+    for second in range(20, 41):
+        view.show(replace(FRAME, elapsed=second + 0.5, waiting=f"waiting for Spark, for {second - 20} s so far"))
+    shown = capsys.readouterr().out.splitlines()
+    assert [text.split(" s  ")[1] for text in shown] == [
+        f"waiting for Spark, for {seconds} s so far" for seconds in (0, 5, 10, 15, 20)
+    ]
 
 
 def test_rates_are_those_of_the_last_two_seconds() -> None:

@@ -4,13 +4,15 @@ What it finds, Hypothesis prints as a short program of calls.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.lua.machine import Machine
+from tests.lua.machine import BEGIN_MS, TTL_MS, Machine
 from tests.lua.world import World
+from tests.model.credit import NOTHING, UNLIMITED, Amount, Rules
 
 KINDS = ("queue", "topic", "gate")
 
@@ -41,6 +43,33 @@ def drive(world: World, kind: str, *, examples: int, steps: int = 40) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("then", ["back", "clock"])
+def test_a_call_that_is_refused_after_a_restart_gives_no_numbers_away(world: World, kind: str, then: str) -> None:
+    """Nothing is written by it: numbers go on from where they were when that run of the server is gone again.
+
+    Two programs that Hypothesis found: the server of before is back, or the clock has jumped back meanwhile.
+    """
+    state: Any = type("Chosen", (Machine,), {"world": world, "kind": kind})()
+    state.create(limit=Amount(400, UNLIMITED), rules=Rules(), consumers=1)
+    state.send("bob", [5, 6], 20, 20, too_much=False, skip=0, times=0)
+    assert sorted(state.look().messages) == [1, 2]
+    state.restart(back=False)
+    state.clients["cid"].granted = Amount(7, 1)  # an account that nobody has heard of
+    state.publish(state.clients["cid"].totals(NOTHING, NOTHING, 1), 1, (3,))
+    if then == "back":
+        state.restart(back=True)
+    else:
+        state.pass_time(-3000)
+        state.ask("bob", 0, 0, 0, 0, 1, TTL_MS, 0)
+        state.pass_time(TTL_MS)
+    state.send("bob", [7], 0, 20, too_much=False, skip=0, times=0)
+    state.all_is_well()
+    first = 2 if then == "back" else 1000 * (BEGIN_MS - 3000)
+    assert sorted(state.look().messages) == [1, 2, first + 1]
+    state.teardown()
 
 
 @pytest.mark.timeout(900)  # to shrink what it found may take long

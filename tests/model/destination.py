@@ -96,12 +96,12 @@ class Destination:
 
     def acquire(self, totals: Totals, *, leave: bool = False, resume: bool = False) -> Answer:
         sid, known = totals.session, self.accounts.get(totals.session)
-        before = (self.epoch, self.known_runs, self.learning_until)
+        before = self._met()
         self._meet_run(totals.ttl_ms)
         code = self._refusal(totals, known, leave=leave)
         if code:
             epoch = self.epoch
-            self.epoch, self.known_runs, self.learning_until = before
+            self._forget(before)
             return Answer(code, epoch, blocked=len(self.line))
         self.housekeeping(sid, orphans=False)
         account = self._account(totals, known)
@@ -119,7 +119,7 @@ class Destination:
 
     def publish(self, totals: Totals, seq: int, sizes: list[int]) -> Answer:
         sid, account = totals.session, self.accounts.get(totals.session)
-        before = (self.epoch, self.known_runs, self.learning_until)
+        before = self._met()
         self._meet_run(totals.ttl_ms)
         last, batch, first = self.receipts.get(sid, (0, 0, 0))
         spent = Amount(sum(sizes), len(sizes))
@@ -140,7 +140,7 @@ class Destination:
             code = "OVERUSE"
         if code or account is None:
             epoch = self.epoch
-            self.epoch, self.known_runs, self.learning_until = before
+            self._forget(before)
             if code == "DUPLICATE":
                 return Answer.about(code, epoch, account, self.line, sid, first)
             return Answer(code, epoch, account.held if code == "OVERUSE" and account else NOTHING)
@@ -235,7 +235,7 @@ class Destination:
 
     def ticket(self, sid: str) -> str:
         """Let the message that a session waits with go above the limit, if nothing is above it yet."""
-        before, code = (self.epoch, self.known_runs, self.learning_until), "GONE"
+        before, code = self._met(), "GONE"
         self._meet_run(0)
         if sid in self.line:
             account = self.accounts[sid]
@@ -249,7 +249,7 @@ class Destination:
                 self._take_turn(account, self.places[sid], lacks.bytes)
                 self._leave_line(sid)
                 return "OK"
-        self.epoch, self.known_runs, self.learning_until = before
+        self._forget(before)
         return code
 
     def _take_turn(self, account: Account, place: int, size: int) -> None:
@@ -458,6 +458,13 @@ class Destination:
                 return False
             del self.shelf.subscriptions[name]
         return True
+
+    def _met(self) -> tuple[int, tuple[str, ...], int, int]:
+        return self.epoch, self.known_runs, self.learning_until, self.shelf.seq
+
+    def _forget(self, met: tuple[int, tuple[str, ...], int, int]) -> None:
+        """What is refused writes nothing, the run of the server that it met included."""
+        self.epoch, self.known_runs, self.learning_until, self.shelf.seq = met
 
     def _meet_run(self, ttl_ms: int) -> None:
         """A run of the server that the state has not seen may have lost some of it: claim, and grant nothing new."""

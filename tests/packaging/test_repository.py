@@ -15,7 +15,21 @@ LUA_LINES_OF_CODE = 100
 # path -> its own limit; say why beside it.
 LONGER_BY_EXCEPTION: dict[str, int] = {}
 
-TARGETS = {"help", "setup", "redis", "demo", "test", "check", "bench", "soak", "spec", "resolve", "pins", "build", "clean"}
+TARGETS = {
+    "help",
+    "setup",
+    "redis",
+    "demo",
+    "test",
+    "check",
+    "bench",
+    "soak",
+    "spec",
+    "resolve",
+    "pins",
+    "build",
+    "clean",
+}
 
 # Spelt in pieces, so that this file does not break its own rule.
 FORBIDDEN = {

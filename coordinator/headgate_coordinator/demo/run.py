@@ -104,6 +104,7 @@ class _Demo:
         self._forwarded: Forwarded | None = None
         self._no_pipeline = why_no_pipeline() if options.pipeline else "nobody asked for it"
         self._audited: Audited | None = None
+        self._auditing: float | None = None  # since when
         self._looking: asyncio.Task[None] | None = None
         self._stack = contextlib.AsyncExitStack()
         self._killing = Killing(self._actor("producer", VICTIM))
@@ -150,7 +151,8 @@ class _Demo:
             await self._at(seconds * _ENDS)
             await self._end()
             if self._no_pipeline is None and not self._broken:
-                self._tell("Spark reads the ledger of what happened, to prove that limits held")
+                self._tell("Spark starts, and reads the ledger of what happened, to prove that limits held")
+                self._auditing = time.monotonic()
                 self._audited = await audit(self._environment, self._options.report)
         finally:
             await self._stack.aclose()
@@ -335,6 +337,7 @@ class _Demo:
                 self._events,
                 self._page,
                 self._forwarding.told if self._forwarding else "",
+                "" if self._auditing is None else f"waiting for Spark, for {now - self._auditing:.0f} s so far",
             )
         )
 

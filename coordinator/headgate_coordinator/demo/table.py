@@ -19,6 +19,7 @@ REFRESH: Final = 0.125
 """Seconds between two frames of the live table."""
 EVENTS: Final = 10
 """Events that stay in sight."""
+_WAITING: Final = 5.0  # seconds between two lines that only say what is awaited
 _SPAN: Final = 2.0  # seconds over which rates are taken
 _BAR: Final = 44  # columns
 _AROUND: Final = 9  # lines beside those of processes and events
@@ -77,6 +78,8 @@ class Frame:
     events: Sequence[tuple[float, str]] = field(default_factory=tuple)
     page: str = ""
     links: str = ""
+    waiting: str = ""
+    """What alone is still awaited; the numbers do not change any more. Empty: they do."""
 
     def rate_of(self, role: str) -> str:
         """Return how fast all producers, or all consumers, are together."""
@@ -125,7 +128,7 @@ class Silent:
 
 
 class Lines(Silent):
-    """Prints a line for every event, and one every second for how things are."""
+    """Prints a line for every event, one every second for how things are, and one at times for what is awaited."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -134,8 +137,8 @@ class Lines(Silent):
     def show(self, frame: Frame) -> None:
         """Print a line, if a second has passed since the last."""
         if frame.elapsed >= self._next:
-            self._next = int(frame.elapsed) + 1.0
-            self._print(frame.elapsed, line(frame))
+            self._next = int(frame.elapsed) + (_WAITING if frame.waiting else 1.0)
+            self._print(frame.elapsed, frame.waiting or line(frame))
 
     def tell(self, elapsed: float, text: str) -> None:
         """Print the event."""
@@ -175,7 +178,13 @@ class LiveTable(Silent):
     def _draw(self, frame: Frame) -> None:
         options = self._console.options
         narrow = options.max_width < _NARROW
-        room = options.max_height - len(frame.rows) - _AROUND - narrow - bool(frame.page) - bool(frame.links)
+        room = (
+            options.max_height
+            - len(frame.rows)
+            - _AROUND
+            - narrow
+            - sum(map(bool, (frame.page, frame.links, frame.waiting)))
+        )
         fitting = _last_events(frame.events, room, options.max_width - _MARGIN)
         drawn = table(replace(frame, events=fitting), narrow=narrow, ascii_only=options.ascii_only)
         self._live.update(drawn, refresh=True)
@@ -232,7 +241,8 @@ def table(frame: Frame, *, narrow: bool = False, ascii_only: bool = False) -> Re
         events.add_row(f"{elapsed:.1f} s", Text(text))
     page = [Text(frame.links)] if frame.links else []
     page += [Text(f"the same on a live page: {frame.page}", style="dim")] if frame.page else []
-    return Group(head, Text(), *_gauge(sample, frame.limit, ascii_only=ascii_only), *page, processes, events)
+    awaited = [Text(frame.waiting, style="bold")] if frame.waiting else []
+    return Group(head, Text(), *_gauge(sample, frame.limit, ascii_only=ascii_only), *page, processes, events, *awaited)
 
 
 def _last_events(events: Sequence[tuple[float, str]], lines: int, width: int) -> list[tuple[float, str]]:
