@@ -182,7 +182,7 @@ ROWS: Final = (
     ),
     Row("E02", "tibco_ems", "`flow_control` off (default): destination settings are not enforced", "global switch"),
     Row("E03", "tibco_ems", "`flowControl=60MB`; bytes unless KB, MB, GB", "sizes"),
-    Row("E04", "tibco_ems", "`flowControl` without a value: 256 KB", "EMS preset"),
+    Row("E04", "tibco_ems", "`flowControl` without a value: 256 KB", '`limit = "256KB"`'),
     Row("E05", "tibco_ems", "Slightly more or less than the target", "exactly"),
     Row("E06", "tibco_ems", "Below the limit: blocked calls return and producers go on", ""),
     Row(

@@ -76,7 +76,9 @@ async def test_f04_a_prefetch_of_zero_polls_one_at_a_time(client: headgate.Clien
 
 
 async def test_f05_a_consumer_is_slow_when_more_than_twice_its_prefetch_is_pending(client: headgate.Client) -> None:
-    await client.apply("orders", kind="queue", slow_multiple=2, slow_period="20ms")
+    """The preset says twice; its consumers are looked at each 30 s, which is too long for a test."""
+    period = "[[destination]]\nmatch = '#'\nconsumer.slow.period = '20ms'\n"
+    await client.apply_policy(loads(f"preset = 'activemq'\n{period}"))
     await fill(client, "orders", 20)
     address = Address.of(client.namespace, "orders")
     pace = address.shared[12]

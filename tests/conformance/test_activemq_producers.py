@@ -294,6 +294,21 @@ async def test_c14_memory_store_and_temp_each_bound_the_messages_of_their_class(
         assert (await pool(client, "memory")).used <= 64 * MiB
 
 
+async def test_c14_out_of_the_box_all_messages_together_have_the_64_mb_of_memory(client: headgate.Client) -> None:
+    await client.apply_policy(loads('preset = "activemq"'))
+    await client.apply("news", kind="topic")
+    async with client.session("s") as session:
+        subscriber = await session.consumer("news", subscription="d", durable=True)
+        for name in ("orders", "news"):
+            await fill(client, name, 32, MiB)
+        blocked = await blocked_send(client, await session.producer("other"), MiB)
+        assert (await pool(client, "memory")).used == 64 * MiB
+        await drain(subscriber, 1)
+        await asyncio.wait_for(blocked, GUARD)
+        assert (await pool(client, "memory")).used <= 64 * MiB
+    await client.unsubscribe("news", "d")
+
+
 async def test_c15_a_percentage_of_a_stated_total_or_of_what_there_is(client: headgate.Client) -> None:
     await client.set_pool("store", percent=70, total=10_000)
     await client.set_pool("vast", percent=50, total="200TB")  # more than there is: nobody compares it with a disk

@@ -62,7 +62,9 @@ async def test_e03_a_target_of_60_mb_and_bytes_unless_a_unit_is_given(client: he
 
 
 async def test_e04_without_a_value_the_target_is_256_kb(client: headgate.Client) -> None:
-    await client.apply_policy(loads('preset = "tibco-ems"'))
+    """The policy says the 256 KB that a `flowControl` without a value stands for."""
+    rule = '[[destination]]\nmatch = "orders"\nlimit = "256KB"\n'
+    await client.apply_policy(loads(f'preset = "tibco-ems"\nflow_control = "on"\n{rule}'))
     async with client.session("s") as session:
         consumer = await session.consumer("orders", window=1)
         await fill(client, "orders", 256, 1000)
@@ -71,6 +73,22 @@ async def test_e04_without_a_value_the_target_is_256_kb(client: headgate.Client)
         assert await field(client, "orders", "pending_bytes") == 256_000
         await drain(consumer, 1)
         await send
+
+
+async def test_e02_out_of_the_box_nothing_is_limited_and_then_only_where_it_is_set(client: headgate.Client) -> None:
+    rule = 'preset = "tibco-ems"\n[[destination]]\nmatch = "foo.bar"\nlimit = 2000\n'
+    await client.apply_policy(loads(rule))
+    async with client.session("in") as into, client.session("out") as out:
+        consumers = [await into.consumer(name, window=1) for name in ("foo.bar", "other")]
+        for name in ("foo.bar", "other"):
+            await fill(client, name, 30)
+            assert await field(client, name, "pending_bytes") == 3000
+        await drain(consumers[0], 30)
+        await client.apply_policy(loads(f'flow_control = "on"\n{rule}'))
+        await fill(client, "foo.bar", 20)
+        await blocked_send(client, await out.producer("foo.bar", window=100), 100)
+        await fill(client, "other", 3000)
+        assert await field(client, "other", "pending_bytes") == 303_000
 
 
 @pytest.mark.parametrize("producers", [1, 8, 64])

@@ -5,9 +5,9 @@ from typing import get_args
 import pytest
 
 from headgate.core.policy import Policy
-from headgate.settings import DEFAULTS
 from headgate_coordinator.policy import loads, needs_maxmemory
 from headgate_coordinator.policy.document import Preset
+from headgate_coordinator.policy.lint import lint
 from headgate_coordinator.policy.presets import PRESETS
 
 SET = {
@@ -15,11 +15,16 @@ SET = {
         "limit_bytes": str(10 << 20), "when_full": "block", "producer_window": "65536",
         "consumer_window": "unlimited/1048576",
     },
-    ("activemq", "queue"): {"consumer_window": "1000/unlimited", "browser_window": "500"},
+    ("activemq", "queue"): {
+        "consumer_window": "1000/unlimited", "browser_window": "500", "pools": "memory", "when_full": "block",
+        "slow_multiple": "2.0", "slow_action": "notify",
+    },
     ("activemq", "topic"): {
         "consumer_window": "32766/unlimited", "durable_window": "100/unlimited", "browser_window": "500",
+        "pools": "memory", "when_full": "block", "slow_multiple": "2.0", "slow_action": "notify",
     },
-    ("tibco-ems", "queue"): {"limit_bytes": "256000", "enforce": "with-consumers", "when_full": "block"},
+    ("activemq", "gate"): {},
+    ("tibco-ems", "queue"): {"enforce": "off", "when_full": "block"},
     ("blazingmq", "queue"): {"consumer_window": "1000/33554432"},
     ("artemis", "gate"): {"limit_bytes": str(10 << 20), "when_full": "block", "producer_window": "65536"},
     ("artemis", "bucket"): {},
@@ -28,7 +33,7 @@ SET = {
 
 def changed(policy: Policy, kind: str) -> dict[str, str]:
     resolved = policy.resolve("any.name", kind)
-    assert set(resolved.origins.values()) <= {f"#@preset {name}" for name in PRESETS}
+    assert set(resolved.origins.values()) <= {"#@policy.toml:1", *(f"#@preset {name}" for name in PRESETS)}
     return {field: resolved.fields[field] for field in resolved.origins}
 
 
@@ -54,15 +59,31 @@ def test_new_destinations_are_queues_whatever_the_preset() -> None:
     )
 
 
+def test_ems_has_flow_control_off_until_it_is_on_and_then_only_where_a_rule_sets_a_limit() -> None:
+    rule = '[[destination]]\nmatch = "foo.bar"\nlimit = "60MB"\n'
+    for switch, foo, other in (
+        ("", "off", "off"),
+        ('flow_control = "off"\n', "off", "off"),
+        ('flow_control = "on"\n', "with-consumers", "with-consumers"),
+    ):
+        policy = loads(f'{switch}preset = "tibco-ems"\n{rule}')
+        found = [policy.resolve(name, "queue").fields for name in ("foo.bar", "other")]
+        assert [fields["enforce"] for fields in found] == [foo, other]
+        assert [fields["limit_bytes"] for fields in found] == ["60000000", "unlimited"]
+    (finding,) = lint(loads(f'preset = "tibco-ems"\n{rule}'))
+    assert (finding.code, finding.place) == ("HG108", "policy.toml:1")
+    assert "switch flow_control on" in finding.remedy
+
+
 def test_system_usage_of_activemq_is_there_for_those_who_name_it() -> None:
     policy = loads(
-        'preset = "activemq"\n[[destination]]\nmatch = "a"\npools = ["memory"]\n[[pool]]\nname = "temp"\nlimit = 5'
+        'preset = "activemq"\n[[destination]]\nmatch = "a"\npools = ["store"]\n[[pool]]\nname = "temp"\nlimit = 5\n'
+        '[[destination]]\nmatch = "b"\npools = []'
     )
     assert {pool.name: pool.fields["limit_bytes"] for pool in policy.pools} == {
         "memory": str(64 << 20), "store": str(100 << 30), "temp": "5",
     }  # fmt: skip
-    assert policy.resolve("a", "queue").fields["pools"] == "memory"
-    assert policy.resolve("b", "queue").fields["pools"] == DEFAULTS["pools"] == ""
+    assert [policy.resolve(name, "queue").fields["pools"] for name in ("a", "b", "c")] == ["store", "", "memory"]
 
 
 PAGING = 'preset = "artemis"\n[[store]]\nname = "paging"\nurl = "file:///a"\n'

@@ -15,7 +15,7 @@ from headgate_coordinator.policy.channels import compile_channels, rules_of
 from headgate_coordinator.policy.document import Destination, Document, WindowTable
 from headgate_coordinator.policy.links import Links
 from headgate_coordinator.policy.places import Path
-from headgate_coordinator.policy.presets import STORES, preset
+from headgate_coordinator.policy.presets import STORES, SWITCHED_OFF, preset
 from headgate_coordinator.policy.problems import BadDocument, Problem
 from headgate_coordinator.policy.read import Origin, Source
 from headgate_coordinator.policy.sharing import Sharing, compile_pools
@@ -65,10 +65,11 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
         raise BadDocument(problems)
     every_pool = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
     every_rule = [*(base.rules if base else ()), *made, *links.rules]
-    limited = document.flow_control == "on"
+    limited = (document.flow_control or ("off" if named in SWITCHED_OFF else "on")) == "on"
+    switch: Path = ("flow_control",) if document.flow_control else ("preset",)
     return Policy(
         0,
-        [*(every_rule if limited else _switched(every_rule, at)), *rules_of(channels, confirm=limited)],
+        [*(every_rule if limited else _switched(every_rule, at(switch))), *rules_of(channels, confirm=limited)],
         every_pool.values(),
         source.name,
         defaults=DEFAULTS,
@@ -80,7 +81,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     )
 
 
-def _switched(rules: list[Rule], at: Origin) -> list[Rule]:
+def _switched(rules: list[Rule], origin: str) -> list[Rule]:
     """Return the rules with limits that bind nowhere: no rule but the last says anything about enforcement."""
     without = [
         Rule(
@@ -90,7 +91,7 @@ def _switched(rules: list[Rule], at: Origin) -> list[Rule]:
         )
         for rule in rules
     ]
-    return [*without, Rule("#", None, {"enforce": "off"}, {"enforce": at(("flow_control",))})]
+    return [*without, Rule("#", None, {"enforce": "off"}, {"enforce": origin})]
 
 
 def _rule(told: Destination, path: Path, source: Source, at: Origin, sharing: Sharing) -> Rule | None:

@@ -186,7 +186,9 @@ class PoolTable(Table):
 class Document(Table):
     """A policy document of Headgate."""
 
-    flow_control: Literal["on", "off"] = Field("on", description="off: limits bind nowhere")
+    flow_control: Literal["on", "off"] | None = Field(
+        None, description="off: limits bind nowhere; on where nothing is said, but off with the preset tibco-ems"
+    )
     preset: Preset | None = Field(None, description="base rules: what destinations of that system have by default")
     destination: list[Destination] = Field([])
     pool: list[PoolTable] = Field([])

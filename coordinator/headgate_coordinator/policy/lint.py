@@ -188,7 +188,7 @@ def _limit_that_never_binds(at: _Place) -> Found:
             "enforce",
             "limits are set and bind nowhere: what nobody consumes grows until Redis is full, and then everything "
             "stalls",
-            "use enforce = 'with-consumers' or 'always', or bound the backlog with message_ttl",
+            "switch flow_control on, use enforce = 'with-consumers' or 'always', or bound the backlog with message_ttl",
         )
 
 

@@ -1,9 +1,10 @@
 """What destinations of the source systems have by default: rules below all rules of a document.
 
-Artemis blocks after 10 MiB and buffers 1 MiB a consumer. ActiveMQ Classic prefetches by kind of consumer and sets no
-limit; its system usage is there as the pools ``memory``, ``store`` and ``temp`` for the rules that name them. EMS takes
-256 KB where ``flowControl`` has no value, and enforces it while somebody consumes. BlazingMQ bounds unconfirmed
-messages and bytes.
+Artemis blocks after 10 MiB and buffers 1 MiB a consumer. ActiveMQ Classic prefetches by kind of consumer, calls one
+slow for which more than twice its prefetch waits, and blocks when all messages together fill the memory of its system
+usage. That is the pool ``memory``; the pools ``store`` and ``temp`` are for rules that name them. EMS has flow control
+off until it is switched on, and then holds those destinations that a rule gives a limit, while somebody consumes.
+BlazingMQ bounds unconfirmed messages and bytes.
 
 Artemis pages, and the file cursors of Classic spool; both need to know where to. So once a document says that of a
 store that the system has, by its name, destinations spool there, within what the system has as its limit.
@@ -29,12 +30,27 @@ consumer = { window = { bytes = "1MiB" } }
 [[destination]]
 match = "#"
 kind = "topic"
-consumer = { window = 32766, top_up = 0.5, durable = { window = 100 }, browser = { window = 500 } }
+pools = ["memory"]
+when_full = "block"
+
+[destination.consumer]
+window = 32766
+top_up = 0.5
+durable = { window = 100 }
+browser = { window = 500 }
+slow = { multiple = 2, action = "notify" }
 
 [[destination]]
 match = "#"
 kind = "queue"
-consumer = { window = 1000, top_up = 0.5, browser = { window = 500 } }
+pools = ["memory"]
+when_full = "block"
+
+[destination.consumer]
+window = 1000
+top_up = 0.5
+browser = { window = 500 }
+slow = { multiple = 2, action = "notify" }
 
 [[pool]]
 name = "memory"
@@ -51,7 +67,6 @@ limit = "10GiB"
     "tibco-ems": """
 [[destination]]
 match = "#"
-limit = { bytes = "256KB" }
 enforce = "with-consumers"
 when_full = "block"
 """,
@@ -62,6 +77,8 @@ consumer = { window = { messages = 1000, bytes = 33554432 } }
 """,
 }
 
+SWITCHED_OFF: Final = frozenset({"tibco-ems"})
+"""Presets whose system has flow control off until it is switched on."""
 STORES: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "artemis": {"paging": {"limit": "unlimited", "segment": "10MiB"}},
     "activemq": {"store": {"limit": "100GiB"}, "temp": {"limit": "10GiB"}},
