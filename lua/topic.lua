@@ -5,11 +5,15 @@
   ARGV[1] name     of the topic, encoded
   ARGV[2] present  '1' enters it, '0' takes it out
   Returns {code}
-  Codes    OK, CREATED (it was not there, and wildcard consumers are told)
+  Codes    OK, CREATED (it was not there, and wildcard consumers are told), INVALID (no client spells a name so; anything
+           can be taken out)
 ]]
 --- @include "lib/index"
 local name = ARGV[1]
 
+if ARGV[2] ~= '0' and not is_name(name) then
+  return { 'INVALID' }
+end
 local code = 'OK'
 if ARGV[2] == '0' then
   redis.call('SREM', K_TOPICS, name)

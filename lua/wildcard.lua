@@ -8,11 +8,16 @@
   ARGV[4] durable  '1' keeps an entry that this call makes when its last holder goes, '0' does not
   ARGV[5] ttl_ms   length of the lease
   Returns {code}
-  Codes    OK, CREATED (there was no such entry), BUSY (an entry with holders is not removed)
+  Codes    OK, CREATED (there was no such entry), BUSY (an entry with holders is not removed), INVALID (no client spells
+           an entry so; it can be removed whoever holds it)
 ]]
 --- @include "lib/index"
 local mode, name, holder, ttl_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[5])
 
+local valid = is_entry(name)
+if mode == 'keep' and not valid then
+  return { 'INVALID' }
+end
 local e = read_entry(name)
 if mode == 'keep' then
   local code = e and 'OK' or 'CREATED'
@@ -29,7 +34,7 @@ end
 end_lapsed()
 if mode == 'end' then
   e = read_entry(name)
-  if e and e.holders > 0 then
+  if e and e.holders > 0 and valid then
     return { 'BUSY' }
   end
   redis.call('HDEL', K_WILDCARDS, name)

@@ -12,6 +12,7 @@ import typer
 import headgate
 from headgate_coordinator import audit as auditing
 from headgate_coordinator import (
+    audit_index,
     audit_stores,
     cli_deadlocks,
     cli_links,
@@ -23,6 +24,7 @@ from headgate_coordinator import (
 from headgate_coordinator import status as reporting
 from headgate_coordinator import top as live
 from headgate_coordinator import up as embedded
+from headgate_coordinator.audit_index import IndexFinding
 from headgate_coordinator.audit_stores import StoreFinding
 from headgate_coordinator.cli import FAILED
 from headgate_coordinator.cli_options import (
@@ -321,23 +323,26 @@ def audit(
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Recount every destination from its messages and sessions, and compare spool stores with what refers to them.
+    """Recount every destination from its messages and sessions; look at spool stores, and at the index of topics.
 
     Exits with 1 if any differ and were not repaired; a payload that is missing cannot be.
     """
 
-    async def work() -> tuple[list[auditing.Finding], list[StoreFinding]]:
+    async def work() -> tuple[list[auditing.Finding], list[StoreFinding], list[IndexFinding]]:
         async with _connect(redis, namespace) as client:
             found = await auditing.audit(client, repair=repair)
-            return found, await audit_stores.audit_stores(client, repair=repair)
+            spooled = await audit_stores.audit_stores(client, repair=repair)
+            return found, spooled, await audit_index.audit_index(client, repair=repair)
 
-    findings, stores = _run(work())
-    every: list[auditing.Finding | StoreFinding] = [*findings, *stores]
+    findings, stores, entries = _run(work())
+    every: list[auditing.Finding | StoreFinding | IndexFinding] = [*findings, *stores, *entries]
     if as_json:
         _print_json([finding.as_dict() for finding in every])
     else:
         show(auditing.render(findings, namespace))
         if stores:
             show(audit_stores.render(stores))
+        if entries:
+            show(audit_index.render(entries))
     if not all(finding.sound for finding in every):
         raise typer.Exit(FAILED)

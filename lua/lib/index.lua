@@ -9,6 +9,33 @@ local ENTRY = 'durable=%d holders=%d ttl=%d'
 local ENTRY_PATTERN = '^durable=(%d) holders=(%d+) ttl=(%d+)$'
 local MAX_LAPSED = 16
 
+-- Whether a name is spelled as clients spell it. Another spelling could stand for a name that nobody may have, or that
+-- who wrote it may not use, and whoever reads it would have to guess.
+local function is_name(text)
+  local hidden = false
+  local plain = string.gsub(text, '%%(%x%x)', function(hex)
+    local char = string.char(tonumber(hex, 16))
+    hidden = hidden or hex ~= string.upper(hex) or string.find(char, '[%c%w%-._~{}*?#>%[%]\\]') ~= nil
+    return '_'
+  end)
+  return not hidden and #plain <= 255 and string.find(plain, '^[%w%-._~]+$') ~= nil
+end
+
+-- The same for '<pattern> <subscription>': in a pattern, a word may be '*', and a last one '#' or '>'.
+local function is_entry(text)
+  local pattern, subscription = string.match(text, '^(%S+) (%S+)$')
+  if not pattern or #pattern > 765 or not is_name(subscription) then
+    return false
+  end
+  local words = pattern == '#' and '' or pattern == '>' and '' or string.gsub(pattern, '%.[#>]$', '') .. '.'
+  for word in string.gmatch(words, '([^.]*)%.') do
+    if word ~= '*' and not is_name(word) then
+      return false
+    end
+  end
+  return true
+end
+
 local function read_entry(name)
   local text = redis.call('HGET', K_WILDCARDS, name)
   if not text then
@@ -41,6 +68,6 @@ end
 -- Holders that were not heard of for their whole lease; a living one makes its entry again when it next calls.
 local function end_lapsed()
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', K_HOLDERS, '-inf', int(now_ms), 'LIMIT', 0, MAX_LAPSED)) do
-    let_go(string.match(member, '^(%S+ %S+) (%S+)$'))
+    let_go(string.match(member, '^(.*) (%S+)$'))
   end
 end

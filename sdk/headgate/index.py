@@ -7,6 +7,7 @@ the topics that it finds. Whatever the order, one of the two sees the other, and
 
 import asyncio
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from headgate.redis.keys import (
     encode_name,
     index_keys,
     parse_key,
+    read_name,
 )
 from headgate.redis.replies import Account, record
 from headgate.redis.scripts import script
@@ -69,10 +71,38 @@ class Entry:
     durable: bool
     ttl_ms: int
 
+    @classmethod
+    def read(cls, name: str, *, durable: bool, ttl_ms: int) -> "Entry | None":
+        """Return the entry of that name in the index; None where no client would call one so."""
+        pattern, _, subscription = name.partition(" ")
+        try:
+            entry = cls(read_pattern(decode_name(pattern)), decode_name(subscription), durable, ttl_ms)
+            spelled = entry.name
+        except InvalidName:
+            return None
+        return entry if spelled == name else None
+
     @property
     def name(self) -> str:
         """What it is called in the index."""
         return f"{quote(self.pattern.text, safe=WILDCARDS)} {encode_name(self.subscription, 'subscription')}"
+
+
+def _check(code: bytes, name: str) -> None:
+    if code == b"INVALID":
+        raise InvalidName(
+            f"{name[:80]!r} is not spelled as this Redis' index takes names: is its client newer or older?"
+        )
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _entry(name: bytes, values: bytes) -> Entry | None:
+    """Return an entry as the index has it; None where it cannot be read."""
+    found = record(values)
+    return Entry.read(_text(name), durable=found.get("durable") == "1", ttl_ms=int(found.get("ttl", 0)))
 
 
 def _stand_in(entry: Entry) -> str:
@@ -106,11 +136,11 @@ class Index:
 
     async def announce(self, address: Address) -> None:
         """Enter a topic."""
-        await self._topic(address, present=1)
+        await self._topic(address.namespace, encode_name(address.name), present=1)
 
     async def withdraw(self, address: Address) -> None:
         """Take a topic out, or what is none."""
-        await self._topic(address, present=0)
+        await self._withdraw(address.namespace, encode_name(address.name))
 
     async def keep(self, namespace: str, entry: Entry, holder: str) -> bool:
         """Make an entry, or renew a consumer's lease on it; returns whether it had to be made."""
@@ -125,25 +155,39 @@ class Index:
         return await self._entry("end", namespace, entry, "-") != "BUSY"
 
     async def entries(self, namespace: str) -> list[Entry]:
-        """Return all wildcard subscriptions."""
+        """Return all wildcard subscriptions but those that cannot be read, which are of no use to anybody."""
         key = index_keys(namespace)[0]
         flat = await self._server.command(key, "HGETALL", key)
-        found = []
-        for at in range(0, len(flat), 2):
-            pattern, subscription = map(decode_name, flat[at].decode().split())
-            values = record(flat[at + 1])
-            durable, ttl_ms = values["durable"] == "1", int(values["ttl"])
-            found.append(Entry(Pattern.parse(pattern), subscription, durable, ttl_ms))
-        return found
+        read = (_entry(flat[at], flat[at + 1]) for at in range(0, len(flat), 2))
+        return [entry for entry in read if entry is not None]
+
+    async def unreadable(self, namespace: str) -> list[str]:
+        """Return what the index has that no client reads: names of topics, and of wildcard subscriptions."""
+        key = index_keys(namespace)[0]
+        flat = await self._server.command(key, "HGETALL", key)
+        entries = [_text(flat[at]) for at in range(0, len(flat), 2) if _entry(flat[at], flat[at + 1]) is None]
+        return sorted([*entries, *(name for name in await self._all_topics(namespace) if read_name(name) is None)])
+
+    async def clear(self, namespace: str, names: Iterable[str]) -> None:
+        """Take out what :meth:`unreadable` found."""
+        for name in names:
+            await self._withdraw(namespace, name)
+            op = script("wildcard")
+            values = {"mode": "end", "name": name, "holder": "-", "durable": 0, "ttl_ms": 0}
+            await self._server.call(op, index_keys(namespace), op.argv(values))
 
     async def topics(self, namespace: str, pattern: Pattern) -> set[str]:
         """Return the names of the topics that a pattern matches."""
+        names = map(read_name, await self._all_topics(namespace))
+        return {name for name in names if name is not None and pattern.matches(name)}
+
+    async def _all_topics(self, namespace: str) -> set[str]:
         key = index_keys(namespace)[2]
         found: set[str] = set()
         cursor: Any = b"0"
         while True:
             cursor, names = await self._server.command(key, "SSCAN", key, cursor, "COUNT", 1000)
-            found.update(name for name in (decode_name(raw.decode()) for raw in names) if pattern.matches(name))
+            found.update(map(_text, names))
             if cursor == b"0":
                 return found
 
@@ -212,13 +256,17 @@ class Index:
         if entry.durable and code == "OK":
             await self.relieve(address, entry)
 
-    async def _topic(self, address: Address, *, present: int) -> None:
+    async def _withdraw(self, namespace: str, name: str) -> None:
+        await self._topic(namespace, name, present=0)
+
+    async def _topic(self, namespace: str, name: str, *, present: int) -> None:
         op = script("topic")
-        values = {"name": encode_name(address.name), "present": present}
-        await self._server.call(op, index_keys(address.namespace), op.argv(values))
+        reply = await self._server.call(op, index_keys(namespace), op.argv({"name": name, "present": present}))
+        _check(reply[0], name)
 
     async def _entry(self, mode: str, namespace: str, entry: Entry, holder: str) -> str:
         op = script("wildcard")
         values = {"mode": mode, "name": entry.name, "holder": holder, "durable": int(entry.durable)}
         reply = await self._server.call(op, index_keys(namespace), op.argv(values | {"ttl_ms": entry.ttl_ms}))
+        _check(reply[0], entry.name)
         return str(reply[0].decode())

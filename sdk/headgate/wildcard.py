@@ -16,7 +16,7 @@ from headgate.errors import HeadgateError, PolicyError
 from headgate.index import Entry, Index
 from headgate.message import Message
 from headgate.receivers import BREATH, Outcome
-from headgate.redis.keys import Address, decode_name, namespace_channel
+from headgate.redis.keys import Address, namespace_channel, read_name
 from headgate.redis.replies import Deliveries
 from headgate.tasks import stop
 
@@ -161,8 +161,8 @@ class WildcardConsumer(Consumer):
             self.shared.asked -= 1
 
     def _hear(self, words: list[str]) -> None:
-        if words[0] == "created":
-            self._created.add(decode_name(words[1]))
+        if words[0] == "created" and (name := read_name(words[1])) is not None:
+            self._created.add(name)
             self._wake.set()
 
     async def _step(self) -> bool:

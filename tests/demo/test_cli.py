@@ -15,6 +15,7 @@ import pytest
 import redis
 
 import headgate
+from headgate.redis.keys import index_keys
 from tests.demo.command import Running, assert_one_line, environment, in_a_terminal, run
 from tests.support.waiting import wait_for, wait_until
 
@@ -106,6 +107,18 @@ async def test_audit_finds_a_wrong_counter_and_repairs_it(redis_url: str, orders
 
 
 @pytest.mark.one_server
+async def test_audit_takes_out_what_nobody_can_read_of_the_index(redis_url: str, orders: str) -> None:
+    place = ("--redis", redis_url, "--namespace", orders)
+    wildcards = index_keys(orders)[0]
+    with redis.Redis.from_url(redis_url) as plain:
+        plain.hset(wildcards, "inbox..x s", "durable=1 holders=1 ttl=10000")
+        found = await _run("audit", *place)
+        assert (found.returncode, "'inbox..x s' cannot be read" in found.stdout) == (1, True), found
+        repaired = await _run("audit", "--repair", "--json", *place)
+        assert json.loads(repaired.stdout)[-1] == {"index": "inbox..x s", "verdict": "repaired"}
+        assert plain.hlen(wildcards) == 0
+
+
 async def test_audit_reports_each_counter_that_it_repairs(redis_url: str, orders: str) -> None:
     place = ("--redis", redis_url, "--namespace", orders)
     async with headgate.connect(redis_url, namespace=orders) as client, client.session("out") as session:

@@ -6,7 +6,8 @@ import pytest
 
 from headgate.core.pattern import Pattern
 from headgate.index import Entry, Index
-from headgate.redis.keys import Address, index_keys
+from headgate.redis.keys import Address, encode_name, index_keys
+from headgate.redis.scripts import script
 from headgate.redis.store import Store
 from tests.support.rewriting import RewritingServer, virtual_clock
 from tests.support.waiting import wait_until
@@ -165,3 +166,76 @@ async def test_a_topic_is_told_of_once_and_found_by_its_pattern(desk: Desk) -> N
     await desk.index.withdraw(desk.topic("news.eu"))
     assert not await desk.index.has(desk.topic("news.eu"))
     assert await desk.index.topics(desk.namespace, NEWS.pattern) == set()
+
+
+BAD_NAMES = [
+    "", "a b", "a%7B", "a%7b", "a%2a", "%61", "a%2E", "a%0A", "a%00", "a%7F", "a%", "a%zz", "a*", "a{", "é", "a\nb",
+    "x" * 256, "a%5D", "a%3F",
+]  # fmt: skip
+BAD_ENTRIES = [
+    "inbox..x s", ".x s", "x. s", "a.# ", "# ", " s", "#", "a.#.b s", "a# s", "a*.b s", ">.a s", ".# s", "a.%2A s",
+    "a.* s t", "a.%7B s", "a.* s%7B", "a.* %73", "a.*  s", "%61.* s", "a.* *",
+]  # fmt: skip
+GOOD_ENTRIES = [
+    "# s",
+    "> s",
+    "* s",
+    "a.* s",
+    "*.*.# s",
+    "a.b.> s%20t",
+    "%C3%A9.* s",
+    "a b.#".replace(" ", "%20") + " s",
+]
+
+
+async def _topic(desk: Desk, name: str, present: int = 1) -> bytes:
+    op = script("topic")
+    reply = await desk.server.call(op, index_keys(desk.namespace), op.argv({"name": name, "present": present}))
+    return bytes(reply[0])
+
+
+async def _wildcard(desk: Desk, mode: str, name: str, holder: str) -> bytes:
+    op = script("wildcard")
+    values = {"mode": mode, "name": name, "holder": holder, "durable": 1, "ttl_ms": TTL_MS}
+    return bytes((await desk.server.call(op, index_keys(desk.namespace), op.argv(values)))[0])
+
+
+async def test_names_that_no_client_spells_so_are_refused(desk: Desk) -> None:
+    for name in BAD_NAMES:
+        assert (name, await _topic(desk, name)) == (name, b"INVALID")
+    assert await desk.server.command(index_keys(desk.namespace)[2], "SCARD", index_keys(desk.namespace)[2]) == 0
+    for name in ("news", "a.b-c_d~e", "x y", "é", "a/b", "reply~n~1", "x" * 255, "é" * 127):
+        assert await _topic(desk, encode_name(name)) == b"CREATED"
+
+
+async def test_entries_that_no_client_spells_so_are_refused(desk: Desk) -> None:
+    for name in BAD_ENTRIES:
+        assert (name, await _wildcard(desk, "keep", name, "ann~1")) == (name, b"INVALID")
+        assert Entry.read(name, durable=False, ttl_ms=0) is None
+    assert (await desk.entries(), await desk.holders()) == (set(), 0)
+    for name in GOOD_ENTRIES:
+        assert await _wildcard(desk, "keep", name, "ann~1") == b"CREATED"
+    assert await desk.entries() == set(GOOD_ENTRIES)
+
+
+async def test_what_nobody_can_read_is_passed_over_and_can_be_taken_out(desk: Desk) -> None:
+    """As an older version let it in, with a holder that keeps it. Mutants: `entries` or `topics` raise."""
+    wildcards, holders, topics = index_keys(desk.namespace)
+    await desk.keep(NEWS, "ann~1")
+    await desk.index.announce(desk.topic("news.uk"))
+    for name in ("inbox..x s", "a b c", "a%7B s"):
+        await desk.server.command(wildcards, "HSET", wildcards, name, "durable=1 holders=1 ttl=10000")
+        await desk.server.command(holders, "ZADD", holders, desk.now + 5 * TTL_MS, f"{name} ann~1")
+    for name in ("news.a%7B", "news.x y", "%6E"):
+        await desk.server.command(topics, "SADD", topics, name)
+    assert await desk.entries() == {"news.* audit"}
+    assert await desk.index.topics(desk.namespace, NEWS.pattern) == {"news.uk"}
+    found = await desk.index.unreadable(desk.namespace)
+    assert found == sorted(["inbox..x s", "a b c", "a%7B s", "news.a%7B", "news.x y", "%6E"])
+    await desk.index.clear(desk.namespace, found)
+    assert await desk.index.unreadable(desk.namespace) == []
+    assert await desk.entries() == {"news.* audit"}
+    assert await desk.index.topics(desk.namespace, NEWS.pattern) == {"news.uk"}
+    await desk.wait(6 * TTL_MS)
+    await desk.index.announce(desk.topic("news.uk"))
+    assert await desk.holders() == 0

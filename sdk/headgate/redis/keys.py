@@ -48,7 +48,7 @@ NOTES: Final = ("waits", "deadlocks")
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,20}\Z", re.ASCII)
-_OWN: Final = re.compile(r"[A-Za-z0-9_-]{1,48}~[0-9a-f]{8}\Z", re.ASCII)
+_OWN: Final = re.compile(r"[A-Za-z0-9_-]{1,48}~[0-9a-f]{8}([0-9a-f]{16})?\Z", re.ASCII)
 _REFUSED: Final = re.compile(r"[{}*?\[\]\\#>\x00-\x1f\x7f]")
 MAX_NAME_BYTES: Final = 255
 
@@ -146,6 +146,15 @@ def encode_name(name: str, what: str = "destination") -> str:
 def decode_name(encoded: str) -> str:
     """Return the name that :func:`encode_name` encoded."""
     return unquote(encoded)
+
+
+def read_name(encoded: str) -> str | None:
+    """Return the name that :func:`encode_name` encoded; None for what it never writes."""
+    name = unquote(encoded)
+    try:
+        return name if encode_name(name) == encoded else None
+    except InvalidName:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
