@@ -96,6 +96,8 @@ class Answers:
         return self.confirming.reason
 
     def _lost(self, *, unknown: bool) -> HeadgateError:
+        if isinstance(self.trouble, AccessDenied) and self.lost_since is not None:
+            return self.trouble
         if unknown:
             return CoordinatorUnavailable(
                 f"no answer about a message to {self.address.name!r}: it may have been stored; "

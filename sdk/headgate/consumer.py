@@ -12,7 +12,7 @@ from headgate.core.lease import Lease
 from headgate.core.segment import MARK, payload_size
 from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters
-from headgate.errors import Closed, HeadgateError, PolicyError, SlowConsumer
+from headgate.errors import AccessDenied, Closed, HeadgateError, PolicyError, SlowConsumer
 from headgate.keywords import explains
 from headgate.message import Message
 from headgate.options import SessionOptions
@@ -227,12 +227,14 @@ class Consumer(Receivers):
             except AWAY as error:
                 self._missing(error)
                 worked = await until_answered(self._missing)(self._step)
-            self.lost_since = None
+            self.lost_since = self._denied = None
             if not worked:
                 await self._rest()
 
-    def _missing(self, _: BaseException) -> None:
+    def _missing(self, error: BaseException) -> None:
         self.lost_since = self.lost_since or self._loop.time()
+        if isinstance(error, AccessDenied):
+            self._deny(error)
 
     def _flush_due(self, now: float) -> bool:
         window = self.window

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.account_calls import Ensure
-from headgate.errors import HeadgateError, MessageFormatError, PolicyError
+from headgate.errors import CoordinatorUnavailable, HeadgateError, MessageFormatError, PolicyError
 from headgate.message import Message, encode, with_headers
 from headgate.reconnect import until_answered
-from headgate.redis.keys import Address
+from headgate.redis.keys import Address, session_id
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from headgate.tasks import stop
@@ -38,12 +38,14 @@ class Dead:
         reason: why, in words.
         attempts: that failed, the last included.
         told: future of who waits for its settlement.
+        trouble: why it could not get out, as last told.
     """
 
     message: Message
     reason: str
     attempts: int
     told: asyncio.Future[None] | None
+    trouble: str = ""
 
 
 def _labelled(dead: Dead, source: str) -> bytes:
@@ -129,15 +131,24 @@ class DeadLetters:
         while self._line:
             dead = self._line[0]
             try:
-                await until_answered(lambda _: None)(self._publish, dead)
+                await until_answered(lambda _: None, away=(CoordinatorUnavailable,))(self._publish, dead)
             except HeadgateError as error:
-                _log.error("message %s of %r is held: %s", dead.message.id, self._source.name, error)
+                self._tell(dead, error)
                 self._line.rotate(-1)  # let the others pass
                 await asyncio.sleep(REFUSED)
             else:
                 if self._line and self._line[0] is dead:
                     self._line.popleft()
                     self._stored(dead)
+
+    def _tell(self, dead: Dead, error: HeadgateError) -> None:
+        """Say once why a message cannot get out; it is tried again, for an operator may see to it."""
+        if dead.trouble != str(error):
+            dead.trouble = str(error)
+            _log.error("message %s of %r is held: %s", dead.message.id, self._source.name, error)
+        if dead.told is not None and not dead.told.done():
+            dead.told.set_exception(error)
+            dead.told.exception()  # whoever waits may have gone
 
     async def _publish(self, dead: Dead) -> None:
         target = self.target
@@ -146,7 +157,7 @@ class DeadLetters:
         message = dead.message
         stored = _labelled(dead, self._source.name)
         told = f"{self._source.key} {self._epoch} {self._subscription} {message.id}"
-        account = Account(f"dead~{hashlib.sha256(told.encode()).hexdigest()[:40]}", inc=1, epoch=0, weight=0,
+        account = Account(self._session(told), inc=1, epoch=0, weight=0,
                           need=len(stored), need_m=1, want=len(stored), want_m=1)  # fmt: skip
         while True:
             answer = await self._store.publish(target, account, seq=1, bodies=[stored], ttl_ms=self._ttl_ms)
@@ -169,6 +180,12 @@ class DeadLetters:
                              dead.reason, target.name)  # fmt: skip
                 return
             account = paid
+
+    def _session(self, told: str) -> str:
+        """Return the id of a message's own session: the same wherever it dies, over a node one of the node's user."""
+        if prefix := self._store.server.session_prefix:
+            return session_id("dead", prefix, told)
+        return f"dead~{hashlib.sha256(told.encode()).hexdigest()[:40]}"
 
     async def _drop(self, target: Address, account: Account) -> bool:
         """Drop it, and count it, if that is what the target does when it is full."""

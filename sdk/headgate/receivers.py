@@ -9,7 +9,7 @@ from typing import Final, Literal, Self
 
 from headgate.core.window import Holding, Window
 from headgate.deadletters import Dead, DeadLetters
-from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, SessionExpired
+from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, SessionExpired
 from headgate.message import Message
 from headgate.pacing import Pacing
 from headgate.redis.keys import Address
@@ -54,6 +54,8 @@ class Receivers:
         self._failure: BaseException | None = None
         self.take_from_threads: Callable[[Receivers, int], list[Message]] = lambda _consumer, _most: []
         """Takes back up to so many of its messages that were handed to threads, and that none of them has begun."""
+        self._denied: AccessDenied | None = None
+        """Why Redis or a node does nothing for it now; it is tried again, for an operator may give the right back."""
         self.use = Use(self._loop, self._outcomes, dead_letters)
         """Which task uses it."""
 
@@ -107,6 +109,7 @@ class Receivers:
         Raises:
             Closed: the consumer is closed.
             SlowConsumer: it was detached by the destination's rules.
+            AccessDenied: nothing is here, and the right to receive was taken away; it goes on once it is given back.
         """
         self._received += 1
         self.use.note()
@@ -124,6 +127,8 @@ class Receivers:
             if self._closed:
                 raise Closed(f"the consumer of {self.address.name!r} is closed")
             if not self._buffer:
+                if self._denied is not None:
+                    raise self._denied
                 return None  # its time is over
             if self.pacing.rate is None:
                 return self._buffer.popleft()
@@ -140,6 +145,7 @@ class Receivers:
         Raises:
             CoordinatorUnavailable: not within the timeout.
             SessionExpired: one of them came too late.
+            AccessDenied: the right to settle was taken away.
         """
         target = self._queued
         expired = self._expirations
@@ -148,6 +154,8 @@ class Receivers:
             async with asyncio.timeout(parse_duration(timeout, "timeout")):
                 dying = bool(self._dead_letters)
                 while (dying or self._flushed < target) and not self._closed and self._failure is None:
+                    if self._denied is not None:
+                        raise self._denied
                     self._progress.clear()
                     await self._progress.wait()
                     if dying:  # a dead letter is settled once it is stored elsewhere
@@ -216,13 +224,23 @@ class Receivers:
         self._wake.set()
         try:
             async with asyncio.timeout_at(deadline):
-                while not self._buffer and not self._closed and self._failure is None:
+                while not self._buffer and not self._closed and self._failure is None and self._denied is None:
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
             pass
         finally:
             self._receivers -= 1
+
+    def _deny(self, error: AccessDenied) -> None:
+        """Tell who waits that nothing is done for it now."""
+        self._denied = error
+        for _, _, future in self._outcomes:
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waits may have gone
+        self._arrived.set()
+        self._progress.set()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told

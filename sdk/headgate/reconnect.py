@@ -5,14 +5,16 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from headgate.errors import AccessDenied, CoordinatorUnavailable
+from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
 
 AWAY = (CoordinatorUnavailable, AccessDenied)
 """What passes by itself, or with an operator's help."""
 
 
-def until_answered(missing: Callable[[BaseException], None]) -> AsyncRetrying:
-    """Return what repeats a call until Redis answers it; ``missing`` is told each error."""
+def until_answered(
+    missing: Callable[[BaseException], None], *, away: tuple[type[HeadgateError], ...] = AWAY
+) -> AsyncRetrying:
+    """Return what repeats a call until Redis answers it; ``missing`` is told each error, of those that are ``away``."""
 
     def tell(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
@@ -20,4 +22,4 @@ def until_answered(missing: Callable[[BaseException], None]) -> AsyncRetrying:
             missing(error)
 
     wait: Any = wait_random_exponential(multiplier=0.05, max=1.0)
-    return AsyncRetrying(retry=retry_if_exception_type(AWAY), wait=wait, before_sleep=tell)
+    return AsyncRetrying(retry=retry_if_exception_type(away), wait=wait, before_sleep=tell)
