@@ -76,7 +76,7 @@ def add(
 
 @app.command()
 def remove(name: Name, file: File = None, redis: Redis = None, namespace: Namespace = "default") -> None:
-    """Remove a user, effective at once. Without any user left everybody may everything."""
+    """Remove a user, effective at once. Where none is left, nodes that run stay closed, and others are open to all."""
 
     def edit(users: dict[str, User]) -> None:
         _known(users, name)
@@ -85,7 +85,9 @@ def remove(name: Name, file: File = None, redis: Redis = None, namespace: Namesp
 
     left: list[str] = []
     _change(edit, file, redis, namespace)
-    typer.echo(f"user {name} is removed" + ("" if left else "; there is none left, so everybody may everything"))
+    typer.echo(
+        f"user {name} is removed" + ("" if left else "; there is none left: nodes that start now let everybody in")
+    )
 
 
 @app.command("list")

@@ -57,20 +57,23 @@ class Registry:
         """Return the settings in force, as last read and as the state spells them; nothing when it is not known."""
         return self._known[address.key][1] if address.key in self._known else _NOTHING
 
-    async def ensure(self, address: Address, kinds: tuple[str, ...], *, recover: bool) -> str:
+    async def ensure(
+        self, address: Address, kinds: tuple[str, ...], *, recover: bool, otherwise: Mapping[str, str] = _NOTHING
+    ) -> str:
         """Make a destination exist, as it was if it was lost, else as the policy says; returns its kind.
 
         Args:
             address: the destination.
             kinds: that will do; the first is the one to create where the policy does not say.
             recover: whether the caller knew it before: then it learns for one TTL before it grants anything new.
+            otherwise: settings of a new one where the policy says nothing.
 
         Raises:
             PolicyError: it exists, or is to be, of another kind.
             CoordinatorUnavailable: Redis does not answer.
         """
         policy = await self.policies.current()
-        settings = self.fields(address) or self._new(policy, address, kinds)
+        settings = self.fields(address) or {**otherwise, **self._new(policy, address, kinds)}
         _, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
         )

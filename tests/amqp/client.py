@@ -39,8 +39,8 @@ def read(message: bytes) -> str:
 class Peer(Wire):
     """One connection of a client that keeps the rules."""
 
-    def __init__(self, name: str, limits: Limits | None = None) -> None:
-        super().__init__(SaslClient(None, None, "localhost"), handshake=PATIENCE)
+    def __init__(self, name: str, limits: Limits | None = None, user: str | None = None) -> None:
+        super().__init__(SaslClient(user, "secret" if user else None, "localhost"), handshake=PATIENCE)
         self.name = name
         self.over: list[tuple[str, str]] = []
         self.gone: list[Link] = []
@@ -51,8 +51,10 @@ class Peer(Wire):
         self._limits = limits or Limits()
 
     @classmethod
-    async def connect(cls, port: int, name: str = "a-client", limits: Limits | None = None) -> Self:
-        """Connect, and return when the connection is open.
+    async def connect(
+        cls, port: int, name: str = "a-client", limits: Limits | None = None, user: str | None = None
+    ) -> Self:
+        """Connect, as a user with the password `secret` if one is named; return when the connection is open.
 
         Raises:
             Gone: there is no node, or it refuses.
@@ -60,7 +62,7 @@ class Peer(Wire):
         try:
             async with asyncio.timeout(2):
                 _, peer = await asyncio.get_running_loop().create_connection(
-                    lambda: cls(name, limits), "127.0.0.1", port
+                    lambda: cls(name, limits, user), "127.0.0.1", port
                 )
         except (OSError, TimeoutError) as error:
             raise Gone(str(error)) from error
@@ -147,11 +149,13 @@ class Peer(Wire):
         await self.until(lambda: link.credit > 0, link)
         return link
 
-    async def receiver(self, address: str, take: Take, *, credit: int = 50, name: str = "r") -> Link:
-        """Attach a link to receive over."""
+    async def receiver(
+        self, address: str | None, take: Take, *, credit: int = 50, name: str = "r", **more: Any
+    ) -> Link:
+        """Attach a link to receive over; what else its source says is that of a `Terminus`."""
         link = self.engine.attach(self.engine.session(), name, receives=True)
         self.takes[link] = take
-        link.accept(Terminus(address), Terminus("here"))
+        link.accept(Terminus(address, **more), Terminus("here"))
         link.set_credit(credit)
         self.flush()
         return link

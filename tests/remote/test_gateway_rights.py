@@ -81,7 +81,7 @@ def test_every_argument_of_every_script_is_known_as_text_or_as_a_number() -> Non
         "inc", "epoch", "ttl_ms", "weight", "granted", "granted_m", "used", "used_m", "returned", "returned_m", "need",
         "need_m", "want", "want_m", "size", "seq", "expires_ms", "number", "durable", "failed", "fetch", "max_messages",
         "max_bytes", "accepted", "released", "rejected", "messages", "bytes", "most", "waiters", "consumers", "entries",
-        "pool_epoch", "target", "version", "present", "keep_ms",
+        "pool_epoch", "target", "version", "present", "keep_ms", "waits",
     }  # fmt: skip
     fixed = {
         name

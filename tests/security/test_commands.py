@@ -58,7 +58,10 @@ def test_a_user_from_the_first_grant_to_the_end(user: Call) -> None:
     done = user("check", "ann", "produce", "orders.eu", "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)["allowed"] is False
-    assert user("remove", "ann").stdout == "user ann is removed; there is none left, so everybody may everything\n"
+    assert (
+        user("remove", "ann").stdout
+        == "user ann is removed; there is none left: nodes that start now let everybody in\n"
+    )
     assert user("check", "ann", "manage", "#").exit_code == 0
 
 

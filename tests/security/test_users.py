@@ -201,9 +201,12 @@ class TestRedis:
         assert await users.authenticate("ann", "secret") is None
         again = await users.authenticate("ann", "other")
         assert again is not None
+        heard: list[bool] = []
+        users.on_change(lambda: heard.append(again.valid))
         await store.change(lambda known: known.clear())
-        await wait_until(lambda: not again.valid)
-        await wait_until(users.anonymous)
+        await wait_until(lambda: heard)
+        assert heard == [False], "once all follow"
+        assert (users.anonymous(), users.is_open) == (None, False), "who takes the last one away lets nobody in"
 
     async def test_a_change_is_found_without_a_word(self, users: Users, store: UserStore) -> None:
         users._source._hear = lambda words: None  # type: ignore[attr-defined]

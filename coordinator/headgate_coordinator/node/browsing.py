@@ -7,6 +7,7 @@ from headgate.amqp.handler import Incoming
 from headgate.amqp.link import TOO_LARGE, Link, Outcome, Terminus
 from headgate.message import to_amqp
 from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.security import Action
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
@@ -21,6 +22,11 @@ class Browsing(LinkEnd):
         super().__init__(connection, link, destination)
         self._more = asyncio.Event()
         self._drains = False
+
+    @property
+    def needs(self) -> Action | None:
+        """To look."""
+        return Action.BROWSE
 
     async def open(self) -> None:
         """Answer the client's attach, and show what there is whenever it has credit."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
@@ -17,13 +16,14 @@ from headgate.core.printable import printable
 from headgate.errors import HeadgateError
 from headgate.index import is_pattern
 from headgate.session import Session
+from headgate_coordinator.node.access import REPLY_QUEUES, Access
 from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.outlet import Outlet
-from headgate_coordinator.node.reply_queues import owner_of, reply_queue
-from headgate_coordinator.security import Action, Identity
+from headgate_coordinator.node.reply_queues import reply_queue
+from headgate_coordinator.security import Identity
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.node import Node
@@ -38,7 +38,7 @@ class Connection(Wire):
 
     Attributes:
         node: the node.
-        identity: who it is, once it said so.
+        access: what it may do.
         held: bytes of its messages that wait to be stored.
         leaving: whether it was told to go elsewhere.
     """
@@ -51,13 +51,18 @@ class Connection(Wire):
             handshake=node.options.handshake,
         )
         self.node = node
-        self.identity: Identity | None = None
+        self.access = Access()
         self.held = 0
         self.leaving = False
         self.ends: dict[Link, LinkEnd] = {}
         self._session: Session | None = None
         self._asked = self._over = False
         self._stuck: Any = None
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who it is, once it said so."""
+        return self.access.identity
 
     @property
     def client(self) -> str:
@@ -97,7 +102,7 @@ class Connection(Wire):
         try:
             users = self.node.users
             nameless = mechanism == "ANONYMOUS" or users.is_open
-            self.identity = users.anonymous() if nameless else await users.authenticate(name, password)
+            self.access.identity = users.anonymous() if nameless else await users.authenticate(name, password)
             code = OK if self.identity is not None else REFUSED
         except Exception:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
             _log.exception("%s: its password could not be checked", self.peername)
@@ -157,9 +162,8 @@ class Connection(Wire):
             self._begin(link, self.node.relay(self, link))
         elif address == GATEWAY:
             self._begin(link, self.node.gateway(self, link))
-        elif self._may(link, Action.PRODUCE, address):
-            inlet = Inlet(self, link, address, _kind(target.capabilities))
-            self._begin(link, inlet)
+        else:
+            self._begin(link, Inlet(self, link, address, _kind(target.capabilities)))
 
     def _outgoing(self, link: Link) -> None:
         source = link.source
@@ -171,59 +175,60 @@ class Connection(Wire):
                 f"filters are not honoured here, so {source.filters[0]!r} is refused; receive all, and select there",
             )
         elif source.dynamic:
-            name = reply_queue(self.node.id, secrets.token_hex(8))
-            self._receive(link, name, browse=False)
+            if len(self.access.replies) >= REPLY_QUEUES:
+                reason = f"this connection has {REPLY_QUEUES} reply queues; close one first"
+                self._refuse(link, amqp.RESOURCE_LIMIT, reason)
+                self.node.counters.refused("reply-queues")
+                return
+            name = reply_queue(self.node.id)
+            self.access.replies.add(name)
+            self._receive(link, name)
         elif address is None:
             self._refuse(link, amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
         elif address == GATEWAY:
             self._begin(link, self.node.gateway(self, link))
-        elif self._may(link, Action.BROWSE if source.browse else Action.CONSUME, address):
-            self._receive(link, address, browse=source.browse)
-
-    def _receive(self, link: Link, address: str, *, browse: bool) -> None:
-        if browse:
+        elif source.browse:
             self._begin(link, self.node.browsing(self, link, address))
-            return
-        source = link.source
-        if is_pattern(address):
+        elif is_pattern(address):
             self._refuse(link, amqp.NOT_IMPLEMENTED, f"{address!r} is a pattern; receive from one destination a link")
-            return
+        else:
+            self._receive(link, address)
+
+    def _receive(self, link: Link, address: str) -> None:
+        source = link.source
         outlet = Outlet(self, link, address)
         shared = "shared" in source.capabilities
         durable = source.durable
         subscription = None
         if durable or shared:
             name = link.name.partition("|")[0] if shared else link.name
-            owner = "" if "global" in source.capabilities else f"{self.engine.peer}."
-            subscription = f"{owner}{name}"
+            if "global" not in source.capabilities:
+                name = self.access.subscription(self.engine.peer or "", name, users=not self.node.users.is_open)
+            subscription = name
+            if not self.access.owns(name):
+                self._refuse(link, amqp.UNAUTHORIZED, f"subscription {name!r} is kept for another user; take another")
+                return
         kind = "topic" if subscription else _kind(source.capabilities)
         self._begin(link, outlet, outlet.open(kind, subscription=subscription, durable=durable))
 
     def _begin(self, link: Link, end: LinkEnd, opening: Any = None) -> None:
         link.user = end
         self.ends[link] = end
-        if GATEWAY not in (link.source.address, link.target.address) and "shared" not in link.source.capabilities:
-            self.node.claims.take(end)  # links of an SDK, and those that share, may be called the same
         end.begin(opening if opening is not None else end.open())  # type: ignore[attr-defined]
+        end.look_again()  # asks for the first time, before anything of it was begun
+        shared = GATEWAY in (link.source.address, link.target.address) or "shared" in link.source.capabilities
+        if link.alive and not shared:  # links of an SDK, and those that share, may be called the same
+            self.node.claims.take(end)
 
-    def _may(self, link: Link, action: Action, address: str) -> bool:
-        name = address.partition("?")[0]
-        if self.may(action, name):
-            return True
-        who = self.identity.name if self.identity else "nobody"
-        self._refuse(
-            link,
-            amqp.UNAUTHORIZED,
-            f"user {who!r} may not {action.value} at {name!r}; a grant of an operator is needed",
-        )
-        self.node.counters.refused("permission")
-        return False
-
-    def may(self, action: Action, name: str) -> bool:
-        """Whether the client may do that, by the users as they are now."""
-        if owner_of(name) is not None and action is Action.PRODUCE:
-            return self.identity is not None  # whoever was told the name may answer
-        return self.identity is not None and self.identity.may(action, name)
+    def look_again(self) -> None:
+        """End what the client may not do any more, now that users have changed; all of it where its user is gone."""
+        if self.identity is not None and not self.identity.valid:
+            for end in self.ends.values():
+                end.abandon()
+            self.send_away(amqp.UNAUTHORIZED, f"user {self.identity.name!r} is not known any more")
+            return
+        for end in tuple(self.ends.values()):
+            end.look_again()
 
     def received(self, link: Link, messages: list[Incoming]) -> None:
         """Pass on what came in."""

@@ -1,26 +1,33 @@
 """What a node does for the SDKs that call it: their calls as they are, once they are permitted.
 
 What concerns others too is not left to who may only produce and consume: settings of a new destination are those that
-the policy says, pools are drawn from and given back to by the node itself, and a list of names shows those that the
-user has to do with.
+the policy says, new topics are given their subscriptions, and pools are drawn from and given back to, by the node
+itself, and a list of names shows those that the user has to do with.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 from headgate.client import Parts
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.policies import GOVERNED
-from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key
-from headgate.redis.scripts import script, script_names
+from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key, policy_key
+from headgate.redis.scripts import Script, script, script_names
 from headgate.settings import KINDS
+from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.permits import Permits
-from headgate_coordinator.node.rights import ANY, NAMESPACE_WIDE, TAKES, text_of
-from headgate_coordinator.security import Action
+from headgate_coordinator.node.reply_queues import is_reply_queue
+from headgate_coordinator.node.rights import text_of
+from headgate_coordinator.node.shown import Shown, asks_for_policy
+from headgate_coordinator.security import EVERYTHING, Action
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
 """What may be asked of every master."""
-_CONSUMES: Final = frozenset({TAKES})
+SOURCES: Final = 1024
+"""Destinations that a connection receives from whose dead letters are looked after."""
+LOOK_EVERY: Final = 1.0
+"""Seconds between looks where the dead letters of these go."""
 
 
 class Desk:
@@ -35,6 +42,9 @@ class Desk:
         self._parts = parts
         self._permits = permits
         self._server = parts.store.server
+        self.shown = Shown(permits.access)
+        self._sources: dict[str, None] = {}
+        self._looked_at = float("-inf")
 
     async def perform(self, what: Any, words: Sequence[Any]) -> Any:
         """Do what a call asks for, and return the answer.
@@ -60,18 +70,70 @@ class Desk:
         if not isinstance(name, str) or name not in script_names() or not isinstance(argv, list):
             raise InvalidValue(f"there is no script {str(name)[:40]!r} here: node and client are of different versions")
         op = script(name)
-        keys, values = self._permits.call(op, key, argv)
+        try:
+            keys, values = self._permits.call(op, key, argv)
+        except AccessDenied as denied:
+            if not await self._look_for_dead_letters(denied):
+                raise
+            keys, values = self._permits.call(op, key, argv)
         if op.arguments[0] == "run_id":
             argv[0] = None  # the node's own connection knows which run of Redis answers
+        if not self._permits.manages_all and (done := await self._instead(op, keys, values)) is not None:
+            return done
+        if name == "policy" and values["expected"] == "lost":  # the client may not have seen all of it
+            return [b"OK", str((await self._parts.registry.policies.look()).version).encode()]
         if name in ("apply", "slice") and (parsed := parse_key(keys[0].decode())):  # else it is a store, and he manages
             address = Address.of(*parsed)
-            if not self._permits.manages(address.name if name == "apply" else NAMESPACE_WIDE):
+            if name == "apply" and is_reply_queue(address.name):
+                await self._check_reply_queue(address)
+            if not self._permits.manages(address.name if name == "apply" else EVERYTHING):
                 if name == "apply":
                     return await self._apply(address, values["mode"], argv[3:])
                 argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
-        elif name == "pool" and not self._permits.manages(NAMESPACE_WIDE):
+        elif name == "pool" and not self._permits.manages(EVERYTHING):
             return await self._draw(key, values["member"])
         return await self._server.call(op, keys, argv)
+
+    async def _instead(self, op: Script, keys: Sequence[bytes], values: dict[str, Any]) -> list[Any] | None:
+        """Do what a node does itself for who does not manage the namespace; None where the call goes on as it is."""
+        address = self._permits.place(keys[0])
+        if not isinstance(address, Address):
+            return None
+        if op.name in ("attach", "settle"):
+            if Permits.stands_in(op, values):  # only for subscriptions that there are, and as they are
+                await self._parts.registry.index.enter(address)
+                return [b"OK", b"0"]
+            if address.name not in self._sources and len(self._sources) < SOURCES:
+                self._sources[address.name] = None
+        if values.get("weight", 0) > 1 and not self._permits.manages(address.name):
+            await self._check_weight(address, values["weight"])
+        return None
+
+    async def _check_weight(self, address: Address, weight: int) -> None:
+        """Let nobody take a larger share than the destination's settings give to all."""
+        registry = self._parts.registry
+        if weight > int(registry.fields(address).get("producer_weight") or 1):
+            await registry.refresh(address)
+            most = int(registry.fields(address).get("producer_weight") or 1)
+            if weight > most:
+                what = f"weight {weight} is more than the producer_weight of {address.name!r}, {most}"
+                self._permits.need(frozenset({Action.MANAGE}), address.name, what)
+
+    async def _look_for_dead_letters(self, denied: AccessDenied) -> bool:
+        """See where dead letters go of what the user receives; returns whether that permits what was denied."""
+        now = asyncio.get_running_loop().time()
+        access, name = self._permits.access, denied.destination
+        if not name or not self._sources or now < self._looked_at + LOOK_EVERY:
+            return False
+        self._looked_at = now
+        sources = [name for name in self._sources if access.may(Action.CONSUME, name)]
+        keys = [Address.of(self._permits.namespace, name).shared[0] for name in sources]
+        found = await self._server.burst([(key, (b"HGET", key, "dead_letter")) for key in keys])
+        access.dead_letters = {}
+        for source, target in zip(sources, found, strict=True):
+            if isinstance(target, bytes) and target:
+                access.dead_letters.setdefault(target.decode(), []).append(source)
+        return access.may(Action.PRODUCE, name)
 
     async def _apply(self, address: Address, mode: str, flat: Sequence[str]) -> list[bytes]:
         """Make a destination, or keep it, as the policy says; what is asked for beyond that needs manage."""
@@ -108,23 +170,48 @@ class Desk:
         totals = (drawn.pool_epoch, drawn.granted, drawn.returned, drawn.place)
         return [drawn.code.encode(), *totals, str(drawn.limit).encode(), []]
 
+    async def _check_reply_queue(self, address: Address) -> None:
+        """Let nobody make a queue that only the node makes whose link it is for."""
+        if await self._parts.store.snapshot(address, waiters=0, consumers=1) is None:
+            raise LinkQueueGone(f"{address.name!r} was made for one link, and is gone with it")
+
     async def _command(self, key: Any, words: list[Any]) -> Any:
-        self._permits.read(key, words)
+        try:
+            self._permits.read(key, words)
+        except AccessDenied as denied:
+            if not await self._look_for_dead_letters(denied):
+                raise
+            self._permits.read(key, words)
         raw = key if isinstance(key, bytes) else str(key).encode()
+        if self._permits.manages_all or len(words) < 2:
+            return await self._server.command(raw, *words)
+        name, what = text_of(words[0]).upper(), text_of(words[1])
+        if what == policy_key(self._permits.namespace):
+            return await self._read_policy(raw, words)
         answer = await self._server.command(raw, *words)
-        if text_of(words[0]).upper() == "SSCAN":
-            answer = [
-                answer[0],
-                [name for name in answer[1] if self._permits.has(_CONSUMES, decode_name(text_of(name)))],
-            ]
+        if name == "SSCAN":
+            return [answer[0], self.shown.topics(answer[1])]
+        if what.endswith("}:wildcards"):
+            return self.shown.wildcards(answer)
         return answer
+
+    async def _read_policy(self, key: bytes, words: list[Any]) -> Any:
+        asked = [text_of(word) for word in words[2:]]
+        if not asks_for_policy(asked):
+            raise InvalidValue(f"{', '.join(asked)[:80]!r} of the policy is nothing that a node reads for others")
+        if asked == ["version"]:
+            return await self._server.command(key, *words)
+        policy = await self._parts.registry.policies.look()
+        told = {"version": str(policy.version).encode(), "document": self.shown.policy(policy)}
+        values = [told[word] if policy.version else None for word in asked]
+        return values if text_of(words[0]).upper() == "HMGET" else values[0]
 
     async def _scan(self, pattern: Any) -> list[str]:
         namespace = self._permits.namespace
         if pattern == f"hg:{{{namespace}}}:pool:*":
             return await self._server.scan(pattern)
         if pattern == f"hg:{{{namespace}/store:*}}":
-            self._permits.need(frozenset({Action.MANAGE}), NAMESPACE_WIDE, "listing spool stores")
+            self._permits.need(frozenset({Action.MANAGE}), EVERYTHING, "listing spool stores")
             return await self._server.scan(pattern)
         if pattern != f"hg:{{{namespace}/*}}":
             raise AccessDenied(
@@ -132,18 +219,12 @@ class Desk:
                 user=self._permits.user,
                 action="scan",
             )
-        found = await self._server.scan(pattern)
-        return [key for key in found if (name := _name_of(key)) is not None and self._permits.has(ANY, name)]
+        return self.shown.destinations(await self._server.scan(pattern))
 
     async def _everywhere(self, words: list[Any]) -> list[Any]:
         if tuple(map(text_of, words)) not in MASTERS:
             raise InvalidValue(
                 f"{' '.join(map(text_of, words))[:80]!r} is not among the reads that a node does for others"
             )
-        self._permits.need(frozenset({Action.MANAGE}), NAMESPACE_WIDE, "asking Redis for its memory")
+        self._permits.need(frozenset({Action.MANAGE}), EVERYTHING, "asking Redis for its memory")
         return await self._server.everywhere(*words)
-
-
-def _name_of(key: str) -> str | None:
-    parsed = parse_key(key[: key.find("}") + 1])
-    return parsed[1] if parsed else None

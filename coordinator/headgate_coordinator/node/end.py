@@ -7,10 +7,11 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from headgate.amqp.handler import Incoming
-from headgate.amqp.link import Link, Outcome
+from headgate.amqp.link import UNAUTHORIZED, Link, Outcome
 from headgate.core.printable import printable
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.facts import LinkFacts
+from headgate_coordinator.security import Action
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
@@ -62,6 +63,28 @@ class LinkEnd:
             _log.info("%s: link %s ends: %s: %s", self.connection.client, name, condition, description)
             self.connection.part(self, lost=lost)
             self.connection.flush_soon()
+
+    @property
+    def name(self) -> str:
+        """The name of what it leads to: its address without options."""
+        return self.destination.partition("?")[0]
+
+    @property
+    def needs(self) -> Action | None:
+        """What the user must be permitted at :attr:`name`; None where each message or call is asked for by itself."""
+        return None
+
+    def look_again(self) -> None:
+        """End the link unless the user may do, by the users as they are now, what it is for."""
+        action, access = self.needs, self.connection.access
+        if action is not None and self.link.alive and not access.may(action, self.name):
+            reason = access.refusal(action, self.name)
+            self.connection.node.counters.refused("permission")
+            self.abandon()
+            self.fail(UNAUTHORIZED, reason)
+
+    def abandon(self) -> None:
+        """Drop what the client sent and what is not stored yet: its user may not send it any more."""
 
     def received(self, messages: list[Incoming]) -> None:
         """Take messages."""

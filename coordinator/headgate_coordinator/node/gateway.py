@@ -36,8 +36,8 @@ class Gateway(LinkEnd):
 
     def __init__(self, connection: "Connection", link: Link) -> None:
         super().__init__(connection, link, GATEWAY)
-        client, identity = connection.node.client, connection.identity
-        self._permits = Permits(identity.name if identity else "nobody", client.namespace, connection.may)
+        client = connection.node.client
+        self._permits = Permits(connection.access, client.namespace)
         self._parts = client.parts
         self._desk = Desk(client.parts, self._permits)
         self._payloads = Payloads(client.parts.registry.spooling)
@@ -65,7 +65,7 @@ class Gateway(LinkEnd):
         properties = {
             "redis": ".".join(map(str, self._parts.store.server.version)),
             "namespace": self._permits.namespace,
-            "sessions": self._permits.prefix,
+            "sessions": "" if self.connection.node.users.is_open else self._permits.prefix,
         }
         self.link.accept(self.link.source, Terminus(GATEWAY), max_message=MAX_CALL, properties=properties)
         self.link.set_credit(CREDIT + 1)
@@ -157,11 +157,21 @@ class Gateway(LinkEnd):
             if len(self._heard) >= CHANNELS:
                 raise InvalidValue(f"a connection hears at most {CHANNELS} channels")
             if isinstance(channel, str) and channel not in self._heard and self._permits.channel(channel):
-                self._heard[channel] = partial(self._replies.hint, channel)
+                self._heard[channel] = partial(self._hint, channel)
                 fresh.append(channel)
         await asyncio.gather(*(wake_ups.subscribe((channel,), self._heard[channel]) for channel in fresh))
         if not self.link.alive:
             await self._deafen()
+
+    def _hint(self, channel: str, words: list[str]) -> None:
+        if "/" in channel or self._desk.shown.hint(words):  # else it is one of the namespace
+            self._replies.hint(channel, words)
+
+    def look_again(self) -> None:
+        """Pass on no more hints of channels that are not the user's any more."""
+        gone = [channel for channel in self._heard if not self._permits.channel(channel)]
+        if gone:
+            self.connection.node.spawn(self._listen("unhear", [gone]))
 
     async def _deafen(self) -> None:
         heard, self._heard = self._heard, {}

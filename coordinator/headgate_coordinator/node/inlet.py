@@ -16,6 +16,7 @@ from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.line import Line
 from headgate_coordinator.node.pace import LinkPace
+from headgate_coordinator.security import Action
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
@@ -28,10 +29,11 @@ LINGER: Final = 2.0
 class Arrival:
     """A message that is on its way to Redis: told what became of it, as a future would be, it tells the client."""
 
-    __slots__ = ("delivery", "inlet", "over", "since", "size")
+    __slots__ = ("delivery", "inlet", "over", "producer", "size")
 
-    def __init__(self, inlet: "Inlet", delivery: Any, size: int) -> None:
+    def __init__(self, inlet: "Inlet", producer: Producer, delivery: Any, size: int) -> None:
         self.inlet = inlet
+        self.producer = producer
         self.delivery = delivery
         self.size = size
         self.over = False
@@ -76,6 +78,11 @@ class Inlet(LinkEnd):
         self._since = 0.0
         """When it last got something stored, or had nothing to store."""
 
+    @property
+    def needs(self) -> Action | None:
+        """To send."""
+        return Action.PRODUCE
+
     async def open(self) -> None:
         """Answer the client's attach, and give it credit.
 
@@ -99,17 +106,15 @@ class Inlet(LinkEnd):
             return
         if not self._held:
             self._since = time.monotonic()
-        producer, most = line.producer, connection.node.options.held
+        producer = line.producer
         total = 0
         for raw, delivery in messages:
             size = len(raw)
             total += size
-            if connection.held + size > most and connection.held:
-                self._overflow(delivery)
-                if not self.link.alive:
-                    break
-            else:
+            if self._has_room(size, delivery):
                 self.take(producer, raw, delivery, size)
+            elif not self.link.alive:
+                break
         self.messages += len(messages)
         self.bytes += total
         line.saw(len(messages), total)
@@ -119,7 +124,7 @@ class Inlet(LinkEnd):
 
     def take(self, producer: Producer, raw: bytes, delivery: Any, size: int) -> None:
         """Send one message on its way."""
-        arrival = Arrival(self, delivery, size)
+        arrival = Arrival(self, producer, delivery, size)
         self._held[arrival] = None
         self.connection.held += size
         if self._over:
@@ -144,13 +149,32 @@ class Inlet(LinkEnd):
         self._since = time.monotonic()
         self.connection.flush_soon()
 
-    def _overflow(self, delivery: Any) -> None:
-        reason = f"the connection holds {self.connection.held} bytes that wait to be stored; send again later"
-        self.connection.node.counters.refused("held")
+    def _has_room(self, size: int, delivery: Any) -> bool:
+        """Return whether the connection may hold so many bytes more; what it may not hold is given back."""
+        connection = self.connection
+        if not connection.held or connection.held + size <= connection.node.options.held:
+            return True
+        reason = f"the connection holds {connection.held} bytes that wait to be stored; send again later"
+        connection.node.counters.refused("held")
         if delivery is None:  # settled by its sender: it cannot be given back
             self.fail(RESOURCE_LIMIT, reason)
         elif self.link.alive:
             self.link.settle(delivery, "released")
+        return False
+
+    def abandon(self) -> None:
+        """Forget all that is not stored yet, what the client settled itself included."""
+        for arrival in tuple(self._held):
+            arrival.cancel()
+            self._let_go(arrival)
+        self._leave_soon()
+
+    def look_again(self) -> None:
+        """End the link if its user may not send here any more; of one that is over, forget what it left behind."""
+        if not self._over:
+            super().look_again()
+        elif not self.connection.access.may(Action.PRODUCE, self.name):
+            self.abandon()
 
     def _let_go(self, arrival: Arrival) -> bool:
         """Forget a message whose fate is known; returns whether its client can still be told."""
@@ -220,6 +244,8 @@ class Inlet(LinkEnd):
             else:
                 node.orphaned += arrival.size
         self._over = True
+        if self.unconfirmed:
+            node.left_behind.add(self)
         if dropped:
             node.counters.refused("held")
             _log.warning(

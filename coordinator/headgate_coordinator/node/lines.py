@@ -12,7 +12,7 @@ from headgate.session import Session
 from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.line import Line
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.node.reply_queues import owner_of
+from headgate_coordinator.node.reply_queues import is_reply_queue
 
 SWEEP: Final = 5.0
 """Seconds between looks for lines that nobody uses."""
@@ -44,8 +44,8 @@ class Lines:
 
     async def _check_link_queue(self, destination: str) -> None:
         """Bring no queue back that was made for one link: nobody would ever receive from it."""
-        if owner_of(destination) is not None:
-            address = Address.of(self._client.namespace, destination)
+        if is_reply_queue(destination):
+            address = Address.of(self._client.namespace, destination.partition("?")[0])
             if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
                 raise LinkQueueGone(f"{destination!r} was made for one link, and is gone with it")
 

@@ -10,8 +10,9 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
+from weakref import WeakSet
 
-from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, UNAUTHORIZED, Link
+from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, Link
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.tasks import stop
@@ -27,7 +28,6 @@ from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.relay import Relay
 from headgate_coordinator.node.replies import Replies
-from headgate_coordinator.node.reply_queues import owner_of
 from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
@@ -60,6 +60,8 @@ class Node:
         self.draining = False
         self.orphaned = 0
         """Bytes of messages that wait to be stored, and whose links are gone."""
+        self.left_behind: WeakSet[LinkEnd] = WeakSet()
+        """Ends of these links."""
         self.started = time.time()
         self.port = 0
         self.another: Callable[[], Awaitable[tuple[str, int] | None]] | None = None
@@ -79,6 +81,7 @@ class Node:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.Task[None] | None = None
+        users.on_change(self.look_again)
 
     @property
     def id(self) -> str:
@@ -87,8 +90,7 @@ class Node:
 
     def reply_queues(self) -> set[str]:
         """Return the queues that it made for links that are open."""
-        ends = (end.destination for connection in self.connections for end in connection.ends.values())
-        return {name for name in ends if owner_of(name) is not None}
+        return {name for connection in self.connections for name in connection.access.replies}
 
     @property
     def address(self) -> str:
@@ -186,11 +188,12 @@ class Node:
         of_user = [c for c in self.connections if c.identity is not None and c.identity.name == identity.name]
         return len(of_user) > identity.max_connections
 
-    def dismiss(self) -> None:
-        """Close the connections of users who are gone, or have another password."""
+    def look_again(self) -> None:
+        """End what clients may not do any more, at once: the users, or what they may, have just changed."""
         for connection in tuple(self.connections):
-            if connection.identity is not None and not connection.identity.valid:
-                connection.send_away(UNAUTHORIZED, f"user {connection.identity.name!r} is not known any more")
+            connection.look_again()
+        for end in tuple(self.left_behind):
+            end.look_again()
 
     def relay(self, connection: Connection, link: Link) -> LinkEnd:
         """Return the end of a link without an address."""

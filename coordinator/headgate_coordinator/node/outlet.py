@@ -1,5 +1,6 @@
 """A client's link that receives: messages of one consumer, under the link's credit and the consumer's window."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.amqp.handler import Incoming
@@ -9,8 +10,10 @@ from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatEr
 from headgate.message import Message, to_amqp
 from headgate.presences import kinds_from
 from headgate.receivers import Outcome as Settlement
+from headgate.redis.keys import Address
 from headgate.redis.replies import Deliveries
 from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.security import Action
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
@@ -113,6 +116,11 @@ class Outlet(LinkEnd):
         self._drains = False
         """Whether its client wants to hear when nothing is left."""
 
+    @property
+    def needs(self) -> Action | None:
+        """To receive."""
+        return Action.CONSUME
+
     async def open(self, kind: str, *, subscription: str | None, durable: bool) -> None:
         """Answer the client's attach and begin to fetch.
 
@@ -120,6 +128,10 @@ class Outlet(LinkEnd):
             HeadgateError: it cannot receive from there.
         """
         session = self.connection.session()
+        if self.link.source.dynamic:
+            await self._make_reply_queue()
+            if not self.link.alive:
+                return
         consumer = await session.consumers.open(
             self.destination,
             window=None,
@@ -141,6 +153,13 @@ class Outlet(LinkEnd):
         self.link.accept(answer, self.link.target)
         self.flowed()
         self.connection.flush_soon()
+
+    async def _make_reply_queue(self) -> None:
+        """Make the queue as the policy says, but never without a limit: strangers who know its name may fill it."""
+        node = self.connection.node
+        address = Address.of(node.client.namespace, self.destination)
+        bound = {"limit_bytes": str(node.options.limits.message)}
+        await node.client.parts.registry.ensure(address, ("queue",), recover=False, otherwise=bound)
 
     def _make(self, *args: Any, **kwargs: Any) -> LinkConsumer:
         self._consumer = consumer = LinkConsumer(*args, **kwargs)
@@ -260,21 +279,30 @@ class Outlet(LinkEnd):
 
     def gone(self, *, lost: bool) -> None:
         """Give back what the client held: untried when it detached, as a failed attempt when its connection broke."""
-        consumer, unsettled = self._consumer, self._unsettled
-        self._unsettled = {}
-        if consumer is None:
-            return
+        unsettled, self._unsettled = self._unsettled, {}
         for message in unsettled.values():
             self._settle(message, "failed" if lost else "released", "")
-        self.connection.node.spawn(self._close(consumer))
+        self.connection.node.spawn(self._close(ended=self.link.closed))
 
-    async def _close(self, consumer: Consumer) -> None:
+    async def finish(self) -> None:
+        """Let what was begun come to its end; a reply queue is made whole before it is removed."""
+        if self.link.source.dynamic and self._task:
+            await asyncio.wait((self._task,))
+        else:
+            await super().finish()
+
+    async def _close(self, *, ended: bool) -> None:
+        """Let go of what it had here, or was about to have; a durable subscription goes if its client ended it."""
+        await self.finish()
+        consumer, client = self._consumer, self.connection.node.client
         try:
-            await consumer.close()
-            client = self.connection.node.client
+            if consumer is not None:
+                await consumer.close()
             if self.link.source.dynamic:
                 await client.remove(self.destination)
-            elif self.link.closed and consumer.durable:
+            elif ended and consumer is not None and consumer.durable:
                 await client.unsubscribe(consumer.address.name, consumer.subscription)
         except HeadgateError:
-            pass  # the sweep of its session does the rest
+            pass  # the sweeps of its session, and of reply queues, do the rest
+        finally:
+            self.connection.access.replies.discard(self.destination)

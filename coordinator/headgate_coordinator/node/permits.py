@@ -7,10 +7,10 @@ have the form that the script's header declares, and a session must be one of th
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from headgate.errors import AccessDenied, InvalidValue
-from headgate.index import PLACEHOLDER
+from headgate.index import PLACEHOLDER, Entry
 from headgate.options import MAX_TTL, MAX_WEIGHT
 from headgate.presence import MAX_CONSUMERS
 from headgate.redis.keys import (
@@ -25,17 +25,19 @@ from headgate.redis.keys import (
     parse_pool_key,
     parse_store_key,
     policy_key,
+    read_name,
     session_prefix,
 )
 from headgate.redis.notes import KEEP_MS, PAGE, Tie
 from headgate.redis.scripts import Script
 from headgate.redis.store import STORE_FIELDS
+from headgate_coordinator.node.access import Access
+from headgate_coordinator.node.reply_queues import is_reply_queue
 from headgate_coordinator.node.rights import (
     ANY,
     INDEX_SCRIPTS,
     MANAGES,
     MOST_READ,
-    NAMESPACE_WIDE,
     OPEN_READS,
     POOL_SCRIPTS,
     READS,
@@ -48,18 +50,11 @@ from headgate_coordinator.node.rights import (
     named,
     text_of,
 )
-from headgate_coordinator.security import Action
+from headgate_coordinator.security import EVERYTHING, Action
 
 _CHANNEL: Final = re.compile(r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?")
 _FIGURES: Final = frozenset(STORE_FIELDS)
 _STAND_IN: Final = re.compile(rf"{PLACEHOLDER}[0-9a-f]{{16}}")
-
-
-class May(Protocol):
-    """Whether the user may do something, with what belongs to a name."""
-
-    def __call__(self, action: Action, name: str) -> bool:
-        """Return whether it may."""
 
 
 @lru_cache(maxsize=4096)
@@ -67,41 +62,50 @@ def place_of(key: bytes) -> Address | PoolAddress | str:
     """Return whose key it is, of a destination, store or pool; the key itself where it is one of a namespace.
 
     Raises:
-        InvalidValue: it is not Headgate's.
+        InvalidValue: it is not Headgate's, or not spelled as clients spell it.
     """
     text = key.decode("ascii", "replace")
+    place: Address | PoolAddress
     if parsed := parse_key(text):
-        return Address.of(*parsed)
-    if parsed := parse_store_key(text):
-        return Address.of_store(*parsed)
-    if parsed := parse_pool_key(text):
-        return PoolAddress.of(*parsed)
-    return text
+        place = Address.of(*parsed)
+    elif parsed := parse_store_key(text):
+        place = Address.of_store(*parsed)
+    elif parsed := parse_pool_key(text):
+        place = PoolAddress.of(*parsed)
+    else:
+        return text
+    if place.key != text:
+        raise InvalidValue(f"{text[:80]!r} is no key of ours: its name is spelled {place.key[:80]!r}")
+    return place
 
 
 class Permits:
     """What one user may do through a gateway.
 
     Args:
-        user: its name.
+        access: of the connection, asked for each call.
         namespace: of the node.
-        may: whether it may.
     """
 
-    def __init__(self, user: str, namespace: str, may: May) -> None:
-        self.user = user
+    def __init__(self, access: Access, namespace: str) -> None:
+        self.access = access
+        self.user = access.user
         self.namespace = namespace
-        self._may = may
-        self.prefix = "" if self.manages(NAMESPACE_WIDE) else session_prefix(user)
+        self.prefix = session_prefix(self.user)
         """What the user's sessions begin with; who manages the namespace may act for anybody's."""
+
+    @property
+    def manages_all(self) -> bool:
+        """Whether the user may change what concerns the whole namespace."""
+        return self.access.manages_all
 
     def manages(self, destination: str) -> bool:
         """Return whether the user may change things there."""
-        return self._may(Action.MANAGE, destination)
+        return self.access.may(Action.MANAGE, destination)
 
     def has(self, actions: frozenset[Action], destination: str) -> bool:
         """Return whether the user may do one of these there."""
-        return any(self._may(action, destination) for action in Action if action in actions)
+        return any(self.access.may(action, destination) for action in actions)
 
     def need(self, actions: frozenset[Action], destination: str, what: str) -> None:
         """Check that the user may do one of these there.
@@ -149,12 +153,12 @@ class Permits:
             AccessDenied: the user may not do that.
             InvalidValue: it is none.
         """
-        place, values = self.place(key), named(op, argv)
+        place, values = self.place(key), _values(op, argv)
         wanted = RIGHTS[op.name]
         if op.name in POOL_SCRIPTS:
             if not isinstance(place, PoolAddress):
                 raise InvalidValue(f"{op.name} is for pools")
-            self.need(wanted, decode_name(values["member"]) if op.name == "pool" else NAMESPACE_WIDE, op.name)
+            self.need(wanted, _named(values["member"]) if op.name == "pool" else EVERYTHING, op.name)
             return place.keys, values
         if op.name in INDEX_SCRIPTS:
             keys = index_keys(self.namespace)
@@ -166,7 +170,7 @@ class Permits:
             own = policy_key(self.namespace)
             if place != own:
                 raise InvalidValue("policy is for the policy of a namespace")
-            self.need(wanted, NAMESPACE_WIDE, op.name)
+            self.need(wanted, EVERYTHING, op.name)
             return (own.encode(),), values
         if op.name == "note":
             waits = notes_key(self.namespace, "waits")
@@ -189,11 +193,14 @@ class Permits:
 
     def _session(self, op: Script, destination: str, values: dict[str, Any], wanted: frozenset[Action]) -> None:
         session, consumer = values["session"], values.get("consumer", "")
-        if self._stands_in(op, values):
-            self.need(frozenset({SENDS, TAKES}), destination, op.name)
+        if self.stands_in(op, values):
+            self.need(frozenset({SENDS, TAKES}) if op.name == "attach" else frozenset({TAKES}), destination, op.name)
             return
         self.need(wanted, destination, op.name)
+        if op.name == "attach":
+            self.subscription(decode_name(values["subscription"]))
         if op.name == "detach" and session == "-" and consumer.startswith("!"):
+            self.subscription(decode_name(consumer[1:]))
             return
         self.own(session)
         if consumer and not consumer.startswith(f"{session}."):
@@ -203,8 +210,17 @@ class Permits:
             if asks:
                 raise self._denied(f"credit needs produce at {destination!r}", SENDS.value, destination)
 
+    def subscription(self, name: str) -> None:
+        """Check that a subscription is not kept for another user.
+
+        Raises:
+            AccessDenied: it is.
+        """
+        if not self.access.owns(name):
+            raise self._denied(f"subscription {name!r} is kept for AMQP clients of another user")
+
     @staticmethod
-    def _stands_in(op: Script, values: Mapping[str, Any]) -> bool:
+    def stands_in(op: Script, values: Mapping[str, Any]) -> bool:
         """Return whether it is a call for the paused consumer that holds a new subscription of a pattern."""
         if not _STAND_IN.fullmatch(values["session"]):
             return False
@@ -220,17 +236,15 @@ class Permits:
         Raises:
             AccessDenied: it is not.
         """
-        if self.prefix and not is_session_of(session, self.prefix):
+        if not self.manages_all and not is_session_of(session, self.prefix):
             raise self._denied(f"session {session!r} is not yours: yours begin with {self.prefix!r}")
 
     def _store(self, what: str, name: str, *, allowed: bool) -> None:
-        self.need(frozenset({MANAGES}), NAMESPACE_WIDE, f"{what} of spool store {name!r}")
+        self.need(frozenset({MANAGES}), EVERYTHING, f"{what} of spool store {name!r}")
         if not allowed:
             raise self._denied(f"{what} of spool store {name!r} is not among what a node does for others")
 
     def _bounds(self, op: Script, destination: str, values: Mapping[str, Any], argv: Sequence[Any]) -> None:
-        if values.get("ttl_ms", 0) > MAX_TTL * 1000:
-            raise InvalidValue("a lease is at most an hour")
         if values.get("weight", 0) > MAX_WEIGHT:
             raise InvalidValue(f"a weight is at most {MAX_WEIGHT}")
         if not 1 <= values.get("number", 1) <= MAX_CONSUMERS:
@@ -250,14 +264,18 @@ class Permits:
             check_rest(op.name, values, argv[len(values) :])
 
     def _index(self, op: Script, values: Mapping[str, Any]) -> None:
-        first = values["name"].split(" ")[0]
-        destination = decode_name(first)
         if op.name == "topic":
-            self.need(RIGHTS["topic"] if values["present"] == 1 else frozenset({MANAGES}), destination, "the index")
+            removes = values["present"] != 1
+            if not (removes and self.manages_all):  # who manages the namespace may take anything out
+                self.need(frozenset({MANAGES}) if removes else RIGHTS["topic"], _named(values["name"]), "the index")
             return
-        self.need(RIGHTS["wildcard"], destination, "a subscription by pattern")
-        if " " not in values["name"]:
-            raise InvalidValue("a wildcard subscription is a pattern and a name")
+        entry = Entry.read(values["name"], durable=False, ttl_ms=0)
+        if entry is None:
+            if not (values["mode"] == "end" and self.manages_all):
+                raise InvalidValue("a wildcard subscription is a pattern and a name, each as clients spell it")
+            return
+        self.need(RIGHTS["wildcard"], entry.pattern.text, "a subscription by pattern")
+        self.subscription(entry.subscription)
         if values["holder"] != "-":
             self.own(values["holder"].rpartition("~")[0])
 
@@ -305,7 +323,7 @@ class Permits:
         elif isinstance(place, PoolAddress):
             self._read_pool(name, part, wanted)
         elif (name, place) == ("HGETALL", notes_key(self.namespace, "deadlocks").decode()):
-            self.need(frozenset({MANAGES}), NAMESPACE_WIDE, "looking for deadlocks")
+            self.need(frozenset({MANAGES}), EVERYTHING, "looking for deadlocks")
         elif (name, place.rpartition(":")[2]) not in OPEN_READS:
             raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
 
@@ -314,20 +332,18 @@ class Permits:
             return
         if (name, part) != ("HSCAN", "members"):
             raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
-        self.need(frozenset({MANAGES}), NAMESPACE_WIDE, "the members of a pool")
+        self.need(frozenset({MANAGES}), EVERYTHING, "the members of a pool")
 
     def channel(self, channel: Any) -> bool:
         """Return whether the user may hear the hints of a channel."""
-        match = re.fullmatch(
-            r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?", text_of(channel)
-        )
+        match = _CHANNEL.fullmatch(text_of(channel))
         if not match or match[2] != self.namespace:
             return False
-        parsed = parse_key(match[1])
-        if parsed is None:
+        if match[3] is None:
             return match[4] is None
-        mine = match[4] is None or not self.prefix or is_session_of(match[4], self.prefix)
-        return mine and self.has(ANY, parsed[1])
+        mine = match[4] is None or self.manages_all or is_session_of(match[4], self.prefix)
+        name = read_name(match[3][1:])
+        return mine and name is not None and self.has(ANY, name)
 
 
 def _tie(name: str, text: str) -> Tie | None:
@@ -337,6 +353,21 @@ def _tie(name: str, text: str) -> Tie | None:
     except (KeyError, ValueError):
         return None
     return tie if tie.name == name and (not text or tie.text == text) else None
+
+
+def _values(op: Script, argv: Sequence[Any]) -> dict[str, Any]:
+    values = named(op, argv)
+    if values.get("ttl_ms", 0) > MAX_TTL * 1000:
+        raise InvalidValue("a lease is at most an hour")
+    return values
+
+
+def _named(encoded: str) -> str:
+    """Return the name of a destination that an argument stands for."""
+    name = read_name(encoded)
+    if name is None or is_reply_queue(name):
+        raise InvalidValue(f"{encoded[:80]!r} is no name of a destination as clients spell it")
+    return name
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -33,6 +33,11 @@ class Relay(Inlet):
         self._late: dict[str, list[Incoming]] = {}
         self._looking = False
 
+    @property
+    def needs(self) -> Action | None:
+        """Nothing for the link: each message is asked for by itself."""
+        return None
+
     async def open(self) -> None:
         """Answer the client's attach, and give it credit."""
         self.link.accept(self.link.source, Terminus(), max_message=self.connection.node.options.limits.message)
@@ -51,15 +56,22 @@ class Relay(Inlet):
                 continue
             if not name:
                 self._reject(delivery, INVALID_FIELD, "a message over an anonymous relay says in 'to' where it goes")
-            elif not self.connection.may(Action.PRODUCE, name):
-                self._reject(delivery, UNAUTHORIZED, f"messages may not be sent to {name!r}")
+            elif "?" in name:
+                self._reject(delivery, INVALID_FIELD, f"{name!r}: options are for addresses of links; 'to' is a name")
+            elif not self.connection.access.may(Action.PRODUCE, name):
+                self._reject(delivery, UNAUTHORIZED, self.connection.access.refusal(Action.PRODUCE, name))
+            elif not self._has_room(len(raw), delivery):
+                if not self.link.alive:
+                    break
             elif line := self._lines.get(name):
                 self.take(line.producer, raw, delivery, len(raw))
-            elif late := self._late.get(name):
-                late.append((raw, delivery))
             else:
-                self._late[name] = [(raw, delivery)]
-                self.connection.node.spawn(self._open_line(name))
+                self.connection.held += len(raw)  # until the line is open, and counts it
+                if late := self._late.get(name):
+                    late.append((raw, delivery))
+                else:
+                    self._late[name] = [(raw, delivery)]
+                    self.connection.node.spawn(self._open_line(name))
         self.messages += len(messages)
         self.bytes += total
         self.connection.node.counters.came(len(messages), total)
@@ -75,11 +87,11 @@ class Relay(Inlet):
         try:
             line = await self.connection.node.lines.get(name)
         except (HeadgateError, asyncio.CancelledError) as error:
-            for _, delivery in self._late.pop(name, ()):
+            for _, delivery in self._late_ones(name):
                 self._reject(delivery, *condition_of(error))
             self._leave_soon()
             return
-        for raw, delivery in self._late.pop(name, ()):
+        for raw, delivery in self._late_ones(name):
             if delivery is None or not self._over or self.link.ended:
                 self.take(line.producer, raw, delivery, len(raw))
         if self._over:
@@ -89,6 +101,32 @@ class Relay(Inlet):
         while len(self._lines) > LINES:  # who answers at reply queues meets a new name with each question
             self._lines.pop(next(iter(self._lines))).guests -= 1
         self._renew()
+
+    def _late_ones(self, name: str) -> list[Incoming]:
+        late = self._late.pop(name, [])
+        self.connection.held -= sum(len(raw) for raw, _ in late)
+        return late
+
+    def look_again(self) -> None:
+        """Reject what waits for destinations to which the user may not send any more."""
+        access = self.connection.access
+        for arrival in tuple(self._held):
+            name = arrival.producer.destination
+            if not access.may(Action.PRODUCE, name):
+                arrival.cancel()
+                if self._let_go(arrival):
+                    self._reject(arrival.delivery, UNAUTHORIZED, access.refusal(Action.PRODUCE, name))
+        for name in tuple(self._late):
+            if not access.may(Action.PRODUCE, name):
+                for _, delivery in self._late_ones(name):
+                    self._reject(delivery, UNAUTHORIZED, access.refusal(Action.PRODUCE, name))
+        self._leave_soon()
+
+    def abandon(self) -> None:
+        """Forget all that is not stored yet."""
+        for name in tuple(self._late):
+            self._late_ones(name)
+        super().abandon()
 
     def look_soon(self) -> None:
         """See, at the end of this turn of the loop, whether it is to have more credit."""

@@ -1,16 +1,25 @@
-"""Queues that a node makes for one link each, and removes with it: where replies to a client are sent."""
+"""Queues that a node makes for one link each, and removes with it: where replies to a client are sent.
 
+Who knows the name of one may send there, so nobody can guess it, and only who manages the namespace sees it in a list.
+"""
+
+import secrets
 from typing import Final
 
 REPLY: Final = "reply~"
-"""How the names of queues begin that are made for one link; the node's name, and letters, follow after ``~``."""
+"""How the names of queues begin that are made for one link; the node's name, and what nobody guesses, follow."""
 
 
-def reply_queue(node: str, letters: str) -> str:
-    """Return the name of a queue that a node makes for one link."""
-    return f"{REPLY}{node}~{letters}"
+def reply_queue(node: str) -> str:
+    """Return the name of a new queue that a node makes for one link."""
+    return f"{REPLY}{node}~{secrets.token_hex(16)}"
+
+
+def is_reply_queue(name: str) -> bool:
+    """Return whether a name is one that nodes give to the queues of single links."""
+    return name.startswith(REPLY)
 
 
 def owner_of(name: str) -> str | None:
     """Return the node that made a reply queue; None for any other name."""
-    return name.removeprefix(REPLY).rpartition("~")[0] if name.startswith(REPLY) else None
+    return name.removeprefix(REPLY).rpartition("~")[0] if is_reply_queue(name) else None

@@ -8,8 +8,6 @@ from headgate.errors import InvalidValue
 from headgate.redis.scripts import Script
 from headgate_coordinator.security import Action
 
-NAMESPACE_WIDE: Final = "$headgate.namespace"
-"""The address whose ``manage`` is asked for where all destinations are concerned: the policy, pools, Redis itself."""
 ANY: Final = frozenset(Action)
 NOBODY: Final[frozenset[Action]] = frozenset()
 """For what only nodes and operators do, who are at Redis themselves."""

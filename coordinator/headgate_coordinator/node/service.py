@@ -6,7 +6,6 @@ import functools
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final
 
 from headgate.client import Client
 from headgate.errors import HeadgateError
@@ -21,9 +20,6 @@ from headgate_coordinator.node.registry import NodeRegistry
 from headgate_coordinator.node.spool_sweep import SpoolSweep
 from headgate_coordinator.node.sweep import Sweep
 from headgate_coordinator.security import Users
-
-DISMISS_EVERY: Final = 0.5
-"""Seconds between looks for connections whose user is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,6 @@ async def service(
             asyncio.create_task(registry.keep(node), name="headgate beats"),
             asyncio.create_task(sweep.run(), name="headgate sweep"),
             asyncio.create_task(SpoolSweep(client, node.id, sweep.mine).run(), name="headgate sweep of spool stores"),
-            asyncio.create_task(_dismiss(node), name="headgate users that went"),
         ]
         stack.push_async_callback(_leave, tasks, registry, node.id)
         detector = Detector(client, node.id, ttl=options.ttl)
@@ -92,12 +87,6 @@ async def service(
             await supervisor.start()
             stack.push_async_callback(supervisor.close)
         yield node
-
-
-async def _dismiss(node: Node) -> None:
-    while True:
-        await asyncio.sleep(DISMISS_EVERY)
-        node.dismiss()
 
 
 async def _another(node: str, registry: NodeRegistry) -> tuple[str, int] | None:

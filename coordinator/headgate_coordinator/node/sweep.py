@@ -1,4 +1,4 @@
-"""What nobody calls any more is swept by nodes: leases that ended, and reply queues of nodes that died.
+"""What nobody calls any more is swept by nodes: leases that ended, and reply queues whose link is gone.
 
 Every script that runs on a destination sweeps it, so this is for those that are left alone. The nodes of a namespace
 share the work: each takes the destinations that fall to it by a hash of their names.
@@ -55,11 +55,13 @@ class Sweep:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        nodes = await self._nodes()
-        mine = await self.mine()
+        nodes, names = await self._nodes(), await self._client.destinations()
+        mine = self._falls_here(names, nodes)
         for at in range(0, len(mine), PAGE):
             await self._reap(mine[at : at + PAGE])
-        await self._remove_replies({name for name in mine if owner_of(name) is not None}, set(nodes))
+        owners = {name: owner for name in names if (owner := owner_of(name)) is not None}
+        own = {name for name, owner in owners.items() if owner == self._node} - self._local()
+        await self._remove_replies(own | {name for name in mine if owners.get(name, self._node) not in nodes})
 
     async def mine(self) -> list[str]:
         """Return the destinations that fall to this node.
@@ -67,9 +69,10 @@ class Sweep:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        nodes = await self._nodes()
+        return self._falls_here(await self._client.destinations(), await self._nodes())
+
+    def _falls_here(self, names: list[str], nodes: list[str]) -> list[str]:
         position = nodes.index(self._node)
-        names = await self._client.destinations()
         return [name for name in names if zlib.crc32(name.encode()) % len(nodes) == position]
 
     async def _nodes(self) -> list[str]:
@@ -83,9 +86,8 @@ class Sweep:
             if isinstance(count, int) and count > 0:
                 await self._client.store.reap(address)
 
-    async def _remove_replies(self, names: set[str], nodes: set[str]) -> None:
-        """Remove reply queues whose node is gone in two rounds, one after the other."""
-        orphans = {name for name in names - self._local() if owner_of(name) not in nodes}
+    async def _remove_replies(self, orphans: set[str]) -> None:
+        """Remove the reply queues that were orphans in two rounds, one after the other."""
         for name in orphans & self._dead:
             await self._client.remove(name)
         self._dead = orphans

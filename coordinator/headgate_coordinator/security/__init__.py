@@ -1,6 +1,6 @@
 """Who may use a node, and for what; and the users of Redis itself that Headgate's parts need."""
 
-from headgate_coordinator.security.permissions import Action, Grant, Identity
+from headgate_coordinator.security.permissions import EVERYTHING, Action, Grant, Identity
 from headgate_coordinator.security.users import Users
 
-__all__ = ["Action", "Grant", "Identity", "Users"]
+__all__ = ["EVERYTHING", "Action", "Grant", "Identity", "Users"]

@@ -9,7 +9,7 @@ from headgate.core.pattern import WILDCARDS, Pattern
 from headgate.errors import PolicyError
 
 EVERYTHING: Final = "#"
-"""What stands for the namespace itself: policies and pools need ``manage`` on it."""
+"""What stands for the namespace itself: policies and pools need ``manage`` on it, and no other pattern will do."""
 REMEMBERED: Final = 4096
 """Destinations for which an identity remembers its answers; names come from clients, so there must be a bound."""
 
@@ -54,6 +54,8 @@ class Grant:
 
     def permits(self, action: Action, destination: str) -> bool:
         """Return whether it permits an action on a destination, or on every one that a pattern matches."""
+        if action is Action.MANAGE and destination == EVERYTHING:  # more than all destinations: the namespace itself
+            return action in self.actions and self.match == EVERYTHING
         return action in self.actions and _covers(self.pattern, destination)
 
 

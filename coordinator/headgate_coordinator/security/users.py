@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self
@@ -27,7 +28,8 @@ class Users:
 
     Args:
         source: where they are kept.
-        required: let nobody in without a password while there is no user at all; else everybody may everything then.
+        required: let nobody in without a password while there is no user at all; else everybody may everything then,
+            as long as there never was one.
     """
 
     def __init__(self, source: Source, *, required: bool = False) -> None:
@@ -41,6 +43,7 @@ class Users:
         self._nobody = ""
         """A hash that no password has: what an unknown user's is compared with."""
         self._threads = ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="headgate password")
+        self._listeners: list[Callable[[], None]] = []
 
     @classmethod
     def from_file(cls, path: Path, *, required: bool = False) -> Self:
@@ -102,6 +105,10 @@ class Users:
         """Whether there are no users at all, so that everybody may everything, whatever name and password is given."""
         return not self._users and not self._required
 
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each change of users or grants, once all identities follow it."""
+        self._listeners.append(listener)
+
     def _identity(self, name: str, user: User | None) -> Identity:
         key = (name, user.password_hash if user else None)
         identity = self._identities.get(key)
@@ -111,6 +118,7 @@ class Users:
 
     def _take(self, users: ByName) -> None:
         self._users = users
+        self._required = self._required or bool(users)  # who takes the last user away does not let everybody in
         for (name, known), identity in tuple(self._identities.items()):
             user = users.get(name)
             if user is not None and user.password_hash == known:
@@ -120,6 +128,8 @@ class Users:
             else:
                 identity.revoke()
                 self._identities.pop((name, known), None)
+        for listener in self._listeners:
+            listener()
 
     def _mark(self, name: str, password: str, told: str) -> bytes:
         parts = (text.encode("utf-8", "surrogatepass") for text in (name, password, told))
