@@ -15,12 +15,12 @@ pytestmark = pytest.mark.one_server
 GiB = 1 << 30
 
 
-async def send(session: headgate.Session, name: str, count: int, timeout: float = GUARD) -> int:
-    """Send messages of 1000 bytes until one finds no room; returns how many went."""
+async def send(session: headgate.Session, name: str, count: int, timeout: float = GUARD, size: int = 1000) -> int:
+    """Send messages of so many bytes until one finds no room; returns how many went."""
     producer = await session.producer(name)
     for sent in range(count):
         try:
-            await producer.send(body(1000), timeout=timeout)
+            await producer.send(body(size), timeout=timeout)
         except CreditTimeout:
             return sent
     return count
@@ -116,26 +116,15 @@ async def test_c14_persistent_messages_have_the_store_and_temporary_ones_the_tem
 async def test_c14_what_finds_no_room_in_memory_goes_to_the_store_without_any_rule(
     client: headgate.Client, tmp_path: Path
 ) -> None:
-    """Of the defaults only the size of memory is another, for the test's sake."""
-    await client.apply_policy(
-        loads(f"""
-        preset = "activemq"
-        [[pool]]
-        name = "memory"
-        limit = "40KB"
-        [[store]]
-        name = "store"
-        url = "file://{tmp_path}/store"
-        """)
-    )
+    store = f"[[store]]\nname = 'store'\nurl = 'file://{tmp_path}/store'\n"
+    await client.apply_policy(loads(f"preset = 'activemq'\n{store}"))
     async with client.session("s") as session:
         for name in ("one", "two"):
-            assert await send(session, name, 50) == 50
-        assert (await held(client))["store"] > 40_000
-        (memory,) = [pool for pool in await client.pools() if pool.name == "memory"]
-        assert memory.used <= 40_000
+            assert await send(session, name, 70, size=1 << 20) == 70
+            assert await field(client, name, "pending_bytes") <= 64 << 20
+        assert (await held(client))["store"] > 2 * (6 << 20)
         for name in ("one", "two"):
-            await drain(await session.consumer(name), 50)
+            await drain(await session.consumer(name), 70)
 
 
 async def test_c15_a_store_in_percent_of_a_stated_total(client: headgate.Client, tmp_path: Path) -> None:

@@ -89,16 +89,13 @@ _SPOOLING: Final = {("artemis", "paging"), ("activemq", "store")}
 _EVERY: Final = """
 [[destination]]
 match = "#"
-kind = "queue"
+kind = "{kind}"
 when_full = "spool"
-store = "{0}"
-
-[[destination]]
-match = "#"
-kind = "topic"
-when_full = "spool"
-store = "{0}"
+store = "{store}"
+{memory}
 """
+_MEMORY: Final = {"activemq": 'limit = "64MiB"\npools = []'}
+"""Of systems whose memory is a pool: the limit of each that spools. A pool that is full has no room for references."""
 
 
 @functools.cache
@@ -110,6 +107,11 @@ def preset(name: str, compile_document: Callable[..., Policy], stores: frozenset
         compile_document: what compiles it.
         stores: names of those that the document says where they are.
     """
-    spooling = "".join(_EVERY.format(store) for store in sorted(stores) if (name, store) in _SPOOLING)
+    spooling = "".join(
+        _EVERY.format(kind=kind, store=store, memory=_MEMORY.get(name, ""))
+        for store in sorted(stores)
+        if (name, store) in _SPOOLING
+        for kind in ("queue", "topic")
+    )
     document, source = parse(PRESETS[name] + spooling, f"preset {name}")
     return compile_document(document, source, origin=lambda _path: source.name)
