@@ -86,7 +86,7 @@ class Answers:
         if self.lost_since is not None:
             if isinstance(self.trouble, AccessDenied):
                 return str(self.trouble)
-            return f"Redis has not answered for {self._loop.time() - self.lost_since:.3g} s: {self.trouble}"
+            return unreachable("", "", self._loop.time() - self.lost_since, self.trouble).reason
         if self.writer is not None and self.writer.store and (why := self.writer.reason):
             return why
         if item is not None and (explanation := self.why(item)):

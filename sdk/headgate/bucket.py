@@ -20,9 +20,11 @@ from headgate.reconnect import until_answered
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.tasks import stop
-from headgate.units import parse_duration
+from headgate.units import parse_timeout
 
 MAX_LINE: Final = 128
+_LONGEST: Final = 1e9
+"""Seconds that the script takes for as long as it may be."""
 ANSWER_WITHIN: Final = 0.25
 """Seconds beyond the timeout for Redis to say whether there is a slot in time; a timeout of 0 needs them."""
 
@@ -59,6 +61,10 @@ class Bucket:
     async def take(self, tokens: int = 1, *, timeout: float | str = DEFAULT_TIMEOUT) -> None:
         """Wait until ``tokens`` may be used. A take that is cancelled while it sleeps has used its slot.
 
+        Args:
+            tokens: how many.
+            timeout: seconds to wait, or ``"unlimited"``.
+
         Raises:
             CreditTimeout: the slot is later than the timeout; nothing was taken.
             MessageTooLarge: more than the bucket's burst.
@@ -70,7 +76,7 @@ class Bucket:
         if self._closed:
             raise Closed(f"the bucket {self.address.name!r} is closed")
         now = self._loop.time()
-        taker = _Taker(tokens, now + parse_duration(timeout, "timeout"), now, self._loop.create_future())
+        taker = _Taker(tokens, now + parse_timeout(timeout), now, self._loop.create_future())
         self._line.append(taker)
         self._wake.set()
         if self._task is None:
@@ -113,7 +119,7 @@ class Bucket:
         """Ask for all of them, with one number: repeated, the call gets the stored answers, so they stay the same."""
         while True:
             now = self._loop.time()
-            line = [(taker.tokens, max(0, int((taker.deadline - now) * 1000))) for taker in takers]
+            line = [(taker.tokens, int(min(max(0.0, taker.deadline - now), _LONGEST) * 1000)) for taker in takers]
             code, answers = await self._store.take(self.address, self._session, seq=self._seq, line=line)
             if code != "UNKNOWN":
                 # Counted from the answer: Redis looked at its clock before, so a slot may be used late, never early.

@@ -83,7 +83,7 @@ class Callers(Answers):
         paid = self.outbox.add(item)
         if paid and not self._holds_messages:
             self.outbox.ready.pop()
-            item.done.set_result(None)
+            item.done.set_result(self.credit.inc)
             return True
         if not paid or self._rate_at:
             item.since = self._loop.time()
@@ -193,7 +193,7 @@ class Callers(Answers):
         for item in paid:
             if not self._holds_messages:
                 self.outbox.ready.pop()
-                item.done.set_result(None)
+                item.done.set_result(self.credit.inc)  # which paid; when its owner wakes up it may be over
             elif item.credited is not None and not item.credited.done():
                 item.credited.set_result(None)
         self._wake.set()

@@ -12,7 +12,7 @@ from headgate.core.lease import Lease
 from headgate.core.segment import MARK, payload_size
 from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters
-from headgate.errors import AccessDenied, Closed, HeadgateError, PolicyError, SlowConsumer
+from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, PolicyError, SlowConsumer
 from headgate.keywords import explains
 from headgate.message import Message
 from headgate.options import SessionOptions
@@ -24,7 +24,7 @@ from headgate.redis.replies import Deliveries
 from headgate.redis.store import Store
 from headgate.spool import Spooling
 from headgate.spool.recall import GONE, Recall
-from headgate.tasks import stop
+from headgate.tasks import in_background, stop
 
 _log = logging.getLogger("headgate")
 MAX_SETTLED: Final = 256
@@ -89,6 +89,7 @@ class Consumer(Receivers):
         self._reattach = False
         self._removed = False
         self._task: asyncio.Task[None] | None = None
+        self._configuring: set[asyncio.Task[None]] = set()
         self.lost_since: float | None = None
 
     async def start(self) -> None:
@@ -105,16 +106,25 @@ class Consumer(Receivers):
         self._task.add_done_callback(self._ended)
 
     @explains("consumer")
-    async def configure(self, *, window: Window | int | str) -> None:
+    def configure(self, *, window: Window | int | str) -> Awaitable[None]:
         """Change the window, effective at once; below what is held, nothing more comes until enough is settled.
 
+        Returns:
+            What is done when Redis has it too, for operators to see; it need not be awaited. It fails with
+            CoordinatorUnavailable where Redis does not answer; the window is in force here all the same.
+
         Raises:
-            InvalidValue: not a window.
-            CoordinatorUnavailable: Redis does not answer; the window is in force here all the same.
+            InvalidValue: not a window; nothing was changed.
+            Closed: the consumer is closed.
         """
+        self._check_open()
         self._holding.configure(Window.of(window))
         self._look_at = 0.0
-        await self._store.attach(
+        self._wake.set()
+        return in_background(self._tell_window(), self._configuring, f"headgate {self.id}")
+
+    async def _tell_window(self) -> tuple[str, str]:
+        return await self._store.attach(
             self.address,
             self.session,
             number=self._number,
@@ -123,7 +133,6 @@ class Consumer(Receivers):
             window=self.window.text,
             ttl_ms=self._lease.ttl_ms,
         )
-        self._wake.set()
 
     async def close(self) -> None:
         """Settle what was settled, give the rest back; never longer than 1 s."""
@@ -138,16 +147,10 @@ class Consumer(Receivers):
                         break
                     self._wake.set()
                     await asyncio.sleep(0.001)
-        await stop(self._task)
+        await asyncio.gather(*map(stop, (self._task, *self._configuring)))
         await self._recall.close()
         await self._dead_letters.close()
-        for future in (
-            *(future for _, _, future in self._outcomes),
-            *(dead.told for dead in self._dead_letters.clear()),
-        ):
-            if future is not None and not future.done():
-                future.set_exception(Closed(f"the consumer of {self.address.name!r} was closed"))
-                future.exception()
+        self._lose(lambda _: Closed(f"the consumer of {self.address.name!r} was closed"))
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 while self._number:
@@ -198,15 +201,7 @@ class Consumer(Receivers):
         self._outcomes.clear()
         while True:
             asked_at = self._loop.time()
-            code, kind = await self._store.attach(
-                self.address,
-                self.session,
-                number=self._number,
-                subscription=self.encoded_subscription,
-                durable=self.durable,
-                window=self.window.text,
-                ttl_ms=self._lease.ttl_ms,
-            )
+            code, kind = await self._tell_window()
             if code == "OK":
                 self._lease.renewed(asked_at)
                 self._look_at = 0.0
@@ -227,12 +222,15 @@ class Consumer(Receivers):
             except AWAY as error:
                 self._missing(error)
                 worked = await until_answered(self._missing)(self._step)
-            self.lost_since = self._denied = None
+            self.lost_since = self.trouble = self._denied = None
             if not worked:
                 await self._rest()
 
     def _missing(self, error: BaseException) -> None:
-        self.lost_since = self.lost_since or self._loop.time()
+        if isinstance(error, DestinationDamaged):  # waiting does not mend it
+            _log.error("consumer %s of %r ends: %s", self.id, self.address.name, error)
+            raise error
+        self.lost_since, self.trouble = self.lost_since or self._loop.time(), error
         if isinstance(error, AccessDenied):
             self._deny(error)
 
@@ -343,7 +341,7 @@ class Consumer(Receivers):
             if hints != self._hints:
                 self._look_at = 0.0  # something came after the answer was given, and was heard of before it arrived
         else:  # UNKNOWN, EXPIRED, SLOW: what it held is others' now
-            self._expire(going)
+            self._expire()
             self._recall.clear()
             if answer.code == "SLOW":
                 self._judged(slow=True)

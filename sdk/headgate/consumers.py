@@ -63,7 +63,7 @@ class Consumers:
         checked = Window.of(window) if window is not None else None
         presence = self._presences.at(destination)
         ensure = self._presences.ensure(presence.address, kinds)
-        async with self._presences.lock:
+        async with self._presences.opening(destination):
             kind = presence.kind = await ensure(False)
             following = presence.following
             await following.begin()
@@ -164,7 +164,7 @@ class Consumers:
             on_close=lambda consumer: self._closed(presence, consumer),
             spooling=self._presences.spooling,
         )
-        async with self._presences.lock:
+        async with self._presences.opening(topic):
             presence.consumers.add(part)
             if presence.account:
                 presence.account.consumers += 1

@@ -93,6 +93,8 @@ class DeadLetters:
         self._line: deque[Dead] = deque()
         self._task: asyncio.Task[None] | None = None
         self._epoch = ""
+        self.trouble = ""
+        """Why the first in line is not stored yet; empty where nothing is known to be in its way."""
         self.max_attempts: int | None = None
         self.target: Address | None = None
         """Where they go; None when there is no such destination, or it is the consumer's own."""
@@ -131,8 +133,10 @@ class DeadLetters:
         while self._line:
             dead = self._line[0]
             try:
-                await until_answered(lambda _: None, away=(CoordinatorUnavailable,))(self._publish, dead)
+                self.trouble = ""
+                await until_answered(self._missing, away=(CoordinatorUnavailable,))(self._publish, dead)
             except HeadgateError as error:
+                self.trouble = str(error)
                 self._tell(dead, error)
                 self._line.rotate(-1)  # let the others pass
                 await asyncio.sleep(REFUSED)
@@ -149,6 +153,9 @@ class DeadLetters:
         if dead.told is not None and not dead.told.done():
             dead.told.set_exception(error)
             dead.told.exception()  # whoever waits may have gone
+
+    def _missing(self, error: BaseException) -> None:
+        self.trouble = str(error)
 
     async def _publish(self, dead: Dead) -> None:
         target = self.target
@@ -173,6 +180,7 @@ class DeadLetters:
             if answer.code == "UNKNOWN":
                 await self._ensure_at(target)(False)
             elif answer.code == "STOPPED":
+                self.trouble = f"the dead-letter destination {target.name!r} is stopped"
                 await asyncio.sleep(POLL)
             paid = await self._pay(target, account)
             if paid is None:
@@ -216,4 +224,5 @@ class DeadLetters:
             elif await self._drop(target, account):
                 return None
             else:
+                self.trouble = f"the dead-letter destination {target.name!r} has no room"
                 await asyncio.sleep(POLL)

@@ -13,6 +13,7 @@ HeadgateError
 ├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
 │   └── MessageFormatError  a message that cannot be read or written as AMQP 1.0 or as the SDK stores it
 ├── CoordinatorUnavailable  Redis cannot be reached, or is not one we can use (also a ConnectionError)
+│   └── DestinationDamaged  keys of the destination are missing in Redis: evicted, or deleted by hand
 ├── SpoolUnavailable        the storage of a spool store does not take, give or delete a segment (also an OSError)
 ├── AccessDenied            Redis or a node refused the credentials, or what was asked for
 └── Closed                  the client, session or handle was closed
@@ -59,7 +60,8 @@ class CreditTimeout(HeadgateError, TimeoutError):
         why = f": {reason}" if reason else ""
         remedy = getattr(explanation, "remedy", "") or "wait longer"
         amount = f"{size} at gate" if gate else f"{size} bytes on"  # a gate's size may be in calls
-        super().__init__(f"no credit for {amount} {destination!r} within {waited:.3g} s{line}{why}; {remedy}")
+        within = f"within {waited:.3g} s" if waited >= 0.001 else "at once"
+        super().__init__(f"no credit for {amount} {destination!r} {within}{line}{why}; {remedy}")
 
 
 class DestinationFull(HeadgateError):
@@ -232,7 +234,19 @@ class MessageFormatError(InvalidValue):
 
 
 class CoordinatorUnavailable(HeadgateError, ConnectionError):
-    """Redis, or every node, cannot be reached, does not answer in time, or is not one that can be used."""
+    """Redis, or every node, cannot be reached, does not answer in time, or is not one that can be used.
+
+    Attributes:
+        answered: whether it did answer, and said what is wrong: it is full, or loads its data.
+    """
+
+    def __init__(self, text: str, *, answered: bool = False) -> None:
+        self.answered = answered
+        super().__init__(text)
+
+
+class DestinationDamaged(CoordinatorUnavailable):
+    """Keys of the destination are missing in Redis, or are no keys of ours: they were evicted, or changed by hand."""
 
 
 class SpoolUnavailable(HeadgateError, OSError):

@@ -6,7 +6,7 @@ from typing import Final
 
 from headgate.causes import ELSEWHERE, beside, judge
 from headgate.core.deadlock import Deadlock
-from headgate.errors import InvalidValue
+from headgate.errors import CoordinatorUnavailable, InvalidValue
 from headgate.explanation import Cause, Explanation, State
 from headgate.facts import Facts, held, read
 from headgate.redis.replies import Snapshot
@@ -135,10 +135,10 @@ def _delivers(mine: Holder, ready: int) -> tuple[Cause, str]:
 
 def unreachable(name: str, session: str, seconds: float, trouble: object) -> Explanation:
     """Return the explanation of a wait for Redis itself."""
-    text = f"Redis has not answered for {seconds:.3g} s: {trouble}"
-    return Explanation(
-        name, "", "unknown", "redis-unavailable", text, remedy="see that Redis is reachable from here", session=session
-    )
+    answered = isinstance(trouble, CoordinatorUnavailable) and trouble.answered
+    text = f"Redis has {'refused it' if answered else 'not answered'} for {seconds:.3g} s: {trouble}"
+    remedy = "see to what it says" if answered else "see that Redis is reachable from here"
+    return Explanation(name, "", "unknown", "redis-unavailable", text, remedy=remedy, session=session)
 
 
 def own_rate(name: str, session: str, seconds: float, rate: float) -> Explanation:

@@ -10,7 +10,7 @@ from headgate.core.full import WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.defaults import Defaults
 from headgate.errors import Closed, InvalidValue
-from headgate.units import parse_duration, parse_size
+from headgate.units import parse_size, parse_timeout
 
 
 class Permit:
@@ -131,7 +131,7 @@ class Gate:
 
         Args:
             size: bytes, or text such as "64KiB".
-            timeout: seconds to wait; the gate's own (30 s unless set) when None.
+            timeout: seconds to wait, or ``"unlimited"``; the gate's own (30 s unless set) when None.
 
         Raises:
             CreditTimeout: not admitted in time.
@@ -152,16 +152,16 @@ class Gate:
         if self._closed or self._account.closed:
             raise Closed(f"the gate {self._account.address.name!r} is closed")
         loop = asyncio.get_running_loop()
-        patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
+        patience = self._timeout if timeout is None else parse_timeout(timeout)
         done: Any = loop.create_future()
         item = Outgoing(b"", size, loop.time() + patience, done, when_full=self._when_full)
         self._account.submit(item)
         try:
-            await done
+            paid: int = await done
         except asyncio.CancelledError:
-            if done.done() and not done.cancelled() and done.exception() is None:
+            if done.done() and not done.cancelled() and done.exception() is None and done.result() == self._credit.inc:
                 self._credit.put_back(size)  # admitted and cancelled in the same turn
                 self._account.freed()
             raise
         self._in_use += size
-        return Permit(self, size, self._credit.inc)
+        return Permit(self, size, paid)

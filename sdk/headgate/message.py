@@ -194,34 +194,46 @@ class Message(Stored):
     def __repr__(self) -> str:
         return f"Message({self.id}, {self.size} bytes{', settled' if self.settled else ''})"
 
-    async def accept(self, *, confirm: bool = False) -> None:
+    async def accept(self, *, confirm: bool = False, timeout: float | str | None = None) -> None:
         """Say that it is done with: it is removed and its bytes are free.
 
         Settlements go out together, a moment later; ``confirm`` waits until Redis has it. Settling never waits behind
         sends, and a second settlement of the same delivery is refused.
 
+        Args:
+            confirm: wait until Redis has it.
+            timeout: seconds for which that is waited for: 30 when None, ``"unlimited"`` for as long as it takes.
+
         Raises:
             SessionExpired: the delivery was given to somebody else meanwhile.
-            InvalidValue: it was settled already.
+            CoordinatorUnavailable: Redis did not confirm it in time; it is settled later, or given to somebody else.
+            InvalidValue: it was settled already, or the timeout cannot be read.
         """
-        done = self._consumer.settle(self, "accepted", confirm=confirm)
-        if done is not None:
-            await done
+        if confirm:
+            await self._consumer.confirm(self, "accepted", timeout)
+        else:
+            self._consumer.settle(self, "accepted", confirm=False)
 
-    async def release(self, *, confirm: bool = False) -> None:
-        """Give it back untried: it is delivered again, before newer ones. Errors as :meth:`accept`."""
-        done = self._consumer.settle(self, "released", confirm=confirm)
-        if done is not None:
-            await done
+    async def release(self, *, confirm: bool = False, timeout: float | str | None = None) -> None:
+        """Give it back untried: it is delivered again, before newer ones. Arguments and errors as :meth:`accept`."""
+        if confirm:
+            await self._consumer.confirm(self, "released", timeout)
+        else:
+            self._consumer.settle(self, "released", confirm=False)
 
-    async def reject(self, reason: str = "", *, confirm: bool = False) -> None:
-        """Say that it can never be used: it is removed and counted as rejected. Errors as :meth:`accept`."""
-        done = self._consumer.settle(self, "rejected", confirm=confirm, reason=reason)
-        if done is not None:
-            await done
+    async def reject(self, reason: str = "", *, confirm: bool = False, timeout: float | str | None = None) -> None:
+        """Say that it can never be used: it is removed and counted as rejected, or stored as a dead letter.
 
-    async def modify(self, *, failed: bool = True, confirm: bool = False) -> None:
-        """Give it back after a failed attempt: :attr:`delivery_count` grows. Errors as :meth:`accept`."""
-        done = self._consumer.settle(self, "failed" if failed else "released", confirm=confirm)
-        if done is not None:
-            await done
+        Arguments and errors as :meth:`accept`; where dead letters find no room, that is waited for too.
+        """
+        if confirm:
+            await self._consumer.confirm(self, "rejected", timeout, reason=reason)
+        else:
+            self._consumer.settle(self, "rejected", confirm=False, reason=reason)
+
+    async def modify(self, *, failed: bool = True, confirm: bool = False, timeout: float | str | None = None) -> None:
+        """Give it back after a failed attempt: :attr:`delivery_count` grows. Arguments and errors as :meth:`reject`."""
+        if confirm:
+            await self._consumer.confirm(self, "failed" if failed else "released", timeout)
+        else:
+            self._consumer.settle(self, "failed" if failed else "released", confirm=False)

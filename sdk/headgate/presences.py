@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Final
 
 from headgate.account import CLOSE_WITHIN, CreditAccount
 from headgate.account_calls import Ensure
 from headgate.blocked import Listeners
 from headgate.core.credit import CreditLine
-from headgate.errors import HeadgateError, InvalidValue
+from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue
 from headgate.following import Following, Wish
 from headgate.options import SessionOptions
 from headgate.outlook import Outlook
@@ -26,6 +27,9 @@ from headgate.spool.quota import Quota
 from headgate.spool.stores import Spool
 from headgate.spool.writer import Writer
 from headgate.ties import Ties
+
+OPEN_WITHIN: Final = 10.0
+"""Seconds that opening a producer, a consumer, a gate or a bucket may take, the wait for its turn included."""
 
 
 def kinds_from(first: str) -> tuple[str, str]:
@@ -92,6 +96,23 @@ class Presences:
             self._all[address.key] = Presence(address, following, outlook)
         return self._all[address.key]
 
+    @contextlib.asynccontextmanager
+    async def opening(self, destination: str) -> AsyncIterator[None]:
+        """Open one thing at a time, within a bound that holds for who waits for his turn too.
+
+        Raises:
+            CoordinatorUnavailable: it took too long.
+        """
+        try:
+            async with asyncio.timeout(OPEN_WITHIN), self.lock:
+                yield
+        except TimeoutError as error:
+            if isinstance(error, HeadgateError):
+                raise
+            raise CoordinatorUnavailable(
+                f"{destination!r} was not opened within {OPEN_WITHIN:g} s: Redis does not answer, or too slowly"
+            ) from None
+
     def ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
         """Return what makes a destination exist, as the first of these kinds that will do."""
 
@@ -125,7 +146,7 @@ class Presences:
             PolicyError: the destination is of another kind.
             CoordinatorUnavailable: Redis does not answer.
         """
-        async with self.lock:
+        async with self.opening(presence.address.name):
             ensure = self.ensure(presence.address, kinds)
             presence.kind = await ensure(False)
             await presence.following.begin()

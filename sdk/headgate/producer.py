@@ -16,7 +16,7 @@ from headgate.message import MAX_MESSAGE, Headers, Receipt, encode
 from headgate.options import read_weight, read_window
 from headgate.pacing import Pacing
 from headgate.tasks import current
-from headgate.units import parse_duration
+from headgate.units import parse_duration, parse_timeout
 
 BYTES_AHEAD: Final = 0.1
 """Seconds' worth of a producer's own rate in bytes that may go at once."""
@@ -135,7 +135,7 @@ class Producer:
         Args:
             body: bytes, or text that arrives as text.
             headers: names and values that travel with it.
-            timeout: seconds to wait; the producer's own (30 s unless set) when None.
+            timeout: seconds to wait, or ``"unlimited"``; the producer's own (30 s unless set) when None.
             ttl: seconds after it is stored at which it expires unless it is settled; the destination's
                 ``message_ttl`` when None or when that is shorter.
 
@@ -212,7 +212,7 @@ class Producer:
         self._account.seek()
 
     @explains("producer")
-    def configure(self, *, window: int | str | None = None, weight: int | None = None) -> None:
+    def configure(self, *, window: int | str | None = None, weight: int | None = None) -> Awaitable[None]:
         """Change the window, the weight or both, effective at once: what is in hand above the window goes back.
 
         Producers of one session at one destination share their credit; the largest window and weight of them hold.
@@ -221,6 +221,9 @@ class Producer:
             window: bytes of credit to keep in hand; as it is when None.
             weight: its share, 1 to 1000; as it is when None.
 
+        Returns:
+            What can be awaited, as that of :meth:`Consumer.configure`, and need not be: it is done.
+
         Raises:
             InvalidValue: not a window or a weight; nothing was changed.
             Closed: the producer is closed.
@@ -228,6 +231,9 @@ class Producer:
         if self._closed or self._account.closed:
             raise self._ended()
         self._wish.change(read_window(window), read_weight(weight))
+        done: asyncio.Future[None] = self._loop.create_future()
+        done.set_result(None)
+        return done
 
     async def close(self) -> None:
         """Send what has its credit, give the rest of the credit back; never flow-controlled, never longer than 1 s."""
@@ -241,7 +247,7 @@ class Producer:
         if self._closed or self._account.closed:
             raise self._ended()
         payload = encode(body, headers)
-        patience = self._timeout if timeout is None else parse_duration(timeout, "timeout")
+        patience = self._timeout if timeout is None else parse_timeout(timeout)
         ttl_ms = None if ttl is None else int(parse_duration(ttl, "ttl") * 1000)
         if ttl_ms == 0:
             raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")

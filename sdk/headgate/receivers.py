@@ -11,13 +11,16 @@ from headgate.core.window import Holding, Window
 from headgate.deadletters import Dead, DeadLetters
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, SessionExpired
 from headgate.message import Message
+from headgate.options import DEFAULT_TIMEOUT
 from headgate.pacing import Pacing
 from headgate.redis.keys import Address
 from headgate.selfwait import Use
-from headgate.units import parse_duration, parse_timeout
+from headgate.units import parse_timeout
 
 _log = logging.getLogger("headgate")
 Outcome = Literal["accepted", "released", "rejected", "failed"]
+CONFIRM_WITHIN: Final = DEFAULT_TIMEOUT
+"""Seconds for which a settlement is waited for, where nothing else is said."""
 BREATH: Final = 64
 """Settlements after which a receiver that never has to wait lets the other tasks run."""
 
@@ -56,6 +59,8 @@ class Receivers:
         """Takes back up to so many of its messages that were handed to threads, and that none of them has begun."""
         self._denied: AccessDenied | None = None
         """Why Redis or a node does nothing for it now; it is tried again, for an operator may give the right back."""
+        self.trouble: BaseException | None = None
+        """Why Redis cannot be asked just now."""
         self.use = Use(self._loop, self._outcomes, dead_letters)
         """Which task uses it."""
 
@@ -118,7 +123,7 @@ class Receivers:
             await asyncio.sleep(0)  # let settlements out and deliveries in while the caller works on what is here
         deadline = None
         if timeout is not None and (not self._buffer or self.pacing.rate is not None):
-            deadline = self._loop.time() + parse_timeout(timeout, "timeout")
+            deadline = self._loop.time() + parse_timeout(timeout)
         while True:
             if not self._buffer:
                 await self._await_arrival(deadline)
@@ -151,7 +156,7 @@ class Receivers:
         expired = self._expirations
         self._wake.set()
         try:
-            async with asyncio.timeout(parse_duration(timeout, "timeout")):
+            async with asyncio.timeout(parse_timeout(timeout)):
                 dying = bool(self._dead_letters)
                 while (dying or self._flushed < target) and not self._closed and self._failure is None:
                     if self._denied is not None:
@@ -161,9 +166,33 @@ class Receivers:
                     if dying:  # a dead letter is settled once it is stored elsewhere
                         target, dying = self._queued, bool(self._dead_letters)
         except TimeoutError:
-            raise CoordinatorUnavailable(f"settlements on {self.address.name!r} are not confirmed yet") from None
+            raise CoordinatorUnavailable(
+                f"settlements on {self.address.name!r} are not confirmed yet: {self._holdup}"
+            ) from None
         if self._expirations != expired:
             raise SessionExpired(self.address.name, self.session, "what was not settled yet went to other consumers")
+        if self._flushed < target:
+            raise self._failure or Closed(f"the consumer of {self.address.name!r} was closed")
+
+    async def confirm(
+        self, message: Message, outcome: Outcome, timeout: float | str | None, *, reason: str = ""
+    ) -> None:
+        """Settle, and wait until Redis has it. See :meth:`Message.accept`."""
+        patience = CONFIRM_WITHIN if timeout is None else parse_timeout(timeout)
+        done = self.settle(message, outcome, confirm=True, reason=reason) or self._loop.create_future()
+        try:
+            async with asyncio.timeout(patience):
+                await done
+        except TimeoutError:
+            raise CoordinatorUnavailable(
+                f"message {message.id} of {self.address.name!r} is not known to be settled after {patience:g} s: "
+                f"{self._holdup}; it is settled once that is over, unless the session's lease ends before"
+            ) from None
+
+    @property
+    def _holdup(self) -> str:
+        """Why settlements are not in Redis yet, as far as is known."""
+        return str(self.trouble or self._dead_letters.trouble or "Redis has not answered yet")
 
     def settle(
         self, message: Message, outcome: Outcome, *, confirm: bool, reason: str = ""
@@ -172,7 +201,9 @@ class Receivers:
         if message.settled:
             raise InvalidValue(f"{message!r} cannot be settled twice")
         if message._generation != self._generation:  # noqa: SLF001
-            raise SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
+            raise self._given_away(message)
+        if self._failure is not None:
+            raise self._failure
         if self._closed:
             raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
         message.settled = True
@@ -232,6 +263,10 @@ class Receivers:
         finally:
             self._receivers -= 1
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the consumer of {self.address.name!r} is closed")
+
     def _deny(self, error: AccessDenied) -> None:
         """Tell who waits that nothing is done for it now."""
         self._denied = error
@@ -245,7 +280,8 @@ class Receivers:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told
             known = isinstance(error, HeadgateError)
-            self._failure = error if known else HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            self._failure = failure = error if known else HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            self._lose(lambda _: failure)
             self._arrived.set()
             self._progress.set()
 
@@ -260,18 +296,22 @@ class Receivers:
         self._breathe_at = len(self._outcomes) + BREATH
         self._progress.set()
 
-    def _expire(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]]) -> None:
-        self._generation += 1
-        lost = [(message, future) for _, message, future in going]
+    def _given_away(self, message: Message) -> HeadgateError:
+        return SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")
+
+    def _lose(self, why: Callable[[Message], BaseException]) -> None:
+        """Drop the settlements that are on their way out, and tell who waits for one of them."""
+        lost = [(message, future) for _, message, future in self._outcomes]
         lost += [(dead.message, dead.told) for dead in self._dead_letters.clear()]
+        self._outcomes.clear()
         for message, future in lost:
             if future is not None and not future.done():
-                future.set_exception(
-                    SessionExpired(
-                        self.address.name, self.session, f"message {message.id} was given to another consumer"
-                    )
-                )
-                future.exception()
+                future.set_exception(why(message))
+                future.exception()  # whoever does not look at it has not lost anything
+
+    def _expire(self) -> None:
+        self._generation += 1
+        self._lose(self._given_away)
         self._buffer.clear()
         self._expirations += 1
         self._flushed = self._queued

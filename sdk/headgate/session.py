@@ -25,7 +25,7 @@ from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, session_id
 from headgate.redis.store import Store
 from headgate.registry import Registry
-from headgate.units import parse_duration, parse_rate
+from headgate.units import parse_duration, parse_rate, parse_timeout
 
 
 class Session:
@@ -87,7 +87,7 @@ class Session:
             window: bytes of credit to keep in hand, and the most that is on its way at a time; else 512 KiB.
             rate: messages a second that this producer may send; else no bound.
             weight: its share among the producers of the destination; else 1.
-            timeout: seconds that a send waits when it does not say; else 30.
+            timeout: seconds that a send waits when it does not say, or ``"unlimited"``; else 30.
             when_full: what a send does that finds no room: ``block``, ``fail``, ``fail-after 3s`` or ``drop``;
                 else block.
             kind: ``queue`` or ``topic``.
@@ -100,7 +100,7 @@ class Session:
         how = WhenFull.parse(when_full) if when_full is not None else None
         destination, said = split_address(destination, self._options.connection)
         own = parse_rate(rate, "rate") if rate is not None else said.producer_rate
-        patience = parse_duration(timeout, "timeout") if timeout is not None else None
+        patience = parse_timeout(timeout) if timeout is not None else None
         window = said.producer_window if window is None else window
         account, wish = await self._account(destination, window, weight, kinds_from(kind))
         presence = self._presences.at(destination)
@@ -125,7 +125,7 @@ class Session:
         how = WhenFull.parse(when_full) if when_full is not None else None
         if how is not None and how.drops:
             raise PolicyError("when_full: a gate has no message to drop; use block, fail or 'fail-after 3s'")
-        patience = parse_duration(timeout, "timeout") if timeout is not None else None
+        patience = parse_timeout(timeout) if timeout is not None else None
         account, _ = await self._account(destination, window, weight, ("gate",))
         gate = Gate(account, timeout=patience, when_full=how)
         self._presences.at(destination).following.send(gate)
@@ -194,7 +194,7 @@ class Session:
         self._check_open()
         at = self._presences
         address = Address.of(at.namespace, destination)
-        async with at.lock:
+        async with at.opening(destination):
             if address.key not in self._buckets:
                 ensure = at.ensure(address, ("bucket",))
                 await ensure(False)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+from collections.abc import Awaitable
 from typing import Any, Final
 
 PATIENCE: Final = 0.1
@@ -13,6 +14,19 @@ THREAD: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("headgate th
 def current(loop: asyncio.AbstractEventLoop) -> Any:
     """Return the thread of program control that runs: one that waits for the task that runs, else that task."""
     return THREAD.get() or asyncio.current_task(loop)
+
+
+def in_background(work: Awaitable[object], running: "set[asyncio.Task[None]]", name: str) -> "asyncio.Task[None]":
+    """Begin work that may be awaited and need not be; its task is in ``running`` as long as it runs."""
+
+    async def run() -> None:
+        await work
+
+    task = asyncio.create_task(run(), name=name)
+    running.add(task)
+    task.add_done_callback(running.discard)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # who does not wait has lost nothing
+    return task
 
 
 async def stop(task: "asyncio.Task[Any] | None") -> None:

@@ -18,7 +18,7 @@ from headgate.message import Message
 from headgate.receivers import BREATH, Outcome
 from headgate.redis.keys import Address, namespace_channel, read_name
 from headgate.redis.replies import Deliveries
-from headgate.tasks import stop
+from headgate.tasks import in_background, stop
 
 LOOK_EVERY: Final = 5.0
 """Seconds between looks at the topics there are; a quarter of the session's TTL if that is less."""
@@ -91,9 +91,13 @@ class WildcardConsumer(Consumer):
             await asyncio.sleep(0)  # let settlements out and deliveries in while the caller works on what is here
         return await super().receive(timeout=timeout)
 
-    async def configure(self, *, window: Window | int | str) -> None:
+    def configure(self, *, window: Window | int | str) -> Awaitable[None]:
         """Change the window that all topics share; as :meth:`Consumer.configure`."""
+        self._check_open()
         self.shared.configure(Window.of(window))
+        return in_background(self._tell_parts(), self._configuring, f"headgate {self.id}")
+
+    async def _tell_parts(self) -> None:
         done = await asyncio.gather(
             *(part.configure(window=self.window) for part in self._all()), return_exceptions=True
         )
@@ -115,7 +119,7 @@ class WildcardConsumer(Consumer):
             return
         self._closed = True
         self._arrived.set()
-        await stop(self._task)
+        await asyncio.gather(*map(stop, (self._task, *self._configuring)))
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 await self._index.leave(self.address.namespace, self._entry, self._holder)

@@ -403,3 +403,29 @@ async def test_a_session_has_as_many_consumers_of_one_destination_as_it_can_numb
             await session.consumer("orders")
         await consumers[0].close()
         await session.consumer("orders", window=1)
+
+
+async def test_producers_and_consumers_are_configured_alike_with_and_without_await(client: headgate.Client) -> None:
+    await client.apply("news.one", kind="topic")
+    async with client.session("s") as session:
+        producer, consumer = await session.producer("orders"), await session.consumer("orders")
+        wildcard = await session.consumer("news.*", subscription="audit")
+        for window in (1, 2):
+            producer.configure(window=window * 1000)
+            consumer.configure(window=window)
+            wildcard.configure(window=window)
+            assert (producer._account.window, consumer.window, wildcard.window) == (
+                window * 1000,
+                Window(messages=window),
+                Window(messages=window),
+            )
+        await producer.configure(window=3000)
+        await consumer.configure(window=3)
+        await wildcard.configure(window=3)
+        assert (await look(client, "orders")).consumers[consumer.id]["window"].startswith("3/")
+        for one in (producer, consumer, wildcard):
+            with pytest.raises(InvalidValue):
+                one.configure(window=-1)
+            await one.close()
+            with pytest.raises(Closed):
+                one.configure(window=5)

@@ -235,3 +235,26 @@ async def test_an_idle_gate_keeps_no_lease(client: headgate.Client) -> None:
         assert await field(client, "gate", "leased_bytes") == 0
         assert gate.try_admit(1) is None
         await wait_until(lambda: gate.try_admit(1), description="the window is fetched again")
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_permit_is_of_the_account_that_paid_for_it(client: headgate.Client, cancelled: bool) -> None:
+    """The destination is removed in the turn between the payment and the waking up of who waited for it."""
+    await client.apply("gate", kind="gate", limit=10)
+    async with client.session("s") as session:
+        gate = await session.gate("gate", window=10)
+        first = gate.try_admit(10)
+        assert first is not None
+        waiting = asyncio.ensure_future(gate.admit(5, timeout=GUARD).__aenter__())
+        await wait_until(lambda: gate._account.wants)
+        first.release()
+        assert not gate._account.wants, "it is paid, and has not been told yet"
+        gate._account._start_anew()
+        if cancelled:
+            waiting.cancel()
+        ended = (await asyncio.gather(waiting, return_exceptions=True))[0]
+        if isinstance(ended, headgate.Permit):
+            ended.release()
+        assert gate._credit.spent >= 0
+        assert gate.in_use == 0
+        assert gate._credit.in_hand <= gate._credit.granted

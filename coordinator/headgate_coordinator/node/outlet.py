@@ -65,8 +65,8 @@ class LinkConsumer(Consumer):
         if self._failure is not None:
             self.outlet.failed(self._failure)
 
-    def _expire(self, going: Any) -> None:
-        super()._expire(going)
+    def _expire(self) -> None:
+        super()._expire()
         self.outlet.expired()
 
     def next_message(self) -> Message | None:

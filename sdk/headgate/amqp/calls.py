@@ -22,6 +22,7 @@ import msgpack
 from headgate.errors import (
     AccessDenied,
     CoordinatorUnavailable,
+    DestinationDamaged,
     HeadgateError,
     InvalidName,
     InvalidValue,
@@ -48,12 +49,13 @@ OK: Final = "ok"
 
 _DATA: Final = b"\0\x53\x75\xb0"
 _ERRORS: Final[dict[str, type[HeadgateError]]] = {
+    "damaged": DestinationDamaged,
     "unavailable": CoordinatorUnavailable,
     "policy": PolicyError,
     "name": InvalidName,
     "invalid": InvalidValue,
 }
-"""Those with facts are made by name."""
+"""The first that fits; AccessDenied, which has facts, is none of them."""
 _packer: Final = msgpack.Packer(autoreset=True, use_bin_type=True)
 pack: Final = _packer.pack
 
@@ -87,18 +89,22 @@ def failure(error: HeadgateError) -> tuple[str, str, dict[str, str]]:
         return "denied", str(error), {"user": error.user, "action": error.action, "destination": error.destination}
     for kind, known in _ERRORS.items():
         if isinstance(error, known):
-            return kind, str(error), {}
+            answered = isinstance(error, CoordinatorUnavailable) and error.answered
+            return kind, str(error), {"answered": "yes"} if answered else {}
     return "failed", str(error), {}
 
 
 def error_of(kind: Any, text: Any = "", facts: Any = None) -> HeadgateError:
     """Return the error that was told."""
+    said = facts if isinstance(facts, dict) else {}
     if kind == "denied":
-        said = facts if isinstance(facts, dict) else {}
         return AccessDenied(
             str(text),
             user=str(said.get("user", "")),
             action=str(said.get("action", "")),
             destination=str(said.get("destination", "")),
         )
-    return _ERRORS.get(kind, HeadgateError)(str(text))
+    known = _ERRORS.get(kind, HeadgateError)
+    if issubclass(known, CoordinatorUnavailable):
+        return known(str(text), answered=said.get("answered") == "yes")
+    return known(str(text))

@@ -122,7 +122,7 @@ class Lane:
 
         The timeout is ours: redis-py's own can swallow a cancellation on Python 3.11 (asyncio.wait_for).
         """
-        async with self._room, asyncio.timeout(CALL_TIMEOUT):
+        async with asyncio.timeout(CALL_TIMEOUT), self._room:
             connection = await self.take()
             whole = False
             try:

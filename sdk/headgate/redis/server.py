@@ -17,7 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
-from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
+from headgate.errors import AccessDenied, CoordinatorUnavailable, DestinationDamaged, HeadgateError
 from headgate.redis.lane import CALL_TIMEOUT, Dial, Lane
 from headgate.redis.scripts import Script
 from headgate.redis.url import RedisUrl
@@ -30,6 +30,11 @@ READ_SIZE: Final = 131_072
 """Bytes that are parsed at a time: a reply of many messages takes fewer turns."""
 _FAILED: Final = (rx.RedisError, rx.RedisClusterException, OSError)
 """OSError: a TimeoutError is one."""
+_ANSWERS: Final = (rx.ResponseError, rx.BusyLoadingError)
+_DAMAGED: Final = ("NOGROUP", "WRONGTYPE", "equal or smaller than the target stream top item")
+"""What Redis says where keys that belong together are not all there, or are of another type."""
+_MOVE_WITHIN: Final = 4.0
+"""Seconds for which a call looks for a slot or a master that is on its way to another server."""
 _MOVING: Final = (
     rx.MovedError,
     rx.TryAgainError,
@@ -153,7 +158,7 @@ class Server:
             AccessDenied: a command that the script needs is not allowed.
         """
         self.calls += 1
-        asking, moved, broken = "", 0, 0
+        asking, moved, broken, give_up_at = "", 0, 0, 0.0
         while True:
             try:
                 lane = self._lane_at(asking) if asking else self._lane(keys[0])
@@ -161,8 +166,9 @@ class Server:
             except rx.AskError as error:
                 asking = f"{error.host}:{error.port}"
             except _MOVING as error:
-                asking, moved = "", moved + 1
-                if moved > 20:
+                asking, moved, now = "", moved + 1, asyncio.get_running_loop().time()
+                give_up_at = give_up_at or now + _MOVE_WITHIN
+                if moved > 20 or now > give_up_at:
                     raise self._translate(error) from error
                 await self._look_again(moved)
             except (TimeoutError, rx.TimeoutError, rx.AuthenticationError, rx.BusyLoadingError) as error:
@@ -315,7 +321,8 @@ class Server:
         await asyncio.sleep(min(0.02 * attempt, 0.2))
         if self._cluster:
             with contextlib.suppress(*_FAILED):  # nobody answers yet: the map stays as it was, for the next attempt
-                await self._cluster.nodes_manager.initialize()
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    await self._cluster.nodes_manager.initialize(list(self.url.hosts))
         else:
             await self._lanes["only"].drop()
 
@@ -327,5 +334,12 @@ class Server:
         if isinstance(error, TimeoutError | rx.TimeoutError):
             return CoordinatorUnavailable(f"{self.url} did not answer within {CALL_TIMEOUT} s")
         if isinstance(error, rx.OutOfMemoryError):
-            return CoordinatorUnavailable(f"{self.url} is out of memory; consume, or raise its maxmemory")
-        return CoordinatorUnavailable(f"{self.url} cannot be used: {error}")
+            text = f"{self.url} is out of memory; consume, or raise its maxmemory"
+            return CoordinatorUnavailable(text, answered=True)
+        if isinstance(error, rx.ResponseError) and any(mark in str(error) for mark in _DAMAGED):
+            return DestinationDamaged(
+                f"{self.url} lacks keys of the destination ({error}): they were evicted, or changed by hand; see that "
+                "its maxmemory-policy is noeviction, and then remove the destination",
+                answered=True,
+            )
+        return CoordinatorUnavailable(f"{self.url} cannot be used: {error}", answered=isinstance(error, _ANSWERS))

@@ -63,7 +63,8 @@ class PubSubWakeUps:
             self._task = asyncio.create_task(self._listen(), name="headgate wake-ups")
         elif fresh and self._pubsub is not None:
             with contextlib.suppress(*_BROKEN):
-                await self._pubsub.subscribe(*fresh)
+                async with asyncio.timeout(_CONFIRM_WITHIN):
+                    await self._pubsub.subscribe(*fresh)
         if coming := [self._unconfirmed[channel] for channel in channels if channel in self._unconfirmed]:
             await asyncio.wait(coming, timeout=_CONFIRM_WITHIN)
 

@@ -1,6 +1,7 @@
 """Consumers for threads: what has arrived is received, and what is settled is queued, without a round trip."""
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
@@ -12,7 +13,7 @@ from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
 from headgate.receivers import Outcome, Receivers
 from headgate.sync.thread import LoopThread
-from headgate.units import parse_duration
+from headgate.units import parse_timeout
 
 
 class Message:
@@ -56,21 +57,24 @@ class Message:
     def __repr__(self) -> str:
         return f"Message({self.id}, {self.size} bytes{', settled' if self.settled else ''})"
 
-    def accept(self, *, confirm: bool = False) -> None:
-        """Say that it is done with; ``confirm`` waits until Redis has it. Errors as :meth:`headgate.Message.accept`."""
-        self._consumer.settle(self, "accepted", confirm=confirm)
+    def accept(self, *, confirm: bool = False, timeout: float | str | None = None) -> None:
+        """Say that it is done with; ``confirm`` waits until Redis has it, for ``timeout`` seconds (30 when None).
 
-    def release(self, *, confirm: bool = False) -> None:
+        Errors as :meth:`headgate.Message.accept`.
+        """
+        self._consumer.settle(self, "accepted", confirm=confirm, timeout=timeout)
+
+    def release(self, *, confirm: bool = False, timeout: float | str | None = None) -> None:
         """Give it back untried: it is delivered again, before newer ones."""
-        self._consumer.settle(self, "released", confirm=confirm)
+        self._consumer.settle(self, "released", confirm=confirm, timeout=timeout)
 
-    def reject(self, reason: str = "", *, confirm: bool = False) -> None:
+    def reject(self, reason: str = "", *, confirm: bool = False, timeout: float | str | None = None) -> None:
         """Say that it can never be used: it is removed and counted as rejected."""
-        self._consumer.settle(self, "rejected", confirm=confirm, reason=reason)
+        self._consumer.settle(self, "rejected", confirm=confirm, reason=reason, timeout=timeout)
 
-    def modify(self, *, failed: bool = True, confirm: bool = False) -> None:
+    def modify(self, *, failed: bool = True, confirm: bool = False, timeout: float | str | None = None) -> None:
         """Give it back after a failed attempt: :attr:`delivery_count` grows."""
-        self._consumer.settle(self, "failed" if failed else "released", confirm=confirm)
+        self._consumer.settle(self, "failed" if failed else "released", confirm=confirm, timeout=timeout)
 
 
 class Consumer:
@@ -135,14 +139,14 @@ class Consumer:
         return message
 
     def receive(self, *, timeout: float | str | None = None) -> Message | None:
-        """Return the next message, or None when none came within ``timeout`` seconds (None: no bound).
+        """Return the next message, or None when none came within ``timeout`` seconds (None, "unlimited": no bound).
 
         Raises:
             Closed: the consumer is closed.
         """
         self._inner.use.note_by(threading.current_thread())
-        patience = None if timeout is None else parse_duration(timeout, "timeout")
-        deadline = None if patience is None else time.monotonic() + patience
+        patience = math.inf if timeout is None else parse_timeout(timeout)
+        deadline = None if patience == math.inf else time.monotonic() + patience
         with self._changed:
             while True:
                 if (message := self._next()) is not None:
@@ -163,7 +167,7 @@ class Consumer:
 
     def configure(self, *, window: Window | int | str) -> None:
         """Change the window, effective at once; errors as :meth:`headgate.Consumer.configure`."""
-        self._thread.run(self._inner.configure(window=window))
+        self._thread.run(self._configure(window))
 
     def flush(self, *, timeout: float | str = 5.0) -> None:
         """Wait until every settlement made so far is in Redis; errors as :meth:`headgate.Consumer.flush`."""
@@ -176,8 +180,18 @@ class Consumer:
             self._changed.notify_all()
         self._thread.run(self._close())
 
-    def settle(self, message: Message, outcome: Outcome, *, confirm: bool, reason: str = "") -> None:
+    def settle(
+        self,
+        message: Message,
+        outcome: Outcome,
+        *,
+        confirm: bool,
+        reason: str = "",
+        timeout: float | str | None = None,
+    ) -> None:
         """Queue a settlement, or wait until Redis has it. See :meth:`Message.accept`."""
+        if confirm and timeout is not None:
+            parse_timeout(timeout)  # before anything is done
         with self._changed:
             if message.settled:
                 raise InvalidValue(f"{message!r} cannot be settled twice")
@@ -194,7 +208,7 @@ class Consumer:
                 self._settlements.append((message, outcome, reason))
                 tell, self._telling = not self._telling, True
         if confirm:
-            self._thread.run(self._confirm(message, outcome, reason))
+            self._thread.run(self._confirm(message, outcome, reason, timeout))
         elif tell:
             self._thread.tell(self._settle_queued)
 
@@ -267,11 +281,13 @@ class Consumer:
             except HeadgateError:  # meanwhile it was given to another consumer; flush() tells
                 continue
 
-    async def _confirm(self, message: Message, outcome: Outcome, reason: str) -> None:
+    async def _confirm(self, message: Message, outcome: Outcome, reason: str, timeout: float | str | None) -> None:
         self._settle_queued()
-        done = self._inner.settle(message._inner, outcome, confirm=True, reason=reason)  # noqa: SLF001
-        if done is not None:
-            await done
+        inner = message._inner  # noqa: SLF001
+        await inner._consumer.confirm(inner, outcome, timeout, reason=reason)  # noqa: SLF001
+
+    async def _configure(self, window: Window | int | str) -> None:
+        await self._inner.configure(window=window)
 
     async def _flush(self, timeout: float | str) -> None:
         self._settle_queued()

@@ -1,12 +1,13 @@
 """Producers for threads."""
 
 import concurrent.futures
+import math
 
 import headgate.producer
 from headgate.errors import CoordinatorUnavailable
 from headgate.message import Headers, Receipt
 from headgate.sync.thread import LoopThread
-from headgate.units import parse_duration
+from headgate.units import parse_timeout
 
 
 class PendingReceipt:
@@ -29,15 +30,15 @@ class PendingReceipt:
         """Wait until the message is stored.
 
         Args:
-            timeout: seconds to wait here; None waits as long as the message itself was given.
+            timeout: seconds to wait here; None, or ``"unlimited"``, waits as long as the message itself was given.
 
         Raises:
             CoordinatorUnavailable: not stored in time; it may be stored all the same.
             CreditTimeout, Closed: it was not stored.
         """
-        patience = None if timeout is None else parse_duration(timeout, "timeout")
+        patience = math.inf if timeout is None else parse_timeout(timeout)
         try:
-            return self._future.result(patience)
+            return self._future.result(None if patience == math.inf else patience)
         except concurrent.futures.TimeoutError as error:
             if self._future.done():
                 raise
