@@ -99,7 +99,7 @@ note('above', d.oversize or 'refuse', d.hard_bytes and int(d.hard_bytes) or '-')
 write_ledger('apply', '-', 0, 0, 0)
 save_destination()
 wake_all('settings')
-if d.stopped or d.pending_bytes + d.leased_bytes > d.limit_bytes or d.pending_messages + d.leased_messages > d.limit_messages then
+if d.stopped or is_above() then
   recall()
 end
 return { code, int(d.epoch), d.kind }

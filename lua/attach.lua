@@ -53,6 +53,9 @@ local c = place_consumer(cid, sub, durable)
 local judged = set_window(cid, c, window)
 if judged then
   hand_over() -- where the last active consumer was paused, no limit binds any more
+  if is_above() then
+    recall() -- where the first began, they bind what was granted before
+  end
 end
 if #notes > 0 then
   write_ledger('attach', cid, 0, 0, 0)

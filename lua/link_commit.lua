@@ -59,7 +59,7 @@ if prev > l.mark and ARGV[8] == 'lost' then
   l.mark = prev
 end
 
-local code, puts, sizes, bytes, mark = 'OK', {}, {}, 0, l.mark
+local code, puts, sizes, bytes, mark, above = 'OK', {}, {}, 0, l.mark, false
 local held_b, held_m = held(s)
 if d.stopped then
   code = 'STOPPED'
@@ -69,7 +69,9 @@ else
   for i = at + 1, #ARGV, 4 do
     local seq, size = tonumber(ARGV[i]), #ARGV[i + 3]
     if seq > mark and ARGV[i + 1] ~= 'skip' then
-      if bytes + size > held_b or #puts + 1 > held_m then
+      local paid = bytes + size <= held_b and #puts + 1 <= held_m
+      above = paid and not is_covered(link, s, bytes + size, #puts + 1, d.limit_bytes)
+      if not paid or above then
         code, need = 'NOCREDIT', size
         break
       end
@@ -99,6 +101,12 @@ for _, i in ipairs(puts) do
 end
 s.used, s.used_m = s.used + bytes, s.used_m + #puts
 add_lease(s, -bytes, -#puts)
+if above then -- what is left of credit of before is of no use
+  held_b, held_m = held(s)
+  s.returned, s.returned_m = s.returned + held_b, s.returned_m + held_m
+  add_lease(s, -held_b, -held_m)
+  note('return', int(held_b), int(held_m))
+end
 if kept and #puts > 0 then
   d.pending_bytes, d.pending_messages = d.pending_bytes + bytes, d.pending_messages + #puts
   wake_hungry(#puts)

@@ -39,6 +39,9 @@ else
   local judged = set_window(cid, place_consumer(cid, sub, 1), window)
   if judged then
     hand_over()
+    if is_above() then
+      recall()
+    end
   end
   if born() == 0 then
     redis.call('HSET', K_DESTINATION, 'born', int(now_ms))

@@ -24,7 +24,8 @@
   Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),
            OVERUSE (more than the credit held: nothing was appended), PASSED (an old batch, long since answered),
            FULL (beyond the hard limit, or no room for references; pending and leased bytes, and that limit follow), STOPPED
-           (by hand: give the credit back and wait in line), BODY (a reference where there may be none, or the reverse)
+           (by hand: give the credit back and wait in line), ABOVE (the same,
+           for the limit was lowered, or began to bind, since it was granted), BODY (a reference where there may be none, or the reverse)
 ]]
 --- @include "lib/reap"
 --- @include "lib/sendrate"
@@ -89,6 +90,9 @@ if lacks > 0 or lacks_m > 0 then
     or d.pending_messages + d.leased_messages + lacks_m > d.limit_messages then
     return { 'FULL', int(d.epoch), int(d.pending_bytes + d.leased_bytes), int(ceiling) }
   end
+end
+if not is_covered(sid, s, bytes, count, math.max(d.limit_bytes, ARGV[11] == 'hard' and d.hard_bytes or 0)) then
+  return { 'ABOVE', int(d.epoch) }
 end
 
 d.grows, d.caller = true, sid

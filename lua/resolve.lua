@@ -31,7 +31,7 @@ local lacks, lacks_m = math.max(0, s.need - s.granted), math.max(0, s.need_m - s
 if d.stopped or now_ms < d.learning_until or never_fits(s)
   or lacks > d.slice_bytes - d.pending_bytes - d.leased_bytes then
   return { 'REFUSED', int(d.epoch) }
-elseif d.pending_bytes + d.leased_bytes > d.limit_bytes or d.pending_messages + d.leased_messages > d.limit_messages then
+elseif is_above() then
   return { 'ABOVE', int(d.epoch) }
 end
 
@@ -39,6 +39,7 @@ redis.call('HSET', K_DESTINATION, 'kind', d.kind) -- no effect but this: under O
 local turn = tonumber(redis.call('ZSCORE', K_WAITERS, sid) or 0)
 s.granted, s.granted_m = s.granted + lacks, s.granted_m + lacks_m
 d.leased_bytes, d.leased_messages = d.leased_bytes + lacks, d.leased_messages + lacks_m
+redis.call('HSET', K_DESTINATION, 'ticket', sid .. ' ' .. int(s.granted))
 note('ticket', sid, int(lacks), int(lacks_m))
 note('grant', sid, int(s.granted), int(s.granted_m))
 leave_line(sid)

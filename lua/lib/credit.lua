@@ -42,10 +42,29 @@ local function hand_over(caller, caller_record)
   end
 end
 
--- Holders give back what they do not use, and what exceeds this times their weight: nothing may stay where it was stopped.
+local function is_above()
+  return d.pending_bytes + d.leased_bytes > d.limit_bytes or d.pending_messages + d.leased_messages > d.limit_messages
+end
+
+-- Holders give back what they do not use, and what exceeds this times their weight: nothing may stay where it was stopped,
+-- and above the limit no more than is left of it beside what is stored.
 local function recall()
-  local most = d.stopped and 0 or 2 ^ 52 -- an unlimited dimension
-  wake_all('recall ' .. int(math.min(share(d.limit_bytes, 1), most)) .. ' ' .. int(math.min(share(d.limit_messages, 1), most)))
+  local most, bytes, messages = d.stopped and 0 or 2 ^ 52, d.limit_bytes, d.limit_messages -- 2 ^ 52: unlimited
+  if is_above() then
+    bytes, messages = math.max(0, bytes - d.pending_bytes), math.max(0, messages - d.pending_messages)
+  end
+  wake_all('recall ' .. int(math.min(share(bytes, 1), most)) .. ' ' .. int(math.min(share(messages, 1), most)))
+end
+
+-- Of credit that was granted before a limit bound, or was lowered: whether it covers so much more. All that is stored
+-- stays within the limit, but for a message that goes above it alone, or with a ticket.
+local function is_covered(sid, s, bytes, count, limit_bytes)
+  if d.pending_bytes + bytes <= math.min(limit_bytes, d.pool_bytes) and d.pending_messages + count <= d.limit_messages then
+    return true
+  elseif d.oversize == 'allow-one' and d.pending_bytes == 0 and d.pending_messages + count <= d.limit_messages then
+    return true
+  end
+  return redis.call('HGET', K_DESTINATION, 'ticket') == sid .. ' ' .. int(s.granted)
 end
 
 -- Ask for the caller: at once when nobody waits and it fits, else in line. Then serve the line.

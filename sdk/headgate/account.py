@@ -304,12 +304,14 @@ class CreditAccount(AccountCalls):
 
     def _recall(self) -> bool:
         """Give back what was not used since the last recall, and all above the fair share."""
-        line = self.credit
-        used, self._used_before = line.used - self._used_before, line.used
+        line, (share, share_m) = self.credit, (0, 0) if self.stopped else self._share
+        used, used_m = line.used - self._used_before[0], line.used_m - self._used_before[1]
+        self._used_before = line.used, line.used_m
         if self.outbox.waiting or self.stopped:
-            used = 0  # what is in hand is too little for the first in line, and of use to others
-        spare = max(line.in_hand - used, line.held - (0 if self.stopped else self._share[0]))
-        if min(spare, line.in_hand) <= 0:
+            used = used_m = 0  # what is in hand is too little for the first in line, and of use to others
+        spare = min(line.in_hand, max(line.in_hand - used, line.held - share))
+        spare_m = min(line.in_hand_m, max(line.in_hand_m - used_m, line.held_m - share_m))
+        if max(spare, spare_m) <= 0:
             return False
-        line.give_back(spare, line.in_hand_m if spare >= line.in_hand else line.in_hand_m // 2)
+        line.give_back(spare, spare_m)
         return True

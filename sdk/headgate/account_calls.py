@@ -67,7 +67,7 @@ class AccountCalls(Callers):
         """What makes the calls that are due; None until the first answer is there."""
         self._asked_for: Outgoing | None = None
         self._used_at = 0.0
-        self._used_before = 0
+        self._used_before = (0, 0)
 
     def in_line(self, item: Outgoing) -> bool:
         """Whether Redis was asked for a message, and there was no room."""
@@ -77,7 +77,7 @@ class AccountCalls(Callers):
         self.outbox.unpaid()
         self.credit.start_anew()
         self._open = False
-        self._used_before = 0
+        self._used_before = (0, 0)
         self._ask_at = 0.0
         self.outlook.start_anew()
 
@@ -155,7 +155,7 @@ class AccountCalls(Callers):
             for item in self.outbox.refused():
                 self._give_up(item, asked_at, self._above_hard(item, answer))
             return
-        elif answer.code == "STOPPED":
+        elif answer.code in ("STOPPED", "ABOVE"):
             self.outbox.unspend()
             self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
             self._ask_at = 0.0

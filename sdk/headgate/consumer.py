@@ -123,6 +123,11 @@ class Consumer(Receivers):
         self._wake.set()
         return in_background(self._tell_window(), self._configuring, f"headgate {self.id}")
 
+    @property
+    def _attached_window(self) -> str:
+        """The window as it is told."""
+        return self.window.text
+
     async def _tell_window(self) -> tuple[str, str]:
         return await self._store.attach(
             self.address,
@@ -130,7 +135,7 @@ class Consumer(Receivers):
             number=self._number,
             subscription=self.encoded_subscription,
             durable=self.durable,
-            window=self.window.text,
+            window=self._attached_window,
             ttl_ms=self._lease.ttl_ms,
         )
 

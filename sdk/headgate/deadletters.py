@@ -179,8 +179,9 @@ class DeadLetters:
                 return
             if answer.code == "UNKNOWN":
                 await self._ensure_at(target)(False)
-            elif answer.code == "STOPPED":
-                self.trouble = f"the dead-letter destination {target.name!r} is stopped"
+            elif answer.code in ("STOPPED", "ABOVE"):
+                state = "stopped" if answer.code == "STOPPED" else "full"
+                self.trouble = f"the dead-letter destination {target.name!r} is {state}"
                 await asyncio.sleep(POLL)
             paid = await self._pay(target, account)
             if paid is None:

@@ -61,6 +61,29 @@ async def test_a_destination_without_a_consumer_stops_at_exactly_its_limit(
         assert await field(client, "orders", "peak_bytes") == 50 * SIZE
 
 
+async def test_a_receiver_starts_with_its_first_credit_and_from_then_on_nothing_goes_above_the_limit(
+    rhea_there: Rhea, client: headgate.Client
+) -> None:
+    """Whatever credit the node and its clients had in hand while nothing was enforced."""
+    rhea = rhea_there
+    await client.apply("orders", kind="queue", limit=50 * SIZE, enforce="with-consumers")
+    await rhea.receiver("r", "orders", credit_window=0)
+    await rhea.sender("s", "orders")
+    rhea.do("pump", link="s", total=80, size=1000)
+    await rhea.sees("accepted", 80)
+    assert await field(client, "orders", "active") == 0, "it asks for nothing, so it is not started"
+    await client.purge("orders")
+    rhea.do("pump", link="s", total=30, size=1000)
+    await rhea.sees("accepted", 110)
+    rhea.do("credit", link="r", more=1)
+    await rhea.sees("message", 1)
+    assert await field(client, "orders", "active") == 1
+    rhea.do("pump", link="s", total=100, size=1000)
+    await rhea.sees("accepted", 130)
+    await stalled(rhea, "s")
+    assert (await field(client, "orders", "pending_messages"), len(rhea.told("accepted"))) == (50, 130)
+
+
 async def test_two_senders_of_one_destination_both_stop_and_both_go_on(
     rhea_there: Rhea, node: NodeProcess, client: headgate.Client
 ) -> None:

@@ -44,7 +44,7 @@ _ARGUMENTS = "test_arguments"
 _POLICY = "test_policy"
 _NODES = "test_nodes"
 _USERS = "test_users"
-_DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_delivery", "test_oom", "test_cluster", "test_bounds"
+_LINKS, _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_links", "test_delivery", "test_oom", "test_cluster", "test_bounds"
 _POOLS, _SLICES = "test_pools", "test_slices"
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
 _ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
@@ -232,6 +232,20 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_holders_of_idle_credit_are_asked_for_it_at_most_five_times_a_second"),
         ("P6", "lib/wake", "int(math.min(messages, 16))", "16",
          f"{_P6}::test_a_message_wakes_as_many_consumers_as_it_feeds"),
+        # Credit that is older than the limit.
+        ("P1", "publish", "if not is_covered(", "if false and not is_covered(",
+         f"{_ACTIVE}::test_credit_of_before_pays_for_nothing_above_a_limit_that_begins_to_bind"),
+        ("P1", "lib/credit", "d.pool_bytes) and d.pending_messages + count <= d.limit_messages then",
+         "d.pool_bytes) then",
+         f"{_ACTIVE}::test_credit_of_before_a_lower_limit_pays_for_nothing_above_it"),
+        ("P1", "link_commit", "if not paid or above then", "if not paid then",
+         f"{_LINKS}::test_credit_of_before_a_lower_limit_pays_for_nothing_above_it"),
+        ("P1", "lib/credit", "  if is_above() then\n    bytes, messages", "  if false then\n    bytes, messages",
+         f"{_P6}::test_holders_are_asked_for_what_a_limit_that_begins_to_bind_does_not_cover"),
+        ("P1", "attach", "  if is_above() then", "  if false then",
+         f"{_P6}::test_holders_are_asked_for_what_a_limit_that_begins_to_bind_does_not_cover"),
+        ("P1", "resolve", "redis.call('HSET', K_DESTINATION, 'ticket', sid .. ' ' .. int(s.granted))\n", "",
+         "test_resolve::test_a_ticket_is_credit_for_one_message_above_the_limit"),
         # Who waits gets what others hold and have not begun.
         ("P6", "lib/deliver", "  if beside and waits > 0 then", "  if beside then",
          f"{_P6}::test_who_waits_beside_what_others_hold_has_them_asked_for_it"),

@@ -90,6 +90,32 @@ async def test_while_nobody_is_active_a_limit_with_consumers_does_not_bind(place
     assert await active(place) == 0
 
 
+async def test_credit_of_before_pays_for_nothing_above_a_limit_that_begins_to_bind(place: Place) -> None:
+    """Mutant: what was granted while nothing bound goes on."""
+    await place.create(limit=100, enforce="with-consumers")
+    ann, bob = place.producer("ann"), place.producer("bob")
+    for producer in (ann, bob):
+        await producer.ask(10, window=500)
+    await ann.publish(60)
+    await place.consumer("cid")
+    answer = await bob.publish_as(bob.account(), bob.seq, 41)
+    assert (answer.code, (await place.look()).pending.bytes) == ("ABOVE", 60)
+    await bob.publish(40)
+    assert (await place.look()).pending.bytes == 100
+
+
+async def test_credit_of_before_a_lower_limit_pays_for_nothing_above_it(place: Place) -> None:
+    await place.create(limit=1000)
+    ann = place.producer("ann")
+    await ann.ask(10, window=500)
+    await ann.publish(90)
+    await place.change(limit_bytes="100")
+    assert (await ann.publish_as(ann.account(), ann.seq, 11)).code == "ABOVE"
+    await ann.publish(10)
+    await place.change(limit_bytes="1000", limit_messages="2")
+    assert (await ann.publish_as(ann.account(), ann.seq, 5)).code == "ABOVE", "in messages too"
+
+
 async def test_an_inactive_durable_subscription_does_not_count(place: Place) -> None:
     await place.create("topic", limit=100, enforce="with-consumers")
     bob = await place.consumer("bob", "audit", durable=True)

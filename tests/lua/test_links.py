@@ -170,6 +170,16 @@ async def test_an_older_lease_is_fenced_at_both_ends(route: Route) -> None:
     assert await route.stored() == []
 
 
+async def test_credit_of_before_a_lower_limit_pays_for_nothing_above_it(route: Route) -> None:
+    """Mutant: a link writes above the limit with what it was granted before; what is left of that goes back."""
+    one, two = await filled(route, 10, 20)
+    await route.target.change(limit_bytes="25")
+    done = await route.commit(one, two, want=500)
+    assert (done.code, done.mark, done.held) == ("NOCREDIT", 1, 0)
+    seen = await route.target.look()
+    assert (seen.pending.bytes, seen.leased.bytes, seen.number("blocked")) == (10, 0, 1)
+
+
 async def test_a_new_lease_frees_the_credit_of_the_one_before(route: Route) -> None:
     await filled(route, 10, want=600)
     route.fence = 2

@@ -323,3 +323,17 @@ async def test_who_gives_back_is_not_woken_for_it(place: Place, ear: Ear) -> Non
     await ear.heard()
     await bob.call(released=[ids[1]])
     assert await ear.heard() == [("cid", "ready cid.1")]
+
+
+async def test_holders_are_asked_for_what_a_limit_that_begins_to_bind_does_not_cover(place: Place, ear: Ear) -> None:
+    """Mutants: nobody is asked; each may keep a share of the whole limit, whatever is stored."""
+    await place.create(limit=100, enforce="with-consumers")
+    ann, bob = place.producer("ann"), place.producer("bob")
+    for producer in (ann, bob):
+        await producer.ask(10, window=500)
+    await ann.publish(60)
+    await ear.heard()
+    await place.consumer("cid")
+    assert ("", f"recall 20 {1 << 52}") in await ear.heard()
+    await place.change(limit_bytes="80")
+    assert ("", f"recall 10 {1 << 52}") in await ear.heard()

@@ -38,6 +38,7 @@ class Destination:
     accounts: dict[str, Account] = field(default_factory=dict)
     rules: Rules = field(default_factory=Rules)
     shut: bool = False
+    ticketed: tuple[str, int] | None = None
     turns: int = 0
     line: list[str] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
@@ -138,6 +139,8 @@ class Destination:
             code = "STOPPED"
         elif not spent.fits(account.held):
             code = "OVERUSE"
+        elif not self.covers(sid, account, spent):
+            code = "ABOVE"
         if code or account is None:
             epoch = self.epoch
             self._forget(before)
@@ -154,6 +157,12 @@ class Destination:
         self._renew(account, totals.ttl_ms)
         self._ask(sid, account)
         return Answer.about("OK", self.epoch, account, self.line, sid, first)
+
+    def covers(self, sid: str, account: Account, spent: Amount) -> bool:
+        """Whether credit that may be older than the limit still pays for so much."""
+        alone = self.rules.allow_one and not self.pending.bytes
+        most = Amount(UNLIMITED, self.binding.messages) if alone else self.binding
+        return (self.pending + spent).fits(most) or self.ticketed == (sid, account.granted.bytes)
 
     def _refusal(self, totals: Totals, known: Account | None, *, leave: bool) -> str:
         claims = self.learning and 0 < totals.epoch < self.epoch
@@ -246,6 +255,7 @@ class Destination:
             else:
                 lacks = account.lacks
                 account.granted += lacks
+                self.ticketed = (sid, account.granted.bytes)
                 self._take_turn(account, self.places[sid], lacks.bytes)
                 self._leave_line(sid)
                 return "OK"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Link, Outcome, Terminus
 from headgate.consumer import Consumer
+from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
 from headgate.message import Message, to_amqp
 from headgate.presences import kinds_from
@@ -32,6 +33,23 @@ class LinkConsumer(Consumer):
 
     outlet: "Outlet"
     _hands_over = True
+    started = False
+    """Whether its client ever gave credit."""
+
+    @property
+    def _attached_window(self) -> str:
+        """Paused until its client gives credit for the first time: a receiver that asks for nothing is not started."""
+        return super()._attached_window if self.started else Window.paused.text
+
+    async def _step(self) -> bool:
+        if self.outlet.credit and not self.started:
+            self.started = True
+            try:
+                await self._tell_window()
+            except BaseException:
+                self.started = False  # it is told with the next call
+                raise
+        return await super()._step()
 
     def _free(self) -> tuple[int, int]:
         wanted = self.outlet.credit - len(self._buffer) - len(self._recall)
@@ -163,7 +181,7 @@ class Outlet(LinkEnd):
 
     def _make(self, *args: Any, **kwargs: Any) -> LinkConsumer:
         self._consumer = consumer = LinkConsumer(*args, **kwargs)
-        consumer.outlet = self
+        consumer.outlet, consumer.started = self, self.link.credit > 0
         return consumer
 
     def received(self, messages: list[Incoming]) -> None:

@@ -55,6 +55,11 @@ class CreditLine:
         """Bytes granted and neither published nor given back."""
         return self.granted - self.used - self.returned
 
+    @property
+    def held_m(self) -> int:
+        """Messages granted and neither published nor given back."""
+        return self.granted_m - self.used_m - self.returned_m
+
     def take(self, size: int) -> bool:
         """Take credit for one message of ``size`` bytes if it is in hand."""
         spent = self.spent + size
