@@ -101,11 +101,8 @@ for _, i in ipairs(puts) do
 end
 s.used, s.used_m = s.used + bytes, s.used_m + #puts
 add_lease(s, -bytes, -#puts)
-if above then -- what is left of credit of before is of no use
-  held_b, held_m = held(s)
-  s.returned, s.returned_m = s.returned + held_b, s.returned_m + held_m
-  add_lease(s, -held_b, -held_m)
-  note('return', int(held_b), int(held_m))
+if above then
+  void_credit(s)
 end
 if kept and #puts > 0 then
   d.pending_bytes, d.pending_messages = d.pending_bytes + bytes, d.pending_messages + #puts

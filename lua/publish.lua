@@ -64,8 +64,7 @@ elseif not s then
   return { 'EXPIRED', int(d.epoch) }
 elseif s.inc ~= inc then
   return { 'FENCED', int(d.epoch) }
-end
-if d.stopped then
+elseif d.stopped then
   return { 'STOPPED', int(d.epoch) }
 end
 local rate_again
