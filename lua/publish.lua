@@ -33,8 +33,7 @@
 --- @include "lib/spooled"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])
-local expires_ms = tonumber(ARGV[12])
-local at = 13 -- the last of ARGV before the bodies
+local expires_ms, at = tonumber(ARGV[12]), 13 -- at: the last of ARGV before the bodies
 local count, bytes, spools = tonumber(string.match(ARGV[13], '(%d+)$') or #ARGV - at), 0, ARGV[11] == 'spool'
 local copies = at + count
 if not all_are(spools, at, count) then
