@@ -33,7 +33,8 @@
 --- @include "lib/spooled"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])
-local expires_ms, at = tonumber(ARGV[12]), 13 -- at: the last of ARGV before the bodies
+local expires_ms = tonumber(ARGV[12])
+local at = 13 -- the last of ARGV before the bodies
 local count, bytes, spools = tonumber(string.match(ARGV[13], '(%d+)$') or #ARGV - at), 0, ARGV[11] == 'spool'
 local copies = at + count
 if not all_are(spools, at, count) then
@@ -44,8 +45,7 @@ bytes = stored_bytes(at, count)
 if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
 end
-local s = read_session(sid)
-local receipt = redis.call('GET', K_RECEIPT)
+local s, receipt = read_session(sid), redis.call('GET', K_RECEIPT)
 local last, batch, first = 0, 0, 0
 if receipt then
   last, batch, first = string.match(receipt, '^(%d+) (%d+) (%d+)')
