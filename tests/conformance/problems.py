@@ -53,7 +53,7 @@ PROBLEMS: Final = (
         "RabbitMQ 23",
         "the health check is green while publishing is blocked",
         "readiness flips within 2 s",
-        "comes with broker nodes (issue 4)",
+        "readiness is that of a node and its Redis; a destination that is full is told by metrics, alerts and `explain`",
     ),
     Problem(
         8,
@@ -102,7 +102,7 @@ PROBLEMS: Final = (
         "NATS 8488",
         "stale state stalls consumers after a failover",
         "nobody idles beside a backlog after Redis failed",
-        "there is no leader but Redis; a change of leader comes with broker nodes (issue 4)",
+        "there is no leader but Redis: nodes hold no state",
     ),
     Problem(
         16,
@@ -129,7 +129,7 @@ PROBLEMS: Final = (
         "ARTEMIS-748, AMQ-4598",
         "counters drift",
         "recount equals the counters; injected drift is found and repaired",
-        "`headgate audit --repair` does it on request; doing so by itself every minute comes with nodes (issue 4)",
+        "on request, with `headgate audit --repair`: nothing repairs by itself",
     ),
     Problem(
         21,
@@ -254,6 +254,7 @@ TESTS: Final = """
 05 sdk/test_sync.py::test_try_admit_takes_what_is_in_hand_and_makes_no_call
 06 sdk/test_outages.py::test_close_returns_with_a_thousand_blocked_sends_while_redis_is_away
 06 sdk/test_outages.py::test_close_is_not_flow_controlled
+07 admin/test_metrics.py::test_without_redis_all_is_answered_in_time_and_comes_back
 08 lua/test_bounds.py::test_a_hundred_thousand_dead_cost_a_call_no_more_than_sixteen
 08 lua/test_p6_hand_over.py::test_a_silent_waiter_does_not_hold_up_the_living
 09 lua/test_stateful.py::test_the_scripts_do_what_the_model_does

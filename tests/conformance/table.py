@@ -71,8 +71,7 @@ def _line(row: Row) -> str:
 def problems() -> str:
     """Return the whole page of problems."""
     shown = [problem for problem in PROBLEMS if shows(problem)]
-    partly = sum("comes with" in problem.rest for problem in shown)
-    counts = f"{len(shown)} shown, {partly} of them in part until other pieces come, {len(PROBLEMS) - len(shown)} open"
+    counts = f"{len(shown)} shown, {len(PROBLEMS) - len(shown)} open"
     parts = [SUFFERED, f"{len(PROBLEMS)} problems: {counts}.\n"]
     parts.append("| | seen in | problem | solved here when | test | not shown |\n|---|---|---|---|---|---|")
     for one in PROBLEMS:
