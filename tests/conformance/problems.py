@@ -53,7 +53,7 @@ PROBLEMS: Final = (
         "RabbitMQ 23",
         "the health check is green while publishing is blocked",
         "readiness flips within 2 s",
-        "readiness is that of a node and its Redis; a destination that is full is told by metrics, alerts and `explain`",
+        "readiness is that of a node and its Redis; metrics, alerts and `explain` tell of a full destination",
     ),
     Problem(
         8,

@@ -1,12 +1,16 @@
 """Routes: the same topic or queue at another site, within the limits of both, in meshes, at a rate."""
 
 import asyncio
+import contextlib
 from functools import partial
 
 import pytest
 
+import headgate
+from headgate_coordinator.links.ending import give_up
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.policy import loads
+from tests.demo.command import run
 from tests.links.sites import SiteOf, next_of, route, stalls
 from tests.support.waiting import wait_until
 
@@ -167,6 +171,54 @@ async def test_a_route_that_leaves_the_policy_gives_back_what_it_held_at_both_si
 
 async def _none(site: SiteOf) -> bool:
     return not await list_links(site.client)
+
+
+@pytest.mark.parametrize("working", [True, False], ids=["a node works", "no node works"])
+async def test_a_link_whose_site_left_the_policy_says_how_to_end_it_and_is_ended(
+    three_sites: list[SiteOf], working: bool
+) -> None:
+    """Without it a link stays for ever whose site is gone for good."""
+    paris, berlin, _ = three_sites
+    await berlin.client.apply("orders", kind="queue", limit=LIMIT)
+    await paris.govern(route("berlin", "queues = 'orders'\ntopics = 'news'"), berlin)
+    links = [f"paris:{name}>berlin:{name}" for name in ("news", "orders")]
+    async with paris.working():
+        await paris.routed("news")
+        await paris.send("orders", *BODIES)
+        await berlin.has("orders", 20)
+        with pytest.raises(headgate.PolicyError, match="the policy names the link"):
+            await give_up(paris.client, links[1])
+    async with contextlib.AsyncExitStack() as stack:
+        if working:
+            await stack.enter_async_context(paris.working())
+        await paris.govern("destination = []\n", berlin)
+        if not working:
+            with pytest.raises(headgate.PolicyError, match="ends by itself"):
+                await give_up(paris.client, links[1])
+        await paris.govern(route("rome", "topics = 'other'"), three_sites[2])
+        if working:  # the one that could be ended meanwhile is
+            await paris.govern(route("berlin", "queues = 'orders'\ntopics = 'news'"), berlin)
+            await wait_until(partial(_all_work, paris, links), timeout=10, description="the links work again")
+            await paris.govern("destination = []\n")
+        found = {one.link: one for one in await list_links(paris.client) if one.link in links}
+        assert {one.state for one in found.values()} == {"ending"}
+        for link in links:
+            assert f"headgate links --end '{link}'" in found[link].trouble
+            where = ("--redis", paris.url, "--namespace", paris.client.namespace)
+            done = await asyncio.to_thread(run, "links", "--end", link, *where)
+            assert (done.returncode, "has ended" in done.stderr) == (0, True)
+        assert not [one for one in await list_links(paris.client) if one.link in links]
+        for name in ("orders", "news"):
+            assert await paris.field(name, "consumers") == "0"
+        assert await paris.field("news", "subscriptions") == "0"
+        rest = await paris.stored("orders")
+        assert rest == BODIES[-len(rest) :]
+        with pytest.raises(headgate.PolicyError, match=r"there is no link|no link ends"):
+            await give_up(paris.client, links[0])
+
+
+async def _all_work(site: SiteOf, links: list[str]) -> bool:
+    return {one.link for one in await list_links(site.client) if one.state != "ending"} >= set(links)
 
 
 async def test_a_selector_lets_pass_what_it_is_true_of(three_sites: list[SiteOf]) -> None:

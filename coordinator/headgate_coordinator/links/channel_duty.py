@@ -10,9 +10,9 @@ from headgate.core.channel import Feed, feed_of
 from headgate.errors import HeadgateError
 from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, link_id
-from headgate.redis.link_store import LinkStore
 from headgate.spool.entries import Entries
 from headgate.tasks import stop
+from headgate_coordinator.links.ending import end_source
 from headgate_coordinator.links.feeder import Feeder, Progress
 from headgate_coordinator.links.multicaster import Multicaster
 
@@ -101,13 +101,6 @@ async def end_feed(client: Client, link: str, *, fence: int) -> None:
         CoordinatorUnavailable: no answer; call again.
     """
     topic, channel = feed_of(link) or ("", "")
-    at, sid = Address.of(client.namespace, topic), link_id(link)
-    links = LinkStore(client.store.server)
-    while later := (opened := await links.open(at, sid, fence=fence, window="1/1")).fence:
-        fence = later + 1  # the leases were lost, and are numbered anew
-    if opened.code == "OK":
-        for member in (f"{sid}.1", f"!{sid}"):
-            while await client.store.detach(at, sid, member, failed=False) == "MORE":
-                pass
+    await end_source(client, Address.of(client.namespace, topic), link_id(link), fence)
     if all(one.name != channel for one in (await client.policy()).channels):
         await client.store.remove(Address.of_channel(client.namespace, channel), everything=True)

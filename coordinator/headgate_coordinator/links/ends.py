@@ -16,6 +16,14 @@ class Place(NamedTuple):
     address: Address
 
 
+def unknown_site(link: str, site: str) -> str:
+    """Return why a link to a site that the policy does not name any more does not end, and what to do."""
+    return (
+        f"the policy does not say where site {site!r} is; name it until the link has ended, "
+        f"or give the link up: headgate links --end '{link}'"
+    )
+
+
 async def places_of(link: str, client: Client, sites: Sites, known: dict[str, Site]) -> tuple[str, Place, Place]:
     """Return the id of a link in the state of both ends, its source and its target.
 
@@ -33,7 +41,7 @@ async def places_of(link: str, client: Client, sites: Sites, known: dict[str, Si
     there = client
     if ends.site:
         if ends.site not in known:
-            raise PolicyError(f"the policy does not say where site {ends.site!r} is; name it until the link has ended")
+            raise PolicyError(unknown_site(link, ends.site))
         there = await sites.client(known[ends.site])
     source = Place(client, Address.of(client.namespace, ends.source))
     target = Place(there, Address.of(there.namespace, ends.target))

@@ -15,6 +15,7 @@ from headgate.facts import backlogs
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Snapshot
+from headgate_coordinator.links.ends import unknown_site
 from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
 
 State = Literal["works", "stalled", "nobody", "ending"]
@@ -75,23 +76,29 @@ async def list_links(client: Client) -> list[LinkState]:
     flat = await client.store.server.command(owned, "HGETALL", owned)
     leases = {flat[i].decode(): _found(_OWNER, flat[i + 1]) for i in range(0, len(flat), 2)}
     nodes = {entry.id: entry for entry in await NodeRegistry(client).list()}
-    links: dict[str, Link | Feed | None] = {**(await client.policy()).every_link}
+    policy = await client.policy()
+    sites = {site.name for site in policy.sites}
+    links: dict[str, Link | Feed | None] = {**policy.every_link}
     links |= dict.fromkeys(sorted(link for link in leases if link not in links and ">" in link))
     rest, found = iter(links), dict[str, LinkState]()
 
     async def look() -> None:
         for link in rest:
-            found[link] = await _look(client, link, links[link], nodes.get(leases.get(link, "")))
+            found[link] = await _look(client, link, links[link], nodes.get(leases.get(link, "")), sites)
 
     await asyncio.gather(*(look() for _ in range(AT_ONCE)))
     return [found[link] for link in links]
 
 
-async def _look(client: Client, name: str, link: Link | Feed | None, node: NodeEntry | None) -> LinkState:
+async def _look(
+    client: Client, name: str, link: Link | Feed | None, node: NodeEntry | None, sites: set[str]
+) -> LinkState:
     ends, sid = ends_of(name), forwarder_id(client.namespace, name)
     mark = await LinkStore(client.store.server).mark(client.namespace, ends, sid, here=not (ends.site or feed_of(name)))
     backlog, size = _backlog(sid, await client.store.snapshot(Address.of(client.namespace, ends.source)))
     trouble = node.troubles.get(name, "") if node else ""
+    if link is None and ends.site and ends.site not in sites:
+        trouble = unknown_site(name, ends.site)
     state: State = "ending" if link is None else "nobody" if node is None else "stalled" if trouble else "works"
     told = (link.kind, link.name) if link else ("", "")
     target = link.where if link else ends.where
