@@ -48,6 +48,8 @@ demo: redis ## Show flow control at work, on a private Redis
 test: redis ## Run the tests
 	@.ci/ensure-chromium
 	@.ci/ensure-rhea
+	@.ci/ensure-go-amqp
+	@.ci/ensure-qpid-jms
 	@.ci/ensure-java
 	@echo "test: running the tests in $(WORKERS) processes"
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -r fEs --maxfail 6 \

@@ -13,7 +13,7 @@ from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
 from headgate.amqp.wire import Wire
 from headgate.core.printable import printable
-from headgate.errors import HeadgateError
+from headgate.errors import AccessDenied, HeadgateError
 from headgate.index import is_pattern
 from headgate.session import Session
 from headgate_coordinator.node.access import REPLY_QUEUES, Access
@@ -126,7 +126,7 @@ class Connection(Wire):
             server=True,
             container=self.node.name,
             limits=self.node.options.limits,
-            offered=("ANONYMOUS-RELAY",),
+            offered=("ANONYMOUS-RELAY", "SHARED-SUBS"),
             properties={"product": "Headgate", "version": __version__},
         )
 
@@ -184,10 +184,10 @@ class Connection(Wire):
             self.access.replies.add(name)
             self._receive(link, name)
         elif address is None:
-            self._refuse(link, amqp.INVALID_FIELD, "a source needs an address, or to be dynamic")
+            self._begin(link, self.node.reattaching(self, link, self._subscription(link)))
         elif address == GATEWAY:
             self._begin(link, self.node.gateway(self, link))
-        elif source.browse:
+        elif source.browse and not source.durable and not {"topic", "shared"} & set(source.capabilities):
             self._begin(link, self.node.browsing(self, link, address))
         elif is_pattern(address):
             self._refuse(link, amqp.NOT_IMPLEMENTED, f"{address!r} is a pattern; receive from one destination a link")
@@ -201,15 +201,24 @@ class Connection(Wire):
         durable = source.durable
         subscription = None
         if durable or shared:
-            name = link.name.partition("|")[0] if shared else link.name
-            if "global" not in source.capabilities:
-                name = self.access.subscription(self.engine.peer or "", name, users=not self.node.users.is_open)
-            subscription = name
-            if not self.access.owns(name):
-                self._refuse(link, amqp.UNAUTHORIZED, f"subscription {name!r} is kept for another user; take another")
-                return
+            subscription = self._subscription(link)
         kind = "topic" if subscription else _kind(source.capabilities)
         self._begin(link, outlet, outlet.open(kind, subscription=subscription, durable=durable))
+
+    def _subscription(self, link: Link) -> str:
+        """Return what a link calls its subscription.
+
+        Raises:
+            AccessDenied: that is another user's.
+        """
+        words = link.source.capabilities
+        name, _, rest = link.name.partition("|")
+        if "global" in words or (link.source.address is None and rest == "global"):  # JMS, to end what it shared
+            if not self.access.owns(name):
+                raise AccessDenied(f"subscription {name!r} is kept for another user; take another")
+            return name
+        own = name if "shared" in words else link.name
+        return self.access.subscription(self.engine.peer or "", own, users=not self.node.users.is_open)
 
     def _begin(self, link: Link, end: LinkEnd, opening: Any = None) -> None:
         link.user = end

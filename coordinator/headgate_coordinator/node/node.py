@@ -26,6 +26,7 @@ from headgate_coordinator.node.facts import Counters as Totals
 from headgate_coordinator.node.gateway import Gateway
 from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.node.reattaching import Reattaching
 from headgate_coordinator.node.relay import Relay
 from headgate_coordinator.node.replies import Replies
 from headgate_coordinator.security import Users
@@ -57,6 +58,8 @@ class Node:
         self.counters = Counters()
         self.connections: set[Connection] = set()
         self.claims = Claims()
+        self.searching = asyncio.Lock()
+        """Held by who looks through all destinations."""
         self.draining = False
         self.orphaned = 0
         """Bytes of messages that wait to be stored, and whose links are gone."""
@@ -202,6 +205,10 @@ class Node:
     def browsing(self, connection: Connection, link: Link, destination: str) -> LinkEnd:
         """Return the end of a link that only looks."""
         return Browsing(connection, link, destination)
+
+    def reattaching(self, connection: Connection, link: Link, subscription: str) -> LinkEnd:
+        """Return the end of a link to a durable subscription, which does not say of which topic."""
+        return Reattaching(connection, link, subscription)
 
     def gateway(self, connection: Connection, link: Link) -> LinkEnd:
         """Return the end of a link over which an SDK makes its calls, or is answered."""

@@ -14,6 +14,7 @@ from headgate.receivers import Outcome as Settlement
 from headgate.redis.keys import Address
 from headgate.redis.replies import Deliveries
 from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.reattaching import unsubscribe
 from headgate_coordinator.security import Action
 
 if TYPE_CHECKING:
@@ -300,6 +301,8 @@ class Outlet(LinkEnd):
         unsettled, self._unsettled = self._unsettled, {}
         for message in unsettled.values():
             self._settle(message, "failed" if lost else "released", "")
+        if self.link.closed and self._consumer is not None and self._consumer.durable:
+            self.link.linger()
         self.connection.node.spawn(self._close(ended=self.link.closed))
 
     async def finish(self) -> None:
@@ -319,8 +322,11 @@ class Outlet(LinkEnd):
             if self.link.source.dynamic:
                 await client.remove(self.destination)
             elif ended and consumer is not None and consumer.durable:
-                await client.unsubscribe(consumer.address.name, consumer.subscription)
+                await unsubscribe(self.connection, consumer.address.name, consumer.subscription)
         except HeadgateError:
             pass  # the sweeps of its session, and of reply queues, do the rest
         finally:
             self.connection.access.replies.discard(self.destination)
+            if self.link.lingers:
+                self.link.leave()
+                self.connection.flush_soon()

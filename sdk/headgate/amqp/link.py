@@ -299,9 +299,9 @@ class Link:
 
 
 def refuse(raw: Any, condition: str, description: str) -> None:
-    """Answer an attach with one whose end that would be ours is null (2.6.3), and with the end of the link."""
-    ours = lib.pn_link_target(raw) if lib.pn_link_is_receiver(raw) else lib.pn_link_source(raw)
-    lib.pn_terminus_set_type(ours, lib.PN_UNSPECIFIED)
+    """Answer an attach with one that has no ends (2.6.3), and with the end of the link."""
+    for end in (lib.pn_link_source(raw), lib.pn_link_target(raw)):  # some clients look for ours, some for both
+        lib.pn_terminus_set_type(end, lib.PN_UNSPECIFIED)
     lib.pn_link_open(raw)
     set_condition(lib.pn_link_condition(raw), condition, description)
     lib.pn_link_close(raw)

@@ -1,0 +1,5 @@
+module headgate.test/amqp
+
+go 1.18
+
+require github.com/Azure/go-amqp v1.5.0

@@ -1,0 +1,230 @@
+// A client of nodes written with Qpid JMS, as JMS has it: each line that it prints is one row and what came of it.
+import jakarta.jms.Connection;
+import jakarta.jms.JMSException;
+import jakarta.jms.Message;
+import jakarta.jms.MessageConsumer;
+import jakarta.jms.MessageProducer;
+import jakarta.jms.QueueBrowser;
+import jakarta.jms.Session;
+import jakarta.jms.TextMessage;
+import jakarta.jms.Topic;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.apache.qpid.jms.JmsConnectionFactory;
+
+public class Rows {
+    static final long PATIENCE = 20_000;
+    static String first;
+    static String second;
+
+    interface Row {
+        String run() throws Exception;
+    }
+
+    public static void main(String[] ports) throws Exception {
+        first = "amqp://127.0.0.1:" + ports[0];
+        second = "amqp://127.0.0.1:" + ports[1];
+        row("send, close, receive", Rows::hello);
+        row("sends that nobody waits for, then close", Rows::hasty);
+        row("receiveNoWait", () -> noWait("", 100));
+        row("receiveNoWait with prefetch 0", () -> noWait("?jms.prefetchPolicy.all=0", 100));
+        row("receiveNoWait of large messages", () -> noWait("?jms.prefetchPolicy.all=0", 400_000));
+        row("receive with prefetch 0", Rows::pulled);
+        row("a browser", Rows::browsed);
+        row("what was prefetched", Rows::prefetched);
+        row("a durable subscription", Rows::durable);
+        row("a shared subscription", Rows::shared);
+        row("a transacted session", () -> refused(c -> c.createSession(true, Session.SESSION_TRANSACTED)));
+        row("a selector", () -> refused(c -> {
+            Session session = c.createSession();
+            session.createConsumer(session.createQueue("jms.selector"), "a = 1");
+        }));
+        row("failover", Rows::failover);
+    }
+
+    static void row(String name, Row row) {
+        String told;
+        try {
+            told = row.run();
+        } catch (Throwable trouble) {
+            told = "failed: " + trouble;
+        }
+        System.out.println("[\"" + name + "\", \"" + told.replaceAll("[\"\\\\\\p{Cntrl}]", " ") + "\"]");
+        System.out.flush();
+    }
+
+    static Connection connect(String url) throws JMSException {
+        Connection connection = new JmsConnectionFactory(url).createConnection();
+        connection.start();
+        return connection;
+    }
+
+    static void send(Session session, String queue, String... bodies) throws JMSException {
+        MessageProducer producer = session.createProducer(session.createQueue(queue));
+        for (String body : bodies) {
+            producer.send(session.createTextMessage(body));
+        }
+        producer.close();
+    }
+
+    static String next(MessageConsumer consumer) throws JMSException {
+        return text(consumer.receive(PATIENCE));
+    }
+
+    static String text(Message message) throws JMSException {
+        return message == null ? "nothing" : ((TextMessage) message).getText();
+    }
+
+    static String hello() throws JMSException {
+        try (Connection connection = connect(first)) {
+            Session session = connection.createSession();
+            send(session, "jms.hello", "one", "two");
+            MessageConsumer consumer = session.createConsumer(session.createQueue("jms.hello"));
+            return next(consumer) + " " + next(consumer);
+        }
+    }
+
+    static String hasty() throws JMSException {
+        try (Connection connection = connect(first + "?jms.forceAsyncSend=true")) {
+            send(connection.createSession(), "jms.hasty", "one", "two", "three");
+        }
+        try (Connection connection = connect(first)) {
+            Session session = connection.createSession();
+            MessageConsumer consumer = session.createConsumer(session.createQueue("jms.hasty"));
+            return next(consumer) + " " + next(consumer) + " " + next(consumer);
+        }
+    }
+
+    static String noWait(String options, int size) throws JMSException {
+        String name = "jms.noWait" + options.length() + "." + size;
+        String body = String.join("", Collections.nCopies(size, "x"));
+        try (Connection connection = connect(first + options)) {
+            Session session = connection.createSession();
+            send(session, name, body, body, body);
+            MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+            int count = 0;
+            while (consumer.receiveNoWait() != null) {
+                count++;
+            }
+            return String.valueOf(count);
+        }
+    }
+
+    static String pulled() throws JMSException {
+        try (Connection connection = connect(first + "?jms.prefetchPolicy.all=0")) {
+            Session session = connection.createSession();
+            send(session, "jms.pulled", "one", "two");
+            MessageConsumer consumer = session.createConsumer(session.createQueue("jms.pulled"));
+            return next(consumer) + " " + next(consumer) + " " + text(consumer.receive(100));
+        }
+    }
+
+    static String browsed() throws JMSException {
+        try (Connection connection = connect(first)) {
+            Session session = connection.createSession();
+            send(session, "jms.browsed", "one", "two", "three");
+            QueueBrowser browser = session.createBrowser(session.createQueue("jms.browsed"));
+            List<String> bodies = new ArrayList<>();
+            for (Object message : Collections.list(browser.getEnumeration())) {
+                bodies.add(text((Message) message));
+            }
+            browser.close();
+            return String.join(" ", bodies);
+        }
+    }
+
+    static String prefetched() throws Exception {
+        for (int times = 0; times < 3; times++) {
+            try (Connection connection = connect(first)) {
+                Session session = connection.createSession(Session.CLIENT_ACKNOWLEDGE);
+                if (times == 0) {
+                    send(session, "jms.prefetched", "one", "two", "three");
+                }
+                MessageConsumer consumer = session.createConsumer(session.createQueue("jms.prefetched"));
+                consumer.receive(PATIENCE);
+            }
+        }
+        try (Connection connection = connect(first)) {
+            Session session = connection.createSession();
+            MessageConsumer consumer = session.createConsumer(session.createQueue("jms.prefetched"));
+            List<String> counts = new ArrayList<>();
+            for (int count = 0; count < 3; count++) {
+                counts.add(consumer.receive(PATIENCE).getStringProperty("JMSXDeliveryCount"));
+            }
+            return String.join(" ", counts);
+        }
+    }
+
+    static String durable() throws JMSException {
+        StringBuilder told = new StringBuilder();
+        String url = first + "?jms.clientID=durable-client";
+        for (String step : new String[] {"subscribe", "miss", "come back", "unsubscribe", "miss", "subscribe"}) {
+            try (Connection connection = connect(step.equals("miss") ? first : url)) {
+                Session session = connection.createSession();
+                Topic topic = session.createTopic("jms.news");
+                if (step.equals("miss")) {
+                    session.createProducer(topic).send(session.createTextMessage("missed"));
+                } else if (step.equals("unsubscribe")) {
+                    session.unsubscribe("mine");
+                } else {
+                    MessageConsumer consumer = session.createDurableConsumer(topic, "mine");
+                    told.append(step).append(": ").append(text(consumer.receive(step.equals("come back") ? PATIENCE : 300))).append(", ");
+                }
+            }
+        }
+        return told + refused(c -> c.createSession().unsubscribe("never-there"));
+    }
+
+    static String shared() throws JMSException {
+        try (Connection connection = connect(first); Connection other = connect(first)) {
+            Session session = connection.createSession();
+            Topic topic = session.createTopic("jms.shared");
+            MessageConsumer one = session.createSharedDurableConsumer(topic, "both");
+            Session elsewhere = other.createSession();
+            MessageConsumer two = elsewhere.createSharedDurableConsumer(elsewhere.createTopic("jms.shared"), "both");
+            MessageProducer producer = session.createProducer(topic);
+            for (int count = 0; count < 4; count++) {
+                producer.send(session.createTextMessage("shared"));
+            }
+            int count = 0;
+            for (long end = System.currentTimeMillis() + PATIENCE; count < 4 && System.currentTimeMillis() < end; ) {
+                count += one.receive(50) != null ? 1 : 0;
+                count += two.receive(50) != null ? 1 : 0;
+            }
+            one.close();
+            two.close();
+            session.unsubscribe("both");
+            return String.valueOf(count);
+        }
+    }
+
+    interface Asking {
+        void ask(Connection connection) throws Exception;
+    }
+
+    static String refused(Asking asking) throws JMSException {
+        try (Connection connection = connect(first + "?jms.clientID=refused")) {
+            asking.ask(connection);
+            return "taken";
+        } catch (JMSException refusal) {
+            return refusal.getClass().getSimpleName() + ": " + refusal.getMessage();
+        } catch (Exception trouble) {
+            return "failed: " + trouble;
+        }
+    }
+
+    static String failover() throws Exception {
+        try (Connection connection = connect("failover:(" + first + "," + second + ")?failover.maxReconnectAttempts=50")) {
+            Session session = connection.createSession();
+            send(session, "jms.failover", "before");
+            MessageConsumer consumer = session.createConsumer(session.createQueue("jms.failover"));
+            String before = next(consumer);
+            System.out.println("[\"kill the first\", \"\"]");
+            System.out.flush();
+            System.in.read();
+            send(session, "jms.failover", "after");
+            return before + " " + next(consumer);
+        }
+    }
+}
