@@ -169,7 +169,7 @@ SELECTOR = {"$type": "described", "value": ["apache.org:selector-filter:string",
     ("side", "terminus", "condition", "says"),
     [
         ("receiver", {"address": "q", "filter": {"jms-selector": "a = 1"}}, "amqp:not-implemented", "jms-selector"),
-        ("receiver", {}, "amqp:invalid-field", "address"),
+        ("receiver", {}, "amqp:not-found", "no durable subscription"),
         ("receiver", {"address": "orders.*"}, "amqp:not-implemented", "pattern"),
         ("receiver", {"address": "bad name\n"}, "amqp:invalid-field", "bad name"),
         ("sender", {"address": ""}, "amqp:invalid-field", ""),

@@ -27,7 +27,7 @@ class Reattaching(LinkEnd):
     def __init__(self, connection: "Connection", link: Link, subscription: str) -> None:
         super().__init__(connection, link, "")
         self._subscription = subscription
-        self._topics: list[str] = []
+        self._topics: list[str] | None = None
 
     async def open(self) -> None:
         """Answer the client's attach with the topic, or say that there is none.
@@ -35,20 +35,22 @@ class Reattaching(LinkEnd):
         Raises:
             HeadgateError: Redis does not answer.
         """
-        connection = self.connection
-        async with connection.node.searching:
-            names = [
-                name for name in await connection.node.client.destinations() if connection.may(Action.CONSUME, name)
-            ]
-            for at in range(0, len(names), AT_ONCE):
-                found = await asyncio.gather(*map(self._has, names[at : at + AT_ONCE]))
-                self._topics += [name for name, has in zip(names[at:], found, strict=False) if has]
+        self._topics = await self._search()
         if not self._topics:
             self.fail(NOT_FOUND, f"there is no durable subscription {self.link.name!r} of this client")
         elif self.link.alive:
             self.destination = self._topics[0]
             self.link.accept(Terminus(self.destination, durable=True, capabilities=("topic",)), self.link.target)
-            connection.flush_soon()
+            self.connection.flush_soon()
+
+    async def _search(self) -> list[str]:
+        node, access, topics = self.connection.node, self.connection.access, list[str]()
+        async with node.searching:
+            names = [name for name in await node.client.destinations() if access.may(Action.CONSUME, name)]
+            for at in range(0, len(names), AT_ONCE):
+                found = await asyncio.gather(*map(self._has, names[at : at + AT_ONCE]))
+                topics += [name for name, has in zip(names[at:], found, strict=False) if has]
+        return topics
 
     async def _has(self, topic: str) -> bool:
         client = self.connection.node.client
@@ -68,7 +70,7 @@ class Reattaching(LinkEnd):
 
     async def _remove(self) -> None:
         with contextlib.suppress(HeadgateError):
-            for topic in self._topics:
+            for topic in await self._search() if self._topics is None else self._topics:
                 await unsubscribe(self.connection, topic, self._subscription)
         self.link.leave()
         self.connection.flush_soon()
