@@ -1,9 +1,10 @@
 """Servers for the tests, and the rule that no test leaves a key behind.
 
-A test that takes `redis_url` runs once on every Redis version of this machine, or, marked `one_server`, on
-the newest only. `cluster_url` is a cluster of three masters of the newest, or, marked `every_cluster`, of every
-version. If `HEADGATE_REDIS_SERVER` names a server, there is no other. All are shared by the tests of one
-process, so a test that changes settings or kills its server starts its own `tests.support.servers.RedisServer`.
+A test that takes `redis_url` runs on the oldest Redis of this machine and on the newest, those of scripts on
+every version, and, marked `one_server`, on the newest only. `cluster_url` is a cluster of three masters of the
+newest, or, marked `every_cluster`, of every version. If `HEADGATE_REDIS_SERVER` names a server, there is no other.
+All are shared by the tests of one process, so a test that changes settings or kills its server starts its own
+`tests.support.servers.RedisServer`.
 """
 
 import uuid
@@ -33,10 +34,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "redis_url" in metafunc.fixturenames:
         one = metafunc.definition.get_closest_marker("one_server")
-        servers = [newest_server()] if one else available_servers()
+        servers = available_servers()
+        if one:
+            servers = servers[-1:]
+        elif "lua" not in metafunc.definition.path.parts:
+            servers = tuple(dict.fromkeys((servers[0], servers[-1])))
         metafunc.parametrize("redis_url", servers, indirect=True, ids=lambda server: server.name)
     if "cluster_url" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_cluster"):
         metafunc.parametrize("cluster_url", available_servers(), indirect=True, ids=lambda server: server.name)
+
+
+@pytest.hookimpl(trylast=True)  # when their order is drawn
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that share a Spark session first, where one process takes them all: each would start its own."""
+    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

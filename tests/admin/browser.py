@@ -21,7 +21,7 @@ TEXT: Final = "document.querySelector(arguments[0])?.innerText"
 SHOTS: Final = os.environ.get("HEADGATE_TEST_SCREENSHOTS")
 """A folder where pictures of the page are kept, to be looked at."""
 _ELEMENT: Final = "element-6066-11e4-a52e-4f735466cecf"
-_PATIENCE: Final = 20.0
+_PATIENCE: Final = 60.0
 
 
 class Browser:

@@ -17,7 +17,7 @@ from headgate.core.amqp_message import AmqpMessage, decode, encode
 from tests.amqp import raw
 from tests.support.waiting import wait_until
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 Take = Callable[[Link, bytes, Any], None]
 
 
@@ -178,7 +178,7 @@ class Peer(Wire):
             self.engine.close()
             self.flush()
         with contextlib.suppress(AssertionError):
-            await wait_until(lambda: self.lost, timeout=3)
+            await wait_until(lambda: self.lost, timeout=60)
         self.abort()
 
 

@@ -68,7 +68,7 @@ class NodeProcess:
 
     def wait(self) -> int:
         """Return how it ended."""
-        return self._process.wait(timeout=15)
+        return self._process.wait(timeout=60)
 
     def stop(self) -> None:
         """End it, and fail if it logged a traceback."""

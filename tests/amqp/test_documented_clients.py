@@ -24,7 +24,7 @@ def _program(language: str, node: NodeProcess) -> tuple[str, str]:
 
 def _run(*command: str, source: str, **env: str) -> str:
     done = subprocess.run(
-        command, input=source, env=os.environ | env, capture_output=True, text=True, timeout=60, check=False
+        command, input=source, env=os.environ | env, capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

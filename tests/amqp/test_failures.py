@@ -101,7 +101,7 @@ class Load:
                     task.result()
             return all(len(end.accepted) >= had + more for end, had in zip(ends, before, strict=True))
 
-        await wait_until(all_did, timeout=60, description="more accepted from everybody")
+        await wait_until(all_did, timeout=240, description="more accepted from everybody")
 
     async def __aexit__(self, *error: object) -> None:
         tasks = [*self._sending, *self._receiving, self._sampling]
@@ -121,8 +121,8 @@ class Load:
         async with asyncio.timeout(60):
             await asyncio.gather(*self._sending)
         orders, jobs = self._promised()
-        await wait_until(lambda: orders <= set(self.keeper.got), timeout=30, description="all orders")
-        await wait_until(lambda: jobs <= set(self._jobs_got()), timeout=30, description="all jobs")
+        await wait_until(lambda: orders <= set(self.keeper.got), timeout=120, description="all orders")
+        await wait_until(lambda: jobs <= set(self._jobs_got()), timeout=120, description="all jobs")
         for address in ("orders", "jobs"):  # what is doubled may still be there when all that was promised has come
             await wait_until(partial(self._consumed, address), timeout=TTL + 30, description="an empty queue")
 

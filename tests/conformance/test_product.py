@@ -131,7 +131,7 @@ async def test_k03_the_rate_of_links_is_shared_by_the_nodes_that_work_on_them(
             begun = await _seconds(client)
             await fill(client, "in", 60)
             for name in ("a", "b"):
-                await wait_until(lambda name=name: _at_least(client, name, "pending_messages", 60), timeout=20)  # type: ignore[misc]
+                await wait_until(lambda name=name: _at_least(client, name, "pending_messages", 60), timeout=80)  # type: ignore[misc]
             assert 60 * (await _seconds(client) - begun) + 6 >= 120
 
 

@@ -51,7 +51,7 @@ async def test_e14_publishers_block_at_the_limit_of_the_sender_when_the_route_is
         with pytest.raises(CreditTimeout):
             await producer.send(BODIES[40], timeout=0.5)
         assert await berlin.pending("news") == 20
-        await wait_until(lambda: stalls(paris, "no room"), timeout=5, description="it says that the target is full")
+        await wait_until(lambda: stalls(paris, "no room"), timeout=60, description="it says that the target is full")
         got: list[bytes | str] = []
         rest = asyncio.create_task(send_all(producer, BODIES[40:]))
         while len(got) < len(BODIES):

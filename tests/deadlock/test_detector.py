@@ -33,7 +33,7 @@ async def told(client: headgate.Client, consumers: int) -> None:
     async def enough() -> bool:
         return len(await NoteStore(client.store.server, client.namespace).ties()) >= consumers
 
-    await wait_until(enough, timeout=20)
+    await wait_until(enough, timeout=80)
 
 
 async def done(client: headgate.Client) -> dict[bytes | str, str]:
@@ -96,7 +96,7 @@ async def test_a_node_resolves_it_and_all_messages_arrive(client: headgate.Clien
         program(redis_url, client.namespace, "x", "y", *more) as a,
         program(redis_url, client.namespace, "y", "x", *more) as b,
     ):
-        await wait_until(lambda: arrived(client), timeout=60)
+        await wait_until(lambda: arrived(client), timeout=240)
         failed = [error for error in (await done(client)).values() if error]
         assert any(cycle(a, b) in error for error in failed)
         assert f"a deadlock (fail): {cycle(a, b)}" in node.log
@@ -117,7 +117,7 @@ async def test_a_ticket_lets_one_message_go_above_the_limit_and_no_more(
             await asyncio.sleep(0.05)
             return await arrived(client)
 
-        await wait_until(goes_on, timeout=60)
+        await wait_until(goes_on, timeout=240)
     seen = [await client.explain(name) for name in ("x", "y")]
     assert max(int(one.fields["peak_bytes"]) for one in seen) <= limit + limit // COUNT
     assert not any((await done(client)).values()), "no send failed"
@@ -157,7 +157,7 @@ async def test_of_a_topic_the_subscription_that_waits_is_named(
         programs.append(asyncio.create_task(program(a, "news", "back", "audit")))
         await ready.wait()  # its subscription is there before the other one publishes
         programs.append(asyncio.create_task(program(b, "back", "news", None)))
-        (found,) = await wait_until(detector.round, timeout=20)
+        (found,) = await wait_until(detector.round, timeout=80)
         assert f"topic news (subscription audit) waits for session {a.id} to consume" in str(found)
         for task in programs:
             task.cancel()

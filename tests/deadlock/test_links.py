@@ -54,7 +54,7 @@ async def test_links_in_a_ring_with_all_queues_full(client: headgate.Client, red
         async with client.session("sender") as session:
             producer = await session.producer("a")
             send = asyncio.ensure_future(producer.send(BODY, timeout=600))
-            (found,) = await wait_until(lambda: current(client), timeout=30)
+            (found,) = await wait_until(lambda: current(client), timeout=120)
             links = [f"{here}>{there}" for here, there in zip(queues, queues[1:] + queues[0], strict=True)]
             assert {party.name for party in found.deadlock.parties} == {*queues, *links}
             assert len(found.deadlock.steps) == 2 * len(queues)
@@ -64,7 +64,7 @@ async def test_links_in_a_ring_with_all_queues_full(client: headgate.Client, red
             assert not send.done()
             await client.apply_policy(loads(policy(queues, deadlock="ticket", linked=True)))
             await asyncio.wait_for(send, 60)
-        await wait_until(lambda: ended(client), timeout=30)
+        await wait_until(lambda: ended(client), timeout=120)
     size = len(encode(BODY, None))
     for name in queues:
         assert await field(client, name, "peak_bytes") <= (FIT + 1) * size
@@ -95,13 +95,13 @@ async def test_a_link_whose_target_is_consumed_is_in_none(client: headgate.Clien
             await slow.consumer("b", window=1)
             await ring(client, "ab", "alert")
             for name in "ab":
-                await wait_until(partial(waiting, client, name), timeout=20)
+                await wait_until(partial(waiting, client, name), timeout=80)
             detector = Detector(client, "beside", ttl=5.0)
 
             async def tied() -> bool:
                 return len(await detector._notes.ties()) == 2
 
-            await wait_until(tied, timeout=20)
+            await wait_until(tied, timeout=80)
             for _ in range(3):
                 assert await detector.round() == ()
         assert "a deadlock" not in node.log
@@ -110,9 +110,9 @@ async def test_a_link_whose_target_is_consumed_is_in_none(client: headgate.Clien
 async def test_another_node_goes_on_when_the_one_that_looks_is_killed(client: headgate.Client, redis_url: str) -> None:
     with nodes(redis_url, client.namespace, 2, "--ttl", 2) as pair:
         await ring(client, "ab", "alert")
-        (found,) = await wait_until(lambda: current(client), timeout=30)
+        (found,) = await wait_until(lambda: current(client), timeout=120)
         leader = next(node for node in pair if "a deadlock (alert)" in node.log)
         leader.kill9()
-        await wait_until(lambda: ended(client), timeout=30)
-        (again,) = await wait_until(lambda: current(client), timeout=30)
+        await wait_until(lambda: ended(client), timeout=120)
+        (again,) = await wait_until(lambda: current(client), timeout=120)
         assert again.id == found.id

@@ -72,7 +72,7 @@ async def test_headgate_up_logs_a_deadlock() -> None:
     finally:
         running.process.terminate()
         with running.process:
-            running.process.communicate(timeout=20)
+            running.process.communicate(timeout=80)
 
 
 async def test_the_command_line_says_when_there_is_none(client: headgate.Client) -> None:

@@ -30,9 +30,9 @@ def environment(**more: str) -> dict[str, str]:
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end: at once, or from the beginning where it is to find other modules."""
     if "PYTHONPATH" not in env:
-        return forked.run("headgate_coordinator", *arguments, environment=environment(**env), timeout=110)
+        return forked.run("headgate_coordinator", *arguments, environment=environment(**env), timeout=280)
     return subprocess.run(
-        [*HEADGATE, *arguments], env=environment(**env), capture_output=True, text=True, timeout=110, check=False
+        [*HEADGATE, *arguments], env=environment(**env), capture_output=True, text=True, timeout=280, check=False
     )
 
 
@@ -51,7 +51,7 @@ def in_a_terminal(arguments: list[str], keys: bytes) -> tuple[int, str, str]:
     seen = [b"", b""]
     with process:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while process.poll() is None or select.select([ours], [], [], 0)[0]:
                 assert time.monotonic() < deadline, f"it does not end: {seen}"
                 if not select.select([ours], [], [], 0.05)[0]:

@@ -341,7 +341,7 @@ def test_version() -> None:
 def test_without_its_extra_it_says_what_to_install(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from headgate_coordinator.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert_one_line(done.stderr, "pip install 'headgate[node]'")
@@ -364,7 +364,7 @@ def test_up_serves_until_it_is_told_to_stop(up: Running, how: signal.Signals) ->
         assert client.ping()
     assert told["redis_cli"].endswith(f"-s {told['directory']}/redis.sock")
     up.process.send_signal(how)
-    _, stderr = up.process.communicate(timeout=20)
+    _, stderr = up.process.communicate(timeout=80)
     assert (up.process.returncode, stderr) == (0, "")
     assert not Path(told["directory"]).exists()
     assert not up.left()
@@ -392,7 +392,7 @@ def test_up_has_a_node_and_its_page(up: Running) -> None:
         with urllib.request.urlopen(f"{told['page']}ready", timeout=10) as ready:
             assert ready.status == 200
         up.process.send_signal(signal.SIGINT)
-        _, stderr = up.process.communicate(timeout=20)  # although the client does not go
+        _, stderr = up.process.communicate(timeout=80)  # although the client does not go
     assert (up.process.returncode, stderr) == (0, "")
 
 
@@ -412,7 +412,7 @@ def up_ports() -> Iterator[Running]:
         yield running
         with running.process:
             running.process.send_signal(signal.SIGINT)
-            running.process.communicate(timeout=20)
+            running.process.communicate(timeout=80)
 
 
 @pytest.mark.parametrize("option", ["--amqp-port", "--admin-port"])
@@ -435,7 +435,7 @@ def test_up_without_a_node_says_why(options: tuple[str, ...], words: str, withou
         assert running.read_until("Ctrl-C stops it.").startswith("\n")
     finally:
         running.process.send_signal(signal.SIGTERM)
-        running.process.communicate(timeout=20)
+        running.process.communicate(timeout=80)
     assert running.process.returncode == 0
 
 
@@ -444,7 +444,7 @@ def test_up_ends_when_its_redis_does(up: Running) -> None:
     told = json.loads(up.next_line())
     with redis.Redis.from_url(told["url"]) as client:
         client.shutdown(nosave=True)
-    _, stderr = up.process.communicate(timeout=20)
+    _, stderr = up.process.communicate(timeout=80)
     assert up.process.returncode == 3
     assert_one_line(stderr, "has ended")
 

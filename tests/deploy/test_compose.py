@@ -103,7 +103,7 @@ def test_a_node_reads_its_token_from_a_file_and_gives_way_to_the_command(service
     script = script.replace("$$", "$").replace("/run/headgate", str(tmp_path))
     arguments = [shell, option, script, first, *services["node-1"]["command"]]
     path = f"{tmp_path}:{os.environ['PATH']}"
-    done = subprocess.run(arguments, env={"PATH": path}, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(arguments, env={"PATH": path}, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "t0ken node --drain 30\n"
 
 
@@ -163,7 +163,7 @@ def first_run(folder: Path) -> dict[str, str]:
     (stub.parent / "python").symlink_to(f"{python}/python3")
     environment = {"PATH": f"{stub.parent}:{os.environ['PATH']}", "HEADGATE_NAMESPACE": "shop", **places}
     subprocess.run(
-        ["/bin/sh", DEPLOY / "first-run.sh"], env=environment, capture_output=True, text=True, timeout=30, check=True
+        ["/bin/sh", DEPLOY / "first-run.sh"], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
     return {
         path.relative_to(folder).as_posix(): path.read_text()

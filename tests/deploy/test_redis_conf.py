@@ -60,7 +60,7 @@ def running(server: ServerBinary, folder: Path, *more: str) -> Iterator[redis.Re
     finally:
         client.close()
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 def same(said: list[str], is_: str) -> bool:

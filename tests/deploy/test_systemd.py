@@ -77,7 +77,7 @@ def unit_with_a_program(folder: Path) -> Path:
 def test_systemd_understands_it(tmp_path: Path) -> None:
     unit = unit_with_a_program(tmp_path)
     done = subprocess.run(
-        [ANALYZE or "", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60, check=False
+        [ANALYZE or "", "verify", "--man=no", unit], capture_output=True, text=True, timeout=240, check=False
     )
     ours = [line for line in done.stderr.splitlines() if "headgate" in line]
     assert ours == []
@@ -88,7 +88,7 @@ def test_systemd_notices_what_it_does_not_understand(tmp_path: Path) -> None:
     unit = unit_with_a_program(tmp_path)
     unit.write_text(unit.read_text().replace("KillMode=mixed", "KillMode=nonsense\nNoSuchKey=1"))
     done = subprocess.run(
-        [ANALYZE or "", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60, check=False
+        [ANALYZE or "", "verify", "--man=no", unit], capture_output=True, text=True, timeout=240, check=False
     )
     assert "nonsense" in done.stderr
     assert "NoSuchKey" in done.stderr
@@ -99,7 +99,7 @@ def test_systemd_finds_it_little_exposed(tmp_path: Path) -> None:
     """On systemd's scale of 0 to 10; a service without any of it has 9.6."""
     unit = unit_with_a_program(tmp_path)
     command = [ANALYZE or "", "security", "--offline=yes", "--no-pager", "--threshold=20", str(unit)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     if "unrecognized option" in done.stderr:
         pytest.skip("this systemd-analyze cannot judge a file")
     assert done.returncode == 0, done.stdout[-400:] + done.stderr

@@ -42,7 +42,7 @@ def made(tmp_path: Path, environment: dict[str, str]) -> Path:
     for folder in folders.values():
         Path(folder).mkdir()
     first = {**environment, **folders, "HEADGATE_NAMESPACE": "default"}
-    subprocess.run(["/bin/sh", DEPLOY / "first-run.sh"], env=first, check=True, capture_output=True, timeout=60)
+    subprocess.run(["/bin/sh", DEPLOY / "first-run.sh"], env=first, check=True, capture_output=True, timeout=240)
     return tmp_path
 
 
@@ -98,7 +98,7 @@ def node(made: Path, port: int, environment: dict[str, str]) -> Iterator[tuple[s
         yield process, json.loads(line)
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 def test_the_parts_of_compose_work_together(
@@ -112,7 +112,7 @@ def test_the_parts_of_compose_work_together(
     wait_for(lambda: httpx.get(f"{url}/ready").status_code == 200, description="a node that is ready")
     check = json.loads(only("HEALTHCHECK").partition("CMD ")[2])
     healthy = {**environment, "HEADGATE_ADMIN_PORT": str(port)}
-    subprocess.run([sys.executable, *check[1:]], env=healthy, check=True, timeout=30)
+    subprocess.run([sys.executable, *check[1:]], env=healthy, check=True, timeout=120)
     assert httpx.get(f"{url}/metrics").status_code == 401
     scrape = httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"})
     lines = scrape.text.splitlines()
@@ -120,5 +120,5 @@ def test_the_parts_of_compose_work_together(
     assert "headgate_node_ready 1.0" in lines
     process.send_signal(signal.SIGTERM)
     assert process.wait(40) == 0
-    unhealthy = subprocess.run([sys.executable, *check[1:]], env=healthy, check=False, capture_output=True, timeout=30)
+    unhealthy = subprocess.run([sys.executable, *check[1:]], env=healthy, check=False, capture_output=True, timeout=120)
     assert unhealthy.returncode != 0

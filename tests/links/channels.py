@@ -94,7 +94,7 @@ async def opened(client: headgate.Client, *topics: str) -> None:
         async def subscribed(topic: str = topic) -> bool:
             return (await fields(client, topic)).get("subscriptions") == "1"
 
-        await wait_until(subscribed, timeout=20)
+        await wait_until(subscribed, timeout=80)
 
 
 async def released(client: headgate.Client, link: str) -> int:

@@ -159,7 +159,7 @@ class Load:
             self.watch()
             return len(self.got) >= goal
 
-        await wait_until(moved, timeout=30, description=f"{more} more messages")
+        await wait_until(moved, timeout=120, description=f"{more} more messages")
 
     async def enough(self) -> None:
         """Stop sending."""
@@ -175,7 +175,7 @@ class Load:
             return len(self.got) >= expected
 
         expected = sum(map(len, self.expected()))
-        await wait_until(all_came, timeout=30, description=f"all {expected} messages")
+        await wait_until(all_came, timeout=120, description=f"all {expected} messages")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -216,7 +216,7 @@ async def at_rest(client: headgate.Client) -> None:
         fields = await look(client)
         return all(fields[counter] == "0" for counter in counters)
 
-    await wait_until(empty, timeout=20, description="nothing stored, nothing reserved, nobody waits")
+    await wait_until(empty, timeout=80, description="nothing stored, nothing reserved, nobody waits")
     count = await client.recount("orders")
     assert count.equal, count
 

@@ -70,7 +70,7 @@ class SiteOf:
         async def there() -> bool:
             return await self.pending(name) == count
 
-        await wait_until(there, timeout=10, description=f"{count} messages in {name} at {self.name}")
+        await wait_until(there, timeout=60, description=f"{count} messages in {name} at {self.name}")
 
     async def pending(self, name: str) -> int:
         snapshot = await self.client.store.snapshot(Address.of(self.client.namespace, name))
@@ -90,7 +90,7 @@ class SiteOf:
             async def subscribed(name: str = name) -> bool:
                 return await self.field(name, "subscriptions") not in ("", "0")
 
-            await wait_until(subscribed, timeout=10, description=f"a link of {name} at {self.name}")
+            await wait_until(subscribed, timeout=60, description=f"a link of {name} at {self.name}")
 
 
 def reach_of(*urls: str) -> Reach:

@@ -48,13 +48,13 @@ async def test_four_links_throttle_the_head_and_explain_names_the_one_that_binds
     sampling = asyncio.create_task(sample())
     sending = asyncio.create_task(send(client, "a", *BODIES))
 
-    await wait_until(lambda: fields(client, "a"), timeout=20)
+    await wait_until(lambda: fields(client, "a"), timeout=80)
 
     async def stuck() -> headgate.Explanation | None:
         told = await client.explain("a")
         return told if len(told.chain) == 4 and told.blocked else None
 
-    told = await wait_until(stuck, timeout=20)
+    told = await wait_until(stuck, timeout=80)
     assert told is not None
     assert not sending.done()
     assert [(hop.link, hop.source, hop.target, hop.state) for hop in told.chain] == [

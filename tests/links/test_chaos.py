@@ -74,7 +74,7 @@ async def massacre(
         async def opened() -> bool:
             return int((await look(here))["consumers"]) == 1
 
-        await wait_until(opened, timeout=20)
+        await wait_until(opened, timeout=80)
         async with Load(here, there, poison=poison) as load:
             for breeder in breeders:
 
@@ -176,7 +176,7 @@ async def test_what_a_target_that_restarts_empty_lost_is_told_and_the_rest_goes_
             await wait_until(full)
             servers[1].restart(empty=True)
             load.reads.set()
-            await wait_until(regressed, timeout=20)
+            await wait_until(regressed, timeout=80)
             await load.moves(50)
         await load.enough()
         await at_rest(here)

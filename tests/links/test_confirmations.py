@@ -39,7 +39,7 @@ async def halted(client: headgate.Client, group: Group) -> Group:
 
 
 async def waits(producer: headgate.Producer, reason: str) -> None:
-    await wait_until(lambda: producer.reason == reason, timeout=20, description=reason)
+    await wait_until(lambda: producer.reason == reason, timeout=80, description=reason)
 
 
 async def test_a_send_is_confirmed_once_the_channel_has_sent_it(client: headgate.Client, halted: Group) -> None:
@@ -54,7 +54,7 @@ async def test_a_send_is_confirmed_once_the_channel_has_sent_it(client: headgate
         assert told.rule == "prices (policy.toml:1)"
         async with collecting(halted.reader()) as got, sending(client):
             assert [(await send).seq for send in sends] == [1, 2, 3]
-            await wait_until(lambda: got.bodies == [b"0", b"1", b"2"], timeout=20)
+            await wait_until(lambda: got.bodies == [b"0", b"1", b"2"], timeout=80)
         assert producer.reason == ""
 
 
@@ -105,7 +105,7 @@ async def test_listeners_are_told_of_the_wait_and_of_its_end(client: headgate.Cl
         session.on_blocked(events.append, notify_after=0.01)
         producer = await session.producer("prices")
         send = asyncio.ensure_future(producer.send(b"one", timeout=GUARD))
-        await wait_until(lambda: events, timeout=20)
+        await wait_until(lambda: events, timeout=80)
         (told,) = events
         assert isinstance(told, headgate.Blocked)
         assert told.reason == "waits for channel quotes: backlog 1 message"
@@ -113,7 +113,7 @@ async def test_listeners_are_told_of_the_wait_and_of_its_end(client: headgate.Cl
         assert told.explanation.cause == "channel"
         async with sending(client):
             await send
-        await wait_until(lambda: len(events) == 2, timeout=20)
+        await wait_until(lambda: len(events) == 2, timeout=80)
         assert isinstance(events[1], headgate.Unblocked)
 
 
@@ -169,7 +169,7 @@ async def stored(client: headgate.Client, count: int) -> None:
     async def there() -> bool:
         return (await fields(client, "prices")).get("pending_messages") == str(count)
 
-    await wait_until(there, timeout=20)
+    await wait_until(there, timeout=80)
 
 
 async def test_clients_of_nodes_wait_too_and_not_when_the_node_stops(
@@ -214,7 +214,7 @@ async def test_a_client_of_a_node_that_waits_for_nothing_is_held_up_too(
                 answers.append(await peer.put(link, "more"))
 
         flooding = asyncio.create_task(flood())
-        await wait_until(lambda: len(answers) >= 20, timeout=20)
+        await wait_until(lambda: len(answers) >= 20, timeout=80)
 
         async def stands_still() -> bool:  # before the first is stored, the node does not know yet that it will wait
             before = len(answers)
@@ -222,9 +222,9 @@ async def test_a_client_of_a_node_that_waits_for_nothing_is_held_up_too(
                 await fields(client, "prices")
             return len(answers) == before
 
-        await wait_until(stands_still, timeout=20)
+        await wait_until(stands_still, timeout=80)
         held = len(answers)
         async with sending(client):
-            await wait_until(lambda: len(answers) > held + 100, timeout=20)
+            await wait_until(lambda: len(answers) > held + 100, timeout=80)
         flooding.cancel()
         await peer.close()

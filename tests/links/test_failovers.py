@@ -94,7 +94,7 @@ class Consumer:
                     await message.accept()
 
     async def has(self, number: int) -> None:
-        await wait_until(lambda: number in self.got, timeout=30, description=f"message {number}")
+        await wait_until(lambda: number in self.got, timeout=120, description=f"message {number}")
 
 
 async def test_a_source_that_fails_over_to_a_replica_that_is_behind_doubles_nothing_and_loses_nothing_new(
@@ -166,7 +166,7 @@ async def test_a_target_that_fails_over_to_a_replica_that_is_behind_loses_and_do
             async def committed() -> bool:
                 return await stored() == 200
 
-            await wait_until(committed, timeout=30)
+            await wait_until(committed, timeout=120)
             await asyncio.wait_for(breeder.lasts.wait(), 30)
             asked = pair.barriers
 

@@ -47,13 +47,13 @@ async def test_an_end_that_is_removed_is_made_again(redis_url: str, cleanup_name
         supervisor = Supervisor(client, "node~1", ttl=TTL)
         await supervisor.start()
         await send(client, "one")
-        await wait_until(lambda: holds(client, "billing", "one"), timeout=20)
+        await wait_until(lambda: holds(client, "billing", "one"), timeout=80)
         await client.store.remove(Address.of(client.namespace, end), everything=True)
         if end == "orders":  # a worker that has nothing to forward, or to copy, does not miss the others
-            await wait_until(lambda: holds(client, end), timeout=20)
+            await wait_until(lambda: holds(client, end), timeout=80)
         await send(client, "two", LARGE)
         before = ("one",) if end != "billing" else ()
-        await wait_until(lambda: holds(client, "billing", *before, "two"), timeout=20)
-        await wait_until(lambda: holds(client, "DLQ", LARGE), timeout=20)
+        await wait_until(lambda: holds(client, "billing", *before, "two"), timeout=80)
+        await wait_until(lambda: holds(client, "DLQ", LARGE), timeout=80)
         assert (await look(client, "billing"))["limit_bytes"] == "4000"
         await supervisor.close()

@@ -69,7 +69,7 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once(ends: tuple[headgate
             worker._event.set()
             return proxy.lost >= 100
 
-        await wait_until(enough, timeout=30)
+        await wait_until(enough, timeout=120)
         proxy.pass_through()
         await load.drained()
         assert load.numbers() == [list(range(count)) for count in load.sent]

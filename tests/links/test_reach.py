@@ -159,15 +159,15 @@ async def test_a_node_tells_no_host_of_a_policy_what_is_in_its_files(
 
         await client.apply_policy(loads(policy.format(port, tmp_path / "secret")))
         node = NodeProcess(redis_url, cleanup_namespace, tmp_path / "log").ready()
-        await wait_until(lambda: trouble("--site-host"), timeout=20, description="the node says what is not open")
+        await wait_until(lambda: trouble("--site-host"), timeout=80, description="the node says what is not open")
         assert not got
         node.stop()
         chosen = ("--site-host", f"127.0.0.1:{port}", "--site-secrets", str(tmp_path / "open"))
         node = NodeProcess(redis_url, cleanup_namespace, tmp_path / "log", *chosen).ready()
-        await wait_until(lambda: trouble("--site-secrets"), timeout=20, description="the node says what is not open")
+        await wait_until(lambda: trouble("--site-secrets"), timeout=80, description="the node says what is not open")
         assert not got
         await client.apply_policy(loads(policy.format(port, "berlin")))
-        await wait_until(lambda: b"for-berlin" in got, timeout=20, description="the site is asked")
+        await wait_until(lambda: b"for-berlin" in got, timeout=80, description="the site is asked")
         node.stop()
         await client.apply_policy(loads("destination = []"))
     server.close()

@@ -57,7 +57,7 @@ async def _each_has_each_once(sites: list[SiteOf]) -> None:
                 assert sorted(map(str, got)) == sorted(str(body) for told in bodies.values() for body in told)
                 for told in bodies.values():
                     assert [body for body in got if body in told] == told
-            await wait_until(lambda: _quiet(sites), timeout=10, description="all links are done")
+            await wait_until(lambda: _quiet(sites), timeout=60, description="all links are done")
             for consumer in consumers:
                 assert await consumer.receive(timeout=0.05) is None
 
@@ -78,7 +78,7 @@ async def test_a_routed_topic_is_a_topic_there_although_no_rule_there_says_so(th
     async with paris.working(), berlin.client.session() as session:
         await paris.routed("news", "prices")
         for name in ("news", "prices"):
-            await wait_until(partial(_is, berlin, name, "topic"), timeout=10, description="it is a topic")
+            await wait_until(partial(_is, berlin, name, "topic"), timeout=60, description="it is a topic")
             readers = [await session.consumer(name, subscription=who, durable=True) for who in ("one", "two")]
             await paris.send(name, b"first", b"second")
             for reader in readers:
@@ -92,7 +92,7 @@ async def test_a_routed_queue_is_a_queue_there_although_topics_are_the_rule_of_n
     await paris.govern(route("berlin", "queues = 'orders'"), berlin)
     await berlin.govern("[[destination]]\nmatch = '#'\nkind = 'queue'\n[[destination]]\nmatch = '#'\nkind = 'topic'\n")
     async with paris.working():
-        await wait_until(lambda: _is(berlin, "orders", "queue"), timeout=10, description="it is a queue")
+        await wait_until(lambda: _is(berlin, "orders", "queue"), timeout=60, description="it is a queue")
 
 
 async def test_a_routed_topic_that_is_a_queue_there_is_told(three_sites: list[SiteOf]) -> None:
@@ -118,7 +118,7 @@ async def test_a_rate_is_shared_by_all_links_of_a_route_and_all_nodes(
         await berlin.client.apply(name, kind="queue")
     await paris.govern(route("berlin", "queues = ['a', 'b']", unit), berlin)
     async with paris.working(2):
-        await wait_until(lambda: _busy(paris, 2), timeout=10, description="each node works on a link")
+        await wait_until(lambda: _busy(paris, 2), timeout=60, description="each node works on a link")
         begun = await _now(paris)
         await asyncio.gather(*(paris.send(name, *BODIES[:60]) for name in ("a", "b")))
         await berlin.has("a", 60)
@@ -146,9 +146,9 @@ async def test_a_site_that_is_not_known_or_calls_itself_otherwise_is_told(
     monkeypatch.delenv("HEADGATE_SITE_BERLIN", raising=False)
     await paris.govern(route("berlin", "topics = 'news'"), berlin)
     async with paris.working():
-        await wait_until(lambda: stalls(paris, "no HEADGATE_SITE_BERLIN"), timeout=5, description="it misses the URL")
+        await wait_until(lambda: stalls(paris, "no HEADGATE_SITE_BERLIN"), timeout=60, description="it misses the URL")
         monkeypatch.setenv("HEADGATE_SITE_BERLIN", berlin_url)
-        await wait_until(lambda: stalls(paris, "calls itself 'bonn'"), timeout=5, description="it tells the names")
+        await wait_until(lambda: stalls(paris, "calls itself 'bonn'"), timeout=60, description="it tells the names")
         await berlin.client.apply_policy(loads("site_name = 'berlin'\n", "there"))
         await paris.routed("news")
     berlin.url = berlin_url
@@ -162,7 +162,7 @@ async def test_a_route_that_leaves_the_policy_gives_back_what_it_held_at_both_si
         await paris.send("orders", *BODIES)
         await berlin.has("orders", 20)
         await paris.govern("destination = []\n", berlin)
-        await wait_until(lambda: _none(paris), timeout=10, description="the link has ended")
+        await wait_until(lambda: _none(paris), timeout=60, description="the link has ended")
         assert await berlin.field("orders", "leased_bytes") == "0"
         assert await berlin.field("orders", "blocked") == "0"
         assert await paris.field("orders", "consumers") == "0"

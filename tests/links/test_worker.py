@@ -94,7 +94,7 @@ async def test_two_workers_at_once_lose_and_double_nothing(sites: Sites) -> None
 
     for first in range(0, len(bodies), 100):
         await sites.here.send("orders", *bodies[first : first + 100])
-    await wait_until(drained, timeout=30)
+    await wait_until(drained, timeout=120)
     await wait_until(lambda: empty(sites))
     for task in tasks:
         task.cancel()

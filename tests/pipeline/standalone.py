@@ -43,7 +43,7 @@ def process(log: Path, *command: str, env: dict[str, str] | None = None) -> Iter
 
 
 def _found(log: Path, pattern: str) -> str:
-    match = wait_for(lambda: re.search(pattern, log.read_text()), timeout=60)
+    match = wait_for(lambda: re.search(pattern, log.read_text()), timeout=240)
     return str(match and match[1])
 
 

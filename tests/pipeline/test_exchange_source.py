@@ -173,10 +173,10 @@ def test_a_stream_whose_source_is_killed_reads_each_message_once(
     rows = spark.readStream.format("headgate").options(**said, window="5").load().selectExpr("cast(body as string)")
     writing = rows.writeStream.format("json").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writing.start(str(tmp_path / "out"))
-    wait_for(lambda: len(left(client)) < 50, timeout=60)
+    wait_for(lambda: len(left(client)) < 50, timeout=240)
     for pid in python_workers():
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not query.isActive, timeout=60)
+    wait_for(lambda: not query.isActive, timeout=240)
     out, read = str(tmp_path / "out"), list[str]()
     while len(read) < len(sent):
         stream(spark, said, tmp_path).awaitTermination()

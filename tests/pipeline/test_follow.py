@@ -147,19 +147,19 @@ def test_the_command_outlives_its_redis_and_ends_by_ctrl_c(server: RedisServer, 
     def asked(before: int) -> bool:
         return told("asked again") > before
 
-    wait_for(staged, timeout=60)
+    wait_for(staged, timeout=240)
     for _ in range(5):
         known = staged()
         writer.add("orders", 5000, first=count + 1)
         count += 5000
-        wait_for(partial(newer, known), timeout=60)
+        wait_for(partial(newer, known), timeout=240)
         server.kill9()
-        wait_for(partial(asked, told("asked again")), timeout=60)
+        wait_for(partial(asked, told("asked again")), timeout=240)
         server.restart()
-    wait_for(lambda: stored(tmp_path) == expected(orders=count), timeout=120)
+    wait_for(lambda: stored(tmp_path) == expected(orders=count), timeout=280)
     assert told("Redis answers again")
     server.kill9()
-    wait_for(partial(asked, told("asked again")), timeout=60)
+    wait_for(partial(asked, told("asked again")), timeout=240)
     os.killpg(job.pid, signal.SIGINT)
     assert job.wait(30) == 130, said.read_text()
     assert said.read_text().endswith("headgate: interrupted; the next run goes on from the checkpoint\n")

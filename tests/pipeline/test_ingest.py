@@ -189,7 +189,7 @@ def killed(writer: Writer, folder: Path, least: int) -> None:
         process = subprocess.Popen(
             [*command, "--output", str(folder)], env=environment, stdout=said, stderr=said, start_new_session=True
         )
-    wait_for(partial(_wrote, folder, least, process), timeout=120, description="files")
+    wait_for(partial(_wrote, folder, least, process), timeout=280, description="files")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 

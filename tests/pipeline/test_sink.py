@@ -88,12 +88,12 @@ def test_all_tasks_share_one_limit_and_a_killed_worker_sends_nothing_twice(
     client.apply("orders", limit="1KiB")
 
     def kill_and_consume() -> Reader:
-        wait_for(lambda: int(fields(client).get("blocked", 0)) == 2, timeout=60)
+        wait_for(lambda: int(fields(client).get("blocked", 0)) == 2, timeout=240)
         assert int(fields(client)["pending_messages"]) > 0
         killed = python_workers()
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: len(set(python_workers()) - set(killed)) >= 2, timeout=60)
+        wait_for(lambda: len(set(python_workers()) - set(killed)) >= 2, timeout=240)
         return Reader(client)
 
     with ThreadPoolExecutor(1) as pool:
@@ -163,12 +163,12 @@ def test_a_query_that_is_stopped_while_it_waits_holds_nothing_soon(
     rows = spark.readStream.format("text").load(str(tmp_path / "in")).withColumnRenamed("value", "body")
     writing = rows.writeStream.format("headgate").options(**options, window="256")
     query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    wait_for(lambda: fields(client).get("blocked") == "1", timeout=60)
+    wait_for(lambda: fields(client).get("blocked") == "1", timeout=240)
     stored, workers = int(fields(client)["pending_messages"]), set(python_workers())
     query.stop()
-    wait_for(lambda: workers - set(python_workers()), timeout=60)  # Spark kills the worker of such a task
+    wait_for(lambda: workers - set(python_workers()), timeout=240)  # Spark kills the worker of such a task
     reader = Reader(client)  # who uses the destination ends leases that are over
-    wait_for(lambda: (fields(client)["blocked"], fields(client)["leased_bytes"]) == ("0", "0"), timeout=30)
+    wait_for(lambda: (fields(client)["blocked"], fields(client)["leased_bytes"]) == ("0", "0"), timeout=120)
     assert 0 < len(reader.done()) == stored < 100
 
 

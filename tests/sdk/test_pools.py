@@ -326,7 +326,7 @@ async def test_no_kill_at_any_moment_overdraws_a_pool_or_leaks_of_it(
                 await asyncio.to_thread(worker.ready)
             for round_ in range(5):
                 wanted = received + dice.randrange(30)
-                await wait_until(enough, timeout=30)
+                await wait_until(enough, timeout=120)
                 assert await slices(cluster, names) <= limit, "more than there is"
                 workers.pop(0).kill9()
                 workers.append(

@@ -34,12 +34,12 @@ async def test_destinations_on_all_masters_share_a_store(
         async def empty() -> bool:
             return not (await client.stores())[0].held and not await asyncio.to_thread(segments, tmp_path)
 
-        await wait_until(empty, timeout=20, description="no segment is left")
+        await wait_until(empty, timeout=80, description="no segment is left")
         assert all([(await client.recount(name)).equal for name in NAMES])
         for name in NAMES:
             await client.remove(name)
     async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client:
-        await wait_until(lambda: _removed(client), timeout=20, description="the store can be removed")
+        await wait_until(lambda: _removed(client), timeout=80, description="the store can be removed")
 
 
 async def _removed(client: headgate.Client) -> bool:

@@ -58,7 +58,7 @@ async def through(client: headgate.Client, folder: Path, *, total: int, limit: i
         async def empty() -> bool:
             return (await client.store.recount(store)).stored[0] == 0
 
-        await wait_until(empty, timeout=60)
+        await wait_until(empty, timeout=240)
     assert await asyncio.to_thread(files, folder) == []
 
 

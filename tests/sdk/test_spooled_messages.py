@@ -138,7 +138,7 @@ async def test_what_fails_with_its_session_is_dead_with_its_payload(client: head
         async def dead() -> bool:
             return "dead" in await client.destinations() and await field(client, "dead", "pending_messages") == 40
 
-        await wait_until(dead, timeout=20)
+        await wait_until(dead, timeout=80)
     assert [m.body async for m in client.browse("dead")] == [body(n) for n in range(40)]
 
 

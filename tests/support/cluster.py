@@ -46,7 +46,7 @@ class RedisCluster3:
                 for port in ports:
                     client.execute_command("CLUSTER", "MEET", "127.0.0.1", port)
             for client, port in zip(clients, ports, strict=True):
-                wait_for(_serving(client), timeout=20, description=f"the cluster as node {port} sees it")
+                wait_for(_serving(client), timeout=80, description=f"the cluster as node {port} sees it")
             for client in clients:
                 client.close()
             undo.pop_all()

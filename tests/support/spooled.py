@@ -61,4 +61,4 @@ async def first_segment(client: headgate.Client, folder: Path, name: str = "orde
 
 async def swept(folder: Path) -> None:
     """Wait until no segment is left."""
-    await wait_until(lambda: not segments(folder), timeout=20, description="no segment is left")
+    await wait_until(lambda: not segments(folder), timeout=80, description="no segment is left")

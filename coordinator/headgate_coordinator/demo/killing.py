@@ -12,8 +12,8 @@ from headgate_coordinator.demo.processes import Actor
 from headgate_coordinator.demo.verdict import GRACE
 from headgate_coordinator.demo.watch import EVERY, Watch
 
-PATIENCE: Final = 30.0
-"""Seconds for anything that is expected to happen soon."""
+PATIENCE: Final = 90.0
+"""Seconds for anything that is expected to happen soon, on a machine that has much else to do."""
 
 
 @dataclass

@@ -210,6 +210,7 @@ class _Demo:
     async def _begin(self) -> None:
         """Start all but the consumers that join later; AMQP clients when the nodes listen."""
         nodes = [actor for actor in self.actors if actor.role == "node"]
+        self._tell("the processes start, each a Python of its own")
         for actor in [*nodes, *(a for a in self.actors if a.role == "producer" and not a.amqp)]:
             await self._start(actor)
         await self._start(self._actor("consumer", "slow"))
