@@ -5,7 +5,7 @@ left. So whatever is found wanting is looked at once more: only what is wanting 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -14,11 +14,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate import Client, HeadgateError
+from headgate import Client, HeadgateError, InvalidName
 from headgate.core.segment import MARK, Reference
 from headgate.redis.keys import Address, decode_name
 from headgate.spool import Spooling
-from headgate.spool.stores import Spool, folder
+from headgate.spool.stores import Spool, folder, row_of
 from headgate_coordinator.terminal import size
 
 PAGE: Final = 500
@@ -121,7 +121,7 @@ async def _audit(
 ) -> None:
     spooling = client.parts.registry.spooling
     root = f"{client.namespace}/"
-    objects = {path.removeprefix(root): held for path, held in (await spool.storage.listing(client.namespace)).items()}
+    objects = {row_of(path.removeprefix(root)): held for path, held in await _listing(client, spool)}
     rows: dict[str, tuple[int, str]] = {}
     cursor = b""
     while cursor != b"0":
@@ -146,14 +146,14 @@ async def _audit(
                 finding.waiting[segment] = session
     strays = [segment for segment in objects if segment not in rows and segment not in referred]
     if strays:  # they may have been about to go: the object first, then its row
-        left = await spool.storage.listing(client.namespace)
-        finding.orphans += [segment for segment in strays if f"{root}{segment}" in left]
+        left = {row_of(path.removeprefix(root)) for path, _ in await _listing(client, spool)}
+        finding.orphans += [segment for segment in strays if segment in left and _is_ours(client.namespace, segment)]
     if repair and finding.orphans:
         await spooling.sweeper.sweep_orphans(spool)
         for segment in finding.orphans:  # objects that the store does not know; the others are gone already
             address, name = _split(client.namespace, segment)
             if segment not in rows:
-                await spool.storage.delete([spool.path(address, name)])
+                await spool.delete(address, [name])
         finding.repaired = True
     await _count(client, spool, finding, repair=repair)
 
@@ -189,6 +189,19 @@ async def _count(client: Client, spool: Spool, finding: StoreFinding, *, repair:
 async def _names(spooling: Spooling, address: Address, mine: str) -> list[str]:
     found = await spooling.spools.calls.segments(address)
     return [segment.removeprefix(mine) for segment in found if segment.startswith(mine)]
+
+
+async def _listing(client: Client, spool: Spool) -> Iterable[tuple[str, int]]:
+    return (await spool.storage.listing(client.namespace)).items()
+
+
+def _is_ours(namespace: str, segment: str) -> bool:
+    """Return whether an object lies where a segment would; others have put theirs where it does not."""
+    try:
+        address, name = _split(namespace, segment)
+    except InvalidName:
+        return False
+    return f"{folder(address)}/{name}" == segment
 
 
 def _split(namespace: str, segment: str) -> tuple[Address, str]:

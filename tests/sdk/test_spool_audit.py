@@ -185,3 +185,63 @@ async def test_a_storage_that_is_away_is_told(client: headgate.Client, tmp_path:
         assert found["disk"].verdict == "equal"
         assert "it cannot be compared: spool store at file:///proc/1/nowhere" in told(found["away"])
         assert (found["away"].sound, found["disk"].sound) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", ".headgate", "ü" * 43, "ü" * 127, "é" * 85 + "..", "a" * 255, "..a", "ü" * 84 + "a.."], ids=repr
+)
+async def test_whatever_a_destination_is_called_its_payloads_are_in_the_folder_of_its_namespace(
+    client: headgate.Client, tmp_path: Path, name: str
+) -> None:
+    """Mutants: the name as it is; a long one cut; its pieces without a mark, so that one of them is '..'."""
+    root = tmp_path / "root"
+    await client.set_store("disk", f"file://{root}", limit="1MB", segment="4KiB")
+    await client.apply(name, limit="10KB", when_full="spool", store="disk")
+    async with client.session("s") as session:
+        producer = await session.producer(name)
+        async with asyncio.timeout(GUARD):
+            await asyncio.gather(*(producer.send(f"{number}".ljust(1000)) for number in range(40)))
+        found = segments(tmp_path)
+        assert found
+        assert all(path.parent.is_relative_to(root / client.namespace) for path in found)
+        assert all(path.parent != root / client.namespace for path in found)
+        (stray := root / client.namespace / "lost+found" / "x").parent.mkdir()
+        stray.write_text("somebody else's")
+        finding = await audited(client, repair=True)
+        assert (finding.verdict, finding.segments, finding.orphans, finding.missing) == ("equal", len(found), [], [])
+        orphan = found[0].with_name("nobodys")
+        orphan.write_text("left")
+        finding = await audited(client, repair=True)
+        assert [one.rpartition("/")[2] for one in finding.orphans] == ["nobodys"]
+        assert not orphan.exists()
+        messages = await drain(await session.consumer(name), 40)
+        assert [int(message.body) for message in messages] == list(range(40))
+    await client.parts.registry.spooling.sweeper.sweep(Address.of(client.namespace, name))
+    assert segments(tmp_path) == [stray]
+
+
+@pytest.mark.parametrize("name", [".", "..", "ü" * 43])
+async def test_payloads_are_found_where_older_versions_put_them(
+    client: headgate.Client, tmp_path: Path, name: str
+) -> None:
+    root = "memory://old" if len(name) > 2 else f"file://{tmp_path}"  # a long name could not be written to a disk
+    await client.set_store("disk", root, limit="1MB", segment="4KiB")
+    await client.apply(name, limit="10KB", when_full="spool", store="disk")
+    async with client.session("s") as session:
+        producer = await session.producer(name)
+        async with asyncio.timeout(GUARD):
+            await asyncio.gather(*(producer.send(f"{number}".ljust(1000)) for number in range(40)))
+        spool = await client.parts.registry.spooling.spools.get("disk")
+        fs, address = spool.storage._fs, Address.of(client.namespace, name)
+        for path in await spool.storage.listing(client.namespace):
+            new, old = spool.paths(address, path.rpartition("/")[2])
+            assert new == path
+            fs.makedirs(f"{spool.storage._root}/{old}".rpartition("/")[0], exist_ok=True)
+            fs.mv(f"{spool.storage._root}/{new}", f"{spool.storage._root}/{old}")
+        if name != "..":
+            assert (await audited(client, repair=True)).verdict == "equal"
+        messages = await drain(await session.consumer(name), 40)
+        assert [int(message.body) for message in messages] == list(range(40))
+    await client.parts.registry.spooling.sweeper.sweep(address)
+    assert await spool.storage.listing(client.namespace) == {}
+    assert segments(tmp_path) == []

@@ -223,7 +223,7 @@ async def test_a_storage_that_is_not_mounted_loses_nothing(depot: Depot) -> None
         spool = await depot.client.parts.registry.spooling.spools.get("disk")
         kept = depot.storage.unmount()
         with pytest.raises(headgate.SpoolUnavailable, match="mount that"):
-            await spool.storage.read(spool.path(Address.of(depot.client.namespace, "orders"), "x"), 0, 1)
+            await spool.read(Address.of(depot.client.namespace, "orders"), "x", 0, 1)
         consumer = await out.consumer("orders")
         spool.storage._folders.clear()  # as in a process that begins now
         with pytest.raises(headgate.SpoolUnavailable, match="mount that"):

@@ -110,11 +110,10 @@ class Reader:
             spool = await self._spools.get(decode_name(reference.store))
         except (PolicyError, InvalidValue) as error:
             raise SpoolUnavailable(reference.store, "read", reference.segment, str(error)) from None
-        path = spool.path(address, reference.name)
-        key = f"{spool.storage.url}/{path}"
+        key = f"{spool.storage.url}/{spool.paths(address, reference.name)[0]}"
         async with self._under_way.setdefault(key, asyncio.Lock()):
             try:
-                found = await self._part(spool, path, key, reference)
+                found = await self._part(spool, address, key, reference)
             except FileNotFoundError:
                 return Unreadable(key, "there is no such segment")
             finally:
@@ -126,11 +125,11 @@ class Reader:
             return Unreadable(key, f"it ends {reference.size - len(found)} bytes before the message does")
         return Unreadable(key, f"the checksum of {reference.size} bytes at {reference.offset} is wrong")
 
-    async def _part(self, spool: Spool, path: str, key: str, reference: Reference) -> bytes:
+    async def _part(self, spool: Spool, address: Address, key: str, reference: Reference) -> bytes:
         start, end = reference.offset, reference.offset + reference.size
         piece = self._pieces.get(key)
         if piece is None or start < piece.start or end > piece.start + len(piece.data):
-            data = await spool.storage.read(path, start, max(end, start + PIECE))
+            data = await spool.read(address, reference.name, start, max(end, start + PIECE))
             self._forget(key)
             piece = self._pieces[key] = _Piece(start, data)
             self._kept += len(data)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import io
 import os
 import threading
@@ -146,7 +147,9 @@ class Storage:
         except FileNotFoundError:
             self._see_marker()  # without it nothing is lost, but the storage is not there
             raise
-        except OSError:
+        except OSError as error:
+            if _is_no_path(error):
+                raise FileNotFoundError(path) from None
             if self._fs.size(self._at(path)) <= start:  # some refuse to read behind the end
                 return b""
             raise
@@ -171,8 +174,9 @@ class Storage:
         for path in paths:
             try:
                 self._fs.rm_file(self._at(path))
-            except FileNotFoundError:
-                continue
+            except OSError as error:
+                if not _is_no_path(error):
+                    raise
 
     def _list(self, folder: str) -> dict[str, int]:
         self._fs.invalidate_cache()
@@ -199,6 +203,11 @@ class Storage:
             raise SpoolUnavailable(self.url, verb, path, f"no answer within {self._patience:g} s") from None
         except Exception as error:
             raise SpoolUnavailable(self.url, verb, path, str(error) or repr(error)) from error
+
+
+def _is_no_path(error: OSError) -> bool:
+    """Return whether nothing is there, or can be: a part of the path is too long, or is a file."""
+    return isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ENAMETOOLONG
 
 
 def _flush_folder(folder: str) -> None:

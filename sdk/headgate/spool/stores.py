@@ -1,7 +1,8 @@
 """Spool stores as one client uses them: how they are set, where their storage is, and what is theirs in the state."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,9 @@ from headgate.units import parse_limit, parse_size
 
 MARKER: Final = ".headgate"
 """Object in the folder of a namespace that tells its storage from a directory where that is not mounted."""
+_NO_FOLDERS: Final = (".", "..", MARKER)
+MOST_OF_A_FOLDER: Final = 255
+"""Bytes that the name of a folder may have, on most file systems."""
 SEGMENT: Final = 1 << 20
 """Bytes of payload in one segment, unless the store says otherwise."""
 FIELDS: Final = (
@@ -134,14 +138,48 @@ class Spool:
     def __repr__(self) -> str:
         return f"Spool({self.name!r}, {self.storage.url!r})"
 
-    def path(self, destination: Address, name: str) -> str:
-        """Return where a segment is in the storage."""
-        return f"{self.address.namespace}/{folder(destination)}/{name}"
+    def paths(self, destination: Address, name: str) -> tuple[str, ...]:
+        """Return where a segment is in the storage: where it is written, and where older versions had it if not there.
+
+        Args:
+            destination: whose segment it is.
+            name: of the segment.
+        """
+        before = folder(destination)
+        return tuple(f"{self.address.namespace}/{one}/{name}" for one in dict.fromkeys((_safe(before), before)))
+
+    async def read(self, destination: Address, name: str, start: int, end: int) -> bytes:
+        """Return a part of a segment; what it raises is what :meth:`Storage.read` does."""
+        *others, last = self.paths(destination, name)
+        for path in others:
+            with contextlib.suppress(FileNotFoundError):
+                return await self.storage.read(path, start, end)
+        return await self.storage.read(last, start, end)
+
+    async def delete(self, destination: Address, names: Sequence[str]) -> None:
+        """Delete segments; those that are not there are no error. It raises what :meth:`Storage.delete` does."""
+        await self.storage.delete([path for name in names for path in self.paths(destination, name)])
 
 
 def folder(destination: Address) -> str:
-    """Return what a destination's segments are under, at their store and in its storage."""
+    """Return what a destination's segments are under at their store; in its storage too, if that can be a folder."""
     return destination.key[4:-1].partition("/")[2]
+
+
+def _safe(encoded: str) -> str:
+    """Return the folder for a name: one that is none, is taken, or is too long, in pieces that begin with '='."""
+    if encoded not in _NO_FOLDERS and len(encoded) <= MOST_OF_A_FOLDER:
+        return encoded
+    most = MOST_OF_A_FOLDER - 1
+    return "/".join(f"={encoded[at : at + most]}" for at in range(0, len(encoded), most))
+
+
+def row_of(path: str) -> str:
+    """Return what an object in the folder of a namespace is called at its store: folder and segment."""
+    within, _, name = path.rpartition("/")
+    if within.startswith("="):
+        within = "".join(piece.removeprefix("=") for piece in within.split("/"))
+    return f"{within or '.'}/{name}"  # older versions put what belongs to '.' beside the folders
 
 
 class Spools:

@@ -136,7 +136,7 @@ class Sweeper:
             await self._spools.calls.unspool(address, [f"{store}/{name}" for name in names])
 
     async def _free(self, spool: Spool, address: Address, names: Sequence[str]) -> None:
-        await spool.storage.delete([spool.path(address, name) for name in names])
+        await spool.delete(address, names)
         await self._spools.calls.free(spool.address, [f"{folder(address)}/{name}" for name in names])
 
     async def _discard(self) -> None:
