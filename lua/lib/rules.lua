@@ -49,7 +49,8 @@ local function name_rules()
     'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate' }
   local names = {}
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(RULES))) do
-    if value and value ~= 'always' and value ~= 'refuse' then
+    local unused = RULES[i] == 'store' and redis.call('HGET', K_DESTINATION, 'when_full') ~= 'spool'
+    if value and value ~= 'always' and value ~= 'refuse' and not unused then
       names[#names + 1] = RULES[i]
     end
   end

@@ -95,6 +95,9 @@ class AccountCalls(Callers):
         else:
             want, want_m = line.window_totals(self.window, self._messages_per_byte)
             want, want_m = want + paid, want_m + paid_m
+        if head is not None and not lines_up and head.size < self._beyond_memory and weight:
+            fits, fits_m = line.need_for(head.size)  # it does not wait in line for memory, but takes what is free
+            want, want_m = max(want, fits), max(want_m, fits_m)
         return Totals(
             self.session, line.inc, line.epoch, line.granted, line.granted_m, line.used, line.used_m,
             line.returned, line.returned_m, need, need_m, want, want_m, weight, head.size if head and lines_up else 0,

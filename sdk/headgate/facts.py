@@ -137,13 +137,14 @@ def _needs(record: Mapping[str, str]) -> int:
 
 def _limit(fields: Mapping[str, str], unit: Unit) -> Limit:
     limit = fields[f"limit_{unit}"]
+    keeps = unit == "bytes" and limit != "unlimited" and fields.get("store") and fields.get("when_full") == "spool"
     return Limit(
         unit,
         None if limit == "unlimited" else int(limit),
         int(fields[f"pending_{unit}"]),
         int(fields[f"leased_{unit}"]),
         rule_of(fields, f"limit_{unit}"),
-        _kept(int(limit), fields["kind"]) if unit == "bytes" and limit != "unlimited" and fields.get("store") else 0,
+        _kept(int(limit), fields["kind"]) if keeps else 0,
     )
 
 

@@ -17,6 +17,8 @@ SPOOL: Final = (
      f"{_S}::test_references_are_limited_in_messages_too"),
     ("P1", "publish", " or (spools and now_ms < d.learning_until)", "",
      f"{_S}::test_no_reference_goes_beyond_the_credit_while_the_destination_learns"),
+    ("P1", "lib/rules", "and not unused then", "then",
+     "test_spool::test_nothing_is_kept_for_references_where_nothing_is_spooled"),
     ("P6", "lib/room", "bytes > whole_bytes()", "bytes > d.limit_bytes",
      f"{_S}::test_what_can_never_be_whole_in_memory_is_too_large"),
     ("P1", "lib/room", "local spools = d.store and", "local spools = false and",

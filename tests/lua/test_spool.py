@@ -157,6 +157,18 @@ async def test_a_quarter_of_the_limit_is_kept_for_references(place: Place) -> No
     assert await place.usage() <= 400
 
 
+@pytest.mark.parametrize("when_full", ["", "block", "fail"])
+async def test_nothing_is_kept_for_references_where_nothing_is_spooled(place: Place, when_full: str) -> None:
+    """A store may be inherited. Mutant: `name_rules` does not look at `when_full`."""
+    await place.create(limit=400, store=STORE, when_full=when_full)
+    ann = place.producer("ann")
+    assert (await ann.ask(need=400)).code == "OK"
+    assert ann.held == 400
+    await ann.publish(400)
+    await place.change(when_full="spool")
+    assert (await ann.ask(need=301)).code == "TOO_LARGE"
+
+
 async def test_what_can_never_be_whole_in_memory_is_too_large(place: Place) -> None:
     """Who cannot spool it, such as a link, would wait for ever. Mutant: it is compared with the whole limit."""
     await place.create(limit=400, store=STORE, when_full="spool")

@@ -92,6 +92,37 @@ async def test_what_is_given_back_comes_again_with_its_payload(depot: Depot) -> 
         await depot.empty()
 
 
+@pytest.mark.parametrize("limit", ["16KiB", "unlimited"])
+async def test_a_message_larger_than_the_window_stays_in_memory_while_there_is_room(depot: Depot, limit: str) -> None:
+    await depot.make(limit)
+    async with depot.client.session("s") as session:
+        producer = await session.producer("orders", window=1000)
+        for number in range(3):
+            await producer.send(body(number, 3000))
+        assert await depot.spooled() == 0
+        if limit != "unlimited":
+            for number in range(3, 6):
+                await producer.send(body(number, 3000))
+            assert await depot.spooled() > 0, "no room for it is left"
+        consumer = await session.consumer("orders")
+        count = 3 if limit == "unlimited" else 6
+        assert await received(consumer, count) == list(range(count))
+        await depot.empty()
+
+
+async def test_an_inherited_store_takes_nothing_of_the_limit_where_senders_block(depot: Depot) -> None:
+    await depot.make(10_000)
+    await depot.client.apply("orders", when_full="block")
+    async with depot.client.session("s") as session:
+        producer = await session.producer("orders", window=100)
+        await producer.send(body(0, 9_900))
+        assert await depot.spooled() == 0
+        told = await depot.client.explain("orders")
+        assert told.limits[0].kept == 0
+        await received(await session.consumer("orders"), 1)
+        await depot.empty()
+
+
 # What there is no room for in the store either.
 
 
@@ -194,14 +225,16 @@ async def test_from_spool_to_block_and_back_keeps_order_and_loses_nothing(depot:
         waiting = [asyncio.ensure_future(producer.send(body(60 + n), timeout=600)) for n in range(20)]
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(waiting[-1]), 0.3)
-        before = await depot.spooled()
-        assert before >= 40
+        assert await depot.spooled() >= 40
         await depot.client.apply("orders", when_full="spool", store="disk")
+        consumer = await out.consumer("orders", window="pull")
+        assert await received(consumer, 2) == [0, 1], "references need room too, and it was full"
         async with asyncio.timeout(GUARD):
             await asyncio.gather(*waiting)
-        assert await depot.spooled() > before
+        entries = await depot.client.store.browse(Address.of(depot.client.namespace, "orders"), after=None, count=100)
+        assert entries[-1][1][:1] == b"\xc1", "the last of them are spooled"
         await depot.client.apply("orders", when_full="block")
-        assert await received(await out.consumer("orders"), 80) == list(range(80))
+        assert await received(consumer, 78) == list(range(2, 80))
         await depot.empty()
 
 
