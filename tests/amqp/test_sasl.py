@@ -70,6 +70,23 @@ def test_a_client_without_a_user_may_skip_the_handshake_where_anonymous_is_offer
         SaslServer(["PLAIN"]).feed(BARE)
 
 
+@pytest.mark.parametrize(("acts_for", "is_let_in"), [(b"", True), (b"ann", True), (b"boss", False), (b"an", False)])
+def test_nobody_signs_in_to_act_as_another(acts_for: bytes, *, is_let_in: bool) -> None:
+    """Mutant: whom the client wants to act for is not looked at."""
+    server = SaslServer(["PLAIN"])
+    response = acts_for + b"\0ann\0x"
+    fields = b"\xa3\x05PLAIN\xa0" + bytes([len(response)]) + response
+    sent = HEADER + frame(b"\x00\x53\x41\xc0" + bytes([len(fields) + 1, 2]) + fields)
+    if is_let_in:
+        server.feed(sent)
+        assert server.credentials is not None
+        assert server.credentials.name == "ann"
+        return
+    with pytest.raises(HandshakeFailed, match="act as another"):
+        server.feed(sent)
+    assert server.credentials is None
+
+
 def test_what_follows_the_handshake_is_for_the_engine() -> None:
     server, client = SaslServer(["PLAIN"]), SaslClient("ann", "x", "host")
     server.feed(client.outgoing)

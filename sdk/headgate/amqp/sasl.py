@@ -201,10 +201,13 @@ class SaslServer:
             return
         parts = response.split(b"\0") if isinstance(response, bytes) else []
         try:
-            _, user, password = (part.decode() for part in parts)
+            acts_for, user, password = (part.decode() for part in parts)
         except ValueError:  # not three, or not UTF-8
             self.outgoing += _frame(_OUTCOME, bytes([0x50, REFUSED]))
             raise HandshakeFailed("the client's PLAIN response is not authorization, name and password") from None
+        if acts_for not in ("", user):
+            self.outgoing += _frame(_OUTCOME, bytes([0x50, REFUSED]))
+            raise HandshakeFailed("the client signs in as one user to act as another, which nobody may here")
         self.credentials = Credentials(user, password, name)
 
     def decide(self, code: int) -> None:
