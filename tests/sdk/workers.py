@@ -88,7 +88,7 @@ async def _told() -> str:
 
 async def producer(client: headgate.Client, destination: str, ttl: str) -> None:
     """Send one message a millisecond, for ever, so that its credit is never idle."""
-    async with client.session("worker", ttl=ttl) as session:
+    async with client.session("worker", ttl=float(ttl)) as session:
         sender = await session.producer(destination, window=4000)
         for number in range(1 << 30):
             await sender.send(f"{number}", timeout=60)
@@ -99,7 +99,7 @@ async def producer(client: headgate.Client, destination: str, ttl: str) -> None:
 
 async def consumer(client: headgate.Client, destination: str, ttl: str, count: str) -> None:
     """Receive and settle nothing."""
-    async with client.session("worker", ttl=ttl) as session:
+    async with client.session("worker", ttl=float(ttl)) as session:
         receiver = await session.consumer(destination, window=int(count))
         held = [await receiver.receive(timeout=30) for _ in range(int(count))]
         _say("ready", *(message.body for message in held if message))
@@ -155,7 +155,7 @@ async def iterates_in_threads(client: headgate.Client, destination: str, count: 
 
 async def wildcard(client: headgate.Client, pattern: str, ttl: str, count: str, subscription: str) -> None:
     """Subscribe, then receive so many and settle nothing."""
-    async with client.session("worker", ttl=ttl) as session:
+    async with client.session("worker", ttl=float(ttl)) as session:
         receiver = await session.consumer(pattern, subscription=subscription, window=int(count))
         _say("ready")
         held = [await receiver.receive(timeout=30) for _ in range(int(count))]
@@ -167,7 +167,7 @@ async def gates(client: headgate.Client, destination: str, ttl: str, count: str,
     """Hold a permit in each of many sessions; when told, say how much of it is still in force."""
     opened = []
     for number in range(int(count)):
-        session = client.session(f"worker-{number}", ttl=ttl)
+        session = client.session(f"worker-{number}", ttl=float(ttl))
         gate = await session.gate(destination, window=int(window))
         opened.append((session, gate, gate.try_admit(int(window) // 2)))
     _say("ready", *(session.id for session, _, permit in opened if permit))
@@ -177,7 +177,7 @@ async def gates(client: headgate.Client, destination: str, ttl: str, count: str,
 
 async def numbered(client: headgate.Client, destination: str, ttl: str, count: str) -> None:
     """Send so many numbered messages, four at a time, and say which were accepted."""
-    async with client.session("worker", ttl=ttl) as session:
+    async with client.session("worker", ttl=float(ttl)) as session:
         sender = await session.producer(destination, window=1000)
         _say("ready", session.id)
         sending: set[asyncio.Task[headgate.Receipt]] = set()
@@ -195,7 +195,7 @@ async def numbered(client: headgate.Client, destination: str, ttl: str, count: s
 async def spread(client: headgate.Client, prefix: str, ttl: str, count: str, seed: str) -> None:
     """Send messages of all sizes to destinations in no order, for ever."""
     dice = random.Random(int(seed))
-    async with client.session("worker", ttl=ttl) as session:
+    async with client.session("worker", ttl=float(ttl)) as session:
         senders = [await session.producer(f"{prefix}{number}", window=300) for number in range(int(count))]
         _say("ready", session.id)
 
