@@ -14,7 +14,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
-from headgate.redis.server import connection_options, sentinel_options
+from headgate.redis.connection_options import connection_options, sentinel_options
 from headgate.redis.url import parse_url
 
 T = TypeVar("T")

@@ -20,11 +20,18 @@ CALL_TIMEOUT: Final = 2.0
 MAX_CONNECTIONS: Final = 64
 LOADS: Final = 5
 """Times that a script is loaded again during one call."""
+
+
+class TooFewReplicasError(rx.ResponseError):
+    """A master refuses writes because too few replicas hear it: it may be in charge no more."""
+
+
 _IN_A_SCRIPT: Final = (
     ("-OOM ", rx.OutOfMemoryError),
     ("-READONLY ", rx.ReadOnlyError),
     ("user executing the script can't ", rx.NoPermissionError),  # up to 7.0: run a command, access a key, publish
     ("ACL failure in script: ", rx.NoPermissionError),
+    ("NOREPLICAS ", TooFewReplicasError),
 )
 
 
@@ -38,6 +45,10 @@ async def greet(connection: Any) -> None:
         CoordinatorUnavailable: the server is older than 6.2, or no Redis.
     """
     await connection.on_connect()
+    if connection.headgate_masters_only:  # Sentinels that hear late still name what is a replica by now
+        await connection.send_command("INFO", "replication")
+        if b"role:master" not in await connection.read_response():
+            raise rx.ReadOnlyError("the server is a replica now")
     await connection.send_command("INFO", "server")
     reply = await connection.read_response()
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else ""
@@ -61,8 +72,13 @@ def unwrapped(error: rx.ResponseError) -> rx.ResponseError:
 class Lane:
     """The connections to one server; each carries one call at a time."""
 
-    def __init__(self, dial: Dial) -> None:
+    def __init__(self, dial: Dial, *, masters_only: bool = False) -> None:
+        self.answered = 0
+        """Calls that were answered."""
         self._dial = dial
+        self._masters_only = masters_only
+        self._under_way: set[asyncio.Timeout] = set()
+        self._ended: set[asyncio.Timeout] = set()
         self._idle: list[Any] = []
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
 
@@ -122,20 +138,31 @@ class Lane:
 
         The timeout is ours: redis-py's own can swallow a cancellation on Python 3.11 (asyncio.wait_for).
         """
-        async with asyncio.timeout(CALL_TIMEOUT), self._room:
-            connection = await self.take()
-            whole = False
-            try:
-                yield connection
-                whole = True
-            except rx.ResponseError:
-                whole = True
-                raise
-            finally:
-                if whole and connection.is_connected:
-                    self._idle.append(connection)
-                else:
-                    await connection.disconnect(nowait=True)
+        patience = asyncio.timeout(CALL_TIMEOUT)
+        self._under_way.add(patience)
+        try:
+            async with patience, self._room:
+                connection = await self.take()
+                whole = False
+                try:
+                    yield connection
+                    whole = True
+                except rx.ResponseError:
+                    whole = True
+                    raise
+                finally:
+                    self.answered += whole
+                    if whole and connection.is_connected:
+                        self._idle.append(connection)
+                    else:
+                        await connection.disconnect(nowait=True)
+        except TimeoutError:
+            if patience in self._ended:
+                raise rx.ConnectionError("another server is in charge now") from None
+            raise
+        finally:
+            self._under_way.discard(patience)
+            self._ended.discard(patience)
 
     async def take(self) -> Any:
         """Return an idle connection, or a new one."""
@@ -145,12 +172,22 @@ class Lane:
                 return connection
         fresh: Any = await self._dial()  # redis-py leaves some of its methods untyped
         fresh.redis_connect_func = greet
+        fresh.headgate_masters_only = self._masters_only
         try:
             await fresh.connect()
         except BaseException:
             await fresh.disconnect(nowait=True)
             raise
         return fresh
+
+    async def abandon(self) -> None:
+        """End what is under way, and close all connections: another server is in charge."""
+        now = asyncio.get_running_loop().time()
+        for patience in self._under_way:
+            if (when := patience.when()) is not None and when > now and not patience.expired():
+                self._ended.add(patience)
+                patience.reschedule(now)
+        await self.drop()
 
     async def drop(self) -> None:
         """Close what is idle, so that the next call finds out anew where the server is."""

@@ -6,28 +6,29 @@ that timed out. Here a call is repeated only because every script may be applied
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import redis.exceptions as rx
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
-from redis.backoff import NoBackoff
 
 from headgate.errors import AccessDenied, CoordinatorUnavailable, DestinationDamaged, HeadgateError
-from headgate.redis.lane import CALL_TIMEOUT, Dial, Lane
+from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
+from headgate.redis.failover import Masters
+from headgate.redis.lane import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
 from headgate.redis.scripts import Script
 from headgate.redis.url import RedisUrl
 from headgate.redis.wake import PubSubWakeUps
-from headgate.url_parts import shown_hosts
+from headgate.tasks import stop
 
-CONNECT_TIMEOUT: Final = 1.0
+_SEEK_EVERY: Final = 0.25
+_SEEK_FOR: Final = 60.0
+"""Seconds for which the slot map is read again and again after a call timed out; the next that does begins anew."""
 _CLOSE_WITHIN: Final = 0.5
-READ_SIZE: Final = 131_072
-"""Bytes that are parsed at a time: a reply of many messages takes fewer turns."""
 _FAILED: Final = (rx.RedisError, rx.RedisClusterException, OSError)
 """OSError: a TimeoutError is one."""
 _ANSWERS: Final = (rx.ResponseError, rx.BusyLoadingError)
@@ -41,36 +42,8 @@ _MOVING: Final = (
     rx.ClusterDownError,
     rx.SlotNotCoveredError,
     rx.ReadOnlyError,
+    TooFewReplicasError,
 )
-
-
-def connection_options(url: RedisUrl) -> dict[str, Any]:
-    """Return redis-py's keyword arguments for one connection; no retries, short timeouts, bytes as they are."""
-    options: dict[str, Any] = {
-        "username": url.username,
-        "password": url.password,
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
-        "socket_connect_timeout": CONNECT_TIMEOUT,
-        # Ours is around each call. redis-py's makes a task of each write, and loses cancellations that come then.
-        "socket_timeout": None,
-        "socket_read_size": READ_SIZE,
-    }
-    if url.tls:
-        files = dict(url.options)
-        options |= {"ssl_cert_reqs": "required", "ssl_min_version": 771, "ssl_check_hostname": True}
-        options |= {
-            f"ssl_{ours}": files[name]
-            for name, ours in (("ca_file", "ca_certs"), ("cert_file", "certfile"), ("key_file", "keyfile"))
-            if name in files
-        }
-    return options
-
-
-def sentinel_options(url: RedisUrl) -> dict[str, Any]:
-    """Return the same for Sentinels, which speak TLS where the Redis does, and get credentials of their own only."""
-    own = {"username": url.sentinel_username, "password": url.sentinel_password, "ssl": url.tls}
-    return connection_options(url) | own | {"socket_timeout": CONNECT_TIMEOUT}
 
 
 class Server:
@@ -86,8 +59,10 @@ class Server:
         self._options = connection_options(url)
         self._lanes: dict[str, Lane] = {}
         self._cluster: RedisCluster | None = None
-        self._sentinels: list[Sentinel] = []
-        """One for each host of the URL, so that all are asked at once."""
+        self._masters_of: Masters | None = None
+        """What Sentinels say; None where there are none."""
+        self._seeking: dict[str, asyncio.Task[None]] = {}
+        self._hints: weakref.WeakSet[PubSubWakeUps] = weakref.WeakSet()
 
     async def open(self) -> None:
         """Connect once, to find out what is there.
@@ -107,48 +82,32 @@ class Server:
 
     async def _open(self) -> None:
         if self.url.kind == "sentinel":
-            sentinel: Any = Sentinel  # untyped in redis-py
-            options = sentinel_options(self.url)
-            self._sentinels = [sentinel([host], sentinel_kwargs=options) for host in self.url.hosts]
+            self._masters_of = Masters(self.url, sentinel_options(self.url), self._moved)
+            self._masters_of.calls = lambda: self.calls
         if self.url.kind == "cluster":
             await self._open_cluster()
-            host, port = self._lane_name(b"hg")
-            first = self._lanes.setdefault(f"{host}:{port}", Lane(self._dialer(host, port)))
+            connection = await self._any_master()
         else:
-            first = self._lanes["only"] = Lane(self._dial_only)
-        connection = await first.take()
+            first = self._lanes["only"] = Lane(self._dial_only, masters_only=self._masters_of is not None)
+            connection = await first.take()
         self.version = connection.headgate_version
         await connection.disconnect(nowait=True)
         if connection.headgate_cluster and self.url.kind == "single":
             await self._open_cluster()
+        if self._masters_of is not None:
+            self._masters_of.follow()
 
-    async def _master(self) -> tuple[str, int]:
-        """Return where the master is, as the first Sentinel says that knows it; one that hangs holds up nobody."""
-        asked = [asyncio.ensure_future(self._ask(*one)) for one in zip(self._sentinels, self.url.hosts, strict=True)]
-        failed: list[Exception] = []
-        try:
-            for answer in asyncio.as_completed(asked):
-                try:
-                    return await answer
-                except (*_FAILED, AccessDenied) as error:
-                    failed.append(error)
-        finally:
-            for one in asked:
-                one.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-        raise failed[-1]
-
-    async def _ask(self, sentinel: Any, host: tuple[str, int]) -> tuple[str, int]:
-        where = shown_hosts([host])
-        try:
-            masters = await sentinel.sentinels[0].sentinel_masters()
-        except (rx.AuthenticationError, rx.NoPermissionError) as error:
-            hint = "check sentinel_user and sentinel_password_file"
-            raise AccessDenied(f"{self.url}: the Sentinel at {where} refused: {error}; {hint}") from error
-        state = masters.get(self.url.service)
-        if not state or not sentinel.check_master_state(state, self.url.service):
-            raise MasterNotFoundError(f"the Sentinel at {where} knows no master {self.url.service!r} that is alive")
-        return str(state["ip"]), int(state["port"])
+    async def _any_master(self) -> Any:
+        """Return a connection to the first master that answers: one of them may be down just now."""
+        places = self._masters()
+        for tries_left, place in zip(reversed(range(len(places))), places, strict=True):
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    return await self._lane_at(place).take()
+            except _FAILED:
+                if not tries_left:
+                    raise
+        raise rx.ClusterDownError("the cluster has no master")
 
     async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
         """Call a script and return its reply; ``argv[0]`` None stands for the server's run id.
@@ -159,6 +118,7 @@ class Server:
         """
         self.calls += 1
         asking, moved, broken, give_up_at = "", 0, 0, 0.0
+        lane: Lane | None = None
         while True:
             try:
                 lane = self._lane_at(asking) if asking else self._lane(keys[0])
@@ -171,7 +131,10 @@ class Server:
                 if moved > 20 or now > give_up_at:
                     raise self._translate(error) from error
                 await self._look_again(moved)
-            except (TimeoutError, rx.TimeoutError, rx.AuthenticationError, rx.BusyLoadingError) as error:
+            except (TimeoutError, rx.TimeoutError) as error:
+                await self._condemn(lane)
+                raise self._translate(error) from error
+            except (rx.AuthenticationError, rx.BusyLoadingError) as error:
                 raise self._translate(error) from error
             except (rx.ConnectionError, OSError) as error:
                 asking, broken = "", broken + 1
@@ -188,9 +151,24 @@ class Server:
             CoordinatorUnavailable: no answer.
         """
         try:
-            return await self._lane(key).command(*args)
+            return await self._read(lambda: self._lane(key), args)
         except _FAILED as error:
             raise self._translate(error) from error
+
+    async def _read(self, lane_of: Callable[[], Lane], words: Sequence[Any]) -> Any:
+        """Send one read-only command; once more where its connection broke, or another server is in charge now."""
+        for tries_left in (1, 0):
+            lane = lane_of()
+            try:
+                return await lane.command(*words)
+            except (TimeoutError, rx.TimeoutError):
+                await self._condemn(lane)
+                raise
+            except (rx.ConnectionError, OSError, *_MOVING):
+                if not tries_left:
+                    raise
+                await self._look_again(0)
+        raise AssertionError
 
     async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
         """Send (key, command) pairs, those to one server in one write; returns the replies, an error as one of them.
@@ -204,7 +182,11 @@ class Server:
             for position, (key, _) in enumerate(commands):
                 lanes.setdefault(self._lane(key), []).append(position)
             for lane, positions in lanes.items():
-                told = await lane.burst([commands[position][1] for position in positions])
+                try:
+                    told = await lane.burst([commands[position][1] for position in positions])
+                except (TimeoutError, rx.TimeoutError):
+                    await self._condemn(lane)
+                    raise
                 for position, reply in zip(positions, told, strict=True):
                     replies[position] = reply
         except _FAILED as error:
@@ -215,10 +197,11 @@ class Server:
         """Return the keys that match, over all masters."""
         found: set[str] = set()
         try:
-            for lane in self._masters():
+            for place in self._masters():
                 cursor = b"0"
                 while True:
-                    cursor, keys = await lane.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                    words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                    cursor, keys = await self._read(partial(self._lane_at, place), words)
                     found.update(key.decode() for key in keys)
                     if cursor == b"0":
                         break
@@ -234,24 +217,25 @@ class Server:
             AccessDenied: the command is not allowed.
         """
         try:
-            return [await lane.command(*args) for lane in self._masters()]
+            return [await self._read(partial(self._lane_at, place), args) for place in self._masters()]
         except _FAILED as error:
             raise self._translate(error) from error
 
-    def _masters(self) -> list[Lane]:
+    def _masters(self) -> list[str]:
         if self._cluster is None:
-            return [self._lanes["only"]]
-        return [self._lane_at(f"{node.host}:{node.port}") for node in self._cluster.get_primaries()]
+            return ["only"]
+        return [f"{node.host}:{node.port}" for node in self._cluster.get_primaries()]
 
     async def subscriber(self) -> Redis:
         """Return a client for one pub/sub connection; the caller closes it."""
         options = self._options
         if self.url.kind == "unix":
             return Redis(unix_socket_path=self.url.path, **options)
-        if self.url.kind == "sentinel":
-            host, port = await self._master()
+        if self._masters_of is not None:
+            host, port = await self._masters_of.find()
         elif self._cluster:
-            node = self._cluster.get_primaries()[0]
+            nodes = self._cluster.get_primaries()
+            node = next((one for one in nodes if one.name not in self._seeking), nodes[0])  # not one that hangs
             host, port = node.host, int(node.port)
         else:
             host, port = self.url.hosts[0]
@@ -259,7 +243,9 @@ class Server:
 
     def wake_ups(self) -> PubSubWakeUps:
         """Return a way to hear hints; the caller closes it."""
-        return PubSubWakeUps(self.subscriber)
+        hints = PubSubWakeUps(self.subscriber)
+        self._hints.add(hints)
+        return hints
 
     async def close(self) -> None:
         """Close all connections without waiting for anybody."""
@@ -268,15 +254,18 @@ class Server:
                 for lane in self._lanes.values():
                     await lane.drop()
                 if self._cluster:
-                    await self._cluster.aclose()
-                for sentinel in self._sentinels:
-                    await sentinel.sentinels[0].aclose()
+                    await self._cluster.nodes_manager.aclose()
+                    await self._cluster.nodes_manager.aclose("startup_nodes")
+                for task in tuple(self._seeking.values()):
+                    await stop(task)
+                if self._masters_of is not None:
+                    await self._masters_of.close()
 
     async def _dial_only(self) -> AbstractConnection:
         if self.url.kind == "unix":
             return UnixDomainSocketConnection(path=self.url.path, db=self.url.db, **self._options)
-        if self.url.kind == "sentinel":
-            host, port = await self._master()
+        if self._masters_of is not None:
+            host, port = await self._masters_of.find()
         else:
             host, port = self.url.hosts[0]
         kind = SSLConnection if self.url.tls else Connection
@@ -293,7 +282,8 @@ class Server:
         options = connection_options(self.url) | {"socket_timeout": CONNECT_TIMEOUT}
         seeds = [ClusterNode(host, port) for host, port in self.url.hosts]
         self._cluster = RedisCluster(startup_nodes=seeds, ssl=self.url.tls, **options)
-        await self._cluster.initialize()
+        # Only the map: redis-py's own initialize asks one of the masters for more, and that one may be down just now.
+        await self._cluster.nodes_manager.initialize()
 
     def _lane_name(self, key: bytes) -> tuple[str, int]:
         if self._cluster is None:
@@ -316,6 +306,44 @@ class Server:
         host, port = self._lane_name(key)
         return self._lane_at(f"{host}:{port}")
 
+    async def _moved(self) -> None:
+        """Leave the server of before: calls that are under way there are made anew where the master is now."""
+        await self._lanes["only"].abandon()
+        self._listen_anew()
+
+    def _listen_anew(self) -> None:
+        for hints in self._hints:
+            hints.reconnect()
+
+    async def _condemn(self, lane: Lane | None) -> None:
+        """Believe no other connection to a server that did not answer in time, and find out who is in charge now."""
+        if lane is None:
+            return
+        await lane.drop()
+        place = next((place for place, one in self._lanes.items() if one is lane), None)
+        if self._masters_of is not None:
+            self._masters_of.doubt()
+        elif self._cluster is not None and place is not None and place not in self._seeking:
+            task = asyncio.create_task(self._seek(place, lane), name=f"headgate seeks {place}")
+            self._seeking[place] = task
+            task.add_done_callback(lambda _: self._seeking.pop(place, None))
+
+    async def _seek(self, place: str, lane: Lane) -> None:
+        """Read the slot map from other nodes until it has another master in place of this one, or this one answers."""
+        assert self._cluster is not None  # noqa: S101 -- who seeks has one
+        loop, manager, answered = asyncio.get_running_loop(), self._cluster.nodes_manager, lane.answered
+        until = loop.time() + _SEEK_FOR
+        while loop.time() < until and lane.answered == answered:
+            await asyncio.sleep(_SEEK_EVERY)
+            with contextlib.suppress(*_FAILED):
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    await manager.initialize(list(self.url.hosts), last_failed_node_name=place)
+            if place not in {node.name for node in self._cluster.get_primaries()}:
+                self._lanes.pop(place, None)
+                await lane.abandon()
+                self._listen_anew()
+                return
+
     async def _look_again(self, attempt: int) -> None:
         """Forget where the server was: a failover or a moved slot is found on the next connection."""
         await asyncio.sleep(min(0.02 * attempt, 0.2))
@@ -331,6 +359,12 @@ class Server:
             return AccessDenied(f"{self.url} refused: {error}; `headgate acl` prints the ACL that each role needs")
         if isinstance(error, rx.AuthenticationError | rx.AuthorizationError):
             return AccessDenied(f"{self.url} refused: {error}; check the user, the password and its ACL")
+        if isinstance(error, TooFewReplicasError):
+            text = f"{self.url} has fewer replicas that are up to date than min-replicas-to-write asks for"
+            return CoordinatorUnavailable(f"{text}; see that they run", answered=True)
+        if isinstance(error, rx.TryAgainError):
+            text = f"{self.url} is moving a slot: its keys are served once all are at one server"
+            return CoordinatorUnavailable(f"{text}; `redis-cli --cluster fix` ends a move that was left", answered=True)
         if isinstance(error, TimeoutError | rx.TimeoutError):
             return CoordinatorUnavailable(f"{self.url} did not answer within {CALL_TIMEOUT} s")
         if isinstance(error, rx.OutOfMemoryError):

@@ -49,6 +49,7 @@ class PubSubWakeUps:
         self._beating: asyncio.Task[None] | None = None
         self._answered_at: float | None = None
         """When the connection answered a heartbeat; None when it has not yet."""
+        self._leaving: asyncio.Task[None] | None = None
         self._closed = False
 
     async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
@@ -94,9 +95,16 @@ class PubSubWakeUps:
             channel in self._listeners and channel not in self._unconfirmed for channel in channels
         )
 
+    def reconnect(self) -> None:
+        """Listen elsewhere: another server is in charge, and this one may hang."""
+        if self._pubsub is not None and (connection := self._pubsub.connection) is not None:
+            leaving = connection.disconnect(nowait=True)  # whoever reads from it makes another
+            self._leaving = asyncio.create_task(leaving, name="headgate wake-ups, moved")
+
     async def close(self) -> None:
         """Stop listening."""
         self._closed = True
+        await stop(self._leaving)
         await stop(self._beating)
         await stop(self._task)
         await self._hang_up()

@@ -1,0 +1,50 @@
+"""How connections are made: redis-py's keyword arguments for a Redis and for a Sentinel, as a URL names them."""
+
+import socket
+from typing import Any, Final
+
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from headgate.redis.url import RedisUrl
+
+CONNECT_TIMEOUT: Final = 1.0
+"""Seconds that a connection may take to be made."""
+READ_SIZE: Final = 131_072
+"""Bytes that are parsed at a time: a reply of many messages takes fewer turns."""
+_KEEPALIVE: Final = {
+    "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000,
+}  # fmt: skip
+"""A host that is cut off without a word is given up after some eleven seconds, also by who only listens."""
+
+
+def connection_options(url: RedisUrl) -> dict[str, Any]:
+    """Return redis-py's keyword arguments for one connection; no retries, short timeouts, bytes as they are."""
+    options: dict[str, Any] = {
+        "username": url.username,
+        "password": url.password,
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_connect_timeout": CONNECT_TIMEOUT,
+        # Ours is around each call. redis-py's makes a task of each write, and loses cancellations that come then.
+        "socket_timeout": None,
+        "socket_read_size": READ_SIZE,
+    }
+    if url.kind != "unix":
+        numbers = {getattr(socket, name): value for name, value in _KEEPALIVE.items() if hasattr(socket, name)}
+        options |= {"socket_keepalive": True, "socket_keepalive_options": numbers}
+    if url.tls:
+        files = dict(url.options)
+        options |= {"ssl_cert_reqs": "required", "ssl_min_version": 771, "ssl_check_hostname": True}
+        options |= {
+            f"ssl_{ours}": files[name]
+            for name, ours in (("ca_file", "ca_certs"), ("cert_file", "certfile"), ("key_file", "keyfile"))
+            if name in files
+        }
+    return options
+
+
+def sentinel_options(url: RedisUrl) -> dict[str, Any]:
+    """Return the same for Sentinels, which speak TLS where the Redis does, and get credentials of their own only."""
+    own = {"username": url.sentinel_username, "password": url.sentinel_password, "ssl": url.tls}
+    return connection_options(url) | own | {"socket_timeout": CONNECT_TIMEOUT}

@@ -1,0 +1,192 @@
+"""Deployments that can fail over: a master with replicas and Sentinels, and a cluster of masters with replicas."""
+
+import random
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+
+from headgate.errors import CoordinatorUnavailable
+from tests.support.cluster import BUS, SLOTS
+from tests.support.servers import RedisServer, ServerBinary, newest_server
+from tests.support.waiting import wait_for
+
+SERVICE = "main"
+AT_ONCE = {"repl-diskless-sync-delay": "0", "repl-timeout": "10"}
+"""A replica is served when it asks, not when others may have come too."""
+_SENTINEL = """\
+port {port}
+dir {directory}
+sentinel monitor {service} 127.0.0.1 {master} 2
+sentinel down-after-milliseconds {service} 1000
+sentinel failover-timeout {service} 10000
+sentinel parallel-syncs {service} 2
+"""
+
+
+def at(server: RedisServer) -> tuple[str, int]:
+    """Return where a server listens."""
+    parts = urlsplit(server.url)
+    return str(parts.hostname), int(parts.port or 0)
+
+
+def ask(server: RedisServer, *words: Any) -> Any:
+    """Send one command to a server, and return its answer."""
+    with redis.Redis.from_url(server.url, socket_timeout=5) as client:
+        return client.execute_command(*words)
+
+
+@dataclass
+class Watched:
+    """A master and its replicas, watched by three Sentinels."""
+
+    servers: list[RedisServer]
+    sentinels: list[int]
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.sentinels)}/{SERVICE}"
+
+    @property
+    def master(self) -> RedisServer:
+        """The server that most Sentinels say is in charge."""
+        told = []
+        for port in self.sentinels:
+            with suppress(redis.RedisError), redis.Redis(port=port, socket_timeout=2) as sentinel:
+                told.append(int(sentinel.sentinel_get_master_addr_by_name(SERVICE)[1]))
+        port = max(told, key=told.count)
+        return next(server for server in self.servers if at(server)[1] == port)
+
+    def fail_over(self) -> None:
+        """Have the Sentinels put a replica in charge, although the master lives."""
+        with redis.Redis(port=self.sentinels[0], socket_timeout=5) as sentinel:
+            sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE)
+
+
+@contextmanager
+def watched(binary: ServerBinary | None = None, *, replicas: int = 2, **config: str) -> Iterator[Watched]:
+    """Start a master, replicas and three Sentinels; yields once the Sentinels know of all of them."""
+    binary = binary or newest_server()
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-sentinels-")))
+        settings = AT_ONCE | {name.replace("_", "-"): value for name, value in config.items()}
+        master = stack.enter_context(_start(binary, settings))
+        host, port = at(master)
+        theirs = {**settings, "replicaof": f"{host} {port}"}
+        servers = [master, *(stack.enter_context(_start(binary, theirs)) for _ in range(replicas))]
+        sentinels = []
+        for number in range(3):
+            mine, own = _free_port(), directory / str(number)
+            own.mkdir()
+            text = _SENTINEL.format(port=mine, directory=own, service=SERVICE, master=port)
+            (own / "sentinel.conf").write_text(text)
+            with (own / "log").open("wb") as log:
+                process = subprocess.Popen([binary.path, own / "sentinel.conf", "--sentinel"], stdout=log, stderr=log)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            sentinels.append(mine)
+        for mine in sentinels:
+            wait_for(partial(_knows, mine, replicas), timeout=60, description=f"Sentinel {mine}")
+        yield Watched(servers, sentinels)
+
+
+def _knows(port: int, replicas: int) -> bool:
+    try:
+        with redis.Redis(port=port, socket_timeout=2) as sentinel:
+            state = sentinel.sentinel_master(SERVICE)
+    except redis.RedisError:
+        return False
+    return bool(state["num-slaves"] >= replicas and state["num-other-sentinels"] >= 2 and state["is_master"])
+
+
+@dataclass
+class Replicated:
+    """A cluster of three masters, each with one replica."""
+
+    masters: list[RedisServer]
+    replicas: list[RedisServer]
+
+    @property
+    def url(self) -> str:
+        return f"redis+cluster://{','.join(f'{host}:{port}' for host, port in map(at, self.masters))}"
+
+    def pair_of(self, slot: int) -> tuple[RedisServer, RedisServer]:
+        """Return the first master of a slot, and its replica."""
+        index = min(2, next(number for number in range(3) if slot < SLOTS * (number + 1) // 3))
+        return self.masters[index], self.replicas[index]
+
+
+@contextmanager
+def replicated(binary: ServerBinary | None = None, **config: str) -> Iterator[Replicated]:
+    """Start three masters and three replicas; yields once each replica has all that its master has."""
+    binary = binary or newest_server()
+    settings = AT_ONCE | {
+        "cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "2500",
+        "cluster-replica-validity-factor": "0", **{name.replace("_", "-"): value for name, value in config.items()},
+    }  # fmt: skip
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(_start(binary, settings)) for _ in range(6)]
+        masters, replicas = nodes[:3], nodes[3:]
+        for index, node in enumerate(nodes):
+            ask(node, "CLUSTER", "SET-CONFIG-EPOCH", index + 1)
+        for index, node in enumerate(masters):
+            ask(node, "CLUSTER", "ADDSLOTS", *range(SLOTS * index // 3, SLOTS * (index + 1) // 3))
+        for node in nodes[1:]:
+            ask(nodes[0], "CLUSTER", "MEET", *at(node))
+        for node in nodes:
+            wait_for(partial(_sees, node, b"cluster_known_nodes:6"), timeout=60)
+        for master, replica in zip(masters, replicas, strict=True):
+            ask(replica, "CLUSTER", "REPLICATE", ask(master, "CLUSTER", "MYID"))
+        for node in nodes:
+            wait_for(partial(_sees, node, b"cluster_state:ok"), timeout=60)
+        for replica in replicas:
+            wait_for(partial(is_linked, replica), timeout=60, description="a replica has it all")
+        yield Replicated(masters, replicas)
+
+
+def is_linked(replica: RedisServer) -> bool:
+    """Tell whether a replica hears its master."""
+    with redis.Redis.from_url(replica.url, socket_timeout=5) as client:
+        info: Any = client.info("replication")
+    return bool(info["role"] == "slave" and info["master_link_status"] == "up")
+
+
+def is_master(server: RedisServer) -> bool:
+    """Tell whether a server takes itself for a master; one that does not answer is none."""
+    with suppress(redis.RedisError), redis.Redis.from_url(server.url, socket_timeout=2) as client:
+        info: Any = client.info("replication")
+        return bool(info["role"] == "master")
+    return False
+
+
+def _sees(node: RedisServer, line: bytes) -> bool:
+    return line in ask(node, "CLUSTER", "INFO").splitlines()
+
+
+def _start(binary: ServerBinary, config: dict[str, str]) -> RedisServer:
+    for last in (False, False, False, True):
+        try:
+            return RedisServer.start(binary, port=_free_port(), persist=False, config=config)
+        except CoordinatorUnavailable as error:
+            if last or "in use" not in str(error):
+                raise
+    raise AssertionError
+
+
+def _free_port() -> int:
+    """Return a port that is free together with its bus port, both below those that the system gives to clients."""
+    while True:
+        port = random.randrange(10_000, 22_000)
+        try:
+            with socket.create_server(("127.0.0.1", port)), socket.create_server(("127.0.0.1", port + BUS)):
+                return port
+        except OSError:
+            continue
