@@ -46,7 +46,7 @@ async def open_http() -> AsyncIterator[Callable[..., object]]:
         async def open_one(
             client: headgate.Client, node: NodeView | None = None, *, token: str | None = None, **settings: object
         ) -> Http:
-            app = create_app(client, node, token=token, **settings)  # type: ignore[arg-type]
+            app = create_app(client, node, token=token, hosts=("node.example",), **settings)  # type: ignore[arg-type]
             return await stack.enter_async_context(_Running(app))
 
         yield open_one

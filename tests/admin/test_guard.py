@@ -1,17 +1,20 @@
 """Who is answered: tokens, what is open without one, security headers, and where admin HTTP may listen."""
 
 import asyncio
+import contextlib
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
 
 import headgate
 from headgate import InvalidValue
-from headgate_coordinator.admin import AdminServer, create_app
+from headgate_coordinator.admin import AdminServer, create_app, visit
+from headgate_coordinator.admin import app as application
 from headgate_coordinator.admin.app import PAGE
+from tests.admin.standin import StandIn
 from tests.support.waiting import wait_until
 
 Http = httpx.AsyncClient
@@ -95,6 +98,114 @@ async def test_a_file_that_did_not_change_is_not_sent_again(http: Http) -> None:
 async def test_a_token_that_no_header_can_carry_is_refused(client: headgate.Client, token: str) -> None:
     with pytest.raises(InvalidValue, match="admin token"):
         create_app(client, None, token=token)
+
+
+OWN = ("localhost", "LOCALHOST:8161", "localhost.", "127.0.0.1:8161", "10.1.2.3", "[::1]:8161", "node.example:80")
+FOREIGN = ("evil.example:8161", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
+           "[::1].evil.example", "evil.example@localhost", "localhost:80@evil.example", "", "0x7f000001",
+           "2130706433", "localhost evil", ":80", "node.example.evil", "evil.localhost", "::1", "[evil]", "127.1", "localhost,evil.example")  # fmt: skip
+
+
+class TestNamesThatSomebodyLedHere:
+    """A page may have its name lead to this host (DNS rebinding): its browser then sends all that our page sends."""
+
+    @pytest.mark.parametrize("host", FOREIGN)
+    async def test_are_refused_without_a_token_whatever_the_browser_says(self, http: Http, host: str) -> None:
+        """Mutants: names compared by their beginning or end; only what changes something is looked at."""
+        same = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
+        for answer in (
+            await http.get("/api/v1/overview", headers=same),
+            await http.get("/metrics", headers={"Host": host}),
+            await http.post("/api/v1/destinations/orders/purge", headers=same),
+            await http.put("/api/v1/policy", headers=same, content=b"destination = []"),
+        ):
+            assert answer.status_code == 403
+            assert answer.json()["type"] == "urn:headgate:problem:foreign-host"
+
+    @pytest.mark.parametrize("host", OWN)
+    async def test_are_told_from_our_own(self, http: Http, host: str) -> None:
+        same = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
+        assert (await http.get("/api/v1/overview", headers=same)).status_code == 200
+        assert (await http.post("/api/v1/destinations/orders/purge", headers=same)).status_code == 404, "but reached"
+
+    async def test_do_no_harm_where_a_token_is_asked_for(self, guarded: Http) -> None:
+        bearing = {"Host": "any.example", "Authorization": f"Bearer {TOKEN}"}
+        assert (await guarded.get("/api/v1/overview", headers=bearing)).status_code == 200
+        assert (await guarded.get("/live", headers={"Host": "any.example"})).status_code == 200
+
+    async def test_are_told_apart_in_raw_requests_too(self, client: headgate.Client) -> None:
+        """Two hosts, a host in the request line, and none at all, as old probes have it."""
+        server = AdminServer(create_app(client, None, token=None), token=None)
+        port = await server.start()
+        for request, status in (
+            (b"GET /live HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", b"400"),
+            (b"GET http://localhost/live HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"403"),
+            (b"GET /live HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"403"),
+            (b"GET /live HTTP/1.1\r\n\r\n", b"400"),
+            (b"GET /live HTTP/1.0\r\n\r\n", b"200"),
+            (b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"200"),
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            assert (await reader.readline()).split()[1] == status, request
+            writer.close()
+            await writer.wait_closed()
+        await server.close()
+
+
+class TestSilence:
+    """Breaks when connections that say nothing count, or stay: they need no token."""
+
+    @pytest.fixture
+    async def port(self, client: headgate.Client, node: StandIn) -> AsyncIterator[int]:
+        server = AdminServer(create_app(client, node, token=TOKEN), token=TOKEN)
+        yield await server.start()
+        await server.close()
+
+    @pytest.mark.parametrize(
+        "sent",
+        [b"", b"GET /live HTTP/1.1\r\nHost: a\r\nX: ", b"PUT /live HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"],
+    )
+    async def test_of_a_thousand_connections_keeps_nobody_out(self, port: int, sent: bytes) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(1000):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                stack.callback(writer.close)
+                writer.write(sent)
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+                for path in ("/live", "/ready"):
+                    answer = await http.get(path, timeout=20)
+                    assert answer.status_code == 200, path
+
+    async def test_ends_the_connection(self, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(visit, "PATIENCE", 0.2)
+        for first in (b"", b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(first)
+            if first:
+                assert (await reader.readline()).split()[1] == b"200"
+            ended = asyncio.create_task(reader.read())
+
+            def trickles(writer: asyncio.StreamWriter = writer, ended: "asyncio.Task[bytes]" = ended) -> bool:
+                writer.write(b"G")  # a byte now and then is no request
+                return ended.done()
+
+            await wait_until(trickles, timeout=20)
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await ended
+
+    async def test_in_the_middle_of_a_body_is_told(
+        self, client: headgate.Client, node: StandIn, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(application, "PATIENCE", 0.2)
+        server = AdminServer(create_app(client, node, token=None), token=None)
+        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+        writer.write(b"PUT /api/v1/policy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/toml\r\n")
+        writer.write(b"Content-Length: 99\r\n\r\nsite")
+        assert (await reader.readline()).split()[1] == b"408"
+        writer.close()
+        await server.close()
 
 
 class TestServer:

@@ -25,6 +25,7 @@ from headgate_coordinator.admin.models import Live, Ready
 from headgate_coordinator.admin.openapi import POLICY_TYPES, document
 from headgate_coordinator.admin.operations import PREFIX, Call, Operation
 from headgate_coordinator.admin.problems import Refused, problem, problem_of
+from headgate_coordinator.admin.visit import PATIENCE
 from headgate_coordinator.admin.watch import Watch
 from headgate_coordinator.node.facts import NodeView
 
@@ -51,6 +52,7 @@ def create_app(
     token: str | None,
     open_metrics: bool = False,
     destinations: int = 1000,
+    hosts: tuple[str, ...] = (),
 ) -> Starlette:
     """Return the admin application.
 
@@ -60,6 +62,7 @@ def create_app(
         token: that all requests must bear but those for probes and for the page's own files; None for no token.
         open_metrics: whether ``/metrics`` needs no token.
         destinations: most that have metrics of their own; the rest are counted.
+        hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
 
     Raises:
         InvalidValue: the token is empty or not printable ASCII, or ``destinations`` is negative.
@@ -113,7 +116,7 @@ def create_app(
             *_routes(api.operations),
             Route(f"{PREFIX}/openapi.json", openapi),
         ],
-        middleware=[Middleware(Guard, token=token, open_paths=open_paths)],
+        middleware=[Middleware(Guard, token=token, open_paths=open_paths, hosts=hosts)],
         exception_handlers={HeadgateError: _failed, HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,
     )
@@ -169,10 +172,15 @@ async def _body(request: Request, operation: Operation, media_type: str) -> Any:
     if media_type not in accepted:
         raise Refused(415, "media-type", f"Content-Type {media_type or 'is missing'}; send {' or '.join(accepted)}")
     raw = bytearray()
-    async for piece in request.stream():
-        raw += piece
-        if len(raw) > LARGEST_BODY:
-            raise Refused(413, "too-large", f"the body is larger than {LARGEST_BODY} bytes", largest=LARGEST_BODY)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for piece in request.stream():
+                raw += piece
+                if len(raw) > LARGEST_BODY:
+                    raise Refused(413, "too-large", f"the body is larger than {LARGEST_BODY} bytes",
+                                  largest=LARGEST_BODY)  # fmt: skip
+    except TimeoutError:
+        raise Refused(408, "timeout", f"the body has not come within {PATIENCE:g} s") from None
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

@@ -1,6 +1,8 @@
 """Who may ask, and what every answer carries: the token, cross-site requests, security headers."""
 
 import hmac
+import ipaddress
+import re
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -21,6 +23,11 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+_FOREIGN: Final = (
+    "without a token this node answers to localhost, to addresses and to the host of --public only: any page may have "
+    "its own name lead here; use one of these, or set HEADGATE_ADMIN_TOKEN"
+)
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::[0-9]*)?")
 HARMLESS: Final = ("GET", "HEAD", "OPTIONS")
 
 
@@ -31,12 +38,16 @@ class Guard:
         app: behind it.
         token: that requests must bear; None lets everybody in.
         open_paths: that need no token: probes, and the page's own files, which hold no data.
+        hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, open_paths: frozenset[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str | None, open_paths: frozenset[str], hosts: tuple[str, ...] = ()
+    ) -> None:
         self._app = app
         self._token = token.encode() if token is not None else None
         self._open = open_paths
+        self._hosts = frozenset(host.lower() for host in ("localhost", *hosts) if host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let the application do it."""
@@ -53,7 +64,9 @@ class Guard:
             await send(message)
 
         headers = Headers(scope=scope)
-        if scope["method"] not in HARMLESS and _from_elsewhere(headers):
+        if self._token is None and not all(map(self._is_ours, headers.getlist("host"))):
+            refusal = problem(403, "foreign-host", _FOREIGN)
+        elif scope["method"] not in HARMLESS and _from_elsewhere(headers):
             refusal = problem(403, "cross-site", "a page of another site may not change anything here")
         elif self._token is not None and scope["path"] not in self._open and not self._bears(headers):
             refusal = problem(
@@ -65,11 +78,24 @@ class Guard:
             return
         await refusal(scope, receive, send_with_headers)
 
+    def _is_ours(self, host: str) -> bool:
+        """Whether a request calls this host by a name of its own, and not by one that somebody led here."""
+        found = _HOST.fullmatch(host.lower())
+        return found is not None and (found[1] in self._hosts or _is_address(found[1].strip("[]")))
+
     def _bears(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # Compared in constant time, whatever was given: its answer's time says nothing about the token.
         right = hmac.compare_digest(given.strip().encode(), self._token or b"")
         return right and scheme.lower() == "bearer"
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _from_elsewhere(headers: Headers) -> bool:

@@ -11,11 +11,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headgate import InvalidValue
+from headgate_coordinator.admin.visit import HEAD, PATIENCE, Visit
 
 GRACE: Final = 2
 """Seconds that requests have to end when it is closed."""
-MOST_AT_ONCE: Final = 200
-"""Requests and connections; more are answered with 503."""
+BACKLOG: Final = 256
+"""Connections that wait to be taken on, and that one turn of the loop takes on."""
 
 
 class _Quiet(uvicorn.Server):
@@ -69,8 +70,10 @@ class AdminServer:
             lifespan="on",
             ws="none",
             server_header=False,
-            limit_concurrency=MOST_AT_ONCE,
-            timeout_keep_alive=15,
+            http=Visit,
+            h11_max_incomplete_event_size=HEAD,
+            backlog=BACKLOG,
+            timeout_keep_alive=int(PATIENCE),
             timeout_graceful_shutdown=GRACE,
         )
         self._server = _Quiet(config)
@@ -106,7 +109,7 @@ class AdminServer:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(place)
-            listening.listen(128)
+            listening.listen(BACKLOG)
             listening.setblocking(False)
         except OSError as error:
             listening.close()

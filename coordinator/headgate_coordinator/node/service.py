@@ -63,7 +63,8 @@ async def service(
         await node.start()
         stack.push_async_callback(node.close)
         if admin is not None:
-            app = create_app(client, node, token=admin.token)
+            names = (options.public.rpartition(":")[0].strip("[]"), admin.host) if options.public else (admin.host,)
+            app = create_app(client, node, token=admin.token, hosts=names)
             server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port)
             port = await server.start()
             stack.push_async_callback(server.close)
