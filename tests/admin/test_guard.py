@@ -103,7 +103,8 @@ async def test_a_token_that_no_header_can_carry_is_refused(client: headgate.Clie
 OWN = ("localhost", "LOCALHOST:8161", "localhost.", "127.0.0.1:8161", "10.1.2.3", "[::1]:8161", "node.example:80")
 FOREIGN = ("evil.example:8161", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
            "[::1].evil.example", "evil.example@localhost", "localhost:80@evil.example", "", "0x7f000001",
-           "2130706433", "localhost evil", ":80", "node.example.evil", "evil.localhost", "::1", "[evil]", "127.1", "localhost,evil.example")  # fmt: skip
+           "2130706433", "localhost evil", ":80", "node.example.evil", "evil.localhost", "::1", "[evil]", "127.1",
+           "localhost,evil.example")  # fmt: skip
 
 
 class TestNamesThatSomebodyLedHere:

@@ -14,9 +14,9 @@ from headgate.amqp.remote import NodeBackend
 from headgate.amqp.url import parse_url
 from headgate.backends import place_of
 from headgate.redis.keys import Address
-from headgate_coordinator.node.gateway import AT_ONCE
 from headgate_coordinator.node.node import Node
-from headgate_coordinator.node.replies import AHEAD, Replies
+from headgate_coordinator.node.replies import Replies
+from headgate_coordinator.node.standing import SENDS
 from tests.remote.node_process import NodeProcess
 from tests.sdk.observing import GUARD, counts, drain
 from tests.support.waiting import wait_until
@@ -138,11 +138,11 @@ async def test_who_does_not_read_the_answers_does_not_grow_the_node(
     def full() -> bool:
         """Whether it has as much as it will have: nothing came during twenty looks."""
         seen.append(replies.waiting_bytes)
-        return seen[-1] > AHEAD and seen[-20:] == [seen[-1]] * 20
+        return seen[-1] > SENDS.ahead and seen[-20:] == [seen[-1]] * 20
 
     reading = [asyncio.ensure_future(server._ask("command", key, words, within=GUARD)) for _ in range(calls)]
     await wait_until(full)
-    assert seen[-1] <= AHEAD + (AT_ONCE + 1) * (size + 1000)
+    assert seen[-1] <= SENDS.ahead + (SENDS.at_once + 1) * (size + 1000)
     server._link._transport.resume_reading()
     assert [len(entries) for entries in await asyncio.gather(*reading)] == [1] * calls
     assert replies.waiting_bytes == 0

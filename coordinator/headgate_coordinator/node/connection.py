@@ -11,7 +11,7 @@ from headgate.amqp.engine import Engine
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
-from headgate.amqp.wire import Wire
+from headgate.amqp.wire import MOST_AHEAD, WRITE_AHEAD, Wire
 from headgate.core.printable import printable
 from headgate.errors import AccessDenied, HeadgateError
 from headgate.index import is_pattern
@@ -23,6 +23,7 @@ from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.outlet import Outlet
 from headgate_coordinator.node.reply_queues import reply_queue
+from headgate_coordinator.node.standing import NOTHING, standing_of
 from headgate_coordinator.security import Identity
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Connection(Wire):
         self.held = 0
         self.leaving = False
         self.ends: dict[Link, LinkEnd] = {}
+        self.standing = standing_of(None)
+        """How much of the node it may take."""
         self._session: Session | None = None
         self._asked = self._over = False
         self._stuck: Any = None
@@ -121,14 +124,31 @@ class Connection(Wire):
 
     def make_engine(self) -> Engine:
         """Return the engine of a client's connection."""
+        self.standing = standing_of(self.identity)
+        self._bound_writing()
         return Engine(
             self,
             server=True,
             container=self.node.name,
-            limits=self.node.options.limits,
+            limits=self.standing.limits(self.node.options.limits),
             offered=("ANONYMOUS-RELAY", "SHARED-SUBS"),
             properties={"product": "Headgate", "version": __version__},
         )
+
+    def _stand(self) -> None:
+        """Heed that grants have changed: what it may take of the node goes by them."""
+        standing = standing_of(self.identity)
+        if standing is self.standing or not self._secured or self.lost:
+            return
+        self.standing = standing
+        self._bound_writing()
+        self.engine.bound(standing.limits(self.node.options.limits))
+        for end in tuple(self.ends.values()):
+            end.changed()
+
+    def _bound_writing(self) -> None:
+        self.most_ahead = min(MOST_AHEAD, 4 * self.standing.ahead)
+        self._transport.set_write_buffer_limits(high=min(WRITE_AHEAD, self.standing.ahead))
 
     def opened(self) -> None:
         """Answer the client's open; a node that is full or about to stop says so in a close."""
@@ -139,8 +159,15 @@ class Connection(Wire):
 
     def attached(self, link: Link) -> None:
         """Lead a new link to where it belongs."""
+        wanted = (link.target if link.receives else link.source).address
         try:
-            if link.receives:
+            if self.standing is NOTHING and wanted != GATEWAY:
+                who = self.identity.name if self.identity else "nobody"
+                self._refuse(
+                    link, amqp.UNAUTHORIZED, f"user {who!r} has no grants at all; a grant of an operator is needed"
+                )
+                self.node.counters.refused("permission")
+            elif link.receives:
                 self._incoming(link)
             else:
                 self._outgoing(link)
@@ -236,6 +263,7 @@ class Connection(Wire):
                 end.abandon()
             self.send_away(amqp.UNAUTHORIZED, f"user {self.identity.name!r} is not known any more")
             return
+        self._stand()
         for end in tuple(self.ends.values()):
             end.look_again()
 

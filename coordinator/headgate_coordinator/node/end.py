@@ -99,6 +99,9 @@ class LinkEnd:
     def relieved(self) -> None:
         """Note that the client reads again."""
 
+    def changed(self) -> None:
+        """Note that the client's user may do other things than before."""
+
     def rest(self) -> None:
         """Begin nothing more, for the node is about to stop; what the client holds may still be settled."""
         if self.link.receives and self.link.is_open:

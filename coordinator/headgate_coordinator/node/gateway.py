@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.amqp.calls import CREDIT, GATEWAY, LARGE, MAX_CALL, MAX_CALLS, OK, failure, read
+from headgate.amqp.calls import GATEWAY, LARGE, MAX_CALLS, OK, failure, read_calls
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import CONNECTION_FORCED, DECODE_ERROR, RESOURCE_LIMIT, Link, Terminus
 from headgate.errors import AccessDenied, HeadgateError, InvalidValue, MessageFormatError
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
 
 _log = logging.getLogger("headgate.node")
-AT_ONCE: Final = 32
-"""Calls of one connection that Redis is busy with at a time: nobody else waits behind more of them."""
 CHANNELS: Final = 20_000
 """Channels that one connection may listen to."""
 
@@ -42,7 +40,8 @@ class Gateway(LinkEnd):
         self._desk = Desk(client.parts, self._permits)
         self._payloads = Payloads(client.parts.registry.spooling)
         self._replies: Replies
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._room = asyncio.Semaphore(connection.standing.at_once)
+        self._standing = connection.standing
         self._batches = 0
         self._large = False
         self._heard: dict[str, Callable[[list[str]], None]] = {}
@@ -67,8 +66,8 @@ class Gateway(LinkEnd):
             "namespace": self._permits.namespace,
             "sessions": "" if self.connection.node.users.is_open else self._permits.prefix,
         }
-        self.link.accept(self.link.source, Terminus(GATEWAY), max_message=MAX_CALL, properties=properties)
-        self.link.set_credit(CREDIT + 1)
+        self.link.accept(self.link.source, Terminus(GATEWAY), max_message=self._standing.calls, properties=properties)
+        self.link.set_credit(self._standing.credit + 1)
         self.connection.flush_soon()
 
     def received(self, messages: list[Incoming]) -> None:
@@ -77,7 +76,7 @@ class Gateway(LinkEnd):
             self.messages += 1
             self.bytes += len(raw)
             try:
-                calls = read(raw)
+                calls = read_calls(raw)
             except MessageFormatError as error:
                 self.connection.node.counters.refused("gateway")
                 self.fail(DECODE_ERROR, f"calls cannot be read: {error.problem}")
@@ -105,8 +104,9 @@ class Gateway(LinkEnd):
             if large:
                 self._large = False
             link = self.link
-            free = CREDIT + 1 - self._batches
-            if link.alive and link.credit <= CREDIT // 2 < free:
+            most = self._standing.credit
+            free = most + 1 - self._batches
+            if link.alive and link.credit <= most // 2 < free:
                 link.set_credit(free)
                 self.connection.flush_soon()
 
@@ -178,6 +178,10 @@ class Gateway(LinkEnd):
         for channel, listener in heard.items():
             with contextlib.suppress(HeadgateError):
                 await self._parts.wake_ups.unsubscribe((channel,), listener)
+
+    def changed(self) -> None:
+        """Have the client come again: what it may take of the node is settled as it comes."""
+        self.fail(CONNECTION_FORCED, "what the user may do has changed; connect again")
 
     def rest(self) -> None:
         """Send the client to another node at once: its calls are as good there, and may be made twice."""

@@ -12,8 +12,6 @@ from headgate_coordinator.node.end import LinkEnd
 if TYPE_CHECKING:
     from headgate_coordinator.node.connection import Connection
 
-AHEAD: Final = 4 << 20
-"""Bytes of answers that may wait for a client to read; while there are more, nothing more is done for it."""
 HINTS_AHEAD: Final = 64 << 10
 """Bytes of answers above which hints are left out: each costs its receiver a poll."""
 
@@ -24,6 +22,7 @@ class Replies(LinkEnd):
     def __init__(self, connection: "Connection", link: Link) -> None:
         super().__init__(connection, link, GATEWAY)
         self.waiting_bytes = 0
+        self._ahead = connection.standing.ahead
         self._waiting: deque[bytes] = deque()
         self._posting = False
         self._room = asyncio.Event()
@@ -43,7 +42,7 @@ class Replies(LinkEnd):
         packed = pack((number, *said))
         self._waiting.append(packed)
         self.waiting_bytes += len(packed)
-        if self.waiting_bytes > AHEAD:
+        if self.waiting_bytes > self._ahead:
             self._room.clear()
         if not self._posting:
             self._posting = True
@@ -69,7 +68,7 @@ class Replies(LinkEnd):
             link.send(message(batch), settled=True)
             self.messages += 1
             self.bytes += size
-        if self.waiting_bytes <= AHEAD:
+        if self.waiting_bytes <= self._ahead:
             self._room.set()
         self.connection.flush()
 

@@ -12,6 +12,8 @@ EVERYTHING: Final = "#"
 """What stands for the namespace itself: policies and pools need ``manage`` on it, and no other pattern will do."""
 REMEMBERED: Final = 4096
 """Destinations for which an identity remembers its answers; names come from clients, so there must be a bound."""
+LONGEST: Final = 1024
+"""Of a name that is remembered."""
 
 
 class Action(StrEnum):
@@ -81,7 +83,7 @@ class Identity:
         max_connections: that they may have at a time, at one node; None for any number.
     """
 
-    __slots__ = ("__weakref__", "_known", "grants", "max_connections", "name", "valid")
+    __slots__ = ("__weakref__", "_known", "actions", "grants", "max_connections", "name", "valid")
 
     def __init__(self, name: str, grants: Iterable[Grant], max_connections: int | None = None) -> None:
         self.name = name
@@ -110,6 +112,7 @@ class Identity:
     def follow(self, grants: Iterable[Grant], max_connections: int | None) -> None:
         """Act by other grants from now on."""
         self.grants = tuple(grants)
+        self.actions = frozenset(action for grant in self.grants for action in grant.actions)
         self.max_connections = max_connections
         self.valid = True
         self._known: dict[str, frozenset[Action]] = {}
@@ -123,5 +126,6 @@ class Identity:
         if len(self._known) >= REMEMBERED:
             self._known.clear()
         found = frozenset(action for action in Action if self.why(action, destination))
-        self._known[destination] = found
+        if len(destination) <= LONGEST:
+            self._known[destination] = found
         return found

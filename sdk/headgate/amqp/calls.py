@@ -36,6 +36,14 @@ MAX_CALL: Final = 129 << 20
 """Bytes of one AMQP message with calls: the largest message there is, 128 MiB, and what is said about it."""
 MAX_CALLS: Final = 256
 """Calls in one AMQP message."""
+MAX_WORDS: Final = 1024
+"""Values in one array of a call."""
+MAX_PAIRS: Final = 16
+"""Pairs of a map, which no call has: it is refused by itself."""
+MAX_PARTS: Final = 100_000
+"""Values in one AMQP message with calls, at all depths: in memory one takes some 60 times its byte."""
+SMALL: Final = 64 << 10
+"""Bytes of a message that cannot have too many."""
 LARGE: Final = 1 << 20
 """Bytes above which a call goes alone, and only when no other such call of its connection is under way."""
 CREDIT: Final = 16
@@ -67,15 +75,39 @@ def message(packed: Sequence[bytes]) -> bytes:
 
 
 def read(raw: bytes) -> list[list[Any]]:
-    """Return the calls or answers in an AMQP message.
+    """Return the answers in an AMQP message of a node, which is trusted with all that goes over it.
 
     Raises:
         MessageFormatError: it is none of ours.
     """
+    return _arrays(raw, strict_map_key=False)
+
+
+def read_calls(raw: bytes) -> list[list[Any]]:
+    """Return the calls in an AMQP message of a client, which may be anybody: what it becomes in memory is bounded.
+
+    Raises:
+        MessageFormatError: it is none of ours, or has too many values.
+    """
+    parts = 0
+
+    def counted(values: Any) -> Any:
+        nonlocal parts
+        parts += 1 + len(values)
+        if parts > MAX_PARTS:
+            raise ValueError(f"more than {MAX_PARTS} values")
+        return values
+
+    hook = counted if len(raw) > SMALL else None
+    bounds = {"max_array_len": MAX_WORDS, "max_map_len": MAX_PAIRS, "max_ext_len": 0}
+    return _arrays(raw, **bounds, strict_map_key=False, list_hook=hook, object_hook=hook)
+
+
+def _arrays(raw: bytes, **how: Any) -> list[list[Any]]:
     if raw[:4] != _DATA or len(raw) < 9:
         raise MessageFormatError("not one data section with its size in four bytes", at=0)
     try:
-        found = msgpack.unpackb(memoryview(raw)[8:], strict_map_key=False)
+        found = msgpack.unpackb(memoryview(raw)[8:], **how)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise MessageFormatError(str(error) or type(error).__name__, at=8) from None
     if type(found) is not list or not all(type(one) is list and len(one) > 1 and type(one[0]) is int for one in found):

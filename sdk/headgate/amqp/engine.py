@@ -71,7 +71,7 @@ class Engine:
         offered: tuple[str, ...] = (),
         properties: dict[str, str] | None = None,
     ) -> None:
-        self.limits: Final = limits
+        self.limits = limits
         self.links: Final[dict[Any, Link]] = {}
         self.streams: Final = Streams()
         self.drains: Final = Drains(self.streams)
@@ -126,6 +126,11 @@ class Engine:
             set_condition(said, condition, description)
             put_text_map(lib.pn_condition_info(said), info or {})
             lib.pn_connection_close(self._connection)
+
+    def bound(self, limits: Limits) -> None:
+        """Hold the peer to other limits from now on; those of frames, sessions and links that are open stay."""
+        self.limits = limits
+        self._kept.limits = limits
 
     def session(self) -> Any:
         """Begin a session; what it returns is for :meth:`attach`."""

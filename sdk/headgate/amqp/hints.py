@@ -4,14 +4,22 @@ Nothing depends on them but speed: whoever waits also looks again by itself, at 
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from headgate.errors import HeadgateError
 from headgate.redis.backend import Listener
 
+CHANNELS: Final = 64
+"""Channels in one call: one that may do little is not to be longer than a node takes of such a user."""
 CONFIRM_WITHIN: Final = 0.5
 """Seconds for which a subscription waits to be confirmed: a hint before that is lost, and costs its receiver a poll."""
+
+
+def in_calls(channels: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield channels in as many lists as it takes for each to fit into a call."""
+    for at in range(0, len(channels), CHANNELS):
+        yield channels[at : at + CHANNELS]
 
 
 class NodeWakeUps:
@@ -37,7 +45,8 @@ class NodeWakeUps:
             self._listeners.setdefault(channel, []).append(listener)
         if fresh:
             with contextlib.suppress(HeadgateError):
-                await self._ask("hear", fresh, within=CONFIRM_WITHIN)
+                for some in in_calls(fresh):
+                    await self._ask("hear", some, within=CONFIRM_WITHIN)
 
     async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
         """Stop calling ``listener``."""
@@ -50,7 +59,8 @@ class NodeWakeUps:
                 gone.append(channel)
         if gone:
             with contextlib.suppress(HeadgateError):
-                await self._ask("unhear", gone, within=CONFIRM_WITHIN)
+                for some in in_calls(gone):
+                    await self._ask("unhear", some, within=CONFIRM_WITHIN)
 
     @staticmethod
     def sure(channels: tuple[str, ...]) -> bool:  # noqa: ARG004 -- as the protocol has it

@@ -56,11 +56,12 @@ class Kept:
 
     Attributes:
         unfinished: bytes of messages that have come in part.
+        limits: how much it may be.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.unfinished = 0
-        self._limits = limits
+        self.limits = limits
         self._links = self._described = 0
         self._sessions: dict[Any, dict[Any, int]] = {}
 
@@ -93,7 +94,7 @@ class Kept:
     @property
     def excess(self) -> str:
         """What is too much, in words; empty when nothing is."""
-        limits = self._limits
+        limits = self.limits
         if self._links > 2 * limits.links:
             return f"{self._links} links, of which {limits.links} may be open; the others wait for their detach"
         if self._described > limits.described:

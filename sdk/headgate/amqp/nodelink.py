@@ -128,7 +128,7 @@ class NodeLink(Wire):
                 self._waiting.popleft()
                 call.answer.set_exception(HeadgateError(f"a call of {length} bytes; the node takes {most}"))
                 continue
-            if batch and size + length > LARGE:
+            if batch and size + length > (min(LARGE, most - 16) if most else LARGE):
                 break
             if length > LARGE:
                 if self._large is not None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headgate.amqp.calls import MAX_CALLS, OK, error_of, pack
-from headgate.amqp.hints import NodeWakeUps
+from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import SIGN_IN, Call, NodeLink
 from headgate.amqp.url import AmqpUrl
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
@@ -205,9 +205,9 @@ class NodeBackend:
         self._link, self._trouble = link, None
         self.version = tuple(int(part) for part in link.facts.get("redis", "").split(".") if part.isdecimal())
         self.session_prefix = link.facts.get("sessions", "")
-        if channels := self._hints.channels:
+        for some in in_calls(self._hints.channels):
             self._number += 1
-            packed = pack((self._number, "hear", channels))
+            packed = pack((self._number, "hear", some))
             link.offer(Call(self._number, packed, asyncio.get_running_loop().create_future()))
         for call in tuple(self._calls.values()):
             link.offer(call)

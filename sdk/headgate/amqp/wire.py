@@ -30,6 +30,7 @@ class Wire(asyncio.Protocol):
         self.congested = False
         """Whether the peer reads too slowly: nothing more should be sent."""
         self.lost = False
+        self.most_ahead = MOST_AHEAD
         self._handshake = handshake
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
@@ -128,7 +129,7 @@ class Wire(asyncio.Protocol):
         pieces = self.engine.outgoing()
         if pieces and not self._linger:
             self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-            if self.congested and self._transport.get_write_buffer_size() > MOST_AHEAD:
+            if self.congested and self._transport.get_write_buffer_size() > self.most_ahead:
                 self._transport.pause_reading()
         if self.engine.ended:
             self.end()

@@ -1,0 +1,64 @@
+"""How much of a node one connection may take, by what its user may do at all.
+
+Who may send has messages of their full size under way. Who may not has no use for that, and who may do nothing is
+served as a stranger is: such a user learns that it may nothing, and holds next to nothing of the node.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headgate.amqp.calls import CREDIT, MAX_CALL
+from headgate.amqp.limits import Limits
+from headgate_coordinator.security import Action, Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What one connection may take.
+
+    Attributes:
+        calls: bytes of one AMQP message with calls of an SDK.
+        credit: such messages under way, beside one for a ping.
+        at_once: calls that Redis is busy with at a time: nobody else waits behind more of them.
+        ahead: bytes of answers that may wait for the client to read; while there are more, nothing more is done for it.
+        message: bytes of a message, and of all that have come in part; None for what the node's options say.
+        links: links at a time; None likewise.
+        described: bytes of filters and capabilities; None likewise.
+    """
+
+    calls: int = MAX_CALL
+    credit: int = CREDIT
+    at_once: int = 32
+    ahead: int = 4 << 20
+    message: int | None = None
+    links: int | None = None
+    described: int | None = None
+
+    def limits(self, most: Limits) -> Limits:
+        """Return the limits of the connection.
+
+        Args:
+            most: that anybody has at this node.
+        """
+        message = most.message if self.message is None else min(self.message, most.message)
+        return replace(
+            most,
+            message=message,
+            unfinished=most.unfinished if self.message is None else message,
+            links=most.links if self.links is None else min(self.links, most.links),
+            described=most.described if self.described is None else min(self.described, most.described),
+        )
+
+
+SENDS: Final = Standing()
+READS: Final = Standing(calls=4 << 20, message=1 << 20)
+NOTHING: Final = Standing(
+    calls=8 << 10, credit=2, at_once=1, ahead=64 << 10, message=64 << 10, links=16, described=2 << 10
+)
+
+
+def standing_of(identity: Identity | None) -> Standing:
+    """Return the standing of a user as its grants are now."""
+    if identity is None or not identity.actions:
+        return NOTHING
+    return READS if identity.actions.isdisjoint((Action.PRODUCE, Action.MANAGE)) else SENDS
