@@ -31,9 +31,18 @@ def encode(body: bytes | bytearray | memoryview | str, headers: Headers | None) 
         stored: bytes = _pack((body, _checked(headers)) if headers else (body,))
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidValue(f"headers {headers!r} cannot be stored: {error}") from None
+    if headers and len(stored) - len(body) > packed.SMALL:
+        _check_readable(stored)
     if len(stored) > MAX_MESSAGE:
         raise InvalidValue(f"a message of {len(stored)} bytes; at most {MAX_MESSAGE} can be stored")
     return stored
+
+
+def _check_readable(stored: bytes) -> None:
+    try:
+        packed.read_headers(stored)
+    except MessageFormatError as error:
+        raise InvalidValue(f"headers that nobody could read: {error.problem}") from None
 
 
 def _checked(headers: Headers) -> dict[str, Any]:

@@ -18,6 +18,10 @@ _LENGTHS: Final = {b"\xc4": 1, b"\xc5": 2, b"\xc6": 4, b"\xd9": 1, b"\xda": 2, b
 """Bytes that say how long a body is, by its first byte; that of a short text says it itself."""
 _BODIES: Final = (bytes, str)
 _TEXT: Final = {str}
+MAX_PARTS: Final = 100_000
+"""Values in the headers of a message, at all depths: in memory one takes some 60 times its byte."""
+SMALL: Final = 64 << 10
+"""Bytes that cannot have too many."""
 _ERRORS: Final = (ValueError, TypeError, OverflowError, RecursionError)
 
 
@@ -47,6 +51,22 @@ def _extended(code: int, content: bytes) -> Any:
     return msgpack.ExtType(code, content)
 
 
+def _unpack(content: bytes, *, timestamp: int) -> Any:
+    parts = 0
+
+    def counted(values: Any) -> Any:
+        nonlocal parts
+        parts += 1 + len(values)
+        if parts > MAX_PARTS:
+            raise ValueError(f"more than {MAX_PARTS} values")
+        return values
+
+    hook = counted if len(content) > SMALL else None
+    most = {"max_array_len": MAX_PARTS, "max_map_len": MAX_PARTS}
+    return msgpack.unpackb(content, strict_map_key=False, timestamp=timestamp, ext_hook=_extended, list_hook=hook,
+                           object_hook=hook, **most)  # fmt: skip
+
+
 pack: Final = msgpack.Packer(autoreset=True, use_bin_type=True, datetime=True, default=_extend).pack
 
 
@@ -54,13 +74,13 @@ def unpack(content: bytes) -> Any:
     """Return what was packed. A moment is a :class:`datetime.datetime` in UTC, if all of them can be.
 
     Raises:
-        MessageFormatError: it is not msgpack.
+        MessageFormatError: it is not msgpack, or has more than :data:`MAX_PARTS` values.
     """
     try:
         try:
-            return msgpack.unpackb(content, strict_map_key=False, timestamp=3, ext_hook=_extended)
+            return _unpack(content, timestamp=3)
         except OverflowError:
-            return msgpack.unpackb(content, strict_map_key=False, ext_hook=_extended)
+            return _unpack(content, timestamp=0)
     except _ERRORS as error:
         raise MessageFormatError(str(error) or type(error).__name__) from None
 
