@@ -12,6 +12,7 @@ class People:
     """Each comes with the password `secret`; nobody comes without a name. `may` changes what one is granted."""
 
     is_open = False
+    has_any = True
 
     def __init__(self, **people: dict[str, set[Action]]) -> None:
         self._people = {name: Identity(name, _grants(grants)) for name, grants in people.items()}
@@ -23,7 +24,7 @@ class People:
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
-    async def authenticate(self, name: str, password: str) -> Identity | None:
+    async def authenticate(self, name: str, password: str, *, peer: str = "") -> Identity | None:
         return self._people.get(name) if password == "secret" else None
 
     def may(self, name: str, grants: dict[str, set[Action]] | None) -> None:

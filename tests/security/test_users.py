@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from headgate_coordinator.policy.problems import BadDocument
 from headgate_coordinator.security import users as module
 from headgate_coordinator.security.document import NamedUser, User, parse_grant
 from headgate_coordinator.security.file import parse_users, read_users, to_toml, write_users
+from headgate_coordinator.security.line import AT_A_TIME
 from headgate_coordinator.security.passwords import check_form, fits, hashed
 from headgate_coordinator.security.permissions import Action
 from headgate_coordinator.security.store import UserStore
@@ -270,9 +272,28 @@ class TestAuthenticate:
         assert await users.authenticate("ann", "wrong") is None
         assert await users.authenticate("eve", "wrong") is None
         assert await users.authenticate("", "") is None
-        assert checks == ["wrong", "wrong", ""]
+        assert checks == ["wrong"]
         assert await users.authenticate("ann", "wrong") is None
-        assert len(checks) == 4, "wrong ones are not remembered"
+        assert len(checks) == 2, "wrong ones are not remembered"
+        assert await users.authenticate("ann", "secret") is not None
+        assert await users.authenticate("ann", "wrong") is None
+        assert len(checks) == 3, "but once the right one is known, all others are wrong"
+
+    async def test_unknown_users_take_as_long_as_a_wrong_password(self, users: Users) -> None:
+        """Mutant: who is not known is refused at once."""
+
+        async def seconds(name: str, password: str) -> float:
+            began = time.perf_counter()
+            for n in range(8):
+                assert await users.authenticate(name, f"{password}{n}") is None
+            return time.perf_counter() - began
+
+        async def alike() -> bool:  # a busy machine may slow one of them
+            wrong, unknown = await seconds("ann", "wrong"), await seconds("eve", "wrong")
+            await users.authenticate("ann", "secret")
+            return max(wrong, unknown, known := await seconds("ann", "wrong")) < 3 * min(wrong, unknown, known)
+
+        await wait_until(alike, timeout=60)
 
     async def test_who_comes_back_is_not_checked_again(self, users: Users, store: UserStore, checks: list[str]) -> None:
         first = await users.authenticate("ann", "secret")
@@ -308,7 +329,7 @@ class TestAuthenticate:
 
         monkeypatch.setattr(module, "fits", slow)
         await asyncio.gather(*(users.authenticate("ann", f"wrong {n}") for n in range(8)))
-        assert running[1] <= module.AT_A_TIME
+        assert running[1] <= AT_A_TIME
 
     async def test_passwords_are_neither_logged_nor_kept(self, users: Users, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.DEBUG):
@@ -316,4 +337,4 @@ class TestAuthenticate:
             await users.authenticate("ann", "hunter2")
         assert "secret" not in caplog.text
         assert "hunter2" not in caplog.text
-        assert b"secret" not in b"".join(users._right)
+        assert b"secret" not in b"".join(users._right.values())

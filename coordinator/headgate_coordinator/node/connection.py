@@ -1,5 +1,6 @@
 """One client's connection to a node: who it is, and which of the node's ends its links lead to."""
 
+import asyncio
 import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
@@ -25,11 +26,14 @@ from headgate_coordinator.node.outlet import Outlet
 from headgate_coordinator.node.reply_queues import reply_queue
 from headgate_coordinator.node.standing import NOTHING, standing_of
 from headgate_coordinator.security import Identity
+from headgate_coordinator.security.line import Crowded, network_of
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.node import Node
 
 _log = logging.getLogger("headgate.node")
+SILENT: Final = 1000
+"""Connections that have not said who they are; of more, the oldest is cut off, so that they keep nobody out."""
 TOLD: Final = 100
 """Connections above the limit that are told so; further ones are cut off."""
 
@@ -45,12 +49,7 @@ class Connection(Wire):
     """
 
     def __init__(self, node: "Node", *, encrypted: bool) -> None:
-        plain = encrypted or node.options.plain_without_tls
-        anonymous = node.users.anonymous() is not None
-        super().__init__(
-            SaslServer([word for word, offered in (("ANONYMOUS", anonymous), ("PLAIN", plain)) if offered]),
-            handshake=node.options.handshake,
-        )
+        super().__init__(SaslServer(node.ways_in(encrypted=encrypted)), handshake=node.options.handshake)
         self.node = node
         self.access = Access()
         self.held = 0
@@ -60,6 +59,7 @@ class Connection(Wire):
         """How much of the node it may take."""
         self._session: Session | None = None
         self._asked = self._over = False
+        self._identifying: asyncio.Task[None] | None = None
         self._stuck: Any = None
 
     @property
@@ -87,6 +87,11 @@ class Connection(Wire):
         """Take it on, unless there are too many."""
         self.node.connections.add(self)
         super().connection_made(transport)
+        self.node.silent[self] = None
+        if len(self.node.silent) > SILENT:
+            oldest = next(iter(self.node.silent))
+            del self.node.silent[oldest]
+            oldest.abort()
         if len(self.node.connections) > self.node.options.connections + TOLD:
             self.node.counters.refused("connections")
             self.abort()
@@ -96,7 +101,10 @@ class Connection(Wire):
         credentials = self.sasl.credentials if isinstance(self.sasl, SaslServer) else None
         if credentials is not None and not self._asked:
             self._asked = True
-            self.node.spawn(self._identify(credentials.name, credentials.password, credentials.mechanism))
+            self.node.silent.pop(self, None)
+            self._identifying = self.node.spawn(
+                self._identify(credentials.name, credentials.password, credentials.mechanism)
+            )
 
     async def _identify(self, name: str, password: str, mechanism: str) -> None:
         sasl = self.sasl
@@ -105,8 +113,14 @@ class Connection(Wire):
         try:
             users = self.node.users
             nameless = mechanism == "ANONYMOUS" or users.is_open
-            self.access.identity = users.anonymous() if nameless else await users.authenticate(name, password)
+            self.access.identity = (
+                users.anonymous()
+                if nameless
+                else await users.authenticate(name, password, peer=network_of(self.peername))
+            )
             code = OK if self.identity is not None else REFUSED
+        except Crowded:
+            self.node.counters.refused("crowd")
         except Exception:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
             _log.exception("%s: its password could not be checked", self.peername)
         if self.lost:
@@ -119,7 +133,7 @@ class Connection(Wire):
         else:
             self._send_sasl()
             self.node.counters.refused("password" if code == REFUSED else "users")
-            _log.warning("%s: user %r is refused", self.peername, name[:80])
+            self.node.refusals.warn("%s: user %r is refused", self.peername, name[:80])
             self.end()
 
     def make_engine(self) -> Engine:
@@ -162,12 +176,9 @@ class Connection(Wire):
         wanted = (link.target if link.receives else link.source).address
         try:
             if self.standing is NOTHING and wanted != GATEWAY:
-                who = self.identity.name if self.identity else "nobody"
-                self._refuse(
-                    link, amqp.UNAUTHORIZED, f"user {who!r} has no grants at all; a grant of an operator is needed"
-                )
                 self.node.counters.refused("permission")
-            elif link.receives:
+                raise AccessDenied("a user without any grant has no links; a grant of an operator is needed")
+            if link.receives:
                 self._incoming(link)
             else:
                 self._outgoing(link)
@@ -358,6 +369,9 @@ class Connection(Wire):
         del error
         if self._stuck:
             self._stuck.cancel()
+        if self._identifying is not None and self.identity is None:
+            self._identifying.cancel()  # nobody waits for that any more
+        self.node.silent.pop(self, None)
         self.node.connections.discard(self)
         if not self.node.connections:
             self.node.emptied.set()

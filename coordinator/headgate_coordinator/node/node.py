@@ -29,6 +29,7 @@ from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.reattaching import Reattaching
 from headgate_coordinator.node.relay import Relay
 from headgate_coordinator.node.replies import Replies
+from headgate_coordinator.node.seldom import Seldom
 from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
@@ -60,6 +61,8 @@ class Node:
         self.claims = Claims()
         self.searching = asyncio.Lock()
         """Held by who looks through all destinations."""
+        self.silent: dict[Connection, None] = {}
+        """Those that have not said who they are, the oldest first."""
         self.draining = False
         self.orphaned = 0
         """Bytes of messages that wait to be stored, and whose links are gone."""
@@ -81,6 +84,8 @@ class Node:
         """Set when the last connection is gone."""
         self.numbers = itertools.count(1)
         """Of its links, in the order in which they came."""
+        self.refusals: Final = Seldom(_log)
+        self._locked_out: Final = Seldom(_log)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.Task[None] | None = None
@@ -125,12 +130,27 @@ class Node:
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
         _log.info("node %s listens at %s", self.name, self.address)
-        if context is None and not self.options.plain_without_tls and self.users.anonymous() is None:
-            _log.warning(
-                "nobody can sign in at node %s: there are users, and passwords are taken over TLS only; give it a "
-                "certificate (--tls-cert), or --plain-without-tls where nobody else can read",
+        self.ways_in(encrypted=encrypted)
+
+    def ways_in(self, *, encrypted: bool) -> tuple[str, ...]:
+        """Return the SASL mechanisms that a client is offered; where none leads in, the log says why.
+
+        Args:
+            encrypted: whether its connection has TLS.
+        """
+        plain = encrypted or self.options.plain_without_tls
+        anonymous = self.users.anonymous() is not None
+        if not anonymous and not plain:
+            self._locked_out.warn(
+                "nobody can sign in at node %s: there are users, and it takes passwords over TLS only; give --tls-cert, "
+                "or --plain-without-tls where nobody listens, or add the user 'anonymous'",
                 self.name,
             )
+        elif not anonymous and not self.users.has_any:
+            self._locked_out.warn(
+                "nobody can sign in at node %s: it requires users, and there are none; see headgate user add", self.name
+            )
+        return tuple(word for word, offered in (("ANONYMOUS", anonymous), ("PLAIN", plain)) if offered)
 
     def facts(self) -> NodeFacts:
         """Return what operators see of it."""
@@ -163,11 +183,12 @@ class Node:
             return str(error)
         return None
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Do something beside; what goes wrong is logged."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)

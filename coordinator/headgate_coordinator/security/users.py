@@ -13,12 +13,11 @@ from weakref import WeakValueDictionary
 from headgate import Client
 from headgate_coordinator.security.document import ANONYMOUS, User
 from headgate_coordinator.security.document import Users as ByName
+from headgate_coordinator.security.line import AT_A_TIME, Line
 from headgate_coordinator.security.passwords import fits, hashed
 from headgate_coordinator.security.permissions import ALL, Grant, Identity
 from headgate_coordinator.security.sources import FileSource, RedisSource, Source
 
-AT_A_TIME: Final = 2
-"""Passwords that are checked at once: each takes a core for 50 ms, and 16 MiB."""
 REMEMBERED: Final = 1024
 """Passwords that were right and need not be checked again."""
 
@@ -38,10 +37,13 @@ class Users:
         self._users: ByName = {}
         self._identities: WeakValueDictionary[tuple[str, str | None], Identity] = WeakValueDictionary()
         self._key = secrets.token_bytes(32)
-        self._right: OrderedDict[bytes, None] = OrderedDict()
-        self._checking: dict[bytes, asyncio.Future[bool]] = {}
-        self._nobody = ""
-        """A hash that no password has: what an unknown user's is compared with."""
+        self._right: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        """By user and hash, the mark of the one password that is right."""
+        self._line = Line(self._fits)
+        self._line_of_wrong = Line(self._takes_as_long)
+        """For passwords that are known to be wrong without a check: they keep nobody waiting whose are not."""
+        self._took = 0.05
+        """Seconds that a check takes."""
         self._threads = ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="headgate password")
         self._listeners: list[Callable[[], None]] = []
 
@@ -64,29 +66,50 @@ class Users:
             CoordinatorUnavailable: Redis does not answer.
         """
         loop = asyncio.get_running_loop()
-        self._nobody = await loop.run_in_executor(self._threads, hashed, secrets.token_hex(32))
+        began = loop.time()
+        await loop.run_in_executor(self._threads, hashed, secrets.token_hex(32))
+        self._took = loop.time() - began
         self._take(await self._source.read())
         await self._source.follow(self._take)
 
     async def close(self) -> None:
         """Stop following."""
         await self._source.close()
+        self._line.close()
+        self._line_of_wrong.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def authenticate(self, name: str, password: str) -> Identity | None:
+    async def authenticate(self, name: str, password: str, *, peer: str = "") -> Identity | None:
         """Return who gives this name and password, None when they are not right.
 
         An unknown user takes as long as a wrong password. Right ones are remembered under a key of this process, so
-        that those who come back are cheap; equal ones that come at the same time are checked once.
+        that those who come back are cheap, and all others are known to be wrong; equal ones that come at the same time
+        are checked once.
+
+        Args:
+            name: of the user.
+            password: that was given.
+            peer: where it came from; who asks most from one place waits longest.
+
+        Raises:
+            Crowded: too many passwords wait; nothing is known of this one.
         """
         user = self._users.get(name)
         known = user.password_hash if user is not None else None
-        told = known or self._nobody
-        mark = self._mark(name, password, told)
-        if mark in self._right:
-            self._right.move_to_end(mark)
-        elif not await self._check(mark, password, told):
-            return None
+        mark = self._mark(name, password, known or "")
+        right = self._right.get((name, known)) if known else None
+        if known is None:
+            await self._line_of_wrong.ask((peer, ""), mark, "", "")
+        elif right is None:
+            if await self._line.ask((peer, name), mark, password, known):
+                self._remember(name, known, mark)
+            else:
+                known = None
+        elif hmac.compare_digest(right, mark):
+            self._right.move_to_end((name, known))
+        else:
+            await self._line_of_wrong.ask((peer, name), mark, "", "")
+            known = None
         current = self._users.get(name)
         if known is None or current is None or current.password_hash != known:  # perhaps changed meanwhile
             return None
@@ -99,6 +122,11 @@ class Users:
         if self._users or self._required:
             return None
         return self._identity(ANONYMOUS, None)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a user."""
+        return bool(self._users)
 
     @property
     def is_open(self) -> bool:
@@ -135,20 +163,22 @@ class Users:
         parts = (text.encode("utf-8", "surrogatepass") for text in (name, password, told))
         return hmac.digest(self._key, b"".join(b"%d:%s" % (len(part), part) for part in parts), "sha256")
 
-    async def _check(self, mark: bytes, password: str, told: str) -> bool:
-        checking = self._checking.get(mark)
-        if checking is None:
-            loop = asyncio.get_running_loop()
-            checking = self._checking[mark] = loop.run_in_executor(self._threads, fits, password, told)
-            checking.add_done_callback(lambda done: self._checked(mark, done))
-        return await asyncio.shield(checking)  # others may wait for it too
+    async def _fits(self, password: str, known: str) -> bool:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        right = await loop.run_in_executor(self._threads, fits, password, known)
+        self._took = loop.time() - began
+        return right
 
-    def _checked(self, mark: bytes, done: asyncio.Future[bool]) -> None:
-        self._checking.pop(mark, None)
-        if not done.cancelled() and done.exception() is None and done.result():
-            self._right[mark] = None
-            if len(self._right) > REMEMBERED:
-                self._right.popitem(last=False)
+    async def _takes_as_long(self, _password: str, _known: str) -> bool:
+        await asyncio.sleep(self._took)
+        return False
+
+    def _remember(self, name: str, known: str, mark: bytes) -> None:
+        self._right[name, known] = mark
+        self._right.move_to_end((name, known))
+        if len(self._right) > REMEMBERED:
+            self._right.popitem(last=False)
 
 
 def _grants(user: User | None) -> tuple[Grant, ...]:

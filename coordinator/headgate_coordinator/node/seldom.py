@@ -1,0 +1,37 @@
+"""Lines of a log that strangers cause: a few of them at a time, and then how many more there were."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+AT_ONCE: Final = 10
+"""Lines of one sort before it is seldom."""
+EVERY: Final = 10.0
+"""Seconds for which these are enough."""
+
+
+class Seldom:
+    """Warnings of one sort.
+
+    Args:
+        log: that has them.
+        clock: seconds.
+    """
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._since = -EVERY
+        self._lines = 0
+
+    def warn(self, text: str, *words: object) -> None:
+        """Log a warning, unless there were enough of late."""
+        now = self._clock()
+        if now - self._since >= EVERY:
+            if self._lines > AT_ONCE:
+                self._log.warning("%d more such warnings in %.0f s", self._lines - AT_ONCE, now - self._since)
+            self._since, self._lines = now, 0
+        self._lines += 1
+        if self._lines <= AT_ONCE:
+            self._log.warning(text, *words)

@@ -1,0 +1,143 @@
+"""The line before the check of passwords: bounded, fair to each peer and name, and rid of those who went."""
+
+import asyncio
+import contextlib
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from headgate.errors import HeadgateError
+
+AT_A_TIME: Final = 2
+"""Passwords that are checked at once in one line: each takes a core for 50 ms, and 16 MiB."""
+MOST: Final = 256
+"""Passwords that wait, all different; more than that, and the oldest of whoever has most goes unanswered."""
+
+
+class Crowded(HeadgateError):
+    """Too many passwords wait to be checked; nothing is known of this one."""
+
+
+def network_of(peer: str) -> str:
+    """Return where ``host:port`` is, as far as one peer is told from another: its address, or its /64 of IPv6."""
+    host = peer.rpartition(":")[0].partition("%")[0]
+    if ":" in host:
+        with contextlib.suppress(ValueError):
+            return str(ipaddress.ip_network(f"{host}/64", strict=False))
+    return host
+
+
+@dataclass(eq=False, slots=True)
+class _Check:
+    mark: bytes
+    password: str
+    known: str
+    answers: "set[asyncio.Future[bool]]" = field(default_factory=set)
+
+
+class Line:
+    """Checks of passwords in turn: one of each group after the other, and of a group the newest first.
+
+    The newest is the one whose client most likely still waits: under a flood, first come first served would serve none
+    of those in time.
+
+    Args:
+        check: says whether a password is that of a hash.
+    """
+
+    def __init__(self, check: Callable[[str, str], Awaitable[bool]]) -> None:
+        self._check = check
+        self._groups: OrderedDict[tuple[str, str], OrderedDict[bytes, _Check]] = OrderedDict()
+        self._waiting: dict[bytes, tuple[tuple[str, str], _Check]] = {}
+        self._working: dict[bytes, _Check] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def ask(self, group: tuple[str, str], mark: bytes, password: str, known: str) -> bool:
+        """Return whether a password is right, when its turn has come.
+
+        Args:
+            group: peer and user: who floods the line takes turns from the same group only.
+            mark: equal ones at the same time are checked once.
+            password: that was given.
+            known: the hash.
+
+        Raises:
+            Crowded: it was put out of the line.
+        """
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        check = self._join(group, mark, password, known)
+        check.answers.add(answer)
+        self._go()
+        try:
+            return await answer
+        finally:
+            check.answers.discard(answer)
+            if not check.answers:
+                self._leave(mark, check)
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        for mark, (_, check) in tuple(self._waiting.items()):
+            self._put_out(mark, check)
+        for task in self._tasks:
+            task.cancel()
+
+    def _join(self, group: tuple[str, str], mark: bytes, password: str, known: str) -> _Check:
+        if working := self._working.get(mark):
+            return working
+        if mark in self._waiting:
+            return self._waiting[mark][1]
+        if len(self._waiting) >= MOST:
+            longest = max(self._groups.values(), key=len)
+            self._put_out(*next(iter(longest.items())))
+        check = _Check(mark, password, known)
+        self._waiting[mark] = group, check
+        self._groups.setdefault(group, OrderedDict())[mark] = check
+        return check
+
+    def _put_out(self, mark: bytes, check: _Check) -> None:
+        self._leave(mark, check)
+        for answer in check.answers:
+            if not answer.done():
+                answer.set_exception(Crowded("too many passwords wait to be checked; try again"))
+
+    def _leave(self, mark: bytes, check: _Check) -> None:
+        group, waiting = self._waiting.get(mark, (("", ""), None))
+        if waiting is check:
+            del self._waiting[mark]
+            del self._groups[group][mark]
+            if not self._groups[group]:
+                del self._groups[group]
+
+    def _go(self) -> None:
+        while self._groups and len(self._working) < AT_A_TIME:
+            group = next(iter(self._groups))
+            self._groups.move_to_end(group)
+            check = next(reversed(self._groups[group].values()))
+            self._leave(check.mark, check)
+            self._working[check.mark] = check
+            task = asyncio.create_task(self._work(check), name="headgate password")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, check: _Check) -> None:
+        right: bool | BaseException
+        try:
+            right = await self._check(check.password, check.known)
+        except Exception as error:  # noqa: BLE001 -- those who wait for it are told, and the line goes on
+            right = error
+        finally:
+            del self._working[check.mark]
+            self._go()
+        for answer in check.answers:
+            if answer.done():
+                continue
+            if isinstance(right, BaseException):
+                answer.set_exception(right)
+            else:
+                answer.set_result(right)

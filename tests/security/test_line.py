@@ -1,0 +1,128 @@
+"""The line before the check of passwords, under those who flood it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate_coordinator.security.line import AT_A_TIME, MOST, Crowded, Line
+from tests.support.waiting import wait_until
+
+
+class Gate:
+    """Checks that end when they are told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.go = asyncio.Event()
+        self.failure: Exception | None = None
+
+    async def check(self, password: str, known: str) -> bool:
+        self.begun.append(password)
+        await self.go.wait()
+        if self.failure:
+            raise self.failure
+        return password == known
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+async def line(gate: Gate) -> AsyncIterator[Line]:
+    line = Line(gate.check)
+    yield line
+    line.close()
+
+
+def ask(line: Line, password: str, peer: str = "evil", user: str = "ann") -> "asyncio.Task[bool]":
+    return asyncio.create_task(line.ask((peer, user), f"{user}:{password}".encode(), password, "secret"))
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def flood(line: Line, count: int, **who: str) -> "list[asyncio.Task[bool]]":
+    tasks = [ask(line, f"wrong {n}", **who) for n in range(count)]
+    await settle()
+    return tasks
+
+
+async def end(tasks: "list[asyncio.Task[bool]]") -> list[object]:
+    for task in tasks:
+        task.cancel()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("who", [{"peer": "home"}, {"user": "bob"}, {}], ids=["peer", "user", "neither"])
+async def test_behind_a_flood_the_newest_of_another_peer_or_user_is_next(
+    line: Line, gate: Gate, who: dict[str, str]
+) -> None:
+    """Mutants: first come first served; turns by peer alone."""
+    flooding = await flood(line, MOST)
+    asked = ask(line, "secret", **who)
+    await settle()
+    if who:
+        flooding += await flood(line, 2 * AT_A_TIME)
+    gate.go.set()
+    assert await asked
+    assert gate.begun.index("secret") <= 2 * AT_A_TIME
+    await end(flooding)
+
+
+async def test_the_line_is_bounded_and_puts_out_the_oldest_of_who_has_most(line: Line, gate: Gate) -> None:
+    """Mutant: the newest of all is refused."""
+    asked = ask(line, "secret", peer="home")
+    flooding = await flood(line, 4 * MOST)
+    assert len(line) <= MOST
+    done = [task for task in flooding if task.done()]
+    assert len(done) == 4 * MOST - MOST - (AT_A_TIME - 1)
+    with pytest.raises(Crowded):
+        await done[0]
+    gate.go.set()
+    assert await asked
+    await end(flooding)
+
+
+async def test_who_goes_leaves_the_line(line: Line, gate: Gate) -> None:
+    """Breaks when checks outlive the connections that asked for them: the next waited behind a thousand."""
+    await end(await flood(line, MOST))
+    assert len(line) == 0
+    assert len(gate.begun) <= AT_A_TIME
+    asked = ask(line, "secret")
+    gate.go.set()
+    assert await asked
+    assert len(gate.begun) <= AT_A_TIME + 1
+
+
+async def test_equal_ones_are_checked_once_and_one_that_goes_takes_no_other_along(line: Line, gate: Gate) -> None:
+    busy = await flood(line, AT_A_TIME, user="bob")
+    alike = [ask(line, "secret") for _ in range(100)]
+    await settle()
+    alike[0].cancel()
+    await settle()
+    assert len(line) == 1
+    gate.go.set()
+    assert await asyncio.gather(*alike[1:]) == [True] * 99
+    assert gate.begun.count("secret") == 1
+    await asyncio.gather(*busy)
+
+
+async def test_a_check_that_fails_is_told_and_the_line_goes_on(line: Line, gate: Gate) -> None:
+    gate.failure = RuntimeError("no memory")
+    gate.go.set()
+    with pytest.raises(RuntimeError, match="no memory"):
+        await ask(line, "secret")
+    gate.failure = None
+    assert await ask(line, "secret")
+
+
+async def test_closing_leaves_nobody_waiting(line: Line, gate: Gate) -> None:
+    asked = await flood(line, 5)
+    line.close()
+    await wait_until(lambda: sum(task.done() for task in asked) == 5 - AT_A_TIME)
+    await end(asked)
