@@ -113,7 +113,9 @@ class Refusals:
             self.conditions.add(condition)
 
         return type(
-            "Refused", (), {"source": source, "target": target, "receives": receives, "refuse": staticmethod(refuse)}
+            "Refused",
+            (),
+            {"name": "x", "source": source, "target": target, "receives": receives, "refuse": staticmethod(refuse)},
         )()
 
 

@@ -142,7 +142,7 @@ class Node:
         anonymous = self.users.anonymous() is not None
         if not anonymous and not plain:
             self._locked_out.warn(
-                "nobody can sign in at node %s: there are users, and it takes passwords over TLS only; give --tls-cert, "
+                "nobody can sign in at node %s: there are users, and it takes passwords over TLS only; give --tls-cert "
                 "or --plain-without-tls where nobody listens, or add the user 'anonymous'",
                 self.name,
             )
