@@ -129,8 +129,7 @@ class Engine:
 
     def bound(self, limits: Limits) -> None:
         """Hold the peer to other limits from now on; those of frames, sessions and links that are open stay."""
-        self.limits = limits
-        self._kept.limits = limits
+        self.limits = self._kept.limits = limits
 
     def session(self) -> Any:
         """Begin a session; what it returns is for :meth:`attach`."""
