@@ -71,12 +71,11 @@ class Engine:
         offered: tuple[str, ...] = (),
         properties: dict[str, str] | None = None,
     ) -> None:
-        self.limits = limits
         self.links: Final[dict[Any, Link]] = {}
         self.streams: Final = Streams()
         self.drains: Final = Drains(self.streams)
         self.alive = True
-        self._kept = Kept(limits)
+        self.limits, self._kept = limits, Kept(limits)
         self.lingering: Final = Lingering(self._kept)
         self._ignored = 0
         self.farewell = False
