@@ -4,25 +4,27 @@
   All amounts are cumulative, so a repeated or reordered call changes nothing.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1]  run_id      the server's run id as the caller learnt it when it connected
-  ARGV[2]  session     id
-  ARGV[3]  inc         incarnation of the session's account, raised by the caller after EXPIRED or FENCED
-  ARGV[4]  epoch       as last seen, 0 at first
-  ARGV[5]  ttl_ms      length of the lease
-  ARGV[6]  weight      share among producers; 0 when it does not send now
-  ARGV[7]  granted     total bytes granted, as last seen; claimed again after a state loss
-  ARGV[8]  granted_m   the same in messages
-  ARGV[9]  used        total bytes published, as the caller knows
-  ARGV[10] used_m      the same in messages
-  ARGV[11] returned    total bytes given back
-  ARGV[12] returned_m  the same in messages
-  ARGV[13] need        granted total that the message at the head of the caller's line needs; as granted when none
-  ARGV[14] need_m      the same in messages
-  ARGV[15] want        granted total that is wanted
-  ARGV[16] want_m      the same in messages
-  ARGV[17] size        bytes of that message, 0 when none
-  ARGV[18] leave       'leave' gives everything back and ends the account, 'stay' does not; for a session that another one
-                       of the same id may resume, 'keep' leaves and keeps the receipt, 'resume' stays and tells it
+  ARGV[1]  run_id      run        the server's run id as the caller learnt it when it connected
+  ARGV[2]  session     id         of the caller
+  ARGV[3]  inc         size       incarnation of the session's account, raised by the caller after EXPIRED or FENCED
+  ARGV[4]  epoch       total      as last seen, 0 at first
+  ARGV[5]  ttl_ms      ttl        length of the lease
+  ARGV[6]  weight      0 to 1000  share among producers; 0 when it does not send now
+  ARGV[7]  granted     total      total bytes granted, as last seen; claimed again after a state loss
+  ARGV[8]  granted_m   total      the same in messages
+  ARGV[9]  used        total      total bytes published, as the caller knows
+  ARGV[10] used_m      total      the same in messages
+  ARGV[11] returned    total      total bytes given back
+  ARGV[12] returned_m  total      the same in messages
+  ARGV[13] need        total      granted total that the message at the head of the caller's line needs; as granted when
+                                  none
+  ARGV[14] need_m      total      the same in messages
+  ARGV[15] want        total      granted total that is wanted
+  ARGV[16] want_m      total      the same in messages
+  ARGV[17] size        size       bytes of that message, 0 when none
+  ARGV[18] leave       'leave', 'stay', 'keep' or 'resume'  'leave' gives everything back and ends the account, 'stay'
+                                  does not; for a session that another one of the same id may resume, 'keep' leaves and
+                                  keeps the receipt, 'resume' stays and tells it
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms, last}; last, with 'resume' alone: number of the
            last message that sessions of this id published
   Codes    OK, LEFT, UNKNOWN (no such destination), EXPIRED (reclaimed: start anew), FENCED (a newer one

@@ -2,16 +2,65 @@
   apply - create a destination or change its settings; effective at once, waiters included.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id    the server's run id as the caller learnt it when it connected
-  ARGV[2] mode      'ensure' leaves an existing destination as it is, 'change' applies to it too,
-                    'recover' creates in learning mode: the caller knew the destination before the state was lost
-  ARGV[3] ttl_ms    how long a recovered destination learns
-  ARGV[4..] field, value  settings, as headgate/settings.py names and spells them, policy_version and policy;
-                    an empty value sets one back to its default
-                    what changes nothing but these two leaves no ledger entry and wakes nobody
+  ARGV[1] run_id        run                              the server's run id as the caller learnt it when it connected
+  ARGV[2] mode          'ensure', 'change' or 'recover'  'ensure' leaves an existing destination as it is, 'change'
+                             applies to it too, 'recover' creates in learning mode: the caller knew the destination
+                             before the state was lost
+  ARGV[3] ttl_ms        ttl  how long a recovered destination learns
+  ARGV[4..] field, value  up to 100 of text to 60; field  settings and what they are set to; an empty value sets one
+                             back to its default. What changes nothing but policy_version and policy leaves no ledger
+                             entry and wakes nobody
   Returns {code, epoch, kind}
   Codes    OK, CREATED, KIND (it exists with the kind that follows, and a kind does not change), OLD (a newer policy version
            is in force), UNKNOWN (there is none, and no kind is given to make it)
+  Fields   kind                  'queue', 'topic', 'gate', 'bucket' or 'store'
+           limit_bytes           'unlimited' or 0 to 2^52
+           limit_messages        'unlimited' or 0 to 2^52
+           hard_bytes            size
+           resume_bytes          size
+           resume_messages       size
+           when_full             text to 60
+           store                 name
+           deadlock              'none', 'alert', 'fail' or 'ticket'
+           oversize              'refuse' or 'allow-one'
+           enforce               'always', 'with-consumers' or 'off'
+           stopped               text to 1000
+           confirm               text to 1000
+           pools                 text to 3300
+           reserved              'yes'
+           send_rate             rate
+           send_burst            1 to 2^52
+           send_byte_rate        rate
+           send_byte_burst       1 to 2^52
+           delivery_rate         rate
+           delivery_burst        1 to 2^52
+           message_ttl_ms        ms
+           max_attempts          size
+           dead_letter           text to 255
+           slow_multiple         rate
+           slow_rate             rate
+           slow_period_ms        ms
+           slow_action           'notify' or 'detach'
+           producer_window       size
+           producer_rate         rate
+           producer_byte_rate    rate
+           producer_weight       1 to 1000
+           producer_timeout_ms   ms
+           consumer_window       window
+           consumer_rate         rate
+           durable_window        window
+           browser_window        size
+           subscription_windows  text to 100000
+           rate                  rate
+           burst                 1 to 2^52
+           ledger                'all' or 'off'
+           ledger_keep           size
+           url                   text to 4000
+           segment_bytes         size
+           percent               text to 60
+           total_bytes           size
+           policy                text to 4000
+           policy_version        total
 ]]
 --- @include "lib/orphans"
 --- @include "lib/rate"

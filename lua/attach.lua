@@ -2,13 +2,13 @@
   attach - open a consumer of a subscription, or say that one lives on; repeated, it changes nothing but the window.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id        the server's run id as the caller learnt it when it connected
-  ARGV[2] session       id
-  ARGV[3] number        k of the consumer '<session>.<k>', 1 to 64
-  ARGV[4] ttl_ms        length of the lease
-  ARGV[5] subscription  name; 'queue' for a queue
-  ARGV[6] durable       '1' keeps the subscription when its last consumer goes, '0' does not
-  ARGV[7] window        as the operator reads it, '<messages>/<bytes>'
+  ARGV[1] run_id        run      the server's run id as the caller learnt it when it connected
+  ARGV[2] session       id       of the caller
+  ARGV[3] number        1 to 64  k of the consumer '<session>.<k>'
+  ARGV[4] ttl_ms        ttl      length of the lease
+  ARGV[5] subscription  name     'queue' for a queue
+  ARGV[6] durable       0 to 1   '1' keeps the subscription when its last consumer goes, '0' does not
+  ARGV[7] window        window   as the operator reads it, '<messages>/<bytes>'
   Returns {code, epoch}
   Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (the consumer or
            the subscription is being removed, a piece a call: try again)
@@ -16,9 +16,6 @@
 --- @include "lib/attach"
 local run_id, sid, k, ttl_ms, sub = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local durable, window = tonumber(ARGV[6]), ARGV[7]
-if not k or k < 1 or k > MOST_CONSUMERS then
-  return redis.error_reply('ARGUMENT attach: number is 1 to 64')
-end
 local cid = sid .. '.' .. int(k)
 
 if not load_destination(run_id, ttl_ms) then

@@ -2,10 +2,11 @@
   detach - close a consumer: what it holds goes back to its subscription, a bounded piece a call.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id       the server's run id as the caller learnt it when it connected
-  ARGV[2] session      id
-  ARGV[3] consumer     id, or '!<subscription>' to remove a subscription with all that it has not settled
-  ARGV[4] failed       '1' counts what it holds as failed attempts, '0' does not
+  ARGV[1] run_id    run     the server's run id as the caller learnt it when it connected
+  ARGV[2] session   id      of the caller
+  ARGV[3] consumer  consumer or subscription  id, or '!<subscription>' to remove a subscription with all that it has not
+                            settled
+  ARGV[4] failed    0 to 1  '1' counts what it holds as failed attempts, '0' does not
   Returns {code, epoch}
   Codes    OK, MORE (call again), UNKNOWN, BUSY (a subscription with consumers is not removed)
 ]]

@@ -4,10 +4,10 @@
   The totals are cumulative, so a repeated or reordered call adds nothing; they end with the session's account.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id    the server's run id as the caller learnt it when it connected
-  ARGV[2] session   id
-  ARGV[3] messages  total that it dropped since its account was opened
-  ARGV[4] bytes     the same in bytes
+  ARGV[1] run_id    run    the server's run id as the caller learnt it when it connected
+  ARGV[2] session   id     of the caller
+  ARGV[3] messages  total  total that it dropped since its account was opened
+  ARGV[4] bytes     total  the same in bytes
   Returns {code, epoch, messages, bytes}; what this call added
   Codes    OK, UNKNOWN, EXPIRED (the session has no account here: it opens one, and tells again)
 ]]

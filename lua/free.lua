@@ -2,8 +2,8 @@
   free - take segments that were deleted out of a spool store, and hand their room to who waits for it.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id      the server's run id as the caller learnt it when it connected
-  ARGV[2..] segments  '<encoded destination>/<name>', at most 256; those that are not here count for nothing
+  ARGV[1] run_id    run                  the server's run id as the caller learnt it when it connected
+  ARGV[2..] segments  up to 256 of segment  '<encoded destination>/<name>'; those that are not here count for nothing
   Returns {code, segments, bytes}; what this call freed
   Codes    OK, UNKNOWN
 ]]

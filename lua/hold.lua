@@ -2,13 +2,13 @@
   hold - enter a segment at a spool store before it is written, paid with the session's credit there.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id   the server's run id as the caller learnt it when it connected
-  ARGV[2] session  id
-  ARGV[3] inc      incarnation of the session's account
-  ARGV[4] epoch    as last seen
-  ARGV[5] ttl_ms   length of the lease
-  ARGV[6] segment  '<encoded destination>/<name>'
-  ARGV[7] bytes    its size
+  ARGV[1] run_id   run      the server's run id as the caller learnt it when it connected
+  ARGV[2] session  id       of the caller
+  ARGV[3] inc      size     incarnation of the session's account
+  ARGV[4] epoch    total    as last seen
+  ARGV[5] ttl_ms   ttl      length of the lease
+  ARGV[6] segment  segment  '<encoded destination>/<name>'
+  ARGV[7] bytes    size     its size
   Returns {code, epoch}
   Codes    OK (also for one that is here already), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first), OVERUSE (more than the
            credit held: nothing was entered)

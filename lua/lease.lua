@@ -2,15 +2,16 @@
   lease - hold named leases: renew those that the caller has, claim free ones up to its fair part, or let go.
 
   KEYS  the namespace's, as lib/owned
-  ARGV[1] owner   id of who holds them
-  ARGV[2] mode    'hold' renews and claims, 'alone' the same without a share in the whole: these are nobody's part of it,
-                  'watch' renews only, 'release' gives these up, 'leave' that and the owner's place among those who share,
-                  'forget' removes these, if nobody else has them
-  ARGV[3] ttl_ms  length of a lease
-  ARGV[4] held    how many leases the caller has, these included
-  ARGV[5] total   how many leases there are to share
-  ARGV[6] above   claims get a fencing number above this one
-  ARGV[7..] names  at most 256
+  ARGV[1] owner   word               id of who holds them
+  ARGV[2] mode    'hold', 'alone', 'watch', 'release', 'leave' or 'forget'  'hold' renews and claims, 'alone' the same
+                                     without a share in the whole: these are nobody's part of it, 'watch' renews only,
+                                     'release' gives these up, 'leave' that and the owner's place among those who share,
+                                     'forget' removes these, if nobody else has them
+  ARGV[3] ttl_ms  ttl                length of a lease
+  ARGV[4] held    total              how many leases the caller has, these included
+  ARGV[5] total   total              how many leases there are to share
+  ARGV[6] above   size               claims get a fencing number above this one
+  ARGV[7..] names   up to 256 of word
   Returns {code, fair, again_ms, {name, fence, ...}}; fair: how many the caller may have; again_ms: when another of these may
            be free, 0 when that is not known; last, those of these that the caller has
   Codes    OK

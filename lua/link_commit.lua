@@ -4,18 +4,20 @@
   Without entries it asks for credit alone, or says again what it said, and writes that again.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1]  run_id   the server's run id as the caller learnt it when it connected
-  ARGV[2]  link     id of the link; also of its session here
-  ARGV[3]  fence    number of the caller's lease on the link; also the incarnation of its account
-  ARGV[4]  ttl_ms   length of the lease on credit
-  ARGV[5]  weight   share among producers
-  ARGV[6]  born     which destination the source is, as link_open answered
-  ARGV[7]  prev     number of the message before the first entry, as far as the link is concerned
-  ARGV[8]  chain    'keep' refuses a prev above the mark; 'lost' accepts it: what lies between is gone, and is told
-  ARGV[9]  need     bytes of the message that comes after these entries, 0 when that is not known, 'same' leaves what was
-                    asked for, and the place in line
-  ARGV[10] want     bytes of credit to hold, unless need is 'same'
-  ARGV[11..] entries  at most 256 of four: number at the source, ms that it lives or 'never' or 'skip', path, body
+  ARGV[1]  run_id   run               the server's run id as the caller learnt it when it connected
+  ARGV[2]  link     id                id of the link; also of its session here
+  ARGV[3]  fence    size              number of the caller's lease on the link; also the incarnation of its account
+  ARGV[4]  ttl_ms   ttl               length of the lease on credit
+  ARGV[5]  weight   0 to 1000         share among producers
+  ARGV[6]  born     total             which destination the source is, as link_open answered
+  ARGV[7]  prev     total             number of the message before the first entry, as far as the link is concerned
+  ARGV[8]  chain    'keep' or 'lost'  'keep' refuses a prev above the mark; 'lost' accepts it: what lies between is
+                                      gone, and is told
+  ARGV[9]  need     'same' or size    bytes of the message that comes after these entries, 0 when that is not known,
+                                      'same' leaves what was asked for, and the place in line
+  ARGV[10] want     size              bytes of credit to hold, unless need is 'same'
+  ARGV[11..] entries  up to 256 of total; 'never', 'skip' or ms; text to 60000; bytes  number at the source, ms that it
+                                      lives or 'never' or 'skip', path, body
   Returns {code, epoch, mark, held, held_m, place, blocked, again_ms}; mark: number of the last entry that is here, or was
            skipped; held: bytes of credit; place: in line for more, 0 when not
   Codes    OK, GAP (prev is above the mark), NOCREDIT (for the entry after the mark; it waits in line), RATE (no more until

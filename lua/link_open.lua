@@ -2,10 +2,10 @@
   link_open - open a link at its source: an ordinary consumer that no lease ends, for its target may have what it holds.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id  the server's run id as the caller learnt it when it connected
-  ARGV[2] link    id of the link; also the name of its subscription, unless the source is a queue
-  ARGV[3] fence   number of the caller's lease on the link
-  ARGV[4] window  as the operator reads it, '<messages>/<bytes>'
+  ARGV[1] run_id  run     the server's run id as the caller learnt it when it connected
+  ARGV[2] link    id      id of the link; also the name of its subscription, unless the source is a queue
+  ARGV[3] fence   size    number of the caller's lease on the link
+  ARGV[4] window  window  as the operator reads it, '<messages>/<bytes>'
   Returns {code, epoch, born, released}; born: which destination of this name it is; released: number of the last message
            that left it over the link
   Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (an earlier link of this id is

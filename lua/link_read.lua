@@ -2,14 +2,15 @@
   link_read - let go at the source what the target has for good, and read what comes after; nothing read is removed.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id        the server's run id as the caller learnt it when it connected
-  ARGV[2] link          id of the link
-  ARGV[3] fence         number of the caller's lease on the link
-  ARGV[4] born          which destination of this name the caller means, as link_open answered
-  ARGV[5] mark          number of the last message that the target has for good; up to it they are accepted
-  ARGV[6] after         number of the last message that the caller has, at least the target's mark: later ones are read
-  ARGV[7] max_messages  most to return, 0 reads nothing
-  ARGV[8] max_bytes     the same; a larger message is returned when it is the only one
+  ARGV[1] run_id        run    the server's run id as the caller learnt it when it connected
+  ARGV[2] link          id     id of the link
+  ARGV[3] fence         size   number of the caller's lease on the link
+  ARGV[4] born          total  which destination of this name the caller means, as link_open answered
+  ARGV[5] mark          total  number of the last message that the target has for good; up to it they are accepted
+  ARGV[6] after         total  number of the last message that the caller has, at least the target's mark: later ones
+                               are read
+  ARGV[7] max_messages  total  most to return, 0 reads nothing
+  ARGV[8] max_bytes     total  the same; a larger message is returned when it is the only one
   Returns {code, epoch, released, again_ms, {id, ttl_ms, path, body, ...}}; again_ms: when there will be more, 0 when that
            is not known; ttl_ms: to the message's end, 'never' for none; path: places that it came through
   Codes    OK, MORE (some up to the mark are left: call again), UNKNOWN, CLOSED (open it first), FENCED (a later lease; its

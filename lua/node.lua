@@ -3,9 +3,9 @@
 
   KEYS  the namespace's registry of nodes, as lib/node_keys
   ARGV[1] mode      'beat', 'leave' or 'list'
-  ARGV[2] node      id of the node; '-' to list
-  ARGV[3] stale_ms  ms after which a node that was not heard of is there no more
-  ARGV[4] entry     what a node says about itself, for whoever lists; '-' otherwise
+  ARGV[2] node      word             id of the node; '-' to list
+  ARGV[3] stale_ms  ms               ms after which a node that was not heard of is there no more
+  ARGV[4] entry     bytes to 100000  what a node says about itself, for whoever lists; '-' otherwise
   Returns {code, node, ms since its beat, entry, ...}; nodes only for 'list', the latest beats first, at most 1000
   Codes    OK
 ]]

@@ -2,8 +2,8 @@
   note - keep short notes of a namespace, each gone when it is not written again for a while.
 
   KEYS  notes of the namespace, of one sort
-  ARGV[1] keep_ms  ms after which a note is gone that was not written again
-  ARGV[2..] name, text  at most 128 pairs; an empty text takes a note away
+  ARGV[1] keep_ms     ms  ms after which a note is gone that was not written again
+  ARGV[2..] name, text  up to 128 of text to 2000; text to 100000  an empty text takes a note away
   Returns {code}
   Codes    OK
 ]]

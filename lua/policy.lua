@@ -2,10 +2,11 @@
   policy - put a policy in force for a namespace: over the version that its author saw, or back where Redis lost it.
 
   KEYS  the namespace's policy
-  ARGV[1] expected  the version that must be in force, 0 for none; 'lost' for any that is older than `version`
-  ARGV[2] version   that it gets, larger than `expected`
-  ARGV[3] document  the policy as headgate/core/policy.py writes it, its version included
-  ARGV[4] source    where it came from, for people
+  ARGV[1] expected  'lost' or total    the version that must be in force, 0 for none; 'lost' for any that is older than
+                                       `version`
+  ARGV[2] version   total              that it gets, larger than `expected`
+  ARGV[3] document  bytes to 16777216  the policy as headgate/core/policy.py writes it, its version included
+  ARGV[4] source    bytes to 10000     where it came from, for people
   Returns {code, version in force}
   Codes    OK (it is in force, now or already), CONFLICT (another version is in force; nothing was changed)
 ]]

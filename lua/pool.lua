@@ -4,14 +4,14 @@
   All amounts are totals, so a repeated or late call changes nothing; one from before a loss of state is refused.
 
   KEYS  the pool's, as lib/pool_keys
-  ARGV[1] run_id      the server's run id as the caller learnt it when it connected
-  ARGV[2] member      encoded name of the destination
-  ARGV[3] epoch       the destination's, as slice returned it
-  ARGV[4] pool_epoch  the pool's, as the destination heard of it last
-  ARGV[5] granted     total bytes granted, as the destination knows
-  ARGV[6] returned    total bytes that it gave back
-  ARGV[7] need        granted total with which its first waiter could go; as granted when there is none
-  ARGV[8] reserved    'yes' when it may use the reserve, and goes before those who may not
+  ARGV[1] run_id      run            the server's run id as the caller learnt it when it connected
+  ARGV[2] member      name           encoded name of the destination
+  ARGV[3] epoch       total          the destination's, as slice returned it
+  ARGV[4] pool_epoch  total          the pool's, as the destination heard of it last
+  ARGV[5] granted     total          total bytes granted, as the destination knows
+  ARGV[6] returned    total          total bytes that it gave back
+  ARGV[7] need        total          granted total with which its first waiter could go; as granted when there is none
+  ARGV[8] reserved    'yes' or 'no'  'yes' when it may use the reserve, and goes before those who may not
   Returns {code, pool_epoch, granted, returned, place, limit, {member, epoch, granted, returned, ...}}; place: in line, 0 when
           not; limit: the most that this member can ever have; last, the others that were served: deliver it to them
   Codes    OK, LEARNING (state was lost: the holding is noted, nothing is granted; place 1: the caller is to ask all members),

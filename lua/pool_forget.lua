@@ -2,9 +2,10 @@
   pool_forget - end the account of a member whose destination is gone; what it held is free for others.
 
   KEYS  the pool's, as lib/pool_keys
-  ARGV[1] run_id  the server's run id as the caller learnt it when it connected
-  ARGV[2] member  encoded name of the destination
-  ARGV[3] epoch   the newest of the destination that the caller knows to be gone; where a later one was here, nothing is done
+  ARGV[1] run_id  run    the server's run id as the caller learnt it when it connected
+  ARGV[2] member  name   encoded name of the destination
+  ARGV[3] epoch   total  the newest of the destination that the caller knows to be gone; where a later one was here,
+                         nothing is done
   Returns {code, pool_epoch, bytes, {member, epoch, granted, returned, ...}}; bytes that were freed; members that were served
   Codes    OK, UNKNOWN (no such pool, or not a member), STALE (the destination is back)
 ]]

@@ -2,15 +2,22 @@
   pool_set - create a pool, change its limits, end its learning, or delete it.
 
   KEYS  the pool's, as lib/pool_keys
-  ARGV[1] run_id      the server's run id as the caller learnt it when it connected
-  ARGV[2] mode        'change' creates or changes, 'recover' creates what the caller knew before state was lost,
-                      'ready' ends the learning of `pool_epoch`: all destinations were asked; 'remove' deletes it
-  ARGV[3] pool_epoch  for 'ready', else 0
-  ARGV[4] ttl_ms      for 'recover': how long holders may take to claim what they had, else 0
-  ARGV[5..] field, value  limit_bytes, reserve_bytes, percent, total_bytes, policy_version, policy; an empty value removes a field
+  ARGV[1] run_id        run    the server's run id as the caller learnt it when it connected
+  ARGV[2] mode          'change', 'recover', 'ready' or 'remove'  'change' creates or changes, 'recover' creates what
+                               the caller knew before state was lost, 'ready' ends the learning of `pool_epoch`: all
+                               destinations were asked; 'remove' deletes it
+  ARGV[3] pool_epoch    total  for 'ready', else 0
+  ARGV[4] ttl_ms        ttl    for 'recover': how long holders may take to claim what they had, else 0
+  ARGV[5..] field, value  up to 20 of text to 60; field  what the pool is set to; an empty value removes a field
   Returns {code, pool_epoch, learning, {member, epoch, granted, returned, ...}}; last, members that were served: deliver it
   Codes    OK, CREATED (it learns: all destinations must be asked what they hold), OLD (a newer policy version is in force),
            UNKNOWN, EPOCH (it began to learn anew meanwhile), EARLY (holders may still claim)
+  Fields   limit_bytes     'unlimited' or size
+           reserve_bytes   size
+           percent         text to 60
+           total_bytes     size
+           policy_version  total
+           policy          text to 4000
 ]]
 --- @include "lib/pool"
 local run_id, mode, pool_epoch, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])

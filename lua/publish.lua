@@ -2,23 +2,26 @@
   publish - append a batch of messages, paid with the session's credit, and ask for more in the same call.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1]  run_id    the server's run id as the caller learnt it when it connected
-  ARGV[2]  session   id
-  ARGV[3]  inc       incarnation of the session's account
-  ARGV[4]  epoch     as last seen
-  ARGV[5]  ttl_ms    length of the lease
-  ARGV[6]  seq       number of the batch's first message, counted by the session from 1
-  ARGV[7]  need      granted total that the next message in the caller's line needs
-  ARGV[8]  need_m    the same in messages
-  ARGV[9]  want      granted total that is wanted
-  ARGV[10] want_m    the same in messages
-  ARGV[11] beyond    'refuse' a batch that costs more than the credit held; 'hard' lets it go up to the hard limit, for
-                     callers whose own clients count messages and not bytes; 'spool' takes references, up to the limit
-  ARGV[12] expires_ms  ms after which these messages expire unless settled, 0 for never; the destination's own
-                     `message_ttl_ms` holds beside it
-  ARGV[13] segment   with 'spool': '<name> <bytes> <messages>' of the segment that these are references to; '-' else
-  ARGV[14..] bodies  1 to 256 messages as stored, or up to 1024 references; their size is what is charged. After references
-                     to a topic their payloads may follow, for subscriptions that are not behind
+  ARGV[1]  run_id      run                  the server's run id as the caller learnt it when it connected
+  ARGV[2]  session     id                   of the caller
+  ARGV[3]  inc         size                 incarnation of the session's account
+  ARGV[4]  epoch       total                as last seen
+  ARGV[5]  ttl_ms      ttl                  length of the lease
+  ARGV[6]  seq         1 to 2^52            number of the batch's first message, counted by the session from 1
+  ARGV[7]  need        total                granted total that the next message in the caller's line needs
+  ARGV[8]  need_m      total                the same in messages
+  ARGV[9]  want        total                granted total that is wanted
+  ARGV[10] want_m      total                the same in messages
+  ARGV[11] beyond      'refuse', 'hard' or 'spool'  'refuse' a batch that costs more than the credit held; 'hard' lets
+                                            it go up to the hard limit, for callers whose own clients count messages and
+                                            not bytes; 'spool' takes references, up to the limit
+  ARGV[12] expires_ms  ms                   ms after which these messages expire unless settled, 0 for never; the
+                                            destination's own `message_ttl_ms` holds beside it
+  ARGV[13] segment     '-' or batch         with 'spool': '<name> <bytes> <messages>' of the segment that these are
+                                            references to; '-' else
+  ARGV[14..] bodies      up to 2048 of bytes  1 to 256 messages as stored, or up to 1024 references; their size is what
+                                            is charged. After references to a topic their payloads may follow, for
+                                            subscriptions that are not behind
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first, stored}; first: number of the first entry;
            stored: how many of the batch; where the rate allows fewer than all, again_ms is when more may go
   Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),

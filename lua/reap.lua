@@ -2,7 +2,7 @@
   reap - one bounded sweep of a destination that nobody may be touching: expired leases, orphans, clock jumps.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id  the server's run id as the caller learnt it when it connected
+  ARGV[1] run_id  run  the server's run id as the caller learnt it when it connected
   Returns {code, more_ms}; more_ms: when the next lease ends or the next message expires, or 0 to call again at once
   Codes    OK, UNKNOWN
 ]]

@@ -2,9 +2,10 @@
   recount - count pending from the stored messages and leased from the sessions' totals; repair on request.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id  the server's run id as the caller learnt it when it connected
-  ARGV[2] repair  'repair' writes what was counted, 'look' does not
-  ARGV[3] most    how many messages and sessions to read at most; more are refused, for Redis waits meanwhile
+  ARGV[1] run_id  run                 the server's run id as the caller learnt it when it connected
+  ARGV[2] repair  'repair' or 'look'  'repair' writes what was counted, 'look' does not
+  ARGV[3] most    0 to 1000000        how many messages and sessions to read at most; more are refused, for Redis waits
+                                      meanwhile
   Returns {code, pending_bytes, pending_messages, leased_bytes, leased_messages, blocked, weight, active, counted in the same order}
   Codes    OK, UNKNOWN, TOO_MANY (messages, sessions follow)
 ]]

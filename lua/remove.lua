@@ -2,8 +2,8 @@
   remove - delete a destination with everything in it, or only its messages; a bounded piece a call.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id  the server's run id as the caller learnt it when it connected
-  ARGV[2] what    'messages' purges, 'all' deletes the destination
+  ARGV[1] run_id  run                  the server's run id as the caller learnt it when it connected
+  ARGV[2] what    'messages' or 'all'  'messages' purges, 'all' deletes the destination
   Returns {code, messages, bytes}; what this call freed
   Codes    OK, MORE (call again), UNKNOWN
 ]]

@@ -5,12 +5,12 @@
   accounted like any other.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id   the server's run id as the caller learnt it when it connected
-  ARGV[2] session  id of the session or link that waits
-  ARGV[3] since    ms at which it began to wait, as its record says: another wait is left alone
+  ARGV[1] run_id   run                 the server's run id as the caller learnt it when it connected
+  ARGV[2] session  id                  id of the session or link that waits
+  ARGV[3] since    total               ms at which it began to wait, as its record says: another wait is left alone
   ARGV[4] mode     'tell' or 'ticket'
-  ARGV[5] wait     with 'tell', which of its sends is meant, as the session named it
-  ARGV[6] text     with 'tell', the cycle, without blanks
+  ARGV[5] wait     '' or word          with 'tell', which of its sends is meant, as the session named it
+  ARGV[6] text     '' or word          with 'tell', the cycle, without blanks
   Returns {code, epoch}
   Codes    OK, UNKNOWN, GONE (that wait has ended), ABOVE (something is above the limit already), REFUSED (it is not the
            limit that it waits for: stopped by hand, learning, a pool, or too large)

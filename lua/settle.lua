@@ -2,22 +2,24 @@
   settle - settle deliveries of one consumer, hand what is freed to waiting producers, and fetch more in the same call.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1]  run_id        the server's run id as the caller learnt it when it connected
-  ARGV[2]  session       id
-  ARGV[3]  consumer      id, '<session>.<k>'
-  ARGV[4]  ttl_ms        length of the lease
-  ARGV[5]  fetch         number of this fetch, counted by the consumer from 1; repeated, it gives nothing back twice.
-                         0 fetches nothing, and what it gives back is not to be repeated once more is fetched
-  ARGV[6]  max_messages  room in the window
-  ARGV[7]  max_bytes     room in the window; a larger message is delivered when it is the only one
-  ARGV[8]  after         with a repeated fetch number: the last id received, '0' for none
-  ARGV[9]  waits         how many wait for a message there and have none: where nothing is left for them, others of the
-                         subscription are asked for what they have not begun; of what came back they get one each first
-  ARGV[10] accepted      how many ids of those that follow are accepted,
-  ARGV[11] released      then released,
-  ARGV[12] rejected      then rejected,
-  ARGV[13] failed        then given back as failed attempts
-  ARGV[14..] ids         at most 256 in all
+  ARGV[1]  run_id        run            the server's run id as the caller learnt it when it connected
+  ARGV[2]  session       id             of the caller
+  ARGV[3]  consumer      consumer       id, '<session>.<k>'
+  ARGV[4]  ttl_ms        ttl            length of the lease
+  ARGV[5]  fetch         size           number of this fetch, counted by the consumer from 1; repeated, it gives nothing
+                                        back twice. 0 fetches nothing, and what it gives back is not to be repeated once
+                                        more is fetched
+  ARGV[6]  max_messages  total          room in the window
+  ARGV[7]  max_bytes     total          room in the window; a larger message is delivered when it is the only one
+  ARGV[8]  after         '0' or message  with a repeated fetch number: the last id received, '0' for none
+  ARGV[9]  waits         total          how many wait for a message there and have none: where nothing is left for them,
+                                        others of the subscription are asked for what they have not begun; of what came
+                                        back they get one each first
+  ARGV[10] accepted      0 to 256       how many ids of those that follow are accepted,
+  ARGV[11] released      0 to 256       then released,
+  ARGV[12] rejected      0 to 256       then rejected,
+  ARGV[13] failed        0 to 256       then given back as failed attempts
+  ARGV[14..] ids         up to 256 of bytes  in that order
   Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms, beside}; stale: ids that were not this subscription's
            to settle; again_ms: when there will be more for it, 0 when that is not known; beside: 1 when nothing is left
            to fetch and others hold messages

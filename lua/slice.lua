@@ -2,15 +2,15 @@
   slice - what a destination holds of a pool: take in what the pool granted, give back what is not in use.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id      the server's run id as the caller learnt it when it connected
-  ARGV[2] pool        encoded name
-  ARGV[3] epoch       of the destination, which the pool's answer was for; 0 only looks
-  ARGV[4] pool_epoch  the pool's; 0 when not known
-  ARGV[5] granted     the pool's total for this destination
-  ARGV[6] returned    the same of what was given back
-  ARGV[7] target      total to give back as far as it is not in use; 0 for none
-  ARGV[8] debt        'owe': and the rest as soon as it is not in use; 'void': it owes nothing, for it is first in line at
-                      the pool and would get that back; 'keep': it owes what it owed
+  ARGV[1] run_id      run    the server's run id as the caller learnt it when it connected
+  ARGV[2] pool        name   encoded
+  ARGV[3] epoch       total  of the destination, which the pool's answer was for; 0 only looks
+  ARGV[4] pool_epoch  total  the pool's; 0 when not known
+  ARGV[5] granted     total  the pool's total for this destination
+  ARGV[6] returned    total  the same of what was given back
+  ARGV[7] target      total  total to give back as far as it is not in use; 0 for none
+  ARGV[8] debt        'owe', 'void' or 'keep'  'owe': and the rest as soon as it is not in use; 'void': it owes nothing,
+                             for it is first in line at the pool and would get that back; 'keep': it owes what it owed
   Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms}; need: granted total with which the
           first in line could go; used: bytes pending and leased; learning_ms: for which holders may still claim
   Codes    OK, UNKNOWN (no such destination), EPOCH (state was lost after the caller had looked: nothing was done)

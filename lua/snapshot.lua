@@ -2,10 +2,10 @@
   snapshot - what explain needs, read at one instant; changes nothing.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] waiters    how many of the line to return, at most 100
-  ARGV[2] session    whose record and place in the line are wanted, '' for nobody's
-  ARGV[3] consumers  how many consumers to return, at most 100
-  ARGV[4] entries    how many of the newest ledger entries to return, at most 100
+  ARGV[1] waiters    0 to 100  how many of the line to return
+  ARGV[2] session    '' or id  whose record and place in the line are wanted, '' for nobody's
+  ARGV[3] consumers  0 to 100  how many consumers to return
+  ARGV[4] entries    0 to 100  how many of the newest ledger entries to return
   Returns {code, now_ms, {field, value, ...}, {session, record, ...}, place, sessions, {consumer, record, ...},
            {subscription, record, ...}, record, {pool, record, ...}, {{subscription, unsettled, last delivered id}, ...},
            {entry, ...}}

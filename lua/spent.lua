@@ -2,8 +2,8 @@
   spent - the segments of a destination of which no message is left; changes nothing.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] after  as the last call returned it, 0 at first
-  ARGV[2] most   how many segments to look at, at most 256
+  ARGV[1] after  total     as the last call returned it, 0 at first
+  ARGV[2] most   1 to 256  how many segments to look at
   Returns {code, after, segments, {segment, ...}}; after: to go on with, 0 when all were looked at; segments: that it has
   Codes    OK
 ]]

@@ -4,10 +4,11 @@
   A slot is a moment of Redis' clock at which its tokens may be used; refusals cost nothing.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id   the server's run id as the caller learnt it when it connected
-  ARGV[2] session  id
-  ARGV[3] seq      number of this call, counted by the session from 1; repeated, it gets the stored reply
-  ARGV[4..] tokens, max_wait_ms  one pair a caller in line, at most 128; a caller that cannot be served in time is passed over
+  ARGV[1] run_id   run        the server's run id as the caller learnt it when it connected
+  ARGV[2] session  id         of the caller
+  ARGV[3] seq      1 to 2^52  number of this call, counted by the session from 1; repeated, it gets the stored reply
+  ARGV[4..] tokens, max_wait_ms  up to 128 of 1 to 2^40; ms  one pair a caller in line; a caller that cannot be served
+                              in time is passed over
   Returns {code, wait_us, ...}; for each pair microseconds from now to its slot, or 'late:<wait_us>' or 'never:<burst>' where nothing was taken
   Codes    OK, UNKNOWN, KIND (the kind follows)
 ]]

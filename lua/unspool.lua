@@ -2,8 +2,8 @@
   unspool - forget segments of a destination whose messages are all gone, once they are deleted from their store.
 
   KEYS  the destination's, as lib/keys
-  ARGV[1] run_id    the server's run id as the caller learnt it when it connected
-  ARGV[2..] segments  at most 256
+  ARGV[1] run_id    run                  the server's run id as the caller learnt it when it connected
+  ARGV[2..] segments  up to 256 of segment
   Returns {code, bytes}; bytes: of those that were forgotten
   Codes    OK, UNKNOWN
 ]]

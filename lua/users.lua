@@ -2,9 +2,11 @@
   users - change users of a namespace: over the version that their author saw, or put all back where Redis lost them.
 
   KEYS  the namespace's users
-  ARGV[1] expected  the version that must be in force, 0 for none; 'lost' for any that is older than `version`
-  ARGV[2] version   that they get, larger than `expected`
-  ARGV[3..] name, text  of each user that changes, of all with 'lost'; an empty text removes the user
+  ARGV[1] expected    'lost' or total  the version that must be in force, 0 for none; 'lost' for any that is older than
+                                       `version`
+  ARGV[2] version     total            that they get, larger than `expected`
+  ARGV[3..] name, text  up to 100000 of text to 1000; bytes to 100000  of each user that changes, of all with 'lost'; an
+                                       empty text removes the user
   Returns {code, version in force}
   Codes    OK (they are in force, now or already), CONFLICT (another version is in force; nothing was changed)
 ]]

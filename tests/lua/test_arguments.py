@@ -4,7 +4,7 @@ from time import monotonic
 
 import pytest
 
-from headgate.errors import CoordinatorUnavailable
+from headgate.errors import InvalidValue
 from tests.lua.place import Place
 
 
@@ -12,7 +12,7 @@ from tests.lua.place import Place
 async def test_a_consumer_has_a_number_up_to_64(place: Place, number: int) -> None:
     """Mutant: any number is taken. Whoever ended that lease would look for as many, and Redis served nobody."""
     await place.create()
-    with pytest.raises(CoordinatorUnavailable, match="number is 1 to 64"):
+    with pytest.raises(InvalidValue, match=f"attach: number is {number}; use 1 to 64"):
         await place.store.attach(
             place.address, "ann", number=number, subscription="queue", durable=True, window="1/1", ttl_ms=1000
         )

@@ -19,10 +19,10 @@ from headgate.message import MAX_MESSAGE
 from headgate.redis.keys import Address, PoolAddress, index_keys, is_session_of, policy_key, session_id, session_prefix
 from headgate.redis.pool_store import PoolStore, Share
 from headgate.redis.replies import Account
-from headgate.redis.scripts import script, script_names
+from headgate.redis.scripts import script_names
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.node.rights import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS, TEXTS
+from headgate_coordinator.node.rights import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
 from headgate_coordinator.policy import loads
 from tests.links.site import work
 from tests.links.test_explain_links import overfill, worker
@@ -73,23 +73,6 @@ def orders(node: Node, name: str = "orders") -> Address:
 def test_the_rights_of_every_script_are_settled() -> None:
     assert set(RIGHTS) == set(script_names())
     assert {*POOL_SCRIPTS, *INDEX_SCRIPTS, "policy"} < set(RIGHTS)
-
-
-def test_every_argument_of_every_script_is_known_as_text_or_as_a_number() -> None:
-    """A new argument that is text is refused until its form is settled; this says so before a user does."""
-    numbers = {
-        "inc", "epoch", "ttl_ms", "weight", "granted", "granted_m", "used", "used_m", "returned", "returned_m", "need",
-        "need_m", "want", "want_m", "size", "seq", "expires_ms", "number", "durable", "failed", "fetch", "max_messages",
-        "max_bytes", "accepted", "released", "rejected", "messages", "bytes", "most", "waiters", "consumers", "entries",
-        "pool_epoch", "target", "version", "present", "keep_ms", "waits",
-    }  # fmt: skip
-    fixed = {
-        name
-        for op in map(script, script_names())
-        if RIGHTS[op.name]
-        for name in (op.arguments[:-1] if op.variadic else op.arguments)
-    }
-    assert fixed - {"run_id"} == numbers | set(TEXTS)
 
 
 def test_a_call_has_room_for_the_largest_message() -> None:

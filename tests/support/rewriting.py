@@ -6,6 +6,7 @@ A `RewritingServer` takes the place of `headgate.redis.server.Server` and sends 
 import functools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from headgate.redis.keys import Address
@@ -121,4 +122,4 @@ def _rewrite(rewrites: tuple[Rewrite, ...], script: Script) -> Script:
     for rewrite in rewrites:
         source = rewrite(source)
     assert re.match(r"--\[\[", source)
-    return parse(script.name, source)
+    return replace(parse(script.name, source), declared=script.declared)

@@ -1,7 +1,7 @@
 """What a user may ask of a node's gateway: each call is checked here before it runs.
 
 Nothing of what a client says is passed on unseen: its keys are not even carried but follow from the first one, values
-have the form that the script's header declares, and a session must be one of the user's own.
+are of the types that the script's header declares, and a session must be one of the user's own.
 """
 
 import re
@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.index import PLACEHOLDER, Entry
-from headgate.options import MAX_TTL, MAX_WEIGHT
-from headgate.presence import MAX_CONSUMERS
 from headgate.redis.keys import (
     NOTES,
     Address,
@@ -153,7 +151,7 @@ class Permits:
             AccessDenied: the user may not do that.
             InvalidValue: it is none.
         """
-        place, values = self.place(key), _values(op, argv)
+        place, values = self.place(key), named(op, argv)
         wanted = RIGHTS[op.name]
         if op.name in POOL_SCRIPTS:
             if not isinstance(place, PoolAddress):
@@ -245,12 +243,6 @@ class Permits:
             raise self._denied(f"{what} of spool store {name!r} is not among what a node does for others")
 
     def _bounds(self, op: Script, destination: str, values: Mapping[str, Any], argv: Sequence[Any]) -> None:
-        if values.get("weight", 0) > MAX_WEIGHT:
-            raise InvalidValue(f"a weight is at most {MAX_WEIGHT}")
-        if not 1 <= values.get("number", 1) <= MAX_CONSUMERS:
-            raise InvalidValue(f"a session has consumers 1 to {MAX_CONSUMERS}")
-        if op.name == "snapshot" and max(values["waiters"], values["consumers"], values["entries"]) > 100:
-            raise InvalidValue("a snapshot shows at most 100 of each")
         if op.name == "publish" and values["beyond"] == "hard" and not self.manages(destination):
             raise self._denied("only nodes go up to the hard limit", MANAGES.value, destination)
         if op.name == "publish" and (values["beyond"] == "spool" or values["segment"] != "-"):
@@ -353,13 +345,6 @@ def _tie(name: str, text: str) -> Tie | None:
     except (KeyError, ValueError):
         return None
     return tie if tie.name == name and (not text or tie.text == text) else None
-
-
-def _values(op: Script, argv: Sequence[Any]) -> dict[str, Any]:
-    values = named(op, argv)
-    if values.get("ttl_ms", 0) > MAX_TTL * 1000:
-        raise InvalidValue("a lease is at most an hour")
-    return values
 
 
 def _named(encoded: str) -> str:

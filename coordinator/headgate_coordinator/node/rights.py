@@ -1,6 +1,5 @@
 """What each call through a node's gateway needs: a right for each script and read, and the form of its values."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -78,32 +77,8 @@ POOL_SCRIPTS: Final = frozenset({"pool", "pool_set", "pool_forget"})
 INDEX_SCRIPTS: Final = frozenset({"topic", "wildcard"})
 MOST_READ: Final = 10_000
 """What COUNT may say."""
-MOST: Final = 1 << 53
-_NAME: Final = re.compile(r"[A-Za-z0-9._~%-]{1,800}\Z")
-TEXTS: Final[Mapping[str, re.Pattern[str]]] = {
-    "session": re.compile(r"[A-Za-z0-9_~-]{0,80}\Z"),
-    "consumer": re.compile(r"([A-Za-z0-9_~-]{1,80}\.\d{1,2}|![A-Za-z0-9._~%-]{1,800})\Z"),
-    "holder": re.compile(r"[A-Za-z0-9_~-]{1,90}\Z"),
-    "subscription": _NAME,
-    "member": _NAME,
-    "pool": _NAME,
-    "window": re.compile(r"[a-z0-9/]{1,40}\Z"),
-    "after": re.compile(r"\d{1,16}(-\d{1,16})?\Z"),
-    "leave": re.compile(r"(leave|stay|keep|resume)\Z"),
-    "beyond": re.compile(r"(refuse|hard|spool)\Z"),
-    "segment": re.compile(r"[A-Za-z0-9._~%/-]{1,900}( \d{1,16})?\Z"),
-    "mode": re.compile(r"[a-z]{1,10}\Z"),
-    "reserved": re.compile(r"(yes|no)\Z"),
-    "debt": re.compile(r"(keep|owe|void)\Z"),
-    "repair": re.compile(r"(look|repair)\Z"),
-    "what": re.compile(r"(messages|all)\Z"),
-    "expected": re.compile(r"lost\Z"),
-    "name": re.compile(r"[A-Za-z0-9._~%*?#>-]{1,800}( [A-Za-z0-9._~%-]{1,800})?\Z"),
-    "document": re.compile(r"", re.DOTALL),
-    "source": re.compile(r"", re.DOTALL),
-}
-"""Arguments that are text, by the names that the scripts declare; all others are numbers from 0."""
-_NUMBERS_TOO: Final = frozenset({"expected", "after"})
+MAX_BATCH: Final = 256
+"""Messages in one call."""
 
 
 def text_of(value: Any) -> str:
@@ -114,47 +89,27 @@ def text_of(value: Any) -> str:
 
 
 def named(op: Script, argv: Sequence[Any]) -> dict[str, Any]:
-    """Return a script's fixed arguments by name, each in the form that it must have.
+    """Return a script's fixed arguments by name, each of the type that the script's header declares: a number, or text.
 
     Raises:
-        InvalidValue: there are too few or too many, or one is something else.
+        InvalidValue: there are too few or too many, or one is something else; what follows them is looked at too.
     """
-    fixed = op.arguments[:-1] if op.variadic else op.arguments
-    if len(argv) < len(fixed) or (len(argv) > len(fixed) and not op.variadic):
-        raise InvalidValue(
-            f"{op.name} takes {len(fixed)} arguments{' or more' if op.variadic else ''}, not {len(argv)}"
-        )
-    values = dict(zip(fixed, argv, strict=False))
-    for name, value in values.items():
-        if name == "run_id":
-            continue
-        number = type(value) is int and 0 <= value <= MOST
-        form = TEXTS.get(name)
-        if form is None or (number and name in _NUMBERS_TOO):
-            if not number:
-                raise InvalidValue(f"{op.name}: {name} is not a number from 0 on")
-        else:
-            text = values[name] = text_of(value)
-            if not isinstance(value, str | bytes) or not form.match(text):
-                raise InvalidValue(f"{op.name}: {name} has not the form that it should have")
-    return values
+    if (wrong := op.declared.wrong(argv)) is not None:
+        raise InvalidValue(wrong)
+    pairs = zip(op.declared.fixed, argv, strict=False)
+    return {name: value if type(value) is int or value is None else text_of(value) for (name, _), value in pairs}
 
 
 def check_rest(name: str, values: Mapping[str, Any], rest: Sequence[Any]) -> None:
-    """Check what follows a script's fixed arguments.
+    """Check what follows a script's fixed arguments, beyond the type that its header declares.
 
     Raises:
-        InvalidValue: it is too much, too little, or something else.
+        InvalidValue: it is too much or too little.
     """
-    if name == "publish":
-        good = 1 <= len(rest) <= 256 and all(isinstance(body, bytes) for body in rest)
-    elif name == "settle":
-        told = sum(values[outcome] for outcome in ("accepted", "released", "rejected", "failed"))
-        good = told == len(rest) <= 256 and all(isinstance(id_, str | bytes) for id_ in rest)
-    elif name == "take":
-        numbers = all(type(number) is int and 0 <= number <= MOST for number in rest)
-        good = numbers and len(rest) % 2 == 0 and 1 <= len(rest) <= 256
-    else:
-        good = len(rest) % 2 == 0 and all(isinstance(text, str) and len(text) < 100_000 for text in rest)
-    if not good:
-        raise InvalidValue(f"{name}: what follows its {len(values)} arguments has not the form that it should have")
+    told = sum(values[outcome] for outcome in ("accepted", "released", "rejected", "failed")) if name == "settle" else 0
+    if name == "publish" and not 1 <= len(rest) <= MAX_BATCH:
+        raise InvalidValue(f"publish: {len(rest)} messages; use 1 to {MAX_BATCH}")
+    if name == "settle" and told != len(rest):
+        raise InvalidValue(f"settle: {len(rest)} ids, and {told} are said to be there")
+    if name == "take" and not rest:
+        raise InvalidValue("take: nobody is in line")

@@ -10,12 +10,14 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.redis.arguments import Arguments, UnknownTypeError
+
 _INCLUDE: Final = re.compile(r'^--- @include "([\w/]+)"\n', re.MULTILINE)
 _ENCLOSE: Final = re.compile(r"^--- @enclose$", re.MULTILINE)
 _CONSTANT: Final = re.compile(r"^local ([A-Z_]+) = (KEYS\[\d+\]|\d+|'[^'\n]*')(?= --|\n)(?!\n +\.\.)", re.MULTILINE)
 _WORD: Final = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'[^'\n]*'|\b[A-Z_]+\b", re.DOTALL)
 """Comments and strings, so that nothing is found in them, and what may be the name of a constant."""
-_ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}|$)", re.MULTILINE)
+_ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}(.*?))?(?: {2,}|$)", re.MULTILINE)
 _CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
 
 
@@ -33,6 +35,7 @@ class Script:
         arguments: names of ARGV in order; the last may stand for any number of values.
         variadic: whether it does.
         codes: the first elements of its replies.
+        declared: what its arguments may be; none where it was parsed without that.
         sha: what EVALSHA calls it.
     """
 
@@ -41,6 +44,7 @@ class Script:
     arguments: tuple[str, ...]
     variadic: bool
     codes: tuple[str, ...]
+    declared: Arguments
     sha: str = field(default="")
 
     def argv(self, values: dict[str, Any], rest: Iterable[Any] = ()) -> list[Any]:
@@ -110,30 +114,46 @@ def hasten(source: str) -> str:
     return source + "end)()\n" * enclosed
 
 
-def parse(name: str, source: str) -> Script:
+def parse(name: str, source: str, *, checked: bool = False) -> Script:
     """Return the script with the contract that its header declares.
 
+    Args:
+        name: of the script.
+        source: its text.
+        checked: whether its arguments have types, and are to be checked by the script itself before all else.
+
     Raises:
-        ScriptError: the header's arguments are not numbered 1, 2, 3...
+        ScriptError: the header's arguments are not numbered 1, 2, 3..., or one has no type that there is.
     """
-    header = source[: source.index("]]") + 2]
+    end = source.index("]]") + 3
+    header = source[:end]
     arguments: list[str] = []
+    types: list[str] = []
     variadic = False
-    for number, dots, names in _ARGUMENT.findall(header):
+    for number, dots, names, type_ in _ARGUMENT.findall(header):
         if int(number) != len(arguments) + 1 or variadic:
             raise ScriptError(f"{name}.lua: its header declares ARGV[{number}] out of order")
         arguments.append(names.strip())
+        types.append(type_)
         variadic = bool(dots)
+    try:
+        declared = Arguments.of(name, header, arguments if checked else (), types if checked else ())
+    except UnknownTypeError as error:
+        raise ScriptError(f"{name}.lua: its header: {error}") from None
+    if checked and bool(declared.rest) != variadic:
+        raise ScriptError(f"{name}.lua: its header does not say how many {arguments[-1]} there may be")
+    if checked:  # on a line that there is, so that an error still names the line of the files together
+        source = f"{header}{declared.in_lua()} {source[end:]}"
     codes = _CODES.search(header)
     names = tuple(re.findall(r"\b[A-Z_]{2,}\b", re.sub(r"\([^)]*\)", "", codes[1]))) if codes else ()
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    return Script(name, source, tuple(arguments), variadic, names, sha)
+    return Script(name, source, tuple(arguments), variadic, names, declared, sha)
 
 
 @cache
 def script(name: str) -> Script:
     """Return one script by name."""
-    return parse(name, hasten(expand(lua_root(), name)))
+    return parse(name, hasten(expand(lua_root(), name)), checked=True)
 
 
 @cache

@@ -16,7 +16,8 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 
-from headgate.errors import AccessDenied, CoordinatorUnavailable, DestinationDamaged, HeadgateError
+from headgate.errors import AccessDenied, CoordinatorUnavailable, DestinationDamaged, HeadgateError, InvalidValue
+from headgate.redis.arguments import REFUSED
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
 from headgate.redis.failover import Masters
 from headgate.redis.lane import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
@@ -115,6 +116,7 @@ class Server:
         Raises:
             CoordinatorUnavailable: no answer; the call may have been applied, and may be repeated.
             AccessDenied: a command that the script needs is not allowed.
+            InvalidValue: an argument is not what the script's header declares; nothing was done.
         """
         self.calls += 1
         asking, moved, broken, give_up_at = "", 0, 0, 0.0
@@ -142,6 +144,8 @@ class Server:
                     raise self._translate(error) from error
                 await self._look_again(0)
             except rx.RedisError as error:
+                if str(error).startswith(REFUSED):
+                    raise InvalidValue(script.declared.wrong(argv) or str(error)) from None
                 raise self._translate(error) from error
 
     async def command(self, key: bytes, *args: Any) -> Any:
