@@ -65,9 +65,14 @@
 --- @include "lib/orphans"
 --- @include "lib/rate"
 local run_id, mode, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local ALWAYS = { limit_bytes = 'unlimited', limit_messages = 'unlimited', ledger = 'all', ledger_keep = '10000',
+  policy_version = '0' } -- what every destination has
 local settings = {}
 for i = 4, #ARGV, 2 do
-  settings[ARGV[i]] = ARGV[i + 1]
+  settings[ARGV[i]] = ARGV[i + 1] == '' and ALWAYS[ARGV[i]] or ARGV[i + 1]
+end
+if settings.kind == '' then
+  settings.kind = nil
 end
 
 -- Before a rate changes: the tokens that are left (or owed) stay, at most the new burst of them. `us_field` says when it

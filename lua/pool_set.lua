@@ -21,9 +21,10 @@
 ]]
 --- @include "lib/pool"
 local run_id, mode, pool_epoch, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local ALWAYS = { limit_bytes = 'unlimited', reserve_bytes = '0', policy_version = '0' } -- what every pool has
 local settings = {}
 for i = 5, #ARGV, 2 do
-  settings[ARGV[i]] = ARGV[i + 1]
+  settings[ARGV[i]] = ARGV[i + 1] == '' and ALWAYS[ARGV[i]] or ARGV[i + 1]
 end
 
 local code = 'OK'

@@ -136,6 +136,8 @@ MUTANTS: Final = tuple(
          f"{_P4}::test_a_clock_that_jumps_back_does_not_keep_the_dead_for_an_hour"),
         ("P4", "lib/reap", "local MAX_REAPED = 16", "local MAX_REAPED = 1000",
          f"{_P4}::test_one_call_reclaims_a_bounded_number"),
+        ("P11", "attach", "number        1 to 64", "number        size",
+         f"{_ARGUMENTS}::test_a_consumer_has_a_number_up_to_64"),
         ("P11", "lib/reap", "math.min(s.consumers, MOST_CONSUMERS)", "math.min(s.consumers, 5e7)",
          f"{_ARGUMENTS}::test_a_session_that_has_a_number_beyond_ends_in_a_moment"),
         ("P4", "lib/reap", "elseif sid == d.caller then", "elseif false then",

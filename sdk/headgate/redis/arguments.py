@@ -149,7 +149,7 @@ class Type:
         if several := _SEVERAL.fullmatch(text):
             return cls(text, several=int(several[1]), items=tuple(cls.of(item) for item in several[2].split("; ")))
         atoms = _ATOM.findall(re.sub(r"\bor\b", "", text))
-        if re.sub(r"\bor\b|[ ,]", "", text) != "".join(atoms).replace(" ", ""):
+        if not atoms or re.sub(r"\bor\b|[ ,]", "", text) != "".join(atoms).replace(" ", ""):
             raise UnknownTypeError(f"{text!r} is no type of an argument")
         return cls(text, tuple(map(Choice.of, atoms)) if text != "field" else ())
 
