@@ -52,6 +52,8 @@ elseif s and s.inc > inc then
   return { 'FENCED', int(d.epoch), int(s.inc) }
 elseif claim.granted > (s and s.inc == inc and s.granted or 0) and not claims_open(claim.epoch) then
   return { 'EXPIRED', int(d.epoch) }
+elseif s and s.inc == inc and is_counted_out(s) and not leave then
+  return { 'EXPIRED', int(d.epoch) }
 elseif not leave and claims_open(claim.epoch) and not claim_fits(s, inc, claim) then
   return { 'EXPIRED', int(d.epoch) }
 elseif s and s.inc == inc and claim.epoch == d.epoch

@@ -71,6 +71,12 @@ local settings = {}
 for i = 4, #ARGV, 2 do
   settings[ARGV[i]] = ARGV[i + 1] == '' and ALWAYS[ARGV[i]] or ARGV[i + 1]
 end
+for rate, burst in pairs({ rate = 'burst', send_rate = 'send_burst', send_byte_rate = 'send_byte_burst',
+  delivery_rate = 'delivery_burst' }) do
+  if (tonumber(settings[burst]) or 0) * 1000000 > (tonumber(settings[rate]) or math.huge) * MOST_OWED_US then
+    return redis.error_reply('ARGUMENT apply')
+  end
+end
 if settings.kind == '' then
   settings.kind = nil
 end

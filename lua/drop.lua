@@ -25,8 +25,9 @@ if more <= 0 or more_b < 0 then
   return { 'OK', int(d.epoch), '0', '0' } -- known already, or older than what is
 end
 redis.call('HSET', K_DROPS, sid, int(messages) .. ' ' .. int(bytes))
-redis.call('HINCRBY', K_DESTINATION, 'dropped_messages', int(more))
-redis.call('HINCRBY', K_DESTINATION, 'dropped_bytes', int(more_b))
+local before = redis.call('HMGET', K_DESTINATION, 'dropped_messages', 'dropped_bytes')
+redis.call('HSET', K_DESTINATION, 'dropped_messages', int(math.min(tonumber(before[1] or 0) + more, MOST)),
+  'dropped_bytes', int(math.min(tonumber(before[2] or 0) + more_b, MOST)))
 write_ledger('drop', sid, more_b, more, 0)
 save_destination()
 return { 'OK', int(d.epoch), int(more), int(more_b) }

@@ -62,7 +62,7 @@ elseif seq <= last then
   return { 'PASSED', int(d.epoch) }
 elseif epoch ~= d.epoch then
   return { 'EPOCH', int(d.epoch) } -- before anything else: after a loss of state a claim may bring the account back
-elseif not s then
+elseif not s or is_counted_out(s) then
   return { 'EXPIRED', int(d.epoch) }
 elseif s.inc ~= inc then
   return { 'FENCED', int(d.epoch) }

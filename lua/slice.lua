@@ -104,7 +104,7 @@ end
 hand_over()
 if slice.owed > slice.returned and d.leased_bytes > 0 and math.abs(now_ms - d.recall_ms) >= 200 then
   d.recall_ms = now_ms -- others wait for what is idle in the hands of holders here
-  wake_all('recall ' .. int(share(math.min(d.slice_bytes, 2 ^ 52), 1)) .. ' ' .. int(2 ^ 52))
+  wake_all('recall ' .. int(share(d.slice_bytes, 1)) .. ' ' .. int(2 ^ 52))
 end
 if #notes > 0 then
   write_ledger('slice', '-', slice.granted, 0, slice.returned)

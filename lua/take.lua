@@ -14,6 +14,7 @@
 ]]
 --- @include "lib/ledger"
 --- @include "lib/rate"
+local MOST_AHEAD_MS = 60000 -- who is willing to wait longer asks again: nobody has slots that others could use until then
 local run_id, sid, seq = ARGV[1], ARGV[2], ARGV[3]
 
 if not load_destination(run_id, 0) then
@@ -31,15 +32,15 @@ if stored and string.match(stored, '^%d+') == seq then
   return reply
 end
 
-local settings = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat', 'took_us')
+local settings = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat', 'took_us', 'taken')
 local rate, burst, tat = tonumber(settings[1]), tonumber(settings[2]), tonumber(settings[3] or 0)
 local set_back = math.max(0, tonumber(settings[4] or 0) - now_us)
 tat = tat - set_back -- a clock that was set back must not lock the bucket
 local unlimited = not rate
-local tolerance = unlimited and 0 or math.floor(burst * 1000000 / rate)
+local tolerance = unlimited and 0 or math.min(math.floor(burst * 1000000 / rate), MOST_OWED_US)
 local reply, receipt, taken, refused = { 'OK' }, { seq }, 0, 0
 for i = 4, #ARGV, 2 do
-  local tokens, patience = tonumber(ARGV[i]), tonumber(ARGV[i + 1]) * 1000
+  local tokens, patience = tonumber(ARGV[i]), math.min(tonumber(ARGV[i + 1]), MOST_AHEAD_MS) * 1000
   local after = unlimited and now_us or owe(tat, tokens, rate)
   local wait = unlimited and 0 or math.max(0, after - tolerance - now_us)
   if not unlimited and tokens > burst then
@@ -54,11 +55,11 @@ for i = 4, #ARGV, 2 do
   end
 end
 if taken > 0 or set_back > 0 then
-  redis.call('HSET', K_DESTINATION, 'tat', int(math.max(0, tat)), 'took_us', int(now_us))
+  redis.call('HSET', K_DESTINATION, 'tat', int(math.max(0, tat)), 'took_us', int(now_us), 'taken',
+    int(math.min(tonumber(settings[5] or 0) + taken, MOST)))
 end
 if taken > 0 then
   redis.call('SET', K_RECEIPT, table.concat(receipt, ' '), 'PX', 60000)
-  redis.call('HINCRBY', K_DESTINATION, 'taken', int(taken))
   write_ledger('take', sid, taken, refused, tat)
   save_destination()
 end

@@ -17,7 +17,8 @@ local function read_destination()
     return nil
   end
   local read = { kind = raw[1], run_id = raw[2], previous_run_id = raw[3], ledger = raw[4], ledger_keep = raw[5],
-    rules = raw[6] or '', limit_bytes = limit_of(raw[7]), limit_messages = limit_of(raw[8]), slice_bytes = math.huge, pool_bytes = math.huge }
+    rules = raw[6] or '', limit_bytes = limit_of(raw[7]), limit_messages = limit_of(raw[8]), slice_bytes = MOST_COUNTED,
+    pool_bytes = math.huge }
   for i = FIRST_NUMBER, #FIELDS do
     raw[i] = raw[i] + 0
     read[FIELDS[i]] = raw[i]

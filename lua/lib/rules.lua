@@ -1,4 +1,5 @@
 --- @include "lib/slice"
+--- @include "lib/number"
 -- Rules beyond a plain limit. Most destinations have none; then the field `rules` is empty and nothing here is read.
 
 -- Which limits bind now: none while enforcement is off, and never more than the slices held of the pools.
@@ -7,7 +8,7 @@ local function judge_rules(read)
   read.unbound = off
   read.limit_bytes = off and math.huge or read.set_bytes
   read.limit_messages = off and math.huge or read.set_messages
-  read.slice_bytes, read.pool_bytes = math.huge, math.huge
+  read.slice_bytes, read.pool_bytes = MOST_COUNTED, math.huge
   if read.pools and not off then
     for _, name in ipairs(read.pools) do
       local slice = read_slice(name)

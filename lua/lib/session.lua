@@ -1,5 +1,6 @@
 --- @include "lib/destination"
 -- One session's record at this destination: cumulative totals, what it waits for, and its lease.
+local MOST_GRANTED = 2251799813685248 -- of one account, in all
 local RECORD = 'inc=%d granted=%d used=%d returned=%d granted_m=%d used_m=%d returned_m=%d need=%d need_m=%d '
   .. 'want=%d want_m=%d weight=%d consumers=%d since=%d seen=%d strike=%d ttl=%d turn=%d'
 local RECORD_PATTERN = '^inc=(%d+) granted=(%d+) used=(%d+) returned=(%d+) granted_m=(%d+) used_m=(%d+) returned_m=(%d+) '
@@ -31,6 +32,11 @@ end
 
 local function held(s)
   return s.granted - s.used - s.returned, s.granted_m - s.used_m - s.returned_m
+end
+
+-- Totals only grow, and one more grant may bring these above what is exact: the account has to be opened anew.
+local function is_counted_out(s)
+  return s.granted > MOST_GRANTED or s.granted_m > MOST_GRANTED
 end
 
 -- Reclaim needs two strikes, `grace` apart. First strike at 0.6 TTL, second 0.3 TTL later: a dead session's credit is

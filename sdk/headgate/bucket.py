@@ -20,11 +20,13 @@ from headgate.reconnect import until_answered
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.tasks import stop
-from headgate.units import parse_timeout
+from headgate.units import MAX_DURATION, parse_timeout
 
 MAX_LINE: Final = 128
-_LONGEST: Final = 1e9
-"""Seconds that the script takes for as long as it may be."""
+MAX_TOKENS: Final = 2**40
+"""For one caller."""
+AHEAD: Final = 60.0
+"""Seconds before its slot that a take gets it; whoever has to wait longer asks again then. As in lua/take.lua."""
 ANSWER_WITHIN: Final = 0.25
 """Seconds beyond the timeout for Redis to say whether there is a slot in time; a timeout of 0 needs them."""
 
@@ -51,6 +53,7 @@ class Bucket:
         self._loop = asyncio.get_running_loop()
         self._line: deque[_Taker] = deque()
         self._wake = asyncio.Event()
+        self._later: set[_Taker] = set()
         self._seq = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -69,10 +72,10 @@ class Bucket:
             CreditTimeout: the slot is later than the timeout; nothing was taken.
             MessageTooLarge: more than the bucket's burst.
             CoordinatorUnavailable: Redis does not answer in time.
-            InvalidValue: not a whole number from 1.
+            InvalidValue: not a whole number from 1 to 2**40.
         """
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
-            raise InvalidValue(f"tokens: {tokens!r}; use a whole number from 1")
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MAX_TOKENS:
+            raise InvalidValue(f"tokens: {tokens!r}; use a whole number from 1 to {MAX_TOKENS}")
         if self._closed:
             raise Closed(f"the bucket {self.address.name!r} is closed")
         now = self._loop.time()
@@ -99,7 +102,7 @@ class Bucket:
         """Refuse whoever still waits for an answer."""
         self._closed = True
         await stop(self._task)
-        for taker in self._line:
+        for taker in (*self._line, *self._later):
             if not taker.slot.done():
                 taker.slot.set_exception(Closed(f"the bucket {self.address.name!r} was closed"))
 
@@ -119,12 +122,18 @@ class Bucket:
         """Ask for all of them, with one number: repeated, the call gets the stored answers, so they stay the same."""
         while True:
             now = self._loop.time()
-            line = [(taker.tokens, int(min(max(0.0, taker.deadline - now), _LONGEST) * 1000)) for taker in takers]
+            line = [(taker.tokens, int(max(0.0, min(taker.deadline - now, MAX_DURATION)) * 1000)) for taker in takers]
             code, answers = await self._store.take(self.address, self._session, seq=self._seq, line=line)
             if code != "UNKNOWN":
                 # Counted from the answer: Redis looked at its clock before, so a slot may be used late, never early.
                 return self._loop.time(), answers if code == "OK" else [f"kind:{code}"] * len(takers)
             await self._ensure(True)
+
+    def _line_up_again(self, taker: _Taker) -> None:
+        self._later.discard(taker)
+        if not self._closed and not taker.slot.done():
+            self._line.append(taker)
+            self._wake.set()
 
     def _answer(self, taker: _Taker, answer: str, answered_at: float) -> None:
         if taker.slot.done():
@@ -132,6 +141,9 @@ class Bucket:
         word, _, number = answer.rpartition(":")
         if not word:
             taker.slot.set_result(answered_at + int(number) / 1e6)
+        elif word == "late" and (slot := answered_at + int(number) / 1e6) <= taker.deadline:
+            self._later.add(taker)
+            self._loop.call_at(max(slot - AHEAD, answered_at + 0.01), self._line_up_again, taker)
         elif word == "late":
             taker.slot.set_exception(
                 CreditTimeout(

@@ -10,7 +10,7 @@ from headgate.core.full import WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.defaults import Defaults
 from headgate.errors import Closed, InvalidValue
-from headgate.units import parse_size, parse_timeout
+from headgate.units import MAX_SIZE, parse_size, parse_timeout
 
 
 class Permit:
@@ -104,9 +104,9 @@ class Gate:
         """Return a permit for ``size`` bytes if the credit is in hand, else None; never waits, makes no call.
 
         Raises:
-            InvalidValue: a negative size.
+            InvalidValue: a negative size, or one of 2**52 and more.
         """
-        if size < 0:
+        if not 0 <= size < MAX_SIZE:
             raise InvalidValue(f"size: {size!r} cannot be admitted; use 0 or more")
         line = self._credit
         spent = line.spent + size

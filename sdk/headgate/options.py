@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from headgate.core.url_options import UrlOptions
 from headgate.errors import InvalidValue
-from headgate.units import parse_duration, parse_size
+from headgate.units import MAX_WINDOW, parse_duration, parse_size
 
 OnLoss = Literal["last-lease", "closed"]
 DEFAULT_WINDOW: Final = 512 << 10
@@ -54,11 +54,13 @@ def read_window(window: int | str | None) -> int | None:
     """Return the bytes of a producer's or gate's window; None where nothing is said.
 
     Raises:
-        InvalidValue: not a size, or 0.
+        InvalidValue: not a size, 0, or more than 1 TiB.
     """
     size = parse_size(window, "window") if window is not None else None
     if size is not None and size < 1:
         raise InvalidValue("window: 0 sends nothing; use at least 1 byte")
+    if size is not None and size > MAX_WINDOW:
+        raise InvalidValue(f"window: {window!r} is too large; use 1 to {MAX_WINDOW} bytes")
     return size
 
 

@@ -9,8 +9,19 @@ from headgate.core.window import Window
 from headgate.core.words import KEYS, hint
 from headgate.errors import InvalidValue, PolicyError
 from headgate.keywords import explains
+from headgate.options import MAX_WEIGHT
 from headgate.redis.keys import encode_name
-from headgate.units import Unlimited, parse_duration, parse_limit, parse_rate, parse_size
+from headgate.units import (
+    MAX_RATE,
+    MAX_WINDOW,
+    MIN_RATE,
+    Unlimited,
+    check_burst,
+    parse_duration,
+    parse_limit,
+    parse_rate,
+    parse_size,
+)
 
 Kind = Literal["queue", "topic", "gate", "bucket"]
 KINDS = ("queue", "topic", "gate", "bucket")
@@ -137,6 +148,8 @@ class Settings:
                 out[burst] = str(max(1, int(float(out[rate]))))
             elif out.get(burst) and not out.get(rate):
                 raise PolicyError(f"{burst} without {rate}; give both")
+            if out.get(rate) and out.get(burst):
+                check_burst(float(out[rate]), int(out[burst]), burst)
         if self.rate is not None or self.burst is not None:
             out |= self._bucket()
         self._resume(out)
@@ -181,6 +194,7 @@ class Settings:
         burst = parse_size(self.burst, "burst") if self.burst is not None else max(1, int(rate))
         if burst < 1:
             raise PolicyError("burst: 0 admits nothing; use at least 1")
+        check_burst(rate, burst)
         return {"rate": repr(rate), "burst": str(burst)}
 
 
@@ -219,13 +233,19 @@ def _size(value: Any, what: str) -> str:
     return str(size)
 
 
+def _at_most(most: int, size: str, what: str) -> int:
+    if int(size) > most:
+        raise InvalidValue(f"{what}: {size}; use 1 to {most}")
+    return int(size)
+
+
 def _number(value: Any, what: str) -> str:
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = 0.0
-    if isinstance(value, bool) or not 0 < number < float("inf"):
-        raise InvalidValue(f"{what}: {value!r}; use a number above 0")
+    if isinstance(value, bool) or not MIN_RATE <= number <= MAX_RATE:
+        raise InvalidValue(f"{what}: {value!r}; use a number from {MIN_RATE:g} to {MAX_RATE:g}")
     return repr(number)
 
 
@@ -312,10 +332,10 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
     "slow_rate": ("slow_rate", _rate),
     "slow_period": ("slow_period_ms", _milliseconds),
     "slow_action": ("slow_action", _word(*SLOW_ACTIONS)),
-    "producer_window": ("producer_window", _size),
+    "producer_window": ("producer_window", lambda value, what: str(_at_most(MAX_WINDOW, _size(value, what), what))),
     "producer_rate": ("producer_rate", _rate),
     "producer_byte_rate": ("producer_byte_rate", _rate),
-    "producer_weight": ("producer_weight", _size),
+    "producer_weight": ("producer_weight", lambda value, what: str(_at_most(MAX_WEIGHT, _size(value, what), what))),
     "producer_timeout": ("producer_timeout_ms", _milliseconds),
     "consumer_window": ("consumer_window", _window),
     "consumer_rate": ("consumer_rate", _rate),

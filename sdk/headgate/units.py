@@ -18,6 +18,15 @@ Unlimited = Literal["unlimited"]
 
 MAX_SIZE: Final = 2**52
 """Bytes; counters in Redis stay below 2**53, where integers are exact."""
+MAX_WINDOW: Final = 2**40
+"""Bytes that one holder may have in hand unused."""
+MAX_DURATION: Final = 36_525 * 86_400
+"""Seconds, a hundred years: added to the time, they stay exact in microseconds."""
+MIN_RATE: Final = 1e-9
+"""A second; once in 31 years."""
+MAX_RATE: Final = 1e15
+MAX_BURST_TIME: Final = 3_652.5 * 86_400
+"""Seconds, ten years, in which a burst has to be whole again."""
 
 _SIZES: Final = {
     "": 1, "B": 1,
@@ -76,7 +85,7 @@ def parse_duration(value: float | str, what: str = "duration") -> float:
     number and others milliseconds.
 
     Raises:
-        InvalidValue: not of that form, negative, infinite or not a number.
+        InvalidValue: not of that form, negative, infinite or not a number, or more than a hundred years.
     """
     seconds: float | None = None
     form = "seconds (1.5) or text such as"
@@ -95,6 +104,8 @@ def parse_duration(value: float | str, what: str = "duration") -> float:
                 )
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         raise InvalidValue(f"{what}: {value!r} is not a duration; write {form} '250ms', '3s', '2min'")
+    if seconds > MAX_DURATION:
+        raise InvalidValue(f"{what}: {value!r} is too long; the most is {MAX_DURATION} s, a hundred years")
     return seconds
 
 
@@ -125,7 +136,7 @@ def parse_rate(value: float | str, what: str = "rate") -> float:
     """Return a number a second from a number or text such as ``"100/s"``, ``"90/min"``, ``"1MB/s"``.
 
     Raises:
-        InvalidValue: not of that form, or not above zero.
+        InvalidValue: not of that form, or not from 1e-9 to 1e15.
     """
     rate: float | None = None
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -134,4 +145,19 @@ def parse_rate(value: float | str, what: str = "rate") -> float:
         rate = parse_size(match[1], what) / _DURATIONS[match[2]]
     if rate is None or not math.isfinite(rate) or rate <= 0:
         raise InvalidValue(f"{what}: {value!r} is not a rate; write a number a second (500) or text such as '90/min'")
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise InvalidValue(f"{what}: {value!r} is out of range; use {MIN_RATE:g} to {MAX_RATE:g} a second")
     return rate
+
+
+def check_burst(rate: float, burst: int, what: str = "burst") -> None:
+    """See that a burst is whole again within ten years.
+
+    Raises:
+        InvalidValue: the rate is too low for it.
+    """
+    if burst > rate * MAX_BURST_TIME:
+        most = max(1, int(rate * MAX_BURST_TIME))
+        raise InvalidValue(
+            f"{what}: {burst} at {rate:g} a second takes more than ten years; use at most {most}, or a higher rate"
+        )

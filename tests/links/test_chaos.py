@@ -163,7 +163,7 @@ async def test_what_a_target_that_restarts_empty_lost_is_told_and_the_rest_goes_
 
         async def regressed() -> bool:
             load.watch()
-            seen = await there.store.snapshot(Address.of(there.namespace, "orders"), entries=1000)
+            seen = await there.store.snapshot(Address.of(there.namespace, "orders"), entries=100)
             found = told(seen.ledger) if seen else []
             losses.extend(found)
             return bool(found)

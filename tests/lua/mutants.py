@@ -142,7 +142,7 @@ MUTANTS: Final = tuple(
          f"{_ARGUMENTS}::test_a_session_that_has_a_number_beyond_ends_in_a_moment"),
         ("P4", "lib/reap", "elseif sid == d.caller then", "elseif false then",
          f"{_P4}::test_a_session_that_is_late_but_comes_is_not_reclaimed_by_its_own_call"),
-        ("P4", "publish", "elseif not s then\n  return { 'EXPIRED', int(d.epoch) }",
+        ("P4", "publish", "elseif not s or is_counted_out(s) then\n  return { 'EXPIRED', int(d.epoch) }",
          "elseif not s then\n  s = new_session(inc, ttl_ms)\n  s.granted, s.granted_m = 9999, 9",
          f"{_P4}::test_a_reclaimed_session_cannot_use_what_it_held"),
         ("P4", "lib/orphans", "put_back(c.sub, ids, true)", "put_back(c.sub, ids, false)",

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from headgate.errors import InvalidValue
-from headgate.units import Unlimited, parse_size
+from headgate.units import MAX_SIZE, Unlimited, parse_size
 
 Mode = Literal["push", "pull", "paused"]
 MAX_FETCH: Final = 256
@@ -53,10 +53,11 @@ class Window:
 
     def __post_init__(self) -> None:
         if self.messages != "unlimited" and (
-            not isinstance(self.messages, int) or isinstance(self.messages, bool) or self.messages < 1
+            not isinstance(self.messages, int) or isinstance(self.messages, bool) or not 1 <= self.messages < MAX_SIZE
         ):
             raise InvalidValue(
-                f"window messages: {self.messages!r}; use a number from 1, or 'unlimited', 'pull', 'paused'"
+                f"window messages: {self.messages!r}; use a number from 1 to {MAX_SIZE - 1}, or 'unlimited', 'pull', "
+                "'paused'"
             )
         if self.bytes != "unlimited":
             size = parse_size(self.bytes, "window bytes")

@@ -10,7 +10,7 @@ from headgate.core.credit import CreditLine
 from headgate.core.lease import Lease
 from headgate.errors import InvalidValue
 from headgate.sync.thread import LoopThread
-from headgate.units import parse_size
+from headgate.units import MAX_SIZE, parse_size
 
 _monotonic = time.monotonic
 _OVER = Lease(0.0)
@@ -172,10 +172,10 @@ class Gate:
         """Return a permit for ``size`` bytes if the credit is in hand, else None; never waits, makes no call.
 
         Raises:
-            InvalidValue: a negative size.
+            InvalidValue: a negative size, or one of 2**52 and more.
         """
-        if size < 0:
-            raise InvalidValue(f"size: {size!r} bytes cannot be admitted; use 0 or more")
+        if not 0 <= size < MAX_SIZE:
+            raise InvalidValue(f"size: {size!r} bytes cannot be admitted; use 0 to {MAX_SIZE - 1}")
         line = self._line
         with self._lock:
             spent = line.spent + size
@@ -197,7 +197,7 @@ class Gate:
 
     def admit(self, size: int | str = 1, *, timeout: float | str | None = None) -> Admission:
         """Return a ``with`` block that is entered once ``size`` bytes are admitted; errors as :meth:`Gate.admit`."""
-        if type(size) is not int or size < 0:
+        if type(size) is not int or not 0 <= size < MAX_SIZE:
             size = parse_size(size, "size")
         return Admission(self, size, timeout)
 
