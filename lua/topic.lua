@@ -2,8 +2,8 @@
   topic - enter a topic into its namespace's index, or take it out; end wildcard entries whose holders are gone.
 
   KEYS  the namespace's, as lib/index
-  ARGV[1] name     text to 2000  of the topic, encoded
-  ARGV[2] present  0 to 1        '1' enters it, '0' takes it out
+  ARGV[1] name     bytes to 2000  of the topic, encoded
+  ARGV[2] present  0 to 1         '1' enters it, '0' takes it out
   Returns {code}
   Codes    OK, CREATED (it was not there, and wildcard consumers are told), INVALID (no client spells a name so; anything
            can be taken out)

@@ -4,7 +4,7 @@
   KEYS  the namespace's, as lib/index
   ARGV[1] mode     'keep', 'leave' or 'end'  'keep' makes the entry and renews the holder's lease, 'leave' ends that
                            lease, 'end' removes the entry
-  ARGV[2] name     text to 3000  '<pattern> <subscription>', each encoded
+  ARGV[2] name     bytes to 3000  '<pattern> <subscription>', each encoded
   ARGV[3] holder   id      one consumer of it; '-' to end it
   ARGV[4] durable  0 to 1  '1' keeps an entry that this call makes when its last holder goes, '0' does not
   ARGV[5] ttl_ms   ttl     length of the lease

@@ -562,7 +562,7 @@ MUTANTS: Final = tuple(
         ("P5", "wildcard", "e = e or { durable = tonumber(ARGV[4]), holders = 0 }",
          "e = { durable = tonumber(ARGV[4]), holders = e and e.holders or 0 }",
          f"{_INDEX}::test_the_first_says_whether_an_entry_is_durable"),
-        ("P4", "wildcard", "if e and e.holders > 0 then", "if false then",
+        ("P4", "wildcard", "if e and e.holders > 0 and valid then", "if false then",
          f"{_INDEX}::test_a_durable_entry_stays_until_it_is_ended_which_waits_for_its_holders"),
         ("P4", "wildcard", "int(now_ms + ttl_ms)", "int(now_ms)",
          f"{_INDEX}::test_what_the_dead_held_ends_with_their_lease_and_the_living_keep_theirs"),

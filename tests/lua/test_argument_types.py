@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from headgate.errors import CoordinatorUnavailable, InvalidValue
-from headgate.redis.arguments import FORMS, RANGES, Choice, Type, UnknownTypeError
+from headgate.redis.arguments import Type, UnknownTypeError
 from headgate.redis.keys import (
     Address,
     PoolAddress,
@@ -24,14 +24,9 @@ from headgate.redis.server import Server
 from headgate.redis.store import Store
 from headgate.redis.url import parse_url
 from tests.lua.test_contract import KEYS
+from tests.support.arguments import goods, plain
 
 SCRIPTS: Final = script_names()
-SAMPLES: Final = {
-    "run": "0123456789abcdef", "id": "ann~1", "name": "orders%20x", "consumer": "ann~1.1", "subscription": "!red",
-    "message": "1-10", "window": "10/unlimited/0.5", "entry": "news.* red", "segment": "disk/s1",
-    "batch": "disk/s1 10 1", "word": "w", "rate": "0.5",
-}  # fmt: skip
-"""One of each form."""
 BAD: Final[tuple[Any, ...]] = (
     "", "-1", "0", "-0", "+1", "1.5", "1e9", "0x10", " 5", "5 ", "007", "65", "nan", "inf", "-inf", "1e16",
     str(2**52 + 1), str(2**53 - 1), str(2**53), str(2**63), str(10**30), "9" * 400,
@@ -61,33 +56,6 @@ def keys_of(op: Script, namespace: str) -> tuple[bytes, ...]:
         "notes of the namespace, of one sort": (notes_key(namespace, "waits"),),
         "the namespace's, as lib/owned": owned_keys(namespace),
     }[about]
-
-
-def good(choice: Choice) -> list[Any]:
-    """Return what such a value may be, its ends included."""
-    if choice.word is not None:
-        return [choice.word]
-    if choice.low is not None and choice.high in {high for _, high in RANGES.values()} | {choice.high}:
-        return ["0.5"] if isinstance(choice.low, float) else [int(choice.low), int(choice.high)]
-    form = next((name for name, (pattern, _) in FORMS.items() if pattern == choice.pattern), "")
-    return [SAMPLES.get(form, "a text")]
-
-
-def goods(of: Type) -> list[Any]:
-    return [value for choice in of.choices for value in good(choice)]
-
-
-def plain(op: Script) -> list[Any]:
-    """Return arguments that are all as they should be."""
-    rest = op.declared.rest
-    follow: list[Any] = []
-    if rest and op.declared.fields:
-        name, of = next(iter(op.declared.fields.items()))
-        follow = [name, goods(of)[0]]
-    elif rest:
-        follow = [goods(of)[0] for of in rest.items]
-    fixed = [goods(of) for _, of in op.declared.fixed]
-    return [*("change" if "change" in values else values[0] for values in fixed), *follow]
 
 
 def wrong_calls(op: Script) -> Iterator[tuple[str, list[Any]]]:

@@ -15,6 +15,7 @@ from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.rights import INDEX_SCRIPTS, POOL_SCRIPTS
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import node_with, sdk_as
+from tests.support.arguments import goods
 
 pytestmark = pytest.mark.one_server
 
@@ -70,10 +71,10 @@ async def node(redis_url: str, cleanup_namespace: str) -> AsyncIterator[Node]:
 def words_of(op: Script, user: str, name: str) -> dict[str, Any]:
     """Arguments as an honest client of that user would make them."""
     session = f"{session_prefix(user)}s~00000000"
-    said: dict[str, Any] = dict.fromkeys(op.arguments, 0) | {
+    said: dict[str, Any] = {argument: goods(of)[0] for argument, of in op.declared.fixed} | {
         "run_id": None, "session": session, "consumer": f"{session}.1", "number": 1, "ttl_ms": 1000,
         "subscription": "s", "window": "1/1", "after": "0", "leave": "stay", "beyond": "refuse", "segment": "-",
-        "mode": "ensure", "reserved": "no", "debt": "keep", "repair": "look", "what": "messages", "expected": 0,
+        "reserved": "no", "debt": "keep", "repair": "look", "what": "messages", "expected": 0,
         "member": name,
         "pool": "memory", "name": name, "holder": f"{session}~0000", "document": "{}", "source": "", "inc": 1,
         "present": 1,
