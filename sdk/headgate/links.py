@@ -2,16 +2,18 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from headgate.chain import Behind, Work, around, holder, judge_link, load, of_link, through
-from headgate.core.link import STORES
+from headgate.core.link import STORES, Link
+from headgate.core.pattern import Pattern
 from headgate.core.policy import Policy
 from headgate.errors import AccessDenied, PolicyError
 from headgate.explain import explain, leased
 from headgate.explanation import Explanation, Hop
+from headgate.index import Index
 from headgate.link_ends import LinkEnds
 from headgate.policies import Policies
 from headgate.redis.keys import Address, forwarder_id, owned_keys
@@ -26,6 +28,8 @@ LOOK_BACK: Final = 32
 """Ledger entries of each destination on the way, that tell its pace."""
 STALE_MS: Final = 3000
 """Ms after which a node that was not heard of is there no more."""
+TOPICS_FRESH: Final = 1.0
+"""Seconds after which the topics that routes by pattern forward are read anew."""
 FRESH: Final = 0.5
 """Seconds for which all who wait are told the same."""
 """What can be an end of a link."""
@@ -44,6 +48,7 @@ class Links:
         self._store, self._policies, self._namespace = store, policies, namespace
         self._nodes = NodeStore(store.server, namespace, STALE_MS)
         self._ends: tuple[int, Mapping[str, LinkEnds]] = (0, {})
+        self._topics_at = 0.0
         self._seen: dict[str, tuple[float, tuple[Hop, ...]]] = {}
         self._may_ask_nodes = True
 
@@ -53,9 +58,20 @@ class Links:
             policy = await self._policies.recent()
         except AccessDenied:  # who may not put a lost policy back
             policy = self._policies.policy
-        if self._ends[0] != policy.version:
-            self._ends = policy.version, ends_of_policy(policy, self._namespace)
+        now = time.monotonic()
+        if self._ends[0] != policy.version or (policy.patterns and now - self._topics_at > TOPICS_FRESH):
+            self._topics_at = now
+            self._ends = policy.version, ends_of_policy(policy, self._namespace, await self._topics(policy))
         return self._ends[1]
+
+    async def _topics(self, policy: Policy) -> set[str]:
+        """Return the topics that routes by pattern forward; none for who may not see them."""
+        if not policy.patterns:
+            return set()
+        try:
+            return await Index(self._store).topics(self._namespace, Pattern.parse("#"))
+        except AccessDenied:
+            return set()
 
     async def place(self, told: Explanation, snapshot: Snapshot) -> Explanation:
         """Return what is told of a destination with its links, and what those wait for that hold it up."""
@@ -169,10 +185,12 @@ class Links:
             return None
 
 
-def ends_of_policy(policy: Policy, namespace: str) -> dict[str, LinkEnds]:
-    """Return the links of a policy by their ids."""
+def ends_of_policy(policy: Policy, namespace: str, topics: Iterable[str] = ()) -> dict[str, LinkEnds]:
+    """Return the links of a policy by their ids, given the topics that routes by pattern may forward."""
     found = {}
-    for link in policy.links:
+    for link in policy.links_with(topics).values():
+        if not isinstance(link, Link):
+            continue
         id_ = forwarder_id(namespace, link.link)
         site = link.site.name if link.site else ""
         found[id_] = LinkEnds(id_, link.link, link.source, link.target, link.name, link.kind, site)

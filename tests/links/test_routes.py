@@ -95,6 +95,43 @@ async def test_a_routed_queue_is_a_queue_there_although_topics_are_the_rule_of_n
         await wait_until(lambda: _is(berlin, "orders", "queue"), timeout=60, description="it is a queue")
 
 
+async def test_a_route_by_pattern_is_a_link_of_each_topic_that_it_matches_also_of_new_ones(
+    three_sites: list[SiteOf],
+) -> None:
+    paris, berlin, rome = three_sites
+    for name, kind in (("news.eu", "topic"), ("news.jobs", "queue"), ("news", "topic"), ("prices", "topic")):
+        await paris.client.apply(name, kind=kind)
+    both = route("berlin", "topics = ['news.>', 'prices']") + route("rome", "topics = 'news.*'")
+    await paris.govern(both, berlin, rome)
+    async with paris.working(2), berlin.client.session() as session:
+        await wait_until(partial(_linked, paris, "news.eu", "prices", "news.eu"), timeout=10, description="old ones")
+        await paris.client.apply("news.us", kind="topic")
+        await wait_until(
+            partial(_linked, paris, "news.eu", "news.us", "prices", "news.eu", "news.us"), timeout=10, description="new"
+        )
+        for name in ("news.eu", "news.us"):
+            await wait_until(partial(_has_subscriptions, paris, name, 2), timeout=10, description="both listen")
+            await wait_until(partial(_is, berlin, name, "topic"), timeout=10, description="it is a topic there")
+            readers = [await session.consumer(name, subscription=who, durable=True) for who in ("one", "two")]
+            await paris.send(name, b"first")
+            for reader in readers:
+                assert (await next_of(reader)).body == b"first"
+        assert (await paris.client.explain(link="paris:news.us>berlin:news.us")).cause.startswith("link-")
+        assert len((await paris.client.explain("news.us")).downstream) == 2
+        await paris.govern("destination = []\n", berlin, rome)
+        await wait_until(lambda: _none(paris), timeout=10, description="the links have ended")
+        for name in ("news.eu", "news.us"):
+            assert await paris.field(name, "subscriptions") == "0"
+
+
+async def _linked(site: SiteOf, *names: str) -> bool:
+    return sorted(one.source for one in await list_links(site.client) if one.state != "ending") == sorted(names)
+
+
+async def _has_subscriptions(site: SiteOf, name: str, count: int) -> bool:
+    return await site.field(name, "subscriptions") == str(count)
+
+
 async def test_a_routed_topic_that_is_a_queue_there_is_told(three_sites: list[SiteOf]) -> None:
     """Its subscribers would each get a part of the messages, and nobody would know."""
     paris, berlin, _ = three_sites

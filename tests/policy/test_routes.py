@@ -57,6 +57,27 @@ def test_at_the_target_links_of_other_namespaces_and_sites_are_others() -> None:
     assert forwarder_id("x", "a>b") == forwarder_id("y", "a>b"), "within a site, the slot tells them apart"
 
 
+ROME = BERLIN.replace("berlin", "rome").replace("BERLIN", "ROME")
+
+
+def test_a_route_by_pattern_is_the_links_of_the_topics_that_there_are_and_makes_none() -> None:
+    one = ROUTE + "topics = ['news.>', 'news.eu', '*.eu']\nreplicas = 1\n"
+    other = ROUTE.replace("'r'", "'s'").replace("berlin", "rome") + "topics = 'news.>'\n"
+    policy = loads(HERE + BERLIN + ROME + one + other, "x")
+    assert list(policy.every_link) == ["paris:news.eu>berlin:news.eu"]
+    topics = ["news.eu", "news.us", "news", "other.eu"]
+    assert sorted(policy.links_with(topics)) == [
+        "paris:news.eu>berlin:news.eu", "paris:news.eu>rome:news.eu", "paris:news.us>berlin:news.us",
+        "paris:news.us>rome:news.us", "paris:other.eu>berlin:other.eu",
+    ]  # fmt: skip
+    link = policy.links_with(["news.us"])["paris:news.us>berlin:news.us"]
+    assert isinstance(link, Link)
+    assert link.replicas == 1
+    assert policy.resolve("news.us").kind is None
+    assert policy.resolve("news.eu").kind == "topic"
+    assert Policy.from_json(policy.to_json()).patterns == policy.patterns
+
+
 BAD = [
     (BERLIN + ROUTE + "topics = 'a'", "x:7", "this site has no name"),
     (HERE + ROUTE.replace("berlin", "rom") + "topics = 'a'" + "\n" + BERLIN, "x:4", "there is no site 'rom'"),
@@ -73,6 +94,11 @@ BAD = [
     (HERE + BERLIN.replace("env:HEADGATE_SITE_BERLIN", "http://h"), "x:4", "use 'env:HEADGATE_SITE_BERLIN'"),
     (HERE + BERLIN.replace("env:HEADGATE_SITE_BERLIN", "env:HOME"), "x:4", "names no variable"),
     (HERE.replace("paris", "Paris!"), "x:1", "is no name of a site"),
+    (HERE + BERLIN + ROUTE + "topics = ['a', 'news.>.b']", "x:9", "can only be the last word; write e.g. 'news.>'"),
+    (HERE + BERLIN + ROUTE + "topics = 'ne*'", "x:9", "a wildcard is a whole word"),
+    (HERE + BERLIN + ROUTE + "topics = ['a.>', 'a.>']", "x:9", "forwards 'a.>' to 'berlin:a.>' already"),
+    (HERE + BERLIN + ROUTE + "queues = 'a.>'", "x:9", "cannot be part of a name"),
+    (HERE + BERLIN + ROUTE + "topics = []", "x:9", "give a name, or several"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\nreplicas = -1", "x:10", "is no number of replicas"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\nrate = 'fast'", "x:10", "fast"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\n" + ROUTE + "topics = 'b'", "x:11", "there is a route 'r' already"),

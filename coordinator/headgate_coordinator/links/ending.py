@@ -13,6 +13,7 @@ from headgate.redis.lease_store import LeaseStore
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Account
 from headgate_coordinator.links.ends import Place
+from headgate_coordinator.links.routed import links_now
 
 _RECORD: Final = re.compile(r"owner=(\S+).*?fence=(\d+)")
 _TTL_MS: Final = 3_600_000
@@ -75,10 +76,11 @@ async def give_up(client: Client, link: str) -> None:
     key = owned_keys(client.namespace)[0]
     policy, ends = await client.policy(), ends_of(link)
     leases = {name.decode() for name in await client.store.server.command(key, "HKEYS", key)}
-    if link in policy.every_link:
+    named = await links_now(client, policy)
+    if link in named:
         raise PolicyError(f"the policy names the link {link!r}; take it out there, and its nodes end it")
     if ">" not in link or link not in leases:
-        known = ", ".join(sorted(name for name in leases if ">" in name and name not in policy.every_link))
+        known = ", ".join(sorted(name for name in leases if ">" in name and name not in named))
         raise PolicyError(f"there is no link {link!r} that ends; there are {known}" if known else "no link ends")
     if feed_of(link) or not ends.site or ends.site in {site.name for site in policy.sites}:
         raise PolicyError(f"the link {link!r} ends by itself, once a node runs and its target answers")

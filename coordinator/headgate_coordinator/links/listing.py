@@ -16,6 +16,7 @@ from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Snapshot
 from headgate_coordinator.links.ends import unknown_site
+from headgate_coordinator.links.routed import links_now
 from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
 
 State = Literal["works", "stalled", "nobody", "ending"]
@@ -78,7 +79,7 @@ async def list_links(client: Client) -> list[LinkState]:
     nodes = {entry.id: entry for entry in await NodeRegistry(client).list()}
     policy = await client.policy()
     sites = {site.name for site in policy.sites}
-    links: dict[str, Link | Feed | None] = {**policy.every_link}
+    links: dict[str, Link | Feed | None] = {**await links_now(client, policy)}
     links |= dict.fromkeys(sorted(link for link in leases if link not in links and ">" in link))
     rest, found = iter(links), dict[str, LinkState]()
 

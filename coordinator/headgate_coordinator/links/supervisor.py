@@ -23,6 +23,7 @@ from headgate_coordinator.links.duty import Duty
 from headgate_coordinator.links.ending import end_link
 from headgate_coordinator.links.ends import places_of
 from headgate_coordinator.links.feeder import Progress
+from headgate_coordinator.links.routed import links_now
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.ties import LinkTies
 from headgate_coordinator.node.facts import BridgeFacts
@@ -60,6 +61,7 @@ class Supervisor:
         self._where: dict[str, str] = {}  # targets of links in the policy, for people
         self._troubles: dict[str, str] = {}  # of links that could not be ended
         self._above = 0
+        self._by_pattern = False
         self._heard = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._tells: asyncio.Task[None] | None = None
@@ -110,7 +112,7 @@ class Supervisor:
         return tuple(told)
 
     def _hear(self, words: list[str]) -> None:
-        if words[0] == "policy":
+        if words[0] == "policy" or (words[0] == "created" and self._by_pattern):
             self._heard.set()
 
     async def _run(self) -> None:
@@ -147,7 +149,8 @@ class Supervisor:
         """
         known = await self._known()  # before the policy: what is here and is not there, that policy does not name
         policy = await self._client.policy()
-        wanted = policy.every_link
+        self._by_pattern = bool(policy.patterns)
+        wanted = await links_now(self._client, policy)
         self._where = {name: link.where for name, link in wanted.items()}
         await self._stop([name for name, duty in self._duties.items() if wanted.get(name) != duty.link])
         await self._sites.keep(policy.sites)

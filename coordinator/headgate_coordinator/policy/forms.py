@@ -12,8 +12,9 @@ from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.core.link import is_site_variable
+from headgate.core.pattern import WILDCARDS, Pattern
 from headgate.core.selector import Selector
-from headgate.errors import InvalidName, InvalidValue, PolicyError
+from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace, encode_name
 from headgate.settings import DEFAULT, Settings
 from headgate.spool.storage import check_url
@@ -130,6 +131,20 @@ def _names(value: Any, what: str) -> None:
             encode_name(name, what)
 
 
+def _topics(value: Any, what: str) -> None:
+    if value == []:
+        _names(value, what)
+    for name in value if isinstance(value, list) else [value]:
+        if not isinstance(name, str) or not any(wildcard in name for wildcard in WILDCARDS):
+            encode_name(name, what)
+            continue
+        try:
+            Pattern.parse(name)
+            encode_name(re.sub("[*#>]", "x", name), what)
+        except HeadgateError as error:
+            raise InvalidValue(f"{what}: {error}; write e.g. 'news.>'") from None
+
+
 def _site(value: Any, what: str) -> None:
     if not isinstance(value, str) or not _SITE.match(value):
         raise InvalidValue(f"{what}: {value!r} is no name of a site or zone; write 1 to 32 of a-z, 0-9 and '-'")
@@ -208,6 +223,7 @@ Number = form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum": 
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
 TopUp = form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})
 Name = form(_name, _NAME)
+Topics = form(_topics, _NAME, {"type": "array", "items": _NAME, "minItems": 1})
 Names = form(_names, _NAME, {"type": "array", "items": _NAME, "minItems": 1})
 SiteName = form(_site, {"type": "string", "pattern": "^[a-z0-9-]{1,32}$"})
 Tenant = form(_namespace, {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"})

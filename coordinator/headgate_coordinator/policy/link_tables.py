@@ -14,6 +14,7 @@ from headgate_coordinator.policy.forms import (
     SiteName,
     SiteUrl,
     Tenant,
+    Topics,
 )
 from headgate_coordinator.policy.tables import Table
 
@@ -61,7 +62,7 @@ class RouteTable(LinkTable):
     """Links from destinations to those of the same name at another site."""
 
     to: SiteName = Field(description="a [[site]]")
-    topics: Names = Field(None, description="one, or several")
+    topics: Topics = Field(None, description="one, or several; a pattern such as news.> is each topic that it matches")
     queues: Names = Field(None, description="one, or several; limits of a routed queue do not bind at this site")
     zone: SiteName = Field(None, description="a [[zone]]; else messages may go on from there")
 

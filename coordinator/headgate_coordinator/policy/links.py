@@ -96,6 +96,8 @@ class Links:
             fields = {} if kind == "topic" else {"enforce": "off"}
             for name in told if isinstance(told, list) else [told] if told else []:
                 self._add("route", table, name, name, site, zone, (*path, key))
+                if self.links[-1].pattern is not None:
+                    continue  # it is of the topics that there are, and makes none
                 self.rules.append(Rule(name, kind, fields, dict.fromkeys([*fields, "kind"], self.at((*path, key)))))
         self._rates("route", table, path)
 
@@ -164,5 +166,7 @@ def check_links(policy: Policy) -> Iterator[Problem]:
 def _by_source(policy: Policy) -> dict[str, list[Link]]:
     found: dict[str, list[Link]] = {}
     for link in policy.links:
+        if link.pattern is not None:
+            continue  # of topics, so each target gets all
         found.setdefault(link.source, []).append(link)
     return found

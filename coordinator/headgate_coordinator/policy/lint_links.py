@@ -13,7 +13,9 @@ def link_traps(policy: Policy) -> Iterator[Finding]:
     A routed queue is one on purpose: no limit holds it at this site.
     """
     for link in policy.links:
-        if _bounded(policy, link.source) or (link.kind == "route" and policy.resolve(link.source).kind != "topic"):
+        if _bounded(policy, link.source) or (
+            link.kind == "route" and link.pattern is None and policy.resolve(link.source).kind != "topic"
+        ):
             continue
         if link.site is not None:
             why = f"site {link.site.name!r} can be full or away"

@@ -177,8 +177,9 @@ async def plan(client: Client, policy: Policy) -> Plan:
 
 
 def _only_in(one: Policy, other: Policy) -> Iterator[Link | Feed]:
-    known = other.every_link
-    yield from (link for name, link in one.every_link.items() if name not in known)
+    known = {*other.every_link, *(link.link for link in other.patterns)}
+    of_one = {**one.every_link, **{link.link: link for link in one.patterns}}
+    yield from (link for name, link in of_one.items() if name not in known)
 
 
 def _named(before: Sequence[Pool | Store], after: Sequence[Pool | Store]) -> Iterator[tuple[str, Difference]]:

@@ -3,9 +3,11 @@
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, unquote
+
+from headgate.core.pattern import WILDCARDS, Pattern
 
 Kind = Literal["bridge", "route"]
 _SITE_VARIABLE: Final = re.compile(r"HEADGATE_SITE_[A-Za-z0-9_]+\Z")
@@ -83,7 +85,7 @@ class Link:
 
     Attributes:
         name: as the policy calls the table that it comes from.
-        source: where messages are taken from.
+        source: where messages are taken from; of a route by pattern, the pattern.
         target: where they go.
         max_hops: places that a message may come through, the source included; None where nobody said.
         dead_letters: where copies go of what can never be delivered, at the source's site; None stops the link there.
@@ -128,6 +130,19 @@ class Link:
     def where(self) -> str:
         """The target as people read it: with its site where that is another one."""
         return spelled(self.target, self.site.name if self.site else "")
+
+    @property
+    def pattern(self) -> Pattern | None:
+        """Of a route by pattern: it stands for one link of each topic that the pattern matches."""
+        return Pattern.parse(self.source) if any(one in self.source for one in WILDCARDS) else None
+
+    def of(self, topic: str) -> "Link":
+        """Return the link of one topic, of a route by pattern.
+
+        >>> Link("to berlin", "news.>", "news.>", here="paris", site=Site("berlin", "env:BERLIN")).of("news.eu").link
+        'paris:news.eu>berlin:news.eu'
+        """
+        return replace(self, source=topic, target=topic)
 
     def kinds_there(self, kind: str) -> tuple[str, ...]:
         """Return the kinds that its target may be, the one to make it first, given the kind of its source.

@@ -179,9 +179,25 @@ class Policy:
 
     @property
     def every_link(self) -> "dict[str, Link | Feed]":
-        """Links between destinations and topics of channels, by the names of their leases."""
+        """Links between destinations and topics of channels, by the names of their leases; no routes by pattern."""
         feeds = {feed.link: feed for channel in self.channels for feed in channel.feeds}
-        return {**{link.link: link for link in self.links}, **feeds}
+        return {**{link.link: link for link in self.links if link.pattern is None}, **feeds}
+
+    @property
+    def patterns(self) -> "list[Link]":
+        """Routes by pattern: each is a link of every topic that it matches."""
+        return [link for link in self.links if link.pattern is not None]
+
+    def links_with(self, topics: Iterable[str]) -> "dict[str, Link | Feed]":
+        """Return :attr:`every_link`, and those that routes by pattern are, given the topics that there are."""
+        found = self.every_link
+        patterns = [(link, link.pattern) for link in self.patterns]
+        for topic in topics:
+            for link, pattern in patterns:
+                if pattern is not None and pattern.matches(topic):
+                    one = link.of(topic)
+                    found.setdefault(one.link, one)
+        return found
 
     def matching(self, name: str) -> list[Rule]:
         """Return the rules whose pattern matches a name, of whatever kind, the most specific last."""

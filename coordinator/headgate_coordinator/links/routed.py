@@ -1,0 +1,25 @@
+"""The links of a namespace now: those of a policy, and one for each topic that a route by pattern matches."""
+
+from typing import Final
+
+from headgate.client import Client
+from headgate.core.channel import Feed
+from headgate.core.link import Link
+from headgate.core.pattern import Pattern
+from headgate.core.policy import Policy
+
+MOST: Final = 4096
+"""Topics that routes by pattern forward, the first by name: whoever may make a topic makes a link."""
+
+
+async def links_now(client: Client, policy: Policy) -> dict[str, Link | Feed]:
+    """Return the links by the names of their leases.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer.
+    """
+    patterns = [pattern for link in policy.patterns if (pattern := link.pattern)]
+    if not patterns:
+        return policy.every_link
+    every = await client.parts.registry.index.topics(client.namespace, Pattern.parse("#"))
+    return policy.links_with(sorted(name for name in every if any(one.matches(name) for one in patterns))[:MOST])
