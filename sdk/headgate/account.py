@@ -302,6 +302,18 @@ class CreditAccount(AccountCalls):
         await self._leave()
         return True
 
+    @property
+    def owes(self) -> bool:
+        """Whether a permit that comes back goes to others at once: they wait, and this holds more than its share."""
+        if not self.recalled or self.alone_in_line:
+            return False
+        return self.credit.held > self._share[0] or self.credit.held_m > self._share[1]
+
+    def hand_on(self) -> None:
+        """Tell Redis of a permit that was given back."""
+        self._wanted = True
+        self._wake.set()
+
     def _recall(self) -> bool:
         """Give back what was not used since the last recall, and all above the fair share."""
         line, (share, share_m) = self.credit, (0, 0) if self.stopped else self._share

@@ -32,6 +32,11 @@ class Permit:
             line = gate._credit  # noqa: SLF001
             if line.inc != self._inc:
                 return  # its credit was reclaimed with the session's lease, and belongs to others
+            if gate._account.recalled and gate._account.owes:  # noqa: SLF001
+                line.returned += self.size
+                line.returned_m += 1
+                gate._account.hand_on()  # noqa: SLF001
+                return
             line.spent -= self.size
             line.spent_m -= 1
             if gate._outbox.waiting or gate._account.recalled:  # noqa: SLF001

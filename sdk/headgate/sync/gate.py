@@ -82,11 +82,19 @@ class Permit:
             size = self.size
             gate._in_use -= size  # noqa: SLF001
             line = gate._line  # noqa: SLF001
+            account = gate._account  # noqa: SLF001
+            owed = account.recalled and account.owes
             if line.inc == self._inc:  # else its credit was reclaimed with the session's lease, and belongs to others
-                line.spent -= size
-                line.spent_m -= 1
+                if owed:
+                    line.returned += size
+                    line.returned_m += 1
+                else:
+                    line.spent -= size
+                    line.spent_m -= 1
                 line.uses += 1
-        if gate._outbox.waiting or gate._account.recalled:  # noqa: SLF001
+        if owed:
+            gate._thread.tell(account.hand_on)  # noqa: SLF001
+        elif gate._outbox.waiting or gate._account.recalled:  # noqa: SLF001
             gate._thread.tell(gate._account.freed)  # noqa: SLF001
 
     def __enter__(self) -> Self:

@@ -1,0 +1,77 @@
+"""A gate between processes that are always busy: each gets its share, and nobody waits for ever."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import headgate
+import headgate.sync
+from tests.sdk.observing import GUARD, field
+from tests.support.waiting import wait_until
+
+
+@pytest.mark.parametrize("limit", [{"limit": 8}, {"limit_messages": 8}, {"limit": 80, "limit_messages": 8}])
+async def test_who_is_always_busy_gives_others_their_share(
+    client: headgate.Client, other: headgate.Client, limit: dict[str, int]
+) -> None:
+    """Eight holders each for eight permits; each takes the next as it puts one back, with nothing in between."""
+    await client.apply("api", kind="gate", **limit)
+    admitted = [0, 0]
+    first_is_busy = asyncio.Event()
+
+    async def hold(number: int, gate: headgate.Gate) -> None:
+        while True:
+            async with gate.admit(timeout=60):
+                admitted[number] += 1
+                if admitted[0] > 20:
+                    first_is_busy.set()
+                await asyncio.sleep(0.005)
+
+    async with client.session() as one, other.session() as two:
+        first = await one.gate("api")
+        holders = [asyncio.create_task(hold(0, first)) for _ in range(8)]
+        async with asyncio.timeout(GUARD):
+            await first_is_busy.wait()
+        second = await two.gate("api")
+        holders += [asyncio.create_task(hold(1, second)) for _ in range(8)]
+        before = admitted[0]
+        await wait_until(lambda: admitted[1] >= 200, timeout=GUARD, description="the second is admitted too")
+        assert 0.25 < admitted[1] / (admitted[0] - before) < 4
+        for holder in holders:
+            holder.cancel()
+        await asyncio.gather(*holders, return_exceptions=True)
+    if "limit" in limit:
+        assert await field(client, "api", "peak_bytes") <= limit["limit"]
+
+
+def test_threads_that_are_always_busy_give_others_their_share(redis_url: str, cleanup_namespace: str) -> None:
+    with (
+        headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client,
+        headgate.sync.connect(redis_url, namespace=cleanup_namespace) as other,
+        client.session() as one,
+        other.session() as two,
+    ):
+        client.apply("api", kind="gate", limit=4)
+        stop, admitted = threading.Event(), [0, 0]
+
+        def hold(number: int, gate: headgate.sync.Gate) -> None:
+            while not stop.is_set():
+                with gate.admit(timeout=60):
+                    admitted[number] += 1
+                    time.sleep(0.002)
+
+        gates = one.gate("api"), two.gate("api")
+        threads = [threading.Thread(target=hold, args=(number, gates[number])) for number in (0, 1) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            until = time.monotonic() + GUARD
+            while min(admitted) < 100 and time.monotonic() < until:
+                time.sleep(0.01)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert min(admitted) >= 100
