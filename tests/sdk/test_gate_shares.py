@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.support.waiting import wait_until
 
 @pytest.mark.parametrize("limit", [{"limit": 8}, {"limit_messages": 8}, {"limit": 80, "limit_messages": 8}])
 async def test_who_is_always_busy_gives_others_their_share(
-    client: headgate.Client, other: headgate.Client, limit: dict[str, int]
+    client: headgate.Client, other: headgate.Client, limit: dict[str, Any]
 ) -> None:
     """Eight holders each for eight permits; each takes the next as it puts one back, with nothing in between."""
     await client.apply("api", kind="gate", **limit)
