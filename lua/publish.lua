@@ -92,7 +92,7 @@ if lacks > 0 or lacks_m > 0 then
     return { 'FULL', int(d.epoch), int(d.pending_bytes + d.leased_bytes), int(ceiling) }
   end
 end
-if not is_covered(sid, s, bytes, count, math.max(d.limit_bytes, ARGV[11] == 'hard' and d.hard_bytes or 0)) then
+if not is_covered(sid, s, bytes, count, math.max(d.limit_bytes, ARGV[11] == 'hard' and d.hard_bytes or -1)) then
   return { 'ABOVE', int(d.epoch) }
 end
 

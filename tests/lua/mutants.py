@@ -485,7 +485,7 @@ MUTANTS: Final = tuple(
          f"{_SLICES}::test_who_owes_serves_nobody_until_it_has_paid"),
         ("P1", "lib/slice", "  if s.epoch ~= read.epoch then", "  if false then",
          f"{_POOLS}::test_after_a_restart_nothing_is_taken_of_a_slice_before_the_pool_confirms_it"),
-        ("P1", "lib/rules", "math.min(read.slice_bytes, slice_left(read, read_slice(name)))", "math.huge",
+        ("P1", "lib/rules", "math.min(read.slice_bytes, slice_left(read, slice))", "math.huge",
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),
         ("P1", "lib/room", "math.min(whole_bytes(), d.slice_bytes)", "whole_bytes()",
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),
