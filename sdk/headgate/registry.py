@@ -49,6 +49,8 @@ class Registry:
         self.index = Index(store)
         self._pools = pools
         self._known: dict[str, tuple[Address, dict[str, str]]] = {}
+        self.may_make: Callable[[str], bool] = lambda _: True
+        """Whether a destination of that name may be made where there is none; for brokers with names of their own."""
         self._followers: dict[str, tuple[Listener, list[Follower]]] = {}
         self._stale: dict[str, Address] = {}
         self._refreshing: asyncio.Task[None] | None = None
@@ -73,6 +75,8 @@ class Registry:
             CoordinatorUnavailable: Redis does not answer.
         """
         policy = await self.policies.current()
+        if not self.may_make(address.name) and not await self._read(address, "kind"):
+            raise PolicyError(f"{address.name!r} is gone, and is not to be made again")
         settings = self.fields(address) or {**otherwise, **self._new(policy, address, kinds)}
         _, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms

@@ -112,6 +112,22 @@ async def test_dead_letters_that_may_go_nowhere_say_so(node: Node, caplog: pytes
     assert "is held: " in caplog.text
 
 
+async def test_nobody_has_dead_letters_sent_to_where_they_may_not_send(node: Node) -> None:
+    """Mutant: who manages a destination names any other for its dead letters."""
+    people_of(node).may("ann", {"orders": {P, C, M}, "graves": {P}})
+    async with sdk_as(node, "ann") as ann:
+        await ann.apply("orders", kind="queue", dead_letter="graves")
+        with pytest.raises(AccessDenied, match="produce or manage at 'payroll'"):
+            await ann.apply("orders", dead_letter="payroll")
+        await ann.apply("orders", max_attempts=3)
+        await node.client.apply_policy(loads('[[destination]]\nmatch = "orders"\ndead_letter = "payroll"\n'))
+        async with ann.session("s") as session:  # what the policy says is not their own word
+            await (await session.producer("orders")).send("x")
+        await node.client.remove("orders")
+        async with ann.session("s") as session:
+            await (await session.producer("orders")).send("x")
+
+
 async def test_a_session_that_is_resumed_over_a_node_is_its_user_s_own(node: Node) -> None:
     """Mutant: the id of a session that can be resumed is nobody's."""
     for behind in (0, 1):

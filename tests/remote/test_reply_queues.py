@@ -13,7 +13,7 @@ from headgate.amqp.link import Link, Terminus
 from headgate.amqp.proton import lib
 from headgate.core.amqp_message import AmqpMessage, Properties, encode
 from headgate.errors import HeadgateError
-from headgate.redis.keys import Address, encode_name
+from headgate.redis.keys import Address, encode_name, index_keys
 from headgate.redis.replies import Account
 from headgate_coordinator.node.access import REPLY_QUEUES
 from headgate_coordinator.node.node import Node
@@ -172,6 +172,53 @@ async def test_what_is_left_of_a_living_node_is_swept_and_what_is_open_is_not(no
             await sweep.round()
         assert await replies_in_redis(node) == [queue]
         await node.client.remove(left)
+
+
+async def test_who_goes_on_sending_to_one_that_is_gone_does_not_bring_it_back(node: Node) -> None:
+    """Over lines that are open. Mutant: a node makes what its line needs."""
+    async with peer_as(node, "alice") as alice, peer_as(node, "mallory") as mallory:
+        link, queue = await reply_link(alice, Taken())
+        sender, relay = await mallory.sender(queue, "direct"), await mallory.sender(None, "relay")
+        waits = []
+
+        def post() -> None:
+            for over in (sender, relay):
+                if over.credit > 0:
+                    wait: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+                    body = AmqpMessage(kind="data", body=b"x" * 1000, properties=Properties(to=queue))
+                    mallory.waits[over.send(encode(body))] = wait
+                    waits.append(wait)
+            mallory.flush()
+
+        post()
+        assert [outcome for outcome, _ in await asyncio.wait_for(asyncio.gather(*waits), GUARD)] == ["accepted"] * 2
+        link.close()
+        alice.flush()
+
+        async def gone() -> bool:
+            return not await replies_in_redis(node)
+
+        await wait_until(gone, timeout=GUARD)
+        waits.clear()
+        for _ in range(20):
+            post()
+            await asyncio.sleep(0.02)
+        done, _ = await asyncio.wait(waits, timeout=GUARD)
+        assert {wait.result()[0] for wait in done if not wait.exception()} <= {"rejected", "released"}
+        assert await replies_in_redis(node) == []
+
+
+async def test_no_user_without_rights_enters_one_in_the_index(node: Node) -> None:
+    """Mutant: a node enters what a paused consumer is asked for."""
+    topics = index_keys(node.client.namespace)[2]
+    async with sdk_as(node, "mallory") as mallory:
+        address = Address.of(node.client.namespace, f"{REPLY}x")
+        with pytest.raises(AccessDenied):
+            await mallory.store.attach(
+                address, "wildcard~0123456789abcdef", number=1, subscription="s", durable=True, window="paused",
+                ttl_ms=1000,
+            )  # fmt: skip
+    assert await node.client.store.server.command(topics, "SCARD", topics) == 0
 
 
 async def test_a_message_to_one_that_is_gone_is_refused_by_the_gateway_too(node: Node) -> None:

@@ -70,12 +70,7 @@ class Desk:
         if not isinstance(name, str) or name not in script_names() or not isinstance(argv, list):
             raise InvalidValue(f"there is no script {str(name)[:40]!r} here: node and client are of different versions")
         op = script(name)
-        try:
-            keys, values = self._permits.call(op, key, argv)
-        except AccessDenied as denied:
-            if not await self._look_for_dead_letters(denied):
-                raise
-            keys, values = self._permits.call(op, key, argv)
+        keys, values = await self._permitted(op, key, argv)
         if op.arguments[0] == "run_id":
             argv[0] = None  # the node's own connection knows which run of Redis answers
         if not self._permits.manages_all and (done := await self._instead(op, keys, values)) is not None:
@@ -84,15 +79,23 @@ class Desk:
             return [b"OK", str((await self._parts.registry.policies.look()).version).encode()]
         if name in ("apply", "slice") and (parsed := parse_key(keys[0].decode())):  # else it is a store, and he manages
             address = Address.of(*parsed)
-            if name == "apply" and is_reply_queue(address.name):
-                await self._check_reply_queue(address)
-            if not self._permits.manages(address.name if name == "apply" else EVERYTHING):
-                if name == "apply":
+            if name == "apply":
+                if not self._permits.manages(address.name):
                     return await self._apply(address, values["mode"], argv[3:])
+                await self._check_apply(address, argv[3:])
+            elif not self._permits.manages_all:
                 argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
         elif name == "pool" and not self._permits.manages(EVERYTHING):
             return await self._draw(key, values["member"])
         return await self._server.call(op, keys, argv)
+
+    async def _permitted(self, op: Script, key: Any, argv: list[Any]) -> tuple[tuple[bytes, ...], dict[str, Any]]:
+        try:
+            return self._permits.call(op, key, argv)
+        except AccessDenied as denied:
+            if not await self._look_for_dead_letters(denied):
+                raise
+            return self._permits.call(op, key, argv)
 
     async def _instead(self, op: Script, keys: Sequence[bytes], values: dict[str, Any]) -> list[Any] | None:
         """Do what a node does itself for who does not manage the namespace; None where the call goes on as it is."""
@@ -170,10 +173,19 @@ class Desk:
         totals = (drawn.pool_epoch, drawn.granted, drawn.returned, drawn.place)
         return [drawn.code.encode(), *totals, str(drawn.limit).encode(), []]
 
-    async def _check_reply_queue(self, address: Address) -> None:
-        """Let nobody make a queue that only the node makes whose link it is for."""
-        if await self._parts.store.snapshot(address, waiters=0, consumers=1) is None:
+    async def _check_apply(self, address: Address, flat: Sequence[str]) -> None:
+        """Let who manages a destination make no queue of a link, nor have dead letters sent to where they may not."""
+        registry, settings = self._parts.registry, dict(zip(flat[::2], flat[1::2], strict=True))
+        if is_reply_queue(address.name) and await self._parts.store.snapshot(address, waiters=0, consumers=1) is None:
             raise LinkQueueGone(f"{address.name!r} was made for one link, and is gone with it")
+        target = settings.get("dead_letter")
+        if not target or self._permits.manages_all:
+            return
+        policy = await registry.policies.look()
+        if policy.resolve(address.name, settings.get("kind")).fields.get("dead_letter") != target:
+            await registry.refresh(address)
+            if registry.fields(address).get("dead_letter") != target:
+                self._permits.need(frozenset({Action.PRODUCE, Action.MANAGE}), target, "having dead letters sent there")
 
     async def _command(self, key: Any, words: list[Any]) -> Any:
         try:

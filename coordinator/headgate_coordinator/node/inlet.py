@@ -106,12 +106,12 @@ class Inlet(LinkEnd):
             return
         if not self._held:
             self._since = time.monotonic()
-        producer = line.producer
+        producer, most = line.producer, connection.node.options.held
         total = 0
         for raw, delivery in messages:
             size = len(raw)
             total += size
-            if self._has_room(size, delivery):
+            if connection.held + size <= most or self._has_room(size, delivery):
                 self.take(producer, raw, delivery, size)
             elif not self.link.alive:
                 break

@@ -29,6 +29,7 @@ from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.reattaching import Reattaching
 from headgate_coordinator.node.relay import Relay
 from headgate_coordinator.node.replies import Replies
+from headgate_coordinator.node.reply_queues import is_reply_queue
 from headgate_coordinator.node.seldom import Seldom
 from headgate_coordinator.security import Users
 
@@ -90,6 +91,7 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.Task[None] | None = None
         users.on_change(self.look_again)
+        client.parts.registry.may_make = lambda name: not is_reply_queue(name) or name in self.reply_queues()
 
     @property
     def id(self) -> str:

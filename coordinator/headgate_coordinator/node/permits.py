@@ -192,6 +192,8 @@ class Permits:
     def _session(self, op: Script, destination: str, values: dict[str, Any], wanted: frozenset[Action]) -> None:
         session, consumer = values["session"], values.get("consumer", "")
         if self.stands_in(op, values):
+            if is_reply_queue(destination):
+                raise self._denied(f"{destination!r} is no topic")
             self.need(frozenset({SENDS, TAKES}) if op.name == "attach" else frozenset({TAKES}), destination, op.name)
             return
         self.need(wanted, destination, op.name)

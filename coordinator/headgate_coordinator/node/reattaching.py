@@ -71,7 +71,8 @@ class Reattaching(LinkEnd):
     async def _remove(self) -> None:
         with contextlib.suppress(HeadgateError):
             for topic in await self._search() if self._topics is None else self._topics:
-                await unsubscribe(self.connection, topic, self._subscription)
+                if self.connection.access.may(Action.CONSUME, topic):  # still
+                    await unsubscribe(self.connection, topic, self._subscription)
         self.link.leave()
         self.connection.flush_soon()
 
