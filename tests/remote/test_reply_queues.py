@@ -32,7 +32,7 @@ pytestmark = pytest.mark.one_server
 @pytest.fixture
 async def node(redis_url: str, cleanup_namespace: str) -> AsyncIterator[Node]:
     people = {
-        "alice": {"questions": {P}}, "server": {"questions": {C}}, "mallory": {}, "wide": {"#": {P, C, B}},
+        "alice": {"questions": {P}}, "server": {"questions": {C}}, "mallory": {"elsewhere": {B}}, "wide": {"#": {P, C, B}},
         "boss": {"#": {P, C, B, M}},
     }  # fmt: skip
     async with node_with(redis_url, cleanup_namespace, people) as node:
@@ -116,7 +116,7 @@ async def test_one_holds_as_much_as_one_message_may_have_and_a_connection_has_so
 ) -> None:
     """Mutants: no limit; a connection has any number of them."""
     limits = Limits(message=100_000, sessions=200)
-    async with node_with(redis_url, cleanup_namespace, {"mallory": {}}, limits=limits) as node:
+    async with node_with(redis_url, cleanup_namespace, {"mallory": {"elsewhere": {B}}}, limits=limits) as node:
         peer = await Peer.connect(node.port, "mallory", limits, "mallory")
         link, queue = await reply_link(peer, Taken())
         link.set_credit(0)
