@@ -196,7 +196,7 @@ async def test_the_index_takes_no_pattern_that_is_spelled_otherwise(node: Node, 
         values = {"mode": "keep", "name": name, "holder": "buyer~s~00000000~0000", "durable": 1, "ttl_ms": 1000}
         with pytest.raises(InvalidValue):
             await buyer.store.server.call(op, keys, op.argv(values))
-        with pytest.raises(InvalidValue, match="hour|ttl"):
+        with pytest.raises(InvalidValue, match="ttl"):
             await buyer.store.server.call(op, keys, op.argv(values | {"name": "inbox.* s", "ttl_ms": 1 << 50}))
         await (await session.producer("inbox.c", kind="topic")).send("x")
 

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.one_server
 @pytest.fixture
 async def node(redis_url: str, cleanup_namespace: str) -> AsyncIterator[Node]:
     people = {
-        "alice": {"questions": {P}}, "server": {"questions": {C}}, "mallory": {"elsewhere": {B}}, "wide": {"#": {P, C, B}},
-        "boss": {"#": {P, C, B, M}},
+        "alice": {"questions": {P}}, "server": {"questions": {C}}, "mallory": {"elsewhere": {B}},
+        "wide": {"#": {P, C, B}}, "boss": {"#": {P, C, B, M}},
     }  # fmt: skip
     async with node_with(redis_url, cleanup_namespace, people) as node:
         yield node
