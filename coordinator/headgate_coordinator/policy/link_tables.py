@@ -53,7 +53,9 @@ class LinkTable(Table):
 class BridgeTable(LinkTable):
     """Links from one destination to others: what is stored there is forwarded, once and in order."""
 
-    source: Name = Field(alias="from", description="a queue, or a topic, of which it is a durable subscription")
+    source: Name = Field(
+        alias="from", description="a queue, whose messages it moves, or a topic, of which it gets a copy of each"
+    )
     to: Names = Field(description="a queue or a topic; several, where the source is a topic: each gets all messages")
     site: SiteName = Field(None, description="where the targets are; else here")
 

@@ -158,8 +158,8 @@ def check_links(policy: Policy) -> Iterator[Problem]:
             yield Problem(
                 links[1].origin,
                 f"{links[1].kind}.from",
-                f"{source!r} has {len(links)} targets, and of a queue each would get a part; write [[destination]] "
-                f"match = {source!r}, kind = 'topic', or keep one target",
+                f"{source!r} has {len(links)} targets, and of a queue each would get a part, for its messages move "
+                f"and are not copied; write [[destination]] match = {source!r}, kind = 'topic', or keep one target",
             )
 
 
