@@ -6,6 +6,7 @@ what is held, give back what is idle. Between calls everything is arithmetic (:m
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -13,6 +14,7 @@ from headgate.account_calls import AccountCalls, Ensure, Refill, any_incarnation
 from headgate.core.credit import CreditLine
 from headgate.core.lease import Lease
 from headgate.errors import Closed, HeadgateError, SessionExpired
+from headgate.forks import FORKED, watch
 from headgate.options import SessionOptions
 from headgate.outlook import Outlook
 from headgate.reconnect import AWAY, until_answered
@@ -70,6 +72,7 @@ class CreditAccount(AccountCalls):
             self.resumed = 0
             self.credit.inc = any_incarnation()
         self._uses_seen = 0
+        watch(self)
         self._share = (0, 0)
 
     async def start(self) -> None:
@@ -83,6 +86,12 @@ class CreditAccount(AccountCalls):
         await self._acquire()
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
         self._task.add_done_callback(self._ended)
+
+    def forked(self) -> None:
+        """Admit nothing from now on: the credit in hand is that of the parent process."""
+        self._closing, self.why_closed = True, f"cannot be used: {FORKED}"
+        self.lease.use_until = -math.inf
+        self.outbox.clear(lambda *_: None)
 
     def spool(self, writer: Writer, *, topic: bool) -> None:
         """Let that write what finds no room in memory, where the destination has a spool store."""

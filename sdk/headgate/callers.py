@@ -73,11 +73,13 @@ class Callers(Answers):
         self._give_back = False
         self._wanted = False
         self._closing = False
+        self.why_closed = "is closed"
+        """What is said of it once nothing can be submitted any more."""
 
     def submit(self, item: Outgoing) -> bool:
         """Put a message in line; returns whether it is paid. Its ``done`` is told the rest."""
         if self._closing:
-            raise Closed(f"the producer of {self.address.name!r} is closed")
+            raise Closed(f"the producer of {self.address.name!r} {self.why_closed}")
         if not self._holds_messages and self._loop.time() > self.lease.use_until:
             self.credit.frozen = True  # the lease may be over: first hear from Redis
         paid = self.outbox.add(item)

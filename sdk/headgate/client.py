@@ -15,6 +15,7 @@ from headgate.core.url_options import UrlOptions
 from headgate.errors import AccessDenied, Closed, HeadgateError, InvalidValue
 from headgate.explain import as_consumer, explain, leased
 from headgate.explanation import Explanation
+from headgate.forks import FORKED, watch
 from headgate.keywords import explains
 from headgate.options import SessionOptions
 from headgate.pool_limits import PolicyPools
@@ -58,6 +59,7 @@ class Client(Administration):
         self._backend: Backend | None = None
         self._sessions: set[Session] = set()
         self._closed = False
+        self._refuses = "the client is not connected; use 'async with headgate.connect(...)' or await it"
         self._sees_no_deadlocks = False
 
     def __repr__(self) -> str:
@@ -78,6 +80,7 @@ class Client(Administration):
             if self._embedded:
                 self._embedded.stop()
             raise
+        watch(self)
         self._backend = backend
         self._store = Store(backend)
         self._wake_ups = backend.wake_ups()
@@ -110,7 +113,11 @@ class Client(Administration):
 
     def _check_connected(self) -> None:
         if self._backend is None or self._closed:
-            raise Closed("the client is not connected; use 'async with headgate.connect(...)' or await it")
+            raise Closed(self._refuses)
+
+    def forked(self) -> None:
+        """Refuse from now on: the connections are those of the parent process."""
+        self._closed, self._refuses = True, f"the client cannot be used: {FORKED}"
 
     @property
     def redis_url(self) -> str:

@@ -155,7 +155,7 @@ class Gate:
 
     async def _wait(self, size: int, timeout: float | str | None) -> Permit:
         if self._closed or self._account.closed:
-            raise Closed(f"the gate {self._account.address.name!r} is closed")
+            raise Closed(f"the gate {self._account.address.name!r} {self._account.why_closed}")
         loop = asyncio.get_running_loop()
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         done: Any = loop.create_future()

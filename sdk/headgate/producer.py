@@ -258,7 +258,7 @@ class Producer:
         return Outgoing(payload, len(payload), self._loop.time() + patience, told, ttl_ms, self._when_full)
 
     def _ended(self) -> Closed:
-        return Closed(f"the producer of {self.destination!r} is closed")
+        return Closed(f"the producer of {self.destination!r} {self._account.why_closed}")
 
     async def _paid(
         self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None

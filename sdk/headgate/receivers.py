@@ -10,6 +10,7 @@ from typing import Final, Literal, Self
 from headgate.core.window import Holding, Window
 from headgate.deadletters import Dead, DeadLetters
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, SessionExpired
+from headgate.forks import FORKED, watch
 from headgate.message import Message
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.pacing import Pacing
@@ -61,6 +62,7 @@ class Receivers:
         """Why Redis or a node does nothing for it now; it is tried again, for an operator may give the right back."""
         self.trouble: BaseException | None = None
         """Why Redis cannot be asked just now."""
+        watch(self)
         self.use = Use(self._loop, self._outcomes, dead_letters)
         """Which task uses it."""
 
@@ -92,11 +94,13 @@ class Receivers:
         return self
 
     async def __anext__(self) -> Message:
-        if self._closed:
+        if self._closed and self._failure is None:
             raise StopAsyncIteration
         try:
             message = await self.receive(timeout=None)
         except Closed:
+            if self._failure is not None:
+                raise
             raise StopAsyncIteration from None
         if message is None:
             raise StopAsyncIteration
@@ -262,6 +266,12 @@ class Receivers:
             pass
         finally:
             self._receivers -= 1
+
+    def forked(self) -> None:
+        """Refuse from now on: what is here was delivered to the parent process."""
+        self._closed = True
+        self._failure = Closed(f"the consumer of {self.address.name!r} cannot be used: {FORKED}")
+        self._buffer.clear()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -15,6 +15,7 @@ from headgate.core.url_options import split_address
 from headgate.core.window import Window
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.following import Wish
+from headgate.forks import watch
 from headgate.gate import Gate
 from headgate.keywords import explains
 from headgate.options import SessionOptions, read_weight, read_window
@@ -55,6 +56,7 @@ class Session:
         self._consumers = Consumers(self._presences)
         self._buckets: dict[str, Bucket] = {}
         self._closed = False
+        watch(self)
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}{', closed' if self._closed else ''})"
@@ -223,6 +225,10 @@ class Session:
             InvalidValue: not a duration.
         """
         return self._listeners.add(callback, parse_duration(notify_after, "notify_after"))
+
+    def forked(self) -> None:
+        """Open nothing from now on, and leave what there is to the parent process."""
+        self._closed = True
 
     async def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""

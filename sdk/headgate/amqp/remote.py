@@ -17,6 +17,7 @@ from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import SIGN_IN, Call, NodeLink
 from headgate.amqp.url import AmqpUrl
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
+from headgate.forks import FORKED, watch
 from headgate.redis.scripts import Script, script, script_names
 from headgate.tasks import stop
 
@@ -60,7 +61,14 @@ class NodeBackend:
         self._task: asyncio.Task[None] | None = None
         self._trouble: HeadgateError | None = None
         self._hints = NodeWakeUps(self._ask)
-        self._closed = False
+        self._closed = ""
+        """Why no call can be made any more; empty while calls can."""
+        watch(self)
+
+    def forked(self) -> None:
+        """Refuse from now on: the connection is that of the parent process, and is left as it is."""
+        self._closed, self._task, self._link = f"{self._url}: {FORKED}", None, None
+        self._calls.clear()
 
     async def open(self) -> None:
         """Connect to one of the nodes.
@@ -135,7 +143,7 @@ class NodeBackend:
 
     async def close(self) -> None:
         """Close the connection without waiting for anybody."""
-        self._closed = True
+        self._closed = self._closed or "the client is closed"
         await stop(self._task)
         link, self._link = self._link, None
         if link is not None:
@@ -148,7 +156,7 @@ class NodeBackend:
 
     async def _ask(self, *words: Any, within: float = ANSWER_WITHIN) -> Any:
         if self._closed:
-            raise Closed("the client is closed")
+            raise Closed(self._closed)
         self._number += 1
         number = self._number
         call = Call(number, pack((number, *words)), asyncio.get_running_loop().create_future())

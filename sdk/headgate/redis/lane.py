@@ -16,7 +16,7 @@ from headgate.redis.scripts import Script
 _pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
 MIN_VERSION: Final = (6, 2)
 CALL_TIMEOUT: Final = 2.0
-"""Seconds that a call may take before its connection is given up."""
+"""Seconds that a call may take before its connection is given up; its turn at a connection may take as long."""
 MAX_CONNECTIONS: Final = 64
 LOADS: Final = 5
 """Times that a script is loaded again during one call."""
@@ -140,8 +140,11 @@ class Lane:
         """
         patience = asyncio.timeout(CALL_TIMEOUT)
         self._under_way.add(patience)
+        busy = self._room.locked()
         try:
             async with patience, self._room:
+                if busy and patience not in self._ended:  # it waited for its turn, and that is no fault of the server
+                    patience.reschedule(asyncio.get_running_loop().time() + CALL_TIMEOUT)
                 connection = await self.take()
                 whole = False
                 try:

@@ -16,7 +16,15 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 
-from headgate.errors import AccessDenied, CoordinatorUnavailable, DestinationDamaged, HeadgateError, InvalidValue
+from headgate.errors import (
+    AccessDenied,
+    Closed,
+    CoordinatorUnavailable,
+    DestinationDamaged,
+    HeadgateError,
+    InvalidValue,
+)
+from headgate.forks import FORKED, watch
 from headgate.redis.arguments import REFUSED
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
 from headgate.redis.failover import Masters
@@ -58,6 +66,8 @@ class Server:
         self.calls = 0
         """Script calls made so far; what a message costs is read off it."""
         self._options = connection_options(url)
+        self._forked = False
+        watch(self)
         self._lanes: dict[str, Lane] = {}
         self._cluster: RedisCluster | None = None
         self._masters_of: Masters | None = None
@@ -80,6 +90,10 @@ class Server:
             raise CoordinatorUnavailable(f"{self.url} did not answer within {patience:g} s") from None
         except _FAILED as error:
             raise self._translate(error) from error
+
+    def forked(self) -> None:
+        """Refuse from now on: the connections are those of the parent process, and are left as they are."""
+        self._forked, self._cluster, self._masters_of, self._lanes, self._seeking = True, None, None, {}, {}
 
     async def _open(self) -> None:
         if self.url.kind == "sentinel":
@@ -300,13 +314,15 @@ class Server:
     def _lane_at(self, place: str) -> Lane:
         lane = self._lanes.get(place)
         if lane is None:
+            if self._forked:
+                raise Closed(f"{self.url}: {FORKED}")
             host, _, port = place.rpartition(":")
             lane = self._lanes[place] = Lane(self._dialer(host, int(port)))
         return lane
 
     def _lane(self, key: bytes) -> Lane:
         if self._cluster is None:
-            return self._lanes["only"]
+            return self._lanes.get("only") or self._lane_at("only")
         host, port = self._lane_name(key)
         return self._lane_at(f"{host}:{port}")
 
@@ -356,7 +372,7 @@ class Server:
                 async with asyncio.timeout(CALL_TIMEOUT):
                     await self._cluster.nodes_manager.initialize(list(self.url.hosts))
         else:
-            await self._lanes["only"].drop()
+            await self._lane_at("only").drop()
 
     def _translate(self, error: Exception) -> HeadgateError:
         if isinstance(error, rx.NoPermissionError):

@@ -149,7 +149,8 @@ class Session:
 
     def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
-        self._thread.run(self._inner.close())
+        if self._thread.is_ours:
+            self._thread.run(self._inner.close())
 
 
 class Client:
@@ -318,8 +319,9 @@ class Client:
         if self._closed:
             return
         self._closed = True
-        self._thread.run(self._inner.close())
-        self._thread.stop()
+        if self._thread.is_ours:
+            self._thread.run(self._inner.close())
+            self._thread.stop()
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._closed:

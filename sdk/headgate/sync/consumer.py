@@ -11,6 +11,7 @@ import headgate.consumer
 import headgate.message
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
+from headgate.forks import FORKED, watch
 from headgate.receivers import Outcome, Receivers
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
@@ -97,6 +98,15 @@ class Consumer:
         self._failure: HeadgateError | None = None
         inner.use.by_threads()
         inner.take_from_threads = self._take_back
+        self._gone: Closed | None = None
+        """Why nothing can be done with it in this process."""
+        watch(self)
+
+    def forked(self) -> None:
+        """Refuse from now on, whoever held the lock at that moment."""
+        self._changed = threading.Condition()
+        self._arrived.clear()
+        self._gone = Closed(f"the consumer of {self._inner.address.name!r} cannot be used: {FORKED}")
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -133,6 +143,8 @@ class Consumer:
         try:
             message = self.receive()
         except Closed:
+            if self._gone is not None:
+                raise
             raise StopIteration from None
         if message is None:
             raise StopIteration
@@ -200,7 +212,9 @@ class Consumer:
                     self._inner.address.name, self._inner.session, f"message {message.id} was given to another consumer"
                 )
             if self._closed or self._inner._closed:  # noqa: SLF001
-                raise Closed(f"the consumer of {self._inner.address.name!r} is closed; message {message.id} went back")
+                raise self._gone or Closed(
+                    f"the consumer of {self._inner.address.name!r} is closed; message {message.id} went back"
+                )
             message.settled = True
             self._inner.use.note_by(threading.current_thread())
             tell = False
@@ -214,7 +228,7 @@ class Consumer:
 
     def _next(self) -> Message | None:
         if self._closed or self._inner._closed:  # noqa: SLF001
-            raise Closed(f"the consumer of {self._inner.address.name!r} is closed")
+            raise self._gone or Closed(f"the consumer of {self._inner.address.name!r} is closed")
         while self._arrived:
             message = self._arrived.popleft()
             if message.is_current:

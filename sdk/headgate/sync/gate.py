@@ -9,6 +9,7 @@ import headgate.gate
 from headgate.core.credit import CreditLine
 from headgate.core.lease import Lease
 from headgate.errors import InvalidValue
+from headgate.forks import watch
 from headgate.sync.thread import LoopThread
 from headgate.units import MAX_SIZE, parse_size
 
@@ -142,6 +143,7 @@ class Gate:
     """:class:`headgate.Gate` for threads. Get one from :meth:`Session.gate`."""
 
     __slots__ = (
+        "__weakref__",
         "_account",
         "_asked",
         "_in_use",
@@ -166,6 +168,12 @@ class Gate:
         self._outbox = self._account.outbox
         self._in_use = 0
         self._asked = False
+        watch(self)
+
+    def forked(self) -> None:
+        """Admit nothing from now on, whoever held the lock at that moment; to wait says why."""
+        self._lock = threading.Lock()
+        self._lease = _OVER
 
     def __repr__(self) -> str:
         state = "closed" if self._lease is _OVER else f"{self._in_use} in use, {self._line.in_hand} in hand"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from headgate.errors import Closed
+from headgate.forks import FORKED, watch
 from headgate.tasks import THREAD
 
 T = TypeVar("T")
@@ -35,6 +36,17 @@ class LoopThread:
         self._waiting: set[concurrent.futures.Future[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="headgate", daemon=True)
         self._thread.start()
+        self._forked = False
+        watch(self)
+
+    def forked(self) -> None:
+        """Refuse from now on: the thread runs in the parent process only, and the loop's files are the parent's."""
+        self._forked = True
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the thread runs in this process; after a fork it does not, and there is nothing to close here."""
+        return not self._forked
 
     def run(self, work: Coroutine[Any, Any, T], undo: Callable[[T], None] | None = None) -> T:
         """Run a coroutine there and return its result.
@@ -66,6 +78,9 @@ class LoopThread:
             if undo is not None and not task.cancelled() and task.exception() is None:
                 undo(task.result())
 
+        if self._forked:
+            work.close()
+            raise Closed(f"the client cannot be used: {FORKED}")
         self._waiting.add(outside)
         try:
             try:
@@ -84,7 +99,8 @@ class LoopThread:
     def tell(self, function: Callable[..., object], *args: object) -> None:
         """Call a function there, without waiting; once the thread has ended, nothing is called."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *args)
+            if not self._forked:
+                self._loop.call_soon_threadsafe(function, *args)
 
     def future(self, awaited: "asyncio.Future[T]") -> "concurrent.futures.Future[T]":
         """Return what other threads can wait on in place of a future of the loop. To be called there."""
