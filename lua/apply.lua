@@ -45,7 +45,7 @@
            producer_rate         rate
            producer_byte_rate    rate
            producer_weight       1 to 1000
-           producer_timeout_ms   ms
+           producer_timeout_ms   'unlimited' or ms
            consumer_window       window
            consumer_rate         rate
            durable_window        window

@@ -1,5 +1,6 @@
 """What holds for those who do not say: the destination's settings, else what is built in."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -39,7 +40,7 @@ class Defaults:
         return cls(
             int(fields.get("producer_window", DEFAULT_WINDOW)),
             int(fields.get("producer_weight", 1)),
-            int(timeout) / 1000 if timeout else DEFAULT_TIMEOUT,
+            math.inf if timeout == "unlimited" else int(timeout) / 1000 if timeout else DEFAULT_TIMEOUT,
             _rate(fields, "producer_rate"),
             _rate(fields, "producer_byte_rate"),
             _rate(fields, "consumer_rate"),

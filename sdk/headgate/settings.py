@@ -75,7 +75,7 @@ class Settings:
         producer_rate: messages a second of each producer.
         producer_byte_rate: bytes a second of each producer.
         producer_weight: share of a producer that does not say.
-        producer_timeout: seconds that a send waits when it does not say.
+        producer_timeout: seconds that a send waits when it does not say, or ``"unlimited"``.
         consumer_window: window of a consumer that does not say; see :meth:`Window.of`.
         consumer_rate: messages a second of each consumer.
         durable_window: window of a consumer of a durable subscription of a topic.
@@ -336,7 +336,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
     "producer_rate": ("producer_rate", _rate),
     "producer_byte_rate": ("producer_byte_rate", _rate),
     "producer_weight": ("producer_weight", lambda value, what: str(_at_most(MAX_WEIGHT, _size(value, what), what))),
-    "producer_timeout": ("producer_timeout_ms", _milliseconds),
+    "producer_timeout": ("producer_timeout_ms", lambda v, what: v if v == "unlimited" else _milliseconds(v, what)),
     "consumer_window": ("consumer_window", _window),
     "consumer_rate": ("consumer_rate", _rate),
     "durable_window": ("durable_window", _window),

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +18,7 @@ from headgate import CoordinatorUnavailable, DestinationDamaged, InvalidValue, S
 from headgate.gate import Admission
 from headgate.redis.keys import Address
 from headgate.wildcard import WildcardConsumer
+from headgate_coordinator.policy import loads
 from tests.sdk.observing import GUARD, look
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
@@ -307,3 +309,17 @@ async def test_all_who_wait_are_told_that_their_deliveries_went_to_others(
         done, pending = await asyncio.wait(waiting, timeout=GUARD)
         assert not pending
         assert {type(one.exception()) for one in done} == {SessionExpired}
+
+
+async def test_settings_and_policies_spell_it_alike(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        await client.apply("orders", producer_timeout="unlimited")
+        await wait_until(lambda: producer._timeout == math.inf)
+        await client.apply("orders", producer_timeout="2s")
+        await wait_until(lambda: producer._timeout == 2)
+        rules = "[[destination]]\nmatch = 'orders'\nkind = 'queue'\nproducer.timeout = 'unlimited'\n"
+        await client.apply_policy(loads(rules))
+        await wait_until(lambda: producer._timeout == math.inf)
+        with pytest.raises(InvalidValue):
+            await client.apply("orders", producer_timeout="never")

@@ -13,6 +13,7 @@ from headgate_coordinator.policy.forms import (
     LimitSize,
     Name,
     Number,
+    Patience,
     Percent,
     Rate,
     Share,
@@ -109,7 +110,7 @@ class Producer(Table):
     rate: Rate = Field(None, description="messages a second")
     byte_rate: Rate = Field(None, description="bytes a second")
     weight: Count = Field(None, description="its share among producers")
-    timeout: Duration = Field(None, description="that a send waits")
+    timeout: Patience = Field(None, description="that a send waits")
 
 
 class Consumer(Table):

@@ -117,6 +117,11 @@ def _duration(value: Any, what: str) -> None:
         raise InvalidValue(f"{what}: {value!r}; use at least 1 ms")
 
 
+def _patience(value: Any, what: str) -> None:
+    if value != "unlimited":
+        _duration(value, what)
+
+
 def _name(value: Any, what: str) -> None:
     encode_name(value, what)
 
@@ -218,6 +223,7 @@ LimitCount = form(_limit_count, _AMOUNT, _text("unlimited"))
 Kept = form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
 Share = form(_share, {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
 Duration = form(_duration, _text(_DURATION))
+Patience = form(_patience, _text(_DURATION, "unlimited"))
 Rate = form(_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
 Number = form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
