@@ -99,6 +99,7 @@ class Holding:
     """A consumer with three messages at a time."""
 
     subscription = "s"
+    durable = False
 
     def __init__(self, ground: "Playground") -> None:
         self._ground = ground
@@ -147,6 +148,7 @@ class Playground:
             browse=lambda *_: self.seen(),
             unsubscribe=self.unsubscribe,
             remove=self.unsubscribe,
+            parts=SimpleNamespace(registry=SimpleNamespace()),
         )
         self._node = Node(
             client, NodeOptions(name="node", credit=10, low_credit=3, held=3000), Users.from_file(Path("none"))

@@ -46,7 +46,9 @@ async def test_a_name_that_nobody_sends_to_any_more_leaves_nothing_behind(
 
 async def test_a_relay_keeps_the_lines_of_the_newest_names_only(lines: Lines) -> None:
     connection: Any = SimpleNamespace(
-        flush_soon=lambda: None, node=SimpleNamespace(lines=lines, options=NodeOptions(), numbers=itertools.count())
+        held=0,
+        flush_soon=lambda: None,
+        node=SimpleNamespace(lines=lines, options=NodeOptions(), numbers=itertools.count()),
     )
     link: Any = SimpleNamespace(alive=True, credit=100)
     relay = Relay(connection, link)
