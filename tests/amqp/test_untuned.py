@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -197,6 +198,53 @@ async def test_a_drain_without_credit_is_answered(node: NodeProcess, client: hea
         await fill(client, "x")  # and its credit is what it was
         await receives.say(flow(0, 1))
         await receives.until(b"\xa1\x01x")
+
+
+async def test_a_drain_without_credit_is_answered_behind_messages_that_are_on_their_way(
+    node: NodeProcess, client: headgate.Client
+) -> None:
+    """As go-amqp drains: its flow says what it has seen so far."""
+    await fill(client, *"abcdef")
+    async with guest(node, receiver() + flow(0, 3)) as receives:
+        await receives.until(b"\xa1\x01c")
+        await receives.say(drained(0, count=1))
+        await until_drained(receives)
+        await receives.say(frame(0x13, [*[number(0), number(1 << 14)] * 2, number(0), number(3), number(2)]))
+        await receives.until(b"\xa1\x01e")
+        await receives.say(drained(0, count=5))
+        assert b"\xa1\x01f" not in receives.heard
+
+
+@pytest.mark.parametrize("credit", [0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+async def test_any_credit_that_can_be_said_is_credit(node: NodeProcess, client: headgate.Client, credit: int) -> None:
+    await fill(client, *map(str, range(50)))
+    async with guest(node, receiver() + flow(0, credit)) as receives:
+        await receives.until(b"\xa1\x0249")
+
+
+@pytest.mark.parametrize(
+    ("address", "wrong"),
+    [(text("nul\0byte"), b"no NUL"), (b"\xa0\x01q", b"is text"), (number(7), b"is text"), (b"\xa1\x03a\0b", b"no NUL")],
+    ids=["NUL", "binary", "number", "short NUL"],
+)
+async def test_an_address_that_is_no_text_is_refused(node: NodeProcess, address: bytes, wrong: bytes) -> None:
+    fields = [text("l"), number(0), FALSE, NULL, NULL, described(0x28, []), described(0x29, [address]), NULL, NULL]
+    async with guest(node, frame(0x12, [*fields, number(0)])) as sends:
+        assert wrong in await sends.until(b"amqp:invalid-field")
+
+
+async def test_a_message_expires_by_its_properties(node: NodeProcess, client: headgate.Client) -> None:
+    past, future = (b"\x83" + int((time.time() + s) * 1000).to_bytes(8, "big") for s in (0.2, 3600))
+    async with sender(node) as sends:
+        for number_, moment in enumerate((past, future)):
+            await sends.say(transfer(0, number_, described(0x73, [*[NULL] * 8, moment]) + written(f"{number_}")))
+        await sends.until(ACCEPTED)
+        await stored(client, 2)
+        over = time.time() + 0.2
+        await wait_until(lambda: time.time() > over)
+        async with client.session("s") as session:
+            (message,) = await drain(await session.consumer("orders"), 1)
+            assert message.body == b"1"
 
 
 @pytest.mark.parametrize("receives", [True, False])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
-from headgate.core.amqp_sections import check, header_of
+from headgate.core.amqp_sections import check, expiry_of, header_of
 from headgate.errors import Closed, HeadgateError
 from headgate.message import Receipt
 from headgate.producer import Producer
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.node")
 LINGER: Final = 2.0
 """Seconds that the end of a link waits for what came before it to be stored, so that its client hears of it."""
+
+
+FOR_EVER: Final = 10 * 365 * 86_400_000
+"""Ms from now on; a message that expires later does not expire."""
+
+
+def _sooner(raw: bytes, ttl_ms: int | None) -> int | None:
+    """Return for how many ms a message is good, by its properties or by its header, whichever is less."""
+    expiry = expiry_of(raw)
+    left = FOR_EVER if expiry is None else max(1, expiry - int(time.time() * 1000))
+    return ttl_ms if left >= FOR_EVER else min(left, ttl_ms or left)
 
 
 class Arrival:
@@ -130,8 +141,10 @@ class Inlet(LinkEnd):
         if self._over:
             self.connection.node.orphaned += size
         try:
-            check(raw)
-            producer.put(raw, timeout=math.inf, ttl_ms=header_of(raw).ttl_ms, done=arrival, beyond=True)
+            expires, ttl_ms = check(raw), header_of(raw).ttl_ms
+            if expires:
+                ttl_ms = _sooner(raw, ttl_ms)
+            producer.put(raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True)
         except HeadgateError as error:
             arrival.set_exception(error)
 

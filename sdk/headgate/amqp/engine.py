@@ -32,8 +32,8 @@ from headgate.amqp.proton import (
     read_condition,
     scratch,
     set_condition,
-    text,
 )
+from headgate.amqp.rereading import Unreadable, read_attach, repeated
 from headgate.amqp.streaming import Streams
 
 MOST_IGNORED: Final = 200
@@ -45,6 +45,7 @@ _peek, _pop, _event_type = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_e
 _event_link, _event_delivery = lib.pn_event_link, lib.pn_event_delivery
 _current, _settled = lib.pn_link_current, lib.pn_delivery_settled
 _DELIVERY, _FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
+_credit = lib.pn_link_credit
 
 
 class Engine:
@@ -97,7 +98,8 @@ class Engine:
         lib.pn_transport_set_channel_max(transport, limits.sessions - 1)
         lib.pn_transport_set_idle_timeout(transport, int(limits.idle * 1000))
         lib.pn_transport_bind(transport, connection)
-        self._opened = self._given_up = self._over = False
+        self._opened = self._given_up = self._over = self._behind = False
+        self._data = b""
 
     @property
     def peer(self) -> str:
@@ -150,6 +152,7 @@ class Engine:
         """Take bytes from the peer and tell the handler what they mean."""
         if not self.alive or self._given_up:
             return
+        self._data = data
         buffer, at, size = ffi.from_buffer(data), 0, len(data)
         while at < size:
             taken = lib.pn_transport_push(self._transport, buffer + at, size - at)
@@ -158,8 +161,17 @@ class Engine:
             at += taken
             self._process()
         self._process()
+        if self._behind:
+            self._reread(data)
         if self.alive and not self._over and lib.pn_transport_capacity(self._transport) < 0:
             self._give_up(DECODE_ERROR, "a frame whose body is none of AMQP 1.0, by the number of its descriptor")
+
+    def _reread(self, data: bytes) -> None:
+        """Say flows to the library once more that it takes for less than no credit."""
+        if self.alive and (again := repeated(data, [link.raw for link in self.links.values() if not link.receives])):
+            lib.pn_transport_push(self._transport, again, len(again))
+            self._process()
+        self._behind = False
 
     def hung_up(self) -> None:
         """Note that nothing more will come."""
@@ -231,6 +243,7 @@ class Engine:
             elif kind == _FLOW:
                 if (link := links.get(_event_link(event))) and not link.receives:
                     self._handler.flowed(link)
+                    self._behind |= self.alive and _credit(link.raw) < 0
             elif step := self._STEPS.get(kind):
                 self._take_all(arrived)  # what came before the link's end belongs to the link
                 step(self, event)
@@ -347,11 +360,9 @@ class Engine:
             return
         known = self.links.get(raw)
         try:
-            source = Terminus.read(lib.pn_link_remote_source(raw))
-            target = Terminus.read(lib.pn_link_remote_target(raw))
-            name = text(lib.pn_link_name(raw)) or ""
-        except UnicodeDecodeError as error:
-            refuse(raw, DECODE_ERROR, f"an address or a name is not UTF-8: {error}")
+            source, target, name = read_attach(raw, b"" if known else self._data)
+        except Unreadable as error:
+            refuse(raw, *error.told)
             return
         if known:
             known.source, known.target = source, target
@@ -365,17 +376,7 @@ class Engine:
         if len(self.links) >= self.limits.links:
             refuse(raw, RESOURCE_LIMIT, f"{self.limits.links} links are open on this connection; close some")
             return
-        link = Link(
-            self,
-            raw,
-            name,
-            bool(lib.pn_link_is_receiver(raw)),
-            source,
-            target,
-            lib.pn_link_remote_snd_settle_mode(raw) == lib.PN_SND_SETTLED,
-            max_message=self.limits.message,
-            peer_max_message=int(lib.pn_link_remote_max_message_size(raw)),
-        )
+        link = Link.begun(self, raw, name, source, target)
         self.links[raw] = link
         self._handler.attached(link)
 

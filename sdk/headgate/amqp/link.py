@@ -143,6 +143,21 @@ class Link:
     tag: int = 0
     partial: bytearray = field(default_factory=bytearray)
 
+    @classmethod
+    def begun(cls, engine: "Engine", raw: Any, name: str, source: Terminus, target: Terminus) -> "Link":
+        """Return a link that the peer began."""
+        return cls(
+            engine,
+            raw,
+            name,
+            bool(lib.pn_link_is_receiver(raw)),
+            source,
+            target,
+            lib.pn_link_remote_snd_settle_mode(raw) == lib.PN_SND_SETTLED,
+            max_message=engine.limits.message,
+            peer_max_message=int(lib.pn_link_remote_max_message_size(raw)),
+        )
+
     @property
     def credit(self) -> int:
         """Transfers that may still be made, by the peer at a receiver, by us at a sender.

@@ -1,5 +1,6 @@
 """The sections of an AMQP 1.0 message as bytes: a node reads and changes some, and leaves the others as they are."""
 
+import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from headgate.core import amqp_writer as writer
 from headgate.core.amqp_reader import Reader
+from headgate.core.amqp_types import Timestamp
 from headgate.errors import InvalidValue, MessageFormatError
 
 HEADER: Final = 0x70
@@ -56,6 +58,9 @@ _OPENINGS: Final = {
 """How the sections of nearly all messages begin."""
 MAX_SECTIONS: Final = 1 << 16
 """Of one message: data may be in many."""
+_EXPIRY: Final = 8
+"""The place of absolute-expiry-time among the properties."""
+_HAS_EXPIRY: Final = {1: b"\x09", 4: b"\0\0\0\x09"}
 _CACHED: Final = 64
 """Bytes of a header section that is remembered: most messages have one of a few."""
 
@@ -98,18 +103,22 @@ class Section(NamedTuple):
     stop: int
 
 
-def check(raw: bytes) -> None:
+def check(raw: bytes) -> bool:
     """Look whether a message consists of sections, of the right types, in their order; nothing in them is read.
+
+    Returns whether it may have the property ``absolute-expiry-time``, which few have: :func:`expiry_of` reads it.
 
     Raises:
         MessageFormatError: it does not.
     """
-    at, last, end = 0, 0, len(raw)
+    at, last, end, expires = 0, 0, len(raw), False
     while at < end:
         code, width = _OPENINGS.get(raw[at : at + 4], (0, 0))
         if code <= last:  # or it is unusual: then it is looked at more closely
             break
         last = code
+        if code == PROPERTIES and width:  # the number of its fields
+            expires = raw[at + 4 + width : at + 4 + 2 * width] >= _HAS_EXPIRY[width]
         if width == 1:
             if at + 4 >= end:
                 break
@@ -118,9 +127,28 @@ def check(raw: bytes) -> None:
             at += int.from_bytes(raw[at + 4 : at + 8]) + 8
         else:
             at += 4
-    if at != end or not end:
-        for _ in sections(raw):
-            pass
+    if at == end and end:
+        return expires
+    return PROPERTIES in [section.code for section in sections(raw)]
+
+
+def expiry_of(raw: bytes) -> int | None:
+    """Return when a message expires by its properties, in ms since 1970; None where they do not say.
+
+    Raises:
+        MessageFormatError: its properties are not well-formed.
+    """
+    for section in sections(raw):
+        if section.code == PROPERTIES:
+            expiry = fields(Reader(raw, section.content, section.stop), 13)[_EXPIRY]
+            if expiry is None:
+                return None
+            if isinstance(expiry, dt.datetime):
+                return int(expiry.timestamp() * 1000)
+            if isinstance(expiry, Timestamp):
+                return int(expiry)
+            raise MessageFormatError("the property absolute-expiry-time is a timestamp", at=section.content)
+    return None
 
 
 def sections(raw: bytes) -> Iterator[Section]:
