@@ -233,6 +233,32 @@ async def test_an_address_that_is_no_text_is_refused(node: NodeProcess, address:
         assert wrong in await sends.until(b"amqp:invalid-field")
 
 
+async def test_an_address_may_be_a_url_and_services_of_others_are_no_queues(
+    node: NodeProcess, client: headgate.Client
+) -> None:
+    await client.apply("orders")
+    async with sender(node, "amqps://localhost/orders") as sends:
+        await sends.say(transfer(0, 0, written("1")))
+        await sends.until(ACCEPTED)
+    async with sender(node, "") as sends:
+        await sends.say(transfer(0, 0, to("amqp://localhost:5672/orders")) + transfer(0, 1, to("$cbs")))
+        await sends.until(ACCEPTED)
+        assert b"sign in by SASL" in await sends.until(REJECTED)
+    await stored(client, 2)
+    for receives in (True, False):
+        for address in ("$cbs", "orders/$management", "amqp://localhost/$coordinator"):
+            async with guest(node, attach_raw("l", 0, address=address, receives=receives)) as refused:
+                await refused.until(b"amqp:not-implemented")
+    assert await client.destinations() == ["orders"]
+
+
+async def test_an_echo_is_answered(node: NodeProcess) -> None:
+    async with sender(node) as sends:
+        sends.heard = b""
+        await sends.say(frame(0x13, [*[number(0), number(1 << 14)] * 2, *[NULL] * 5, TRUE]))
+        await sends.until(b"\x00S\x13")
+
+
 async def test_a_message_expires_by_its_properties(node: NodeProcess, client: headgate.Client) -> None:
     past, future = (b"\x83" + int((time.time() + s) * 1000).to_bytes(8, "big") for s in (0.2, 3600))
     async with sender(node) as sends:

@@ -149,3 +149,9 @@ async def test_passwords_need_tls_unless_the_node_is_told_otherwise(
     await grant(client, "ann", Action.PRODUCE)
     with pytest.raises((ConnectionException, Timeout)):
         await there(call, node, "ann")
+
+
+async def test_a_node_at_which_nobody_can_sign_in_says_so(start_node: StartNode, client: Client) -> None:
+    await grant(client, "ann", Action.CONSUME)
+    assert "nobody can sign in" in start_node().errors
+    assert "nobody can sign in" not in start_node("--plain-without-tls").errors

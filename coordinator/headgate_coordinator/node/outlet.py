@@ -301,7 +301,7 @@ class Outlet(LinkEnd):
         unsettled, self._unsettled = self._unsettled, {}
         for message in unsettled.values():
             self._settle(message, "failed" if lost else "released", "")
-        if self.link.closed and self._consumer is not None and self._consumer.durable:
+        if self.link.closed and self.link.source.durable:  # its client hears of the end when there is none left
             self.link.linger()
         self.connection.node.spawn(self._close(ended=self.link.closed))
 

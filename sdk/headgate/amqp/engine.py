@@ -33,7 +33,7 @@ from headgate.amqp.proton import (
     scratch,
     set_condition,
 )
-from headgate.amqp.rereading import Unreadable, read_attach, repeated
+from headgate.amqp.rereading import Unreadable, echoes, read_attach, repeated
 from headgate.amqp.streaming import Streams
 
 MOST_IGNORED: Final = 200
@@ -161,6 +161,8 @@ class Engine:
             at += taken
             self._process()
         self._process()
+        if data[-1:] == b"A" and self.alive and echoes(data):
+            self._kept.say_windows()
         if self._behind:
             self._reread(data)
         if self.alive and not self._over and lib.pn_transport_capacity(self._transport) < 0:

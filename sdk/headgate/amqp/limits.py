@@ -91,6 +91,11 @@ class Kept:
         self._described -= sum(links.values())
         return tuple(links)
 
+    def say_windows(self) -> None:
+        """Have the library tell the windows of all sessions that have links: it does not hear who asks for them."""
+        for session in self._sessions:
+            lib.pn_session_set_incoming_capacity(session, self._limits.window)
+
     @property
     def excess(self) -> str:
         """What is too much, in words; empty when nothing is."""

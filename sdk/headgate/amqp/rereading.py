@@ -17,10 +17,10 @@ from headgate.errors import HeadgateError, MessageFormatError
 
 MOST_CREDIT: Final = (1 << 31) - 1
 """Credit that the library takes for what it says; more is less than none to it."""
-_DELIVERY_COUNT, _CREDIT, _DRAIN = 5, 6, 8
+_DELIVERY_COUNT, _CREDIT, _DRAIN, _ECHO = 5, 6, 8, 9
 _FLOW: Final = re.compile(rb"\x02\x00..\x00(?:S\x13|\x80\0{7}\x13)", re.DOTALL)
 _MOST: Final = 100
-"""Flows that are read once more at a time."""
+"""Flows that are read once more at a time, and bytes of one that is looked for at the end."""
 
 
 class Unreadable(HeadgateError):
@@ -88,6 +88,19 @@ def repeated(data: bytes, senders: list[Any]) -> bytes:
             continue
         again.append(_flow(data[start + 6 : start + 8], fields[: _DRAIN + 1]))
     return b"".join(again[-_MOST:])
+
+
+def echoes(data: bytes) -> bool:
+    """Return whether what came last is a flow that asks for an answer."""
+    start = data.rfind(b"\0S\x13", max(0, len(data) - _MOST)) - 8
+    if start < 0 or int.from_bytes(data[start : start + 4]) != len(data) - start:
+        return False
+    reader = Reader(data, start + 11)
+    try:
+        fields = [reader.value(1) for _ in range(reader.enter_list())]
+    except MessageFormatError:
+        return False
+    return len(fields) > _ECHO and fields[_ECHO] is True
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, int]]:

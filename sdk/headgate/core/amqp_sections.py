@@ -56,11 +56,11 @@ _OPENINGS: Final = {
     for kind, width in forms.items()
 }
 """How the sections of nearly all messages begin."""
+_known = _OPENINGS.get
 MAX_SECTIONS: Final = 1 << 16
 """Of one message: data may be in many."""
 _EXPIRY: Final = 8
 """The place of absolute-expiry-time among the properties."""
-_HAS_EXPIRY: Final = {1: b"\x09", 4: b"\0\0\0\x09"}
 _CACHED: Final = 64
 """Bytes of a header section that is remembered: most messages have one of a few."""
 
@@ -112,21 +112,24 @@ def check(raw: bytes) -> bool:
         MessageFormatError: it does not.
     """
     at, last, end, expires = 0, 0, len(raw), False
-    while at < end:
-        code, width = _OPENINGS.get(raw[at : at + 4], (0, 0))
-        if code <= last:  # or it is unusual: then it is looked at more closely
-            break
-        last = code
-        if code == PROPERTIES and width:  # the number of its fields
-            expires = raw[at + 4 + width : at + 4 + 2 * width] >= _HAS_EXPIRY[width]
-        if width == 1:
-            if at + 4 >= end:
+    try:  # contextlib.suppress would cost as much as all the rest
+        while at < end:
+            known = _known(raw[at : at + 4])
+            if known is None or known[0] <= last:  # or it is unusual: then it is looked at more closely
                 break
-            at += raw[at + 4] + 5
-        elif width:
-            at += int.from_bytes(raw[at + 4 : at + 8]) + 8
-        else:
-            at += 4
+            last, width = known
+            if width == 1:
+                if last == PROPERTIES:
+                    expires = raw[at + 5] > _EXPIRY  # so many fields it has
+                at += raw[at + 4] + 5
+            elif width:
+                if last == PROPERTIES:
+                    expires = int.from_bytes(raw[at + 8 : at + 12]) > _EXPIRY
+                at += int.from_bytes(raw[at + 4 : at + 8]) + 8
+            else:
+                at += 4
+    except IndexError:
+        at = -1
     if at == end and end:
         return expires
     return PROPERTIES in [section.code for section in sections(raw)]
