@@ -94,7 +94,7 @@ class Kept:
     def say_windows(self) -> None:
         """Have the library tell the windows of all sessions that have links: it does not hear who asks for them."""
         for session in self._sessions:
-            lib.pn_session_set_incoming_capacity(session, self._limits.window)
+            lib.pn_session_set_incoming_capacity(session, self.limits.window)
 
     @property
     def excess(self) -> str:
