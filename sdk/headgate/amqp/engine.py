@@ -163,17 +163,12 @@ class Engine:
         self._process()
         if data[-1:] == b"A" and self.alive and echoes(data):
             self._kept.say_windows()
-        if self._behind:
-            self._reread(data)
-        if self.alive and not self._over and lib.pn_transport_capacity(self._transport) < 0:
-            self._give_up(DECODE_ERROR, "a frame whose body is none of AMQP 1.0, by the number of its descriptor")
-
-    def _reread(self, data: bytes) -> None:
-        """Say flows to the library once more that it takes for less than no credit."""
-        if self.alive and (again := repeated(data, [link.raw for link in self.links.values() if not link.receives])):
+        if self._behind and self.alive and (again := repeated(data, self.links.values())):
             lib.pn_transport_push(self._transport, again, len(again))
             self._process()
-        self._behind = False
+        self._behind, self._data = False, b""
+        if self.alive and not self._over and lib.pn_transport_capacity(self._transport) < 0:
+            self._give_up(DECODE_ERROR, "a frame whose body is none of AMQP 1.0, by the number of its descriptor")
 
     def hung_up(self) -> None:
         """Note that nothing more will come."""

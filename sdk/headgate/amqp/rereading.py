@@ -6,11 +6,11 @@ another up to the end of those bytes: then the library is between two frames too
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final
 
-from headgate.amqp.link import DECODE_ERROR, INVALID_FIELD, Terminus
+from headgate.amqp.link import DECODE_ERROR, INVALID_FIELD, Link, Terminus
 from headgate.amqp.proton import lib, text
 from headgate.core.amqp_reader import Reader
 from headgate.errors import HeadgateError, MessageFormatError
@@ -57,15 +57,16 @@ def read_attach(raw: Any, data: bytes) -> tuple[Terminus, Terminus, str]:
     return source, target, name
 
 
-def repeated(data: bytes, senders: list[Any]) -> bytes:
+def repeated(data: bytes, links: Iterable[Link]) -> bytes:
     """Return flows that came last, as they have to be said to the library; empty where there are none.
 
     They give more credit than it can count, or drain a link whose receiver did not know yet of all transfers.
 
     Args:
         data: what has just come.
-        senders: the links to receivers.
+        links: all of the connection.
     """
+    senders = [link.raw for link in links if not link.receives]
     drained = [raw for raw in senders if lib.pn_link_get_drain(raw) and lib.pn_link_credit(raw) < 0]
     behind = -lib.pn_link_credit(drained[0]) - lib.pn_link_queued(drained[0]) if len(drained) == 1 else 0
     again = []
