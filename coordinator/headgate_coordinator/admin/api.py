@@ -1,5 +1,6 @@
 """The operations of the JSON API."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +59,7 @@ class Api:
         self._entries = Once(self._list_nodes)
         self._links = LinkWatch(client, self._entries)
         self._deadlocks = Once(client.deadlocks)
+        self._compiling = asyncio.Lock()
         self.operations: Final = self._declare()
 
     async def close(self) -> None:
@@ -211,7 +213,8 @@ class Api:
     async def _put_policy(self, call: Call) -> BaseModel:
         form: documents.Format = "json" if call.media_type == "application/json" else "toml"
         query: Putting = call.query
-        policy = documents.loads(call.body, query.source or f"admin.{form}", form)
+        async with self._compiling:  # in a thread, one at a time: the loop has messages to carry
+            policy = await asyncio.to_thread(documents.loads, call.body, query.source or f"admin.{form}", form)
         if query.dry_run:
             planned = await plan(self._client, policy)
             if query.expect not in (None, planned.version):

@@ -4,9 +4,12 @@
 comes at once, as :class:`BadDocument`.
 """
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.core.policy import Policy
+from headgate.errors import HeadgateError
 from headgate_coordinator.policy.check import check, needs_maxmemory
 from headgate_coordinator.policy.compile import compile_document
 from headgate_coordinator.policy.problems import BadDocument, Problem
@@ -22,7 +25,8 @@ def load(file: Path) -> Policy:
     Raises:
         BadDocument: everything that is wrong with it.
     """
-    return _checked(compile_document(*read(file)))
+    with _readable(file.name):
+        return _checked(compile_document(*read(file)))
 
 
 def loads(text: str, name: str = "policy.toml", form: Format = "toml") -> Policy:
@@ -31,7 +35,8 @@ def loads(text: str, name: str = "policy.toml", form: Format = "toml") -> Policy
     Raises:
         BadDocument: everything that is wrong with it.
     """
-    return _checked(compile_document(*parse(text, name, form)))
+    with _readable(name):
+        return _checked(compile_document(*parse(text, name, form)))
 
 
 def note(file: Path) -> Problem | None:
@@ -41,6 +46,17 @@ def note(file: Path) -> Problem | None:
         BadDocument: it cannot be read.
     """
     return thousands(*read(file))
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Tell of what no check of a single value expects: numbers of thousands of digits, and tables without end."""
+    try:
+        yield
+    except HeadgateError:
+        raise
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise BadDocument([Problem(f"{name}:1", "", f"cannot be used: {error}"[:500])]) from None
 
 
 def _checked(policy: Policy) -> Policy:

@@ -1,17 +1,25 @@
 """Contradictions that show only when the rules are merged, and what needs Redis to be known."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.core.pattern import Pattern
+from headgate.core.pattern_index import PatternIndex
 from headgate.core.policy import Policy, Resolved, Rule
 from headgate.settings import MOST_POOLS
 from headgate_coordinator.policy.channels import check_channels
 from headgate_coordinator.policy.compile import key_of
 from headgate_coordinator.policy.links import check_links
-from headgate_coordinator.policy.problems import Problem
+from headgate_coordinator.policy.problems import BadDocument, Problem
 from headgate_coordinator.policy.stores import check_spooling, check_stores
+
+MOST_DEAD: Final = 100
+"""Destinations of a chain of dead letters that are looked at."""
+MOST_STEPS: Final = 50_000
+STEPS_OF_EACH: Final = 20
+"""Looks at patterns, to find those that overlap: at all, and for each more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +40,29 @@ def examples(policy: Policy) -> Iterator[Example]:
     used = {word for pattern in patterns for word in pattern.words}
     word = next(word for number in itertools.count() if (word := f"any{number or ''}") not in used)
     seen: set[tuple[str, str | None]] = set()
-    wild = [pattern for pattern in patterns if not pattern.exact]
-    exact = [pattern for pattern in patterns if pattern.exact]  # two of them never overlap
-    pairs = itertools.chain(
-        itertools.combinations_with_replacement(wild, 2), itertools.product(exact, wild), zip(exact, exact, strict=True)
-    )
-    for one, other in pairs:
-        if not one.overlaps(other):
-            continue
+    for one, other in _overlapping(patterns):
         name = _name(one, other, word, long)
         kinds = {rule.kind for rule in policy.matching(name)} or {None}
         for kind in (None, *sorted(kind for kind in kinds if kind)):
             if (name, kind) not in seen:
                 seen.add((name, kind))
                 yield Example(name, policy.resolve(name, kind))
+
+
+def _overlapping(patterns: Sequence[Pattern]) -> Iterator[tuple[Pattern, Pattern]]:
+    """Yield each pattern with itself, and each two that overlap."""
+    known, steps = PatternIndex(), 0
+    for pattern in patterns:
+        known.add(pattern)
+        for other in known.near(pattern):
+            steps += 1 if other is None else 4  # which is looked at closely
+            if steps > MOST_STEPS + STEPS_OF_EACH * len(patterns):
+                text = (
+                    "its patterns overlap in too many ways to be checked; use fewer of them that begin with '*' or '#'"
+                )
+                raise BadDocument([Problem("", "destination", text)])
+            if other is not None:
+                yield pattern, other
 
 
 def _name(one: Pattern, other: Pattern, word: str, long: int) -> str:
@@ -150,9 +167,11 @@ def _dead_letters(policy: Policy) -> Iterator[Problem]:
             yield Problem(
                 _line_of(rule), "dead_letter", f"{start!r} is a {resolved.kind}, which holds no messages; name a queue"
             )
-        chain = [start]
-        while (following := policy.resolve(chain[-1]).fields.get("dead_letter")) and following not in chain:
-            chain.append(following)
+        chain = {start: None}
+        while (following := policy.resolve(next(reversed(chain))).fields.get("dead_letter")) and following not in chain:
+            if len(chain) > MOST_DEAD:
+                break  # a ring of more is found from none of its names; what is not delivered just goes round
+            chain[following] = None
         if following == start:
             yield Problem(
                 _line_of(rule),

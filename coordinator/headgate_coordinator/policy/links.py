@@ -34,6 +34,7 @@ class Links:
     at: Origin
     problems: list[Problem]
     links: list[Link] = field(default_factory=list)
+    _made: dict[str, Link] = field(default_factory=dict, repr=False)
     rules: list[Rule] = field(default_factory=list)
     sites: dict[str, Site] = field(default_factory=dict)
 
@@ -109,12 +110,13 @@ class Links:
             here=self.document.site_name or "", site=site, zone=zone, selector=table.selector or "",
             rate=_rate(table.rate, "rate"), byte_rate=_rate(table.byte_rate, "byte_rate"), replicas=table.replicas,
         )  # fmt: skip
-        if other := next((one for one in self.links if one.link == made.link), None):
+        if other := self._made.get(made.link):
             text = f"{other.kind} {other.name!r} forwards {source!r} to {made.where!r} already; keep one"
             self._problem(path, text)
         elif table.dead_letters == source or (table.dead_letters == target and site is None):
             text = f"{table.dead_letters!r} is an end of {kind} {table.name!r} itself; name another destination"
             self._problem((*path[:-1], "dead_letters"), text)
+        self._made.setdefault(made.link, made)
         self.links.append(made)
 
     def _rates(self, kind: Kind, table: LinkTable, path: Path) -> None:

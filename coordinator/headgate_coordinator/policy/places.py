@@ -7,6 +7,7 @@ find where keys and values begin and end, not whether they are right.
 import json
 import re
 import tomllib
+from bisect import bisect_left
 from typing import Final
 
 Path = tuple[str | int, ...]
@@ -55,6 +56,7 @@ class _Walk:
         self.text = text
         self.separator = separator
         self.at = 0
+        self.breaks = [found.start() for found in re.finditer("\n", text)]
         self.lines: dict[Path, int] = {(): 1}
         self.twice: list[Path] = []
         self.counts: dict[Path, int] = {}  # of the tables of a list: [[name]]
@@ -150,4 +152,4 @@ class _Walk:
             self.at = found.end()
 
     def line(self) -> int:
-        return self.text.count("\n", 0, self.at) + 1
+        return bisect_left(self.breaks, self.at) + 1

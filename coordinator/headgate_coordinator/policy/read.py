@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path as File
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,6 +16,12 @@ from headgate_coordinator.policy.places import Path, json_lines, toml_lines
 from headgate_coordinator.policy.problems import BadDocument, Problem
 
 Format = Literal["toml", "json"]
+MOST_PROBLEMS: Final = 100
+"""Problems of one document that are listed."""
+MOST_PARTS: Final = 256
+"""Words of a key; a name has no more than 128."""
+_HUGE: Final = re.compile(r"[=,\[][ \t\r\n]*+[+-]?0[xob][0-9a-fA-F_]{33}")
+_DOTTED: Final = re.compile(r"(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+)++")
 Origin = Callable[[Path], str]
 """Tells where a key was written."""
 
@@ -74,6 +80,8 @@ def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source
         BadDocument: everything that is wrong with it.
     """
     text = text.removeprefix("\ufeff")
+    _check_depth(text, name)
+    _check_numbers(text, name)
     problems: list[Problem] = []
     if form == "json":
         data, source, problems = _json(text, name)
@@ -85,12 +93,31 @@ def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source
     try:
         document = Document.model_validate(data)
     except ValidationError as error:
-        for told in error.errors(include_url=False):
+        for told in error.errors(include_url=False, include_context=True)[:MOST_PROBLEMS]:
             path = _path(told["loc"], data)
             problems.append(source.problem(path, _say(told, path)))
+        if (more := error.error_count() - MOST_PROBLEMS) > 0:
+            problems.append(Problem(f"{name}:{text.count(chr(10)) + 1}", "", f"{more} further problems are not listed"))
     if problems or document is None:
         raise BadDocument(problems)
     return document, source
+
+
+def _check_depth(text: str, name: str) -> None:
+    """Refuse keys of very many parts, which take the parser longer than all else."""
+    for found in _DOTTED.finditer(text):
+        if found[0].count(".") > MOST_PARTS:
+            line = text.count("\n", 0, found.start()) + 1
+            raise BadDocument(
+                [Problem(f"{name}:{line}", "", f"a key or name of more than {MOST_PARTS} words; use fewer")]
+            )
+
+
+def _check_numbers(text: str, name: str) -> None:
+    """Refuse numbers that are no figure of anything; those that are not decimal have no bound of Python's."""
+    if found := _HUGE.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise BadDocument([Problem(f"{name}:{line}", "", "a number of more than 32 digits; write a smaller one")])
 
 
 def toml(text: str, name: str) -> tuple[dict[str, Any], Source]:
@@ -101,26 +128,37 @@ def toml(text: str, name: str) -> tuple[dict[str, Any], Source]:
     """
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        lines = toml_lines(text)
+    except RecursionError:
+        raise _too_deep(name) from None
+    except ValueError as error:  # also of what is no date, or too long a number
         what, _, where = str(error).partition(" (at ")
         found = re.match(r"line (\d+)", where)
         line = int(found[1]) if found else text.rstrip().count("\n") + 1
         hint = "JSON is in files named .json" if text.lstrip().startswith("{") else "see https://toml.io"
         raise BadDocument([Problem(f"{name}:{line}", "", f"{what}; this is not TOML, {hint}")]) from None
-    return data, Source(name, toml_lines(text))
+    return data, Source(name, lines)
 
 
 def _json(text: str, name: str) -> tuple[dict[str, Any], Source, list[Problem]]:
     try:
         data = json.loads(text)
+        lines, twice = json_lines(text) if isinstance(data, dict) else ({}, [])
+    except RecursionError:
+        raise _too_deep(name) from None
     except json.JSONDecodeError as error:
         hint = "this is not JSON, as a name that ends in .json promises"
         raise BadDocument([Problem(f"{name}:{error.lineno}", "", f"{error.msg}; {hint}")]) from None
+    except ValueError as error:
+        raise BadDocument([Problem(f"{name}:1", "", f"a number cannot be read: {error}")]) from None
     if not isinstance(data, dict):
         raise BadDocument([Problem(f"{name}:1", "", 'a policy is an object: {"destination": [...]}')])
-    lines, twice = json_lines(text)
     source = Source(name, lines)
-    return data, source, [source.problem(path, "stands here twice; keep one") for path in twice]
+    return data, source, [source.problem(path, "stands here twice; keep one") for path in twice[:MOST_PROBLEMS]]
+
+
+def _too_deep(name: str) -> BadDocument:
+    return BadDocument([Problem(f"{name}:1", "", "tables or lists within one another, too deep; a policy needs four")])
 
 
 def _path(steps: tuple[str | int, ...], data: Any) -> Path:

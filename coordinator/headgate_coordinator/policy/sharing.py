@@ -72,6 +72,7 @@ class Sharing:
     def __init__(self, source: Source, at: Origin, problems: list[Problem]) -> None:
         self.problems = problems
         self.pools: list[Pool] = []
+        self._names: set[str] = set()
         self._source = source
         self._at = at
 
@@ -89,8 +90,9 @@ class Sharing:
             if setting in values and str(values[setting][0]).strip().endswith("%"):
                 self._wrong(values.pop(setting)[1], "a share of what? the limit is shared by all matches; give a size")
         name = pool_of(told.match)
-        if any(pool.name == name for pool in self.pools):
+        if name in self._names:
             self._wrong((*where, "scope"), f"{told.match!r} has a shared limit already; keep one")
+        self._names.add(name)
         limit = str(parse_limit(told.limit.bytes))
         self.pools.append(Pool(name, {"limit_bytes": limit}, {"limit_bytes": self._at(written)}))
         return {SHARED: encode_name(name)}

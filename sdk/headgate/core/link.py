@@ -240,17 +240,20 @@ def cycle(links: Iterable[Link]) -> tuple[Link, ...]:
         if start in done:
             continue
         path: list[Link] = []
+        passed = {start: 0}  # and how many links lead there
         ways: list[Iterator[Link]] = [iter(first)]
         while ways:
             step = next(ways[-1], None)
             if step is None:
                 ways.pop()
-                done.add(path.pop().target if path else start)
+                left = path.pop().target if path else start
+                done.add(left)
+                passed.pop(left, None)
                 continue
-            passed = [start, *(one.target for one in path)]
             if step.target in passed:
-                return (*path[passed.index(step.target) :], step)
+                return (*path[passed[step.target] :], step)
             if step.target not in done:
                 path.append(step)
+                passed[step.target] = len(path)
                 ways.append(iter(onward.get(step.target, ())))
     return ()

@@ -12,6 +12,7 @@ from typing import Any, Final
 from headgate.core.channel import Channel, Feed
 from headgate.core.link import Link, Site
 from headgate.core.pattern import Pattern
+from headgate.core.pattern_index import PatternIndex
 from headgate.errors import PolicyError
 
 __all__ = ["CACHED", "ORIGIN_BYTES", "SHARED", "Pattern", "Policy", "Pool", "Resolved", "Rule", "Store"]
@@ -161,17 +162,15 @@ class Policy:
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
-        self._exact: dict[str, list[Rule]] = {}
-        self._by_word: dict[str, list[Rule]] = {}  # first word -> rules with wildcards; "*" for any first word
+        self._by_match: dict[str, list[Rule]] = {}
+        self._wild = PatternIndex()
         self._rank = {
             id(rule): rank for rank, rule in enumerate(sorted(self.rules, key=lambda rule: rule.pattern.order))
         }
         for rule in self.rules:
-            pattern = rule.pattern
-            if pattern.exact:
-                self._exact.setdefault(pattern.text, []).append(rule)
-            else:
-                self._by_word.setdefault(pattern.words[0] if pattern.words else "*", []).append(rule)
+            if rule.match not in self._by_match and not rule.pattern.exact:
+                self._wild.add(rule.pattern)
+            self._by_match.setdefault(rule.match, []).append(rule)
 
     def __repr__(self) -> str:
         counts = f"rules={len(self.rules)}, pools={len(self.pools)}, links={len(self.links)}"
@@ -201,9 +200,10 @@ class Policy:
 
     def matching(self, name: str) -> list[Rule]:
         """Return the rules whose pattern matches a name, of whatever kind, the most specific last."""
-        words = name.split(".")
-        wild = (*self._by_word.get(words[0], ()), *self._by_word.get("*", ()))
-        found = [rule for rule in wild if rule.pattern.fits(words)] + self._exact.get(name, [])
+        exact = self._by_match.get(name, ())
+        found = [rule for rule in exact if rule.pattern.exact]  # a name may look like a pattern
+        for pattern in self._wild.fitting(name.split(".")):
+            found += self._by_match[pattern.text]
         return sorted(found, key=lambda rule: self._rank[id(rule)])
 
     def resolve(self, name: str, kind: str | None = None) -> Resolved:
@@ -297,7 +297,7 @@ class Policy:
             )
         except PolicyError:
             raise
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise PolicyError(f"this is no compiled policy ({error!r}); apply the document again") from None
 
 
