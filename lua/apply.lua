@@ -100,7 +100,7 @@ end
 
 
 local code = 'OK'
-if load_destination(run_id, ttl_ms) then
+if load_destination(run_id, 0) then
   if settings.kind and settings.kind ~= d.kind then
     return { 'KIND', int(d.epoch), d.kind }
   elseif mode ~= 'change' then
@@ -119,7 +119,7 @@ else
   redis.call('HSET', K_DESTINATION, 'schema', '1', 'kind', settings.kind, 'limit_bytes', 'unlimited', 'limit_messages',
     'unlimited', 'pending_bytes', '0', 'pending_messages', '0', 'leased_bytes', '0', 'leased_messages', '0',
     'peak_bytes', '0', 'blocked', '0', 'consumers', '0', 'active', '0', 'rules', '', 'subscriptions', '0', 'epoch', int(now_ms), 'run_id', run_id,
-    'previous_run_id', '', 'epoch_ms', int(now_ms), 'learning_until', int(mode == 'recover' and now_ms + ttl_ms or 0),
+    'epoch_ms', int(now_ms), 'learning_until', int(mode == 'recover' and now_ms + ttl_ms or 0),
     'ttl_ms', int(ttl_ms), 'policy_version', '0', 'weight', '0', 'turns', '0', 'tickets', '0', 'message_seq', '0',
     'largest_bytes', '0', 'returned', '0', 'orphans', '0', 'recall_ms', '0', 'ledger', 'all', 'ledger_keep', '10000',
     'ledger_seq', '0')

@@ -4,21 +4,21 @@
 --- @include "lib/rules"
 -- The destination's own hash, read once, changed in memory, and what changed written once by save_destination().
 local d, raw
+local MAX_LEASES = 512 -- sessions whose leases are looked at as an epoch begins
 --- @enclose
-local FIELDS = { 'kind', 'run_id', 'previous_run_id', 'ledger', 'ledger_keep', 'rules', 'limit_bytes',
+local FIELDS = { 'kind', 'run_id', 'ledger', 'ledger_keep', 'rules', 'limit_bytes',
   'limit_messages', 'epoch', 'epoch_ms', 'learning_until', 'ttl_ms', 'pending_bytes', 'pending_messages', 'leased_bytes',
   'leased_messages', 'peak_bytes', 'blocked', 'weight', 'turns', 'tickets', 'message_seq', 'largest_bytes', 'returned',
   'orphans', 'consumers', 'subscriptions', 'ledger_seq', 'recall_ms' }
-local FIRST_NUMBER = 9 -- FIELDS from here on are whole numbers
+local FIRST_NUMBER = 8 -- FIELDS from here on are whole numbers
 
 local function read_destination()
   raw = redis.call('HMGET', K_DESTINATION, unpack(FIELDS))
   if not raw[1] then
     return nil
   end
-  local read = { kind = raw[1], run_id = raw[2], previous_run_id = raw[3], ledger = raw[4], ledger_keep = raw[5],
-    rules = raw[6] or '', limit_bytes = limit_of(raw[7]), limit_messages = limit_of(raw[8]), slice_bytes = MOST_COUNTED,
-    pool_bytes = math.huge }
+  local read = { kind = raw[1], run_id = raw[2], ledger = raw[3], ledger_keep = raw[4], rules = raw[5] or '',
+    limit_bytes = limit_of(raw[6]), limit_messages = limit_of(raw[7]), slice_bytes = MOST_COUNTED, pool_bytes = math.huge }
   for i = FIRST_NUMBER, #FIELDS do
     raw[i] = raw[i] + 0
     read[FIELDS[i]] = raw[i]
@@ -29,20 +29,34 @@ local function read_destination()
   return read
 end
 
+-- How long whoever held something may take to claim it: as long as the longest lease there is, or ever was here where
+-- no session is left, or too many are.
+local function longest_lease(ttl_ms)
+  local longest = 0
+  if redis.call('HLEN', K_SESSIONS) <= MAX_LEASES then
+    for _, record in ipairs(redis.call('HVALS', K_SESSIONS)) do
+      longest = math.max(longest, tonumber(string.match(record, ' ttl=(%d+)')) or 0)
+    end
+  end
+  return math.max(ttl_ms, longest > 0 and longest or d.ttl_ms)
+end
+
 local function begin_epoch(run_id, ttl_ms)
   -- A restart or failover may have lost grants, so for one TTL nothing new is granted while holders claim theirs.
-  d.previous_run_id = d.run_id
   d.run_id = run_id
   d.epoch = math.max(d.epoch + 1, now_ms)
   d.epoch_ms = now_ms
   d.message_seq = math.max(d.message_seq, now_us) -- no number that was lost is ever given to another message
-  d.learning_until = now_ms + math.max(ttl_ms, d.ttl_ms)
+  d.ttl_ms = longest_lease(ttl_ms)
+  d.learning_until = now_ms + d.ttl_ms
   d.new_epoch = true
 end
 
 local function load_destination(run_id, ttl_ms)
   d = read_destination()
-  if d and run_id ~= d.run_id and run_id ~= d.previous_run_id then
+  -- Also when it is the run of before: it may have been a replica meanwhile, and have lost what it had then. A
+  -- connection belongs to one server, so no late call names another than the one that runs this.
+  if d and run_id ~= d.run_id then
     begin_epoch(run_id, ttl_ms)
     if d.rules ~= '' then
       judge_rules(d) -- slices of before are in doubt
@@ -62,7 +76,7 @@ local function save_destination()
     end
   end
   if d.new_epoch then
-    redis.call('HSET', K_DESTINATION, 'run_id', d.run_id, 'previous_run_id', d.previous_run_id)
+    redis.call('HSET', K_DESTINATION, 'run_id', d.run_id)
   end
   if n > 2 then
     redis.call(unpack(changed))

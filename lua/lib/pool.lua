@@ -13,14 +13,13 @@ local served = {}
 
 local function begin_learning(run_id, epoch)
   -- What was granted may be forgotten here, so nothing new is granted until every member has said what it holds.
-  p.previous_run_id = run_id == p.run_id and p.previous_run_id or p.run_id
   p.run_id = run_id
   p.epoch = math.max(p.epoch + 1, now_ms, epoch + 1)
   p.learning, p.rebuild_ms = now_ms, 0
 end
 
 local function new_pool(run_id, ttl_ms)
-  p = { run_id = run_id, previous_run_id = '', limit = math.huge, reserve = 0, granted = 0, peak = 0, epoch = now_ms,
+  p = { run_id = run_id, limit = math.huge, reserve = 0, granted = 0, peak = 0, epoch = now_ms,
     learning = now_ms + ttl_ms, rebuild_ms = 0, tickets = 0 }
 end
 
@@ -29,21 +28,21 @@ local function limit_text(bytes)
 end
 
 local function load_pool(run_id)
-  local raw = redis.call('HMGET', K_POOL, 'run_id', 'previous_run_id', 'limit_bytes', 'reserve_bytes', 'granted_bytes',
+  local raw = redis.call('HMGET', K_POOL, 'run_id', 'limit_bytes', 'reserve_bytes', 'granted_bytes',
     'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets')
   if not raw[1] then
     return nil
   end
-  p = { run_id = raw[1], previous_run_id = raw[2], limit = limit_of(raw[3]), reserve = raw[4] + 0, granted = raw[5] + 0,
-    peak = raw[6] + 0, epoch = raw[7] + 0, learning = raw[8] + 0, rebuild_ms = raw[9] + 0, tickets = raw[10] + 0 }
-  if run_id ~= p.run_id and run_id ~= p.previous_run_id then
+  p = { run_id = raw[1], limit = limit_of(raw[2]), reserve = raw[3] + 0, granted = raw[4] + 0, peak = raw[5] + 0,
+    epoch = raw[6] + 0, learning = raw[7] + 0, rebuild_ms = raw[8] + 0, tickets = raw[9] + 0 }
+  if run_id ~= p.run_id then
     begin_learning(run_id, 0)
   end
   return p
 end
 
 local function save_pool()
-  redis.call('HSET', K_POOL, 'run_id', p.run_id, 'previous_run_id', p.previous_run_id, 'granted_bytes', int(p.granted),
+  redis.call('HSET', K_POOL, 'run_id', p.run_id, 'granted_bytes', int(p.granted),
     'peak_bytes', int(math.max(p.peak, p.granted)), 'epoch', int(p.epoch), 'learning', int(p.learning), 'rebuild_ms',
     int(p.rebuild_ms), 'tickets', int(p.tickets))
 end

@@ -49,6 +49,7 @@ class Machine(RuleBasedStateMachine):
         self.readers: dict[str, Reader] = {}
         self.said: list[Callable[[], None]] = []
         self.runs = 1
+        self.run_before = "run0"
         self.usage = NOTHING
         self.now = BEGIN_MS
         self.address = self.world.address()
@@ -347,9 +348,10 @@ class Machine(RuleBasedStateMachine):
         self.set_clock()
 
     def restart(self, *, back: bool) -> None:
-        """The server comes back with its state, so that what it may have lost is claimed; or an old call arrives."""
+        """The server comes back with its state, so that what it may have lost is claimed; or the one before it does."""
         self.runs += 1
-        self.model.run = self.model.known_runs[-1] if back else f"run{self.runs}"
+        before, self.run_before = self.run_before, self.model.run
+        self.model.run = before if back else f"run{self.runs}"
         self.world.server.run = self.model.run.encode()
 
     def lose_everything(self, *, recover: bool) -> None:

@@ -34,14 +34,42 @@ async def test_another_run_of_the_server_begins_an_epoch(place: Place) -> None:
     assert await place.usage() == 80
 
 
-async def test_a_call_over_a_connection_to_the_run_before_begins_no_epoch(place: Place) -> None:
-    """Mutant: the run before is forgotten."""
+async def test_a_failover_back_to_the_server_before_begins_an_epoch(place: Place) -> None:
+    """It was a replica meanwhile, and may be behind. Mutant: the run before is excused."""
     ann, bob = await two_holders(place)
     first = (await place.look()).fields["run_id"].encode()
     await restarted(place)
     epoch = (await ann.renew()).epoch
+    await place.wait(60_000)
     place.server.run = first
-    assert (await bob.renew()).epoch == epoch
+    again = await bob.renew()
+    assert again.epoch > epoch
+    assert (await place.producer("new").ask(need=10)).granted == 0, "nothing new while it learns"
+    assert (await place.look()).number("message_seq") >= place.now * 1000, "no number is given again"
+
+
+@pytest.mark.parametrize("ttl_ms", [1000, 120_000])
+async def test_learning_lasts_as_long_as_the_longest_lease_there_is(place: Place, ttl_ms: int) -> None:
+    """Mutant: it lasts as long as the longest that ever was."""
+    await place.create(limit=100)
+    gone, short = place.producer("gone", ttl_ms=600_000), place.producer("short", ttl_ms=ttl_ms)
+    await gone.ask(need=10)
+    await gone.leave()
+    await short.ask(need=10)
+    await restarted(place)
+    assert (await short.renew()).code == "OK"
+    assert (await place.look()).number("learning_until") == place.now + ttl_ms
+
+
+async def test_learning_without_a_session_left_lasts_as_long_as_any_lease_did(place: Place) -> None:
+    """Who held something may not be known any more. Mutant: it does not learn."""
+    await place.create(limit=100)
+    gone = place.producer("gone", ttl_ms=60_000)
+    await gone.ask(need=10)
+    await gone.leave()
+    await restarted(place)
+    await place.reap()
+    assert (await place.look()).number("learning_until") == place.now + 60_000
 
 
 async def test_nothing_new_is_granted_while_the_destination_learns(place: Place) -> None:

@@ -23,8 +23,7 @@ REMEMBERED: Final = 1 << 20
 class Destination:
     """A queue, a topic or a gate.
 
-    ``run`` is the run of the server that the callers talk to; ``known_runs`` are those that the state has seen: the
-    one that its epoch began with, and the one before.
+    ``run`` is the run of the server that the callers talk to; ``known_run`` is the one that its epoch began with.
     """
 
     kind: str
@@ -32,7 +31,7 @@ class Destination:
     now: int
     run: str
     epoch: int = 0
-    known_runs: tuple[str, ...] = ()
+    known_run: str = ""
     learning_until: int = 0
     longest_ttl: int = 10_000
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -49,7 +48,7 @@ class Destination:
     def __post_init__(self) -> None:
         self.shelf.topic = self.kind == "topic"
         self.epoch = self.epoch or self.now
-        self.known_runs = self.known_runs or (self.run,)
+        self.known_run = self.known_run or self.run
 
     # What there is.
 
@@ -469,18 +468,20 @@ class Destination:
             del self.shelf.subscriptions[name]
         return True
 
-    def _met(self) -> tuple[int, tuple[str, ...], int, int]:
-        return self.epoch, self.known_runs, self.learning_until, self.shelf.seq
+    def _met(self) -> tuple[int, str, int, int, int]:
+        return self.epoch, self.known_run, self.learning_until, self.shelf.seq, self.longest_ttl
 
-    def _forget(self, met: tuple[int, tuple[str, ...], int, int]) -> None:
+    def _forget(self, met: tuple[int, str, int, int, int]) -> None:
         """What is refused writes nothing, the run of the server that it met included."""
-        self.epoch, self.known_runs, self.learning_until, self.shelf.seq = met
+        self.epoch, self.known_run, self.learning_until, self.shelf.seq, self.longest_ttl = met
 
     def _meet_run(self, ttl_ms: int) -> None:
         """A run of the server that the state has not seen may have lost some of it: claim, and grant nothing new."""
-        if self.run in self.known_runs:
+        if self.run == self.known_run:
             return
-        self.known_runs = (self.run, self.known_runs[0])
+        self.known_run = self.run
         self.epoch = max(self.epoch + 1, self.now)
         self.shelf.seq = max(self.shelf.seq, self.now * 1000)
-        self.learning_until = self.now + max(ttl_ms, self.longest_ttl)
+        leases = [account.ttl_ms for account in self.accounts.values()]
+        self.longest_ttl = max(ttl_ms, max(leases, default=self.longest_ttl))
+        self.learning_until = self.now + self.longest_ttl
