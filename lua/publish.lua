@@ -40,7 +40,7 @@ local expires_ms = tonumber(ARGV[12])
 local at = 13 -- the last of ARGV before the bodies
 local count, bytes, spools = tonumber(string.match(ARGV[13], '(%d+)$') or #ARGV - at), 0, ARGV[11] == 'spool'
 local copies = at + count
-if not all_are(spools, at, count) then
+if at + count > #ARGV or count > (spools and 1024 or 256) or spools == (ARGV[13] == '-') or not all_are(spools, at, count) then
   return { 'BODY' } -- nobody reads what is in the store by sending a reference of his own
 end
 bytes = stored_bytes(at, count)
