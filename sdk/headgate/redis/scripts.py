@@ -18,6 +18,7 @@ _CONSTANT: Final = re.compile(r"^local ([A-Z_]+) = (KEYS\[\d+\]|\d+|'[^'\n]*')(?
 _WORD: Final = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'[^'\n]*'|\b[A-Z_]+\b", re.DOTALL)
 """Comments and strings, so that nothing is found in them, and what may be the name of a constant."""
 _ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}(.*?))?(?: {2,}|$)", re.MULTILINE)
+_NUMBER: Final = re.compile(r"tonumber\(ARGV\[(\d+)\]\)")
 _CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
 
 
@@ -143,7 +144,7 @@ def parse(name: str, source: str, *, checked: bool = False) -> Script:
     if checked and bool(declared.rest) != variadic:
         raise ScriptError(f"{name}.lua: its header does not say how many {arguments[-1]} there may be")
     if checked:  # on a line that there is, so that an error still names the line of the files together
-        source = f"{header}{declared.in_lua()} {source[end:]}"
+        source = f"{header}{declared.in_lua()} {_NUMBER.sub(declared.as_number, source[end:])}"
     codes = _CODES.search(header)
     names = tuple(re.findall(r"\b[A-Z_]{2,}\b", re.sub(r"\([^)]*\)", "", codes[1]))) if codes else ()
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
