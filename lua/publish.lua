@@ -52,7 +52,7 @@ local s, receipt = read_session(sid), redis.call('GET', K_RECEIPT)
 local last, batch, first = 0, 0, 0
 if receipt then
   last, batch, first = string.match(receipt, '^(%d+) (%d+) (%d+)')
-  last, batch, first = tonumber(last), tonumber(batch), tonumber(first)
+  last, batch, first = tonumber(last or 0), tonumber(batch or 0), tonumber(first or 0) -- nothing where it is a bucket's
 end
 if seq == batch then
   local reply = s and credit_reply('DUPLICATE', sid, s) or { 'DUPLICATE', int(d.epoch), '0', '0', '0', int(d.blocked), '1000' }

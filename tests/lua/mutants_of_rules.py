@@ -25,7 +25,7 @@ RULES: Final = (
      f"{_RULES}::test_a_message_above_the_limit_is_refused_unless_the_rule_lets_it"),
     ("P1", "publish", "math.max(d.limit_bytes, d.hard_bytes or 0)", "d.limit_bytes",
      f"{_RULES}::test_whose_clients_count_messages_goes_up_to_the_hard_limit"),
-    ("P1", "publish", "d.hard_bytes or 0)", "d.hard_bytes or math.huge)",
+    ("P1", "publish", "max(d.limit_bytes, d.hard_bytes or 0)", "max(d.limit_bytes, d.hard_bytes or math.huge)",
      f"{_RULES}::test_without_a_hard_limit_the_limit_itself_is_hard"),
     ("P7", "lib/line", "s.turn = turn + math.floor(steps / math.max(s.weight, 1))", "s.turn = turn",
      f"{_P7}::test_shares_are_those_of_the_oracle"),

@@ -192,6 +192,87 @@ def test_a_library_is_included_once_and_before_it_is_used(name: str) -> None:
         assert source[: first_use.start()].endswith("local function "), f"{function} is used before it is there"
 
 
+BOUNDED: Final = re.compile(
+    r"#ARGV|\bMAX_[A-Z_]+|\bMOST_[A-Z_]+|\bCHUNK\b|\bPIECE\b|#FIELDS|unpack\((?:names|NUMBERS|RULES)\)|ipairs\(\{"
+    r"|at_most_100"
+)
+"""What bounds a loop where it stands: arguments, whose number a header says, a constant, or a list in the script."""
+LOOPS: Final[dict[str, dict[str, str]]] = {
+    "at most the arguments": {
+        "apply": "for field in pairs(settings) do",
+        "pool_set": "for field, value in pairs(settings) do",
+        "lib/append": "for i = 1, count do",
+        "lib/hot": "for i = 1, count do",
+        "lib/sendrate": "for i = 1, count do",
+        "lib/spooled": "for i = 1, count do",
+        "publish": "for i = 1, count do",
+        "link_commit": "for i = 1, #puts do|for _, i in ipairs(puts) do",
+        "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(ids) do|for _, id in ipairs(back) do",
+    },
+    "at most 256 ids or entries, as their callers count them": {
+        "lib/consumer": "for i, entry in ipairs(redis.call("
+        "'XPENDING', K_MESSAGES, sub, '-', '+', int(count), consumer)) do",
+        "lib/expiry": "for _, id in ipairs(ids) do|for _, entry in ipairs(entries) do",
+        "lib/orphans": "for _, entry in ipairs(entries) do"
+        "|for _, entry in ipairs(unexpired_entries(name, counting)) do",
+        "lib/putback": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do",
+        "lib/redeliver": "for i, id in ipairs(ids) do|for _, entry in ipairs(entries) do"
+        "|for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do"
+        "|for i, n in ipairs(delivery_counts(c.sub, ids)) do",
+        "lib/renumber": "for _, id in ipairs(unexpired(sub, ids)) do",
+        "lib/settle": "for _, id in ipairs(ids) do",
+        "link_read": "for i, entry in ipairs(entries) do|for _, entry in ipairs(entries) do",
+        "lib/wake": "for i = 1, #popped, 2 do",
+        "node": "for i = 1, #there, 2 do|for i = 1, #gone do",
+        "note": "for i = 1, #found, 2 do",
+        "spent": "for i = 1, #rows, 2 do",
+        "take": "for slot in string.gmatch(string.sub(stored, #seq + 2), '%S+') do",
+        "remove": "for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
+    },
+    "the fields of one record or entry": {
+        "lib/account": "for name, value in pairs(claim) do|for name, value in pairs(with_claim(s, s.inc, claim)) do",
+        "lib/pace": "for i = 1, #group, 2 do",
+        "lib/renumber": "for i = 1, #entry[2], 2 do",
+        "lib/index": "for word in string.gmatch(words, '([^.]*)%.') do",
+        "link_read": "for i = 3, #fields, 2 do",
+        "snapshot": "for j = 1, #info, 2 do",
+    },
+    "at most 4 pools, at most 14 rules": {
+        "lib/rules": "for _, name in ipairs(read.pools) do|for name in string.gmatch(read.rules, '%S+') do"
+        "|for name in string.gmatch(read.pools, '%S+') do",
+        "slice": "for _, name in ipairs(d.pools or {}) do",
+    },
+    "at most 100, which is asked before": {
+        "snapshot": "for i, info in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do"
+    },
+    "at most `most`, which is asked before, and at most a million": {
+        "recount": "for _, record in ipairs(redis.call('HVALS', K_REFS)) do"
+        "|for i, sid in ipairs(redis.call('HKEYS', K_SESSIONS)) do"
+        "|for _, cid in ipairs(redis.call('HKEYS', K_CONSUMERS)) do",
+    },
+    "by the subscriptions of one topic, which no constant bounds": {
+        "lib/expiry": "for _, sub in ipairs(subs) do",
+        "lib/pace": "for _, group in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do",
+        "remove": "for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do",
+    },
+    "by the consumers of one subscription, which no constant bounds": {
+        "lib/pace": "for _, holder in ipairs(summary[4] or {}) do",
+    },
+}
+"""Why each other loop is bounded, as it was reviewed: file -> loops."""
+
+
+def test_every_loop_is_bounded_or_was_reviewed() -> None:
+    found = {
+        (file.removesuffix(".lua"), loop)
+        for file in FILES
+        for loop in re.findall(r"\bfor [^\n]*? do\b", without_comments((LUA / file).read_text(encoding="utf-8")))
+        if not BOUNDED.search(loop)
+    }
+    reviewed = {(file, loop) for files in LOOPS.values() for file, all_ in files.items() for loop in all_.split("|")}
+    assert found == reviewed
+
+
 class TestLoader:
     def test_a_circle_is_named_with_its_chain(self, tmp_path: Path) -> None:
         for name, other in (("a", "b"), ("b", "c"), ("c", "b")):
