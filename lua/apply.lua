@@ -17,8 +17,8 @@
            limit_bytes           'unlimited' or 0 to 2^52
            limit_messages        'unlimited' or 0 to 2^52
            hard_bytes            size
-           resume_bytes          size
-           resume_messages       size
+           resume_bytes          size or share
+           resume_messages       size or share
            when_full             text to 60
            store                 name
            deadlock              'none', 'alert', 'fail' or 'ticket'

@@ -20,6 +20,15 @@ local function judge_rules(read)
   end
 end
 
+-- A level as it is set, or the share that it is set to of the limit in force; nil where there is no limit.
+local function level(set, limit)
+  local share = type(set) == 'string' and string.match(set, '^(.*)%%$')
+  if not share then
+    return set
+  end
+  return limit < math.huge and math.floor(limit * share / 100) or nil
+end
+
 local function load_rules(read)
   local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'send_us', 'delivery_burst',
     'delivery_tat' }
@@ -41,6 +50,8 @@ local function load_rules(read)
     read.pools = pools
   end
   read.set_bytes, read.set_messages = read.limit_bytes, read.limit_messages
+  read.resume_bytes = level(read.resume_bytes, read.set_bytes)
+  read.resume_messages = level(read.resume_messages, read.set_messages)
   judge_rules(read)
 end
 

@@ -109,6 +109,10 @@ def rules_of(fields: Mapping[str, str], window: float | None = None) -> Rules:
         text = fields.get(name, "")
         return float(text) if text and text not in ("unlimited", "inf") else inf
 
+    def level(name: str, limit: str) -> float:
+        text = fields.get(name, "")
+        return float(int(number(limit) * float(text[:-1]) / 100)) if text.endswith("%") else number(name)
+
     def each(rate: str) -> Bucket | None:
         return Bucket(number(rate), 1.0) if number(rate) < inf else None
 
@@ -122,8 +126,8 @@ def rules_of(fields: Mapping[str, str], window: float | None = None) -> Rules:
     return Rules(
         limit=number("limit_bytes") if bound else inf,
         limit_m=number("limit_messages") if bound else inf,
-        resume=number("resume_bytes"),
-        resume_m=number("resume_messages"),
+        resume=level("resume_bytes", "limit_bytes"),
+        resume_m=level("resume_messages", "limit_messages"),
         patience=inf if when_full.patience is None else when_full.patience * 1000,
         sends=shared("send_rate", "send_burst"),
         send_bytes=shared("send_byte_rate", "send_byte_burst"),

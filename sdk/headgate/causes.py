@@ -120,12 +120,17 @@ def _bucket(facts: Facts) -> Reason:
     return Reason("bucket-rate", f"{text}the next slot is in {owed:.3g} s", rule=facts.rule("rate"), seconds=owed)
 
 
+def _level(text: str, limit: int | None) -> int:
+    """Return a level, or the share that it is of a limit."""
+    return int((limit or 0) * float(text[:-1]) / 100) if text.endswith("%") else int(text or 0)
+
+
 def _hysteresis(facts: Facts) -> Iterator[Reason]:
     if not facts.count("shut"):
         return
     for limit in facts.limits:
         field = f"resume_{limit.unit}"
-        resume = facts.count(field)
+        resume = _level(facts.fields.get(field, ""), limit.limit)
         if field in facts.fields and limit.pending > resume:
             over = limit.pending - resume
             yield Reason(

@@ -45,7 +45,7 @@ class Settings:
         limit: bytes that may be pending and leased, or ``"unlimited"``.
         limit_messages: the same in messages; the first of the two to be reached counts.
         hard_limit: bytes above which even a client whose credit counts messages is refused; never below ``limit``.
-        resume_at: bytes, or a percentage of ``limit``: once that was reached nobody is served until pending is here.
+        resume_at: bytes, or a percentage of the limit in force: once that was reached nobody is served until pending is here.
         resume_at_messages: the same in messages.
         when_full: ``block``, ``fail``, ``fail-after 3s``, ``drop`` or ``spool``: what a send does that finds no room.
         store: the spool store that takes payloads when memory is full, and ``when_full`` is ``spool``.
@@ -152,17 +152,8 @@ class Settings:
                 check_burst(float(out[rate]), int(out[burst]), burst)
         if self.rate is not None or self.burst is not None:
             out |= self._bucket()
-        self._resume(out)
         self._contradictions(out)
         return out
-
-    def _resume(self, out: dict[str, str]) -> None:
-        for field, of in (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages")):
-            percent = out.get(field, "")
-            if percent.endswith("%"):
-                if not out.get(of, "").isdigit():
-                    raise PolicyError(f"{field}: {percent} of what? give {of.replace('_bytes', '')} as a number too")
-                out[field] = str(int(int(out[of]) * float(percent[:-1]) / 100))
 
     def _contradictions(self, out: dict[str, str]) -> None:
         check_levels(out, out)

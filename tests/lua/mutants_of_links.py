@@ -14,7 +14,7 @@ LINKS: Final = (
     ("P3", "link_commit", "elseif prev > l.mark then", "elseif false then",
      f"{_L}::test_a_batch_without_its_predecessor_is_refused_with_the_mark"),
     ("P1", "link_commit", "local paid = bytes + size <= held_b and #puts + 1 <= held_m", "local paid = true",
-     f"{_L}::test_a_commit_goes_as_far_as_the_credit_and_waits_in_line_for_the_next"),
+     f"{_L}::test_a_commit_pays_with_its_own_credit_only"),
     ("P6", "link_commit", "code, need = 'NOCREDIT', size", "code = 'NOCREDIT'",
      f"{_L}::test_a_commit_goes_as_far_as_the_credit_and_waits_in_line_for_the_next"),
     ("P6", "link_commit", "tonumber(ARGV[7]), tonumber(ARGV[9])", "tonumber(ARGV[7]), tonumber(ARGV[9]) or 0",

@@ -27,6 +27,8 @@ RULES: Final = (
      f"{_RULES}::test_whose_clients_count_messages_goes_up_to_the_hard_limit"),
     ("P1", "publish", "max(d.limit_bytes, d.hard_bytes or 0)", "max(d.limit_bytes, d.hard_bytes or math.huge)",
      f"{_RULES}::test_without_a_hard_limit_the_limit_itself_is_hard"),
+    ("P12", "lib/rules", "math.floor(limit * share / 100)", "math.huge",
+     f"{_RULES}::test_a_share_to_resume_at_follows_the_limit"),
     ("P7", "lib/line", "s.turn = turn + math.floor(steps / math.max(s.weight, 1))", "s.turn = turn",
      f"{_P7}::test_shares_are_those_of_the_oracle"),
     ("P7", "lib/line", "'NX', int(turn), sid)", "'NX', 1, sid)",

@@ -170,6 +170,12 @@ async def test_an_older_lease_is_fenced_at_both_ends(route: Route) -> None:
     assert await route.stored() == []
 
 
+async def test_a_commit_pays_with_its_own_credit_only(route: Route) -> None:
+    one, two = await filled(route, 40, 50, want=50)
+    done = await route.commit(one, two, want=0)
+    assert (done.code, done.mark) == ("NOCREDIT", 1)
+
+
 async def test_credit_of_before_a_lower_limit_pays_for_nothing_above_it(route: Route) -> None:
     """Mutant: a link writes above the limit with what it was granted before; what is left of that goes back."""
     one, two = await filled(route, 10, 20)

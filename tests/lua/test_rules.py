@@ -53,6 +53,24 @@ async def test_once_full_nobody_is_served_until_pending_is_down_to_where_it_resu
     assert await place.usage() == 50
 
 
+async def test_a_share_to_resume_at_follows_the_limit(place: Place) -> None:
+    """Mutant: `level` keeps it as it was set."""
+    await place.create(limit=1000, resume_bytes="40%")
+    await place.change(limit_bytes="100")
+    ann, bob = place.producer("ann"), place.producer("bob")
+    reader = await place.consumer("zoe")
+    for size in (30, 30, 30):
+        await ann.send(size)
+    assert (await bob.ask(need=20)).place == 1
+    first, second, _ = await reader.fetch()
+    await reader.accept(first)
+    assert (await bob.ask(need=20)).place == 1
+    await reader.accept(second)
+    assert (await bob.ask(need=20)).granted == 20
+    await place.change(limit_bytes="unlimited")
+    assert (await bob.ask(need=200)).place == 0, "a share of no limit: there is nothing to resume from"
+
+
 async def test_a_change_of_settings_opens_what_was_shut(place: Place) -> None:
     """Mutant: `apply` leaves `shut` as it is."""
     await place.create(limit=100, resume_bytes="40")

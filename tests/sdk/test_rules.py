@@ -9,7 +9,7 @@ import headgate
 from headgate import Blocked, CreditTimeout, MessageTooLarge, PolicyError, Unblocked
 from headgate.redis.keys import Address
 from tests.lua.test_p8_rates import most_beyond
-from tests.sdk.observing import GUARD, counts, field, outcomes, waiting
+from tests.sdk.observing import GUARD, counts, drain, field, look, outcomes, waiting
 from tests.support.waiting import wait_until
 
 
@@ -121,7 +121,6 @@ async def test_enforcement_is_switched_off_and_on_while_somebody_waits(client: h
     [
         ({"limit": 100}, {"hard_limit": 50}, "hard_limit 50 is below limit 100"),
         ({"limit": 100}, {"resume_at": 500}, "resume_at 500 is above limit 100"),
-        ({"limit": 100, "resume_at": "80%"}, {"limit": 50}, "resume_at 80 is above limit 50"),
         ({"limit": 100, "hard_limit": 120}, {"limit": "unlimited"}, "hard_limit 120 is below limit unlimited"),
         ({"limit_messages": 5}, {"resume_at_messages": 6}, "resume_at_messages 6 is above limit_messages 5"),
     ],
@@ -136,6 +135,23 @@ async def test_what_contradicts_what_was_set_before_is_refused(
     assert await field(client, "orders", "ledger_seq") == was
     if "limit" in then:
         await client.apply("orders", **then, resume_at="default", hard_limit="default")
+
+
+async def test_a_share_to_resume_at_is_of_the_limit_in_force(client: headgate.Client) -> None:
+    await client.apply("orders", limit=1000)
+    await client.apply("orders", resume_at="90%", resume_at_messages="50%")
+    assert (await look(client, "orders")).fields["resume_bytes"] == "90.0%"
+    await client.apply("orders", limit=500)
+    async with client.session("s") as session:
+        producer = await session.producer("orders", window=1)
+        for _ in range(5):
+            await producer.send(b"x" * 97)
+        blocked = asyncio.create_task(producer.send(b"x" * 97, timeout=60))
+        await wait_until(lambda: waiting(client, "orders"))
+        told = await client.explain("orders")
+        assert ("450" in told.reason, told.cause) == (True, "hysteresis")
+        await drain(await session.consumer("orders"), 1)
+        await asyncio.wait_for(blocked, GUARD)
 
 
 async def enter(gate: headgate.Gate, size: int) -> None:

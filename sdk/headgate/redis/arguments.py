@@ -38,6 +38,7 @@ FORMS: Final[Mapping[str, tuple[str, int]]] = {
     "batch": ("[%w._~%%/-]+ [1-9]%d* [1-9]%d*", 930),
     "word": ("[^%c ]+", 4000),
     "rate": ("%d+%.?%d*e?[+-]?%d*", 30),
+    "share": ("%d+%.?%d*%%", 20),
 }
 """Forms of text, as patterns of Lua without captures and with no ']' in a set, and the most bytes."""
 REFUSED: Final = "ARGUMENT "
