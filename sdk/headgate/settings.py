@@ -45,7 +45,7 @@ class Settings:
         limit: bytes that may be pending and leased, or ``"unlimited"``.
         limit_messages: the same in messages; the first of the two to be reached counts.
         hard_limit: bytes above which even a client whose credit counts messages is refused; never below ``limit``.
-        resume_at: bytes, or a percentage of the limit in force: once full, nobody is served until pending is down to it.
+        resume_at: bytes, or a percentage of the limit in force: once full, nobody is served until pending is that.
         resume_at_messages: the same in messages.
         when_full: ``block``, ``fail``, ``fail-after 3s``, ``drop`` or ``spool``: what a send does that finds no room.
         store: the spool store that takes payloads when memory is full, and ``when_full`` is ``spool``.
