@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from headgate.beside import ELSEWHERE, NAMED, beside
 from headgate.explanation import Cause, Reason
 from headgate.facts import Facts, held
 from headgate.redis.keys import decode_name
@@ -10,13 +11,6 @@ from headgate.views import Limit, PoolView, Unit, amount, count
 
 REFERENCE_BYTES: Final = 64
 """More than a reference to a spooled message takes."""
-ELSEWHERE: Final = (
-    "those that nobody has begun go to who waits within 2 s, but for what was sent to AMQP receivers; "
-    "settle the others, or give such consumers a smaller window, or their links less credit"
-)
-"""What helps a consumer that has no messages while others hold some."""
-NAMED: Final = 3
-"""How many sessions or consumers one sentence names."""
 
 
 def judge(facts: Facts) -> tuple[Reason, ...]:
@@ -39,13 +33,6 @@ def _open(facts: Facts) -> Reason:
                 "open", f"{text}; of {subscription}, {idle} has none, and others hold {others}", remedy=ELSEWHERE
             )
     return Reason("open", text)
-
-
-def beside(facts: Facts, subscription: str) -> str:
-    """Return which consumers of a subscription hold most; empty where nobody holds any."""
-    holders = [one for one in facts.consumers if one.subscription == subscription and one.messages]
-    most = sorted(holders, key=lambda one: -one.messages)[:NAMED]
-    return ", ".join(f"{one.consumer} {count(one.messages)} of {one.window}" for one in most)
 
 
 def _room(facts: Facts) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from headgate.causes import ELSEWHERE, beside, judge
+from headgate.beside import ELSEWHERE, beside
+from headgate.causes import judge
 from headgate.core.deadlock import Deadlock
 from headgate.errors import CoordinatorUnavailable, InvalidValue
 from headgate.explanation import Cause, Explanation, State
