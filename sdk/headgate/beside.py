@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from headgate.explanation import count
 from headgate.facts import Facts
+from headgate.views import count
 
 NAMED: Final = 3
 """How many sessions or consumers one sentence names."""
