@@ -226,9 +226,7 @@ class AccountCalls(Callers):
                 self._beyond_memory = head.size  # but not for the store; to ask for it again would renew no lease
                 self._ask_at = 0.0
             elif head:
-                self._tell(
-                    head, MessageTooLarge(self.address.name, head.size, answer.granted, gate=self.writer is None)
-                )
+                self._tell(head, MessageTooLarge(self.address.name, head.size, answer.granted, gate=self.gate))
         elif answer.code == "UNKNOWN":
             await self._ensure(self.credit.epoch > 0)
             await self._acquire()  # what is held is claimed first

@@ -40,6 +40,8 @@ class Answers:
         self.confirming = Confirming(outlook)
         self.writer: Writer | None = None
         """What writes payloads to a spool store; None for a gate."""
+        self.gate = False
+        """Whether the destination is a gate, which counts what its callers count."""
         self.topic = False
         """Whether the destination is a topic."""
         self.last = Credit("NONE")
@@ -59,7 +61,7 @@ class Answers:
             self.reason(item),
             waited=waited,
             explanation=self.why(item),
-            gate=self.writer is None,
+            gate=self.gate,
         )
 
     def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
@@ -72,7 +74,7 @@ class Answers:
             place=self.last.place,
             reason=self.reason(item),
             explanation=self.why(item),
-            gate=self.writer is None,
+            gate=self.gate,
         )
 
     def why(self, item: Outgoing) -> Explanation | None:

@@ -322,7 +322,6 @@ class Callers(Answers):
         """Note that the destination can have at most ``limit`` bytes of a pool: more can never be sent at once."""
         head = self.outbox.head()
         if head and head.size > limit:
-            gate = self.writer is None
-            self._tell(head, MessageTooLarge(self.address.name, head.size, limit, pool=pool, gate=gate))
+            self._tell(head, MessageTooLarge(self.address.name, head.size, limit, pool=pool, gate=self.gate))
             self._ask_at = 0.0
             self._wake.set()

@@ -84,6 +84,7 @@ class Gate:
     def __init__(self, account: CreditAccount, *, timeout: float | None, when_full: WhenFull | None = None) -> None:
         self._when_full = when_full
         self._account = account
+        account.gate = True
         self._credit = account.credit
         self._lease = account.lease
         self._outbox = account.outbox
