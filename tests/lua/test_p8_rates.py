@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from headgate.errors import InvalidValue
 from headgate.redis.scripts import lua_root
 from tests.lua.place import TTL_MS, Place
 
@@ -109,3 +110,35 @@ async def test_microseconds_are_a_number_and_not_digits(place: Place, microsecon
     answer = await place.server.command(b"", "EVAL", told + clock + both, 0)
     us = 1_700_000_000_000_000 + microseconds
     assert [int(number) for number in answer] == [us, us // 1000]
+
+
+async def test_no_slot_is_more_than_a_minute_ahead(place: Place) -> None:
+    """Mutant: a slot is as far ahead as its caller would wait; who asks for many keeps all others out for days."""
+    await place.create("bucket", rate="1", burst="1")
+    answers = await take(place, "greedy", 1, *[(1, 10**12)] * 128)
+    given = [int(answer) for answer in answers if answer.isdecimal()]
+    assert given == [number * SECOND_US for number in range(61)]
+    assert answers[61:] == ["late:61000000"] * 67
+    await place.wait(10_000)
+    assert await take(place, "ann", 1, (1, 60_000)) == ["51000000"]
+
+
+async def test_a_burst_that_takes_longer_than_ten_years_is_refused_or_kept_to(place: Place) -> None:
+    """Mutant: `owe` has no end; the sums were beyond what is exact, and burst after burst passed."""
+    with pytest.raises(InvalidValue):
+        await place.create("bucket", rate="0.0001", burst=str(10**10))
+    await place.create("bucket", rate="1", burst="1")
+    key = place.address.shared[0]  # as an earlier version took it
+    await place.server.command(key, "HSET", key, "rate", "0.0001", "burst", 10**10)
+    answers = await take(place, "ann", 1, *[(10**10, 0)] * 5)
+    assert answers[0] == "0"
+    assert all(answer.startswith("late:") for answer in answers[1:])
+
+
+async def test_what_was_taken_in_all_stops_where_numbers_end(place: Place) -> None:
+    """Mutant: it is added up without end, and fails in the middle of a call."""
+    await place.create("bucket", rate="100", burst="100")
+    key = place.address.shared[0]
+    await place.server.command(key, "HSET", key, "taken", 2**53 - 20)
+    assert await take(place, "ann", 1, (50, 0)) == ["0"]
+    assert await place.server.command(key, "HGET", key, "taken") == str(2**53 - 1).encode()
