@@ -49,6 +49,9 @@ def main() -> None:
             raise
         print("headgate: the command line is an extra; install it with: pip install 'headgate[node]'", file=sys.stderr)
         sys.exit(USAGE)
+    from headgate_coordinator.terminal import Inert
+
+    sys.stdout, sys.stderr = Inert(sys.stdout), Inert(sys.stderr)  # names are the words of others
     try:
         app(prog_name="headgate")
     except HeadgateError as error:

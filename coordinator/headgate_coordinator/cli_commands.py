@@ -43,6 +43,7 @@ from headgate_coordinator.cli_options import run as _run
 from headgate_coordinator.demo import run as demonstration
 from headgate_coordinator.demo import table
 from headgate_coordinator.demo.options import MAX_SECONDS, MIN_SECONDS, Options
+from headgate_coordinator.eviction import eviction
 from headgate_coordinator.node.reach import Reach
 from headgate_coordinator.terminal import console, show
 
@@ -191,11 +192,16 @@ def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "def
     """Show all destinations: limits, what is pending and leased, who waits and why; pools and spool stores."""
     by = _sort(sort)
 
-    async def work() -> tuple[list[headgate.Explanation], list[headgate.StoreState], list[headgate.PoolState]]:
+    async def work() -> tuple[list[headgate.Explanation], list[headgate.StoreState], list[headgate.PoolState], str]:
         async with _connect(redis, namespace) as client:
-            return await reporting.collect(client), await client.stores(), await client.pools()
+            found = await reporting.collect(client)
+            return found, await client.stores(), await client.pools(), await eviction(client)
 
-    found, stores, pools = _run(work())
+    found, stores, pools, evicts = _run(work())
+    if evicts:
+        typer.echo(
+            f"headgate: Redis deletes messages when its memory is full: its maxmemory-policy is {evicts}", err=True
+        )
     if as_json:
         _print_json([explanation.as_dict() for explanation in reporting.ordered(found, by)])
     else:

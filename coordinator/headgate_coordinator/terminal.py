@@ -1,18 +1,59 @@
 """How the command line prints: sizes for people, and tables that are not cut when they go into a file."""
 
 import sys
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 WIDE: Final = 200
 """Columns of output that is not a terminal; a table takes only what it needs."""
 
 
+class _Console(Console):
+    """A console that prints nothing of what it is given that a terminal would obey: names are others' words."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield the pieces of what is printed, without what others slipped in."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(inert(segment.text), segment.style)
+
+
+class Inert:
+    """A stream on which a terminal obeys nothing but the ends of lines.
+
+    Args:
+        stream: where it goes.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text with escapes."""
+        self.stream.write(inert(text))
+        return len(text)
+
+
+def inert(text: str) -> str:
+    """Return a text with escapes for what a terminal would obey or hide: control characters, changes of direction."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in text)
+
+
 def console() -> Console:
     """Return where output goes."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=WIDE)
+    behind = sys.stdout.stream if isinstance(sys.stdout, Inert) else None  # colours are ours
+    out = _Console(highlight=False, file=behind)
+    return out if out.is_terminal else _Console(highlight=False, width=WIDE, file=behind)
 
 
 def show(what: RenderableType) -> None:

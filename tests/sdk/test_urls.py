@@ -312,3 +312,12 @@ async def sentinel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     masters = f"*1\r\n*{len(facts)}\r\n" + "".join(f"${len(fact)}\r\n{fact}\r\n" for fact in facts)
     while said := await reader.read(1000):
         writer.write(masters.encode() if b"MASTERS" in said.upper() else b"+OK\r\n" * said.upper().count(b"*"))
+
+
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru", "volatile-ttl"])
+async def test_a_redis_that_deletes_keys_is_told_of_once(policy: str, caplog: pytest.LogCaptureFixture) -> None:
+    with RedisServer.start(config={"maxmemory-policy": policy}) as server, caplog.at_level("WARNING", "headgate"):
+        for _ in range(3):
+            async with headgate.connect(server.url) as client:
+                await client.policy()
+    assert caplog.text.count(f"maxmemory-policy of Redis is {policy}") == (0 if policy == "noeviction" else 1)

@@ -1,6 +1,7 @@
 """The application: probes, metrics, the JSON API and the live page behind one guard."""
 
 import asyncio
+import functools
 import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,7 +27,8 @@ from headgate_coordinator.admin.openapi import POLICY_TYPES, document
 from headgate_coordinator.admin.operations import PREFIX, Call, Operation
 from headgate_coordinator.admin.problems import Refused, problem, problem_of
 from headgate_coordinator.admin.visit import PATIENCE
-from headgate_coordinator.admin.watch import Watch
+from headgate_coordinator.admin.watch import Once, Watch
+from headgate_coordinator.eviction import eviction
 from headgate_coordinator.node.facts import NodeView
 
 READINESS_TIMEOUT: Final = 1.0
@@ -75,6 +77,8 @@ def create_app(
     api = Api(client, node, watch)
     described = document(api.operations, token=token is not None, open_metrics=open_metrics)
 
+    evicts = Once(functools.partial(eviction, client))
+
     async def live(_: Request) -> Response:
         return JSONResponse(Live().model_dump())
 
@@ -94,6 +98,7 @@ def create_app(
             facts,
             most=destinations,
             accept=request.headers.get("accept", ""),
+            evicts=bool(await evicts.get()),
         )
         return Response(text, headers={"Content-Type": media_type})
 
@@ -103,6 +108,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
+        await evicts.close()
         await api.close()
         await watch.close()
 

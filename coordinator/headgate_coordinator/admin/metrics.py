@@ -104,6 +104,9 @@ OF_POOLS: Final = (
 """Of each pool."""
 BUILD: Final = Declared("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
 UP: Final = Declared("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
+EVICTS: Final = Declared(
+    "headgate_redis_evicts", "gauge", "1 when Redis deletes keys as its memory is full: messages and counters go."
+)
 READ: Final = Declared("headgate_redis_read_seconds", "gauge", "How long reading all destinations took.")
 COUNT: Final = Declared("headgate_destinations", "gauge", "Destinations of the namespace.", ("namespace",))
 OMITTED: Final = Declared(
@@ -142,7 +145,7 @@ FOUND: Final = Declared(
     "headgate_node_found_deadlocks", "counter", "Deadlocks that the node found, by what was to be done.", ("action",)
 )
 METRICS: Final = (
-    BUILD, UP, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
+    BUILD, UP, EVICTS, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
     *(declared for declared, _ in OF_STORES), *(declared for declared, _ in OF_POOLS), NODE, STARTED, READY,
     CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
     PACKETS, BACKLOG,
@@ -152,7 +155,7 @@ METRICS: Final = (
 
 
 def render(
-    picture: Picture, namespace: str, node: NodeFacts | None, *, most: int, accept: str = ""
+    picture: Picture, namespace: str, node: NodeFacts | None, *, most: int, accept: str = "", evicts: bool = False
 ) -> tuple[bytes, str]:
     """Return the text of a scrape, and its media type.
 
@@ -162,15 +165,17 @@ def render(
         node: that is scraped, None for none.
         most: destinations that have metrics of their own, the first by name.
         accept: which formats the scraper takes.
+        evicts: whether Redis deletes keys when its memory is full.
     """
     encode, media_type = choose_encoder(accept)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Scrape(picture, namespace, node, most))
+    registry.register(_Scrape(picture, namespace, node, most, evicts=evicts))
     return encode(registry), media_type
 
 
 class _Scrape(Collector):
-    def __init__(self, picture: Picture, namespace: str, node: NodeFacts | None, most: int) -> None:
+    def __init__(self, picture: Picture, namespace: str, node: NodeFacts | None, most: int, *, evicts: bool) -> None:
+        self._evicts = evicts
         self._picture = picture
         self._namespace = namespace
         self._node = node
@@ -180,6 +185,7 @@ class _Scrape(Collector):
         yield BUILD.family({(__version__,): 1})
         yield UP.family({(): 0 if self._picture.trouble else 1})
         if not self._picture.trouble:
+            yield EVICTS.family({(): int(self._evicts)})
             yield from self._destinations()
         if self._node is not None:
             yield from _node(self._node)

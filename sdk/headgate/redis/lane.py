@@ -1,6 +1,7 @@
 """The connections to one server; each knows which run of it answers, and carries one call at a time."""
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -35,6 +36,10 @@ _IN_A_SCRIPT: Final = (
 )
 
 
+_log = logging.getLogger("headgate")
+_WARNED: Final[set[str]] = set()
+MOST_WARNED: Final = 256
+"""Servers that are remembered as told of."""
 Dial = Callable[[], Awaitable[AbstractConnection]]
 
 
@@ -50,9 +55,9 @@ async def greet(connection: Any) -> None:
         if b"role:master" not in await connection.read_response():
             raise rx.ReadOnlyError("the server is a replica now")
     await connection.send_command("INFO", "server")
-    reply = await connection.read_response()
-    text = reply.decode(errors="replace") if isinstance(reply, bytes) else ""
-    facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    await connection.send_command("INFO", "memory")  # without waiting for the first answer
+    facts = _facts(await connection.read_response())
+    memory = _facts(await connection.read_response())
     if not {"redis_version", "run_id"} <= facts.keys():
         raise CoordinatorUnavailable("the server is no Redis: its INFO names no version and no run")
     version = tuple(int(part) for part in re.findall(r"\d+", facts["redis_version"])[:3])
@@ -60,7 +65,26 @@ async def greet(connection: Any) -> None:
         raise CoordinatorUnavailable(f"Redis {facts['redis_version']} is too old; 6.2 or newer is needed")
     connection.headgate_run_id = facts["run_id"].encode()
     connection.headgate_version = version
+    _warn_of_eviction(facts["run_id"], memory.get("maxmemory_policy", "noeviction"))
     connection.headgate_cluster = "cluster" in (facts.get("redis_mode"), facts.get("server_mode"))  # Valkey's since 8.1
+
+
+def _facts(reply: Any) -> dict[str, str]:
+    text = reply.decode(errors="replace") if isinstance(reply, bytes) else ""
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+def _warn_of_eviction(run_id: str, policy: str) -> None:
+    """Tell once of each server: from its point of view all is well when it has deleted a counter."""
+    if policy != "noeviction" and run_id not in _WARNED:
+        if len(_WARNED) >= MOST_WARNED:
+            _WARNED.clear()
+        _WARNED.add(run_id)
+        _log.warning(
+            "the maxmemory-policy of Redis is %s: when its memory is full it deletes messages and counters; "
+            "set it to noeviction",
+            policy[:40],
+        )
 
 
 def unwrapped(error: rx.ResponseError) -> rx.ResponseError:
