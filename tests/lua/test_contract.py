@@ -242,6 +242,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for name in string.gmatch(read.pools, '%S+') do",
         "slice": "for _, name in ipairs(d.pools or {}) do",
     },
+    "at most MAX_LEASES, which is asked before": {
+        "lib/destination": "for _, record in ipairs(redis.call('HVALS', K_SESSIONS)) do",
+    },
     "at most 100, which is asked before": {
         "snapshot": "for i, info in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do"
     },
