@@ -6,9 +6,9 @@ from headgate.redis.arguments import FORMS, Choice, Type
 from headgate.redis.scripts import Script
 
 SAMPLES: Final = {
-    "run": "0123456789abcdef", "id": "ann~1", "name": "orders%20x", "consumer": "ann~1.1", "subscription": "!red",
+    "id": "ann~1", "name": "orders%20x", "consumer": "ann~1.1", "subscription": "!red",
     "message": "1-10", "window": "10/unlimited/0.5", "segment": "disk/s1",
-    "batch": "disk/s1 10 1", "word": "w", "rate": "0.5",
+    "batch": "disk/s1 10 1", "word": "w", "rate": "0.5", "share": "80%",
 }  # fmt: skip
 """One of each form."""
 
@@ -20,7 +20,7 @@ def good(choice: Choice) -> list[Any]:
     if choice.low is not None:
         return ["0.5"] if isinstance(choice.low, float) else [int(choice.low), int(choice.high)]
     form = next((name for name, (pattern, _) in FORMS.items() if pattern == choice.pattern), "")
-    return [SAMPLES.get(form, "a text")]
+    return [SAMPLES[form] if form else "a text"]  # a new form needs its sample
 
 
 def goods(of: Type) -> list[Any]:
