@@ -100,9 +100,15 @@ def test_the_first_program_is_short_and_comes_first() -> None:
     assert len([line for line in source.splitlines() if line.strip()]) <= 20
 
 
+def _print_but_for_waits(*values: Any) -> None:
+    """On a busy machine sends wait that do not wait elsewhere, and the guide prints the waits that it hears of."""
+    if not isinstance(values[0], headgate.Blocked | headgate.Unblocked):
+        print(*values)
+
+
 async def test_the_guide_can_be_typed_in_from_top_to_bottom() -> None:
     """As in `python -m asyncio`: one set of names, await anywhere."""
-    names: dict[str, Any] = {"__name__": "guide"}
+    names: dict[str, Any] = {"__name__": "guide", "print": _print_but_for_waits}
     try:
         async with asyncio.timeout(100):
             for line, source, shown in programs("docs/guide.md"):
