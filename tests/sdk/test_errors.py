@@ -85,5 +85,6 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "is_busy",
     "queued",
     "ahead",
+    "forked",
 }
 """What only the async side has: for tools and brokers, or for its own use. A bucket closes with its session."""
