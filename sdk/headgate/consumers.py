@@ -40,7 +40,7 @@ class Consumers:
         durable: bool,
         rate: float | str | None,
         kinds: tuple[str, ...],
-        make: Callable[..., Consumer] = Consumer,
+        make: Callable[..., Consumer] | None = None,
     ) -> Consumer:
         """Open a consumer; other arguments and errors are those of :meth:`Session.consumer`.
 
@@ -51,7 +51,8 @@ class Consumers:
             durable: likewise.
             rate: likewise.
             kinds: that the destination may be, the one first that an unknown name becomes.
-            make: called in place of :class:`Consumer` for one destination; for brokers in front of Redis.
+            make: called in place of :class:`Consumer`, or of :class:`WildcardConsumer` for a pattern; for brokers in
+                front of Redis.
         """
         destination, said = split_address(destination, self._presences.options.connection)
         own = parse_rate(rate, "rate") if rate is not None else said.consumer_rate
@@ -59,7 +60,8 @@ class Consumers:
             encode_name(subscription, "subscription")
         if is_pattern(destination):
             asked = Window.of(window) if window is not None else said.window("topic", durable=durable) or Window()
-            return await self._wildcard(destination, asked, subscription, durable=durable, rate=own)
+            whole = make or WildcardConsumer
+            return await self._wildcard(whole, destination, asked, subscription, durable=durable, rate=own)
         checked = Window.of(window) if window is not None else None
         presence = self._presences.at(destination)
         ensure = self._presences.ensure(presence.address, kinds)
@@ -70,7 +72,7 @@ class Consumers:
             lasting = durable and kind == "topic"
             checked = checked or said.window(kind, durable=lasting)
             name = "queue" if kind == "queue" else subscription or f"{self._presences.session}-{secrets.token_hex(2)}"
-            consumer = make(
+            consumer = (make or Consumer)(
                 self._presences.store,
                 self._presences.wake_ups,
                 presence.address,
@@ -111,7 +113,14 @@ class Consumers:
             self._guarded.call(callback, consumer)
 
     async def _wildcard(
-        self, destination: str, window: Window, subscription: str | None, *, durable: bool, rate: float | None
+        self,
+        make: Callable[..., Consumer],
+        destination: str,
+        window: Window,
+        subscription: str | None,
+        *,
+        durable: bool,
+        rate: float | None,
     ) -> Consumer:
         pattern = read_pattern(destination)
         name = subscription or f"{self._presences.session}-{secrets.token_hex(2)}"
@@ -119,7 +128,7 @@ class Consumers:
         async def forget(consumer: Consumer) -> None:
             self._wildcards.discard(consumer)
 
-        consumer = WildcardConsumer(
+        consumer = make(
             store=self._presences.store,
             wake_ups=self._presences.wake_ups,
             address=Address(self._presences.namespace, destination, "", ()),
@@ -146,8 +155,7 @@ class Consumers:
 
     async def _part(self, whole: WildcardConsumer, topic: str) -> Part:
         presence = self._presences.at(topic)
-        part = Part(
-            whole,
+        part = whole.make_part(
             store=self._presences.store,
             wake_ups=self._presences.wake_ups,
             address=presence.address,

@@ -7,7 +7,7 @@ the topics that it finds. Whatever the order, one of the two sees the other, and
 
 import asyncio
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -196,11 +196,13 @@ class Index:
         key = index_keys(address.namespace)[2]
         return bool(await self._server.command(key, "SISMEMBER", key, encode_name(address.name)))
 
-    async def queue(self, namespace: str, pattern: Pattern) -> str | None:
-        """Return a queue that the pattern matches, or None; looks at every key there is."""
+    async def queue(
+        self, namespace: str, pattern: Pattern, *, hidden: Callable[[str], bool] = lambda _: False
+    ) -> str | None:
+        """Return a queue that the pattern matches and that is not hidden, or None; looks at every key there is."""
         for key in await self._server.scan(f"hg:{{{namespace}/*}}"):
             parsed = parse_key(key)
-            if parsed is None or not pattern.matches(parsed[1]):
+            if parsed is None or not pattern.matches(parsed[1]) or hidden(parsed[1]):
                 continue
             if await self._server.command(key.encode(), "HGET", key, "kind") == b"queue":
                 return parsed[1]

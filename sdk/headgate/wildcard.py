@@ -23,6 +23,9 @@ from headgate.tasks import in_background, stop
 LOOK_EVERY: Final = 5.0
 """Seconds between looks at the topics there are; a quarter of the session's TTL if that is less."""
 
+AT_ONCE: Final = 64
+"""Topics that are joined at a time."""
+
 
 class TopicRemovedError(HeadgateError):
     """A topic that a wildcard consumer was on was removed; it goes on without it."""
@@ -73,16 +76,28 @@ class WildcardConsumer(Consumer):
             CoordinatorUnavailable: Redis does not answer.
         """
         namespace = self.address.namespace
+        await self._check(await self._index.topics(namespace, self._entry.pattern))
         await self._wake_ups.subscribe((namespace_channel(namespace),), self._hear)
         await self._look()
         self._opened = True
-        if not self._parts and (queue := await self._index.queue(namespace, self._entry.pattern)):
+        self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
+        self._task.add_done_callback(self._ended)
+
+    async def _check(self, topics: set[str]) -> None:
+        """Refuse a pattern that matches queues only, before anything is made that would outlive this."""
+        if not topics and (queue := await self._find_queue()):
             raise PolicyError(
                 f"{self.address.name!r} matches {queue!r}, which is a queue; patterns subscribe to topics, "
                 f"so open a consumer for each queue"
             )
-        self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
-        self._task.add_done_callback(self._ended)
+
+    async def _find_queue(self) -> str | None:
+        """Return a queue that the pattern matches, or None."""
+        return await self._index.queue(self.address.namespace, self._entry.pattern)
+
+    def make_part(self, **named: Any) -> "Part":
+        """Return a consumer of one topic, for :class:`Part`'s arguments by name."""
+        return Part(self, **named)
 
     async def receive(self, *, timeout: float | str | None = None) -> Message | None:
         """Return the next message, of each topic in turn; as :meth:`Consumer.receive`."""
@@ -208,15 +223,18 @@ class WildcardConsumer(Consumer):
 
     async def _join(self, names: Iterable[str]) -> None:
         new = [name for name in names if name not in self._parts]
-        opened = await asyncio.gather(*(self._open_part(self, name) for name in new), return_exceptions=True)
         failed: BaseException | None = None
-        for name, part in zip(new, opened, strict=True):
-            if isinstance(part, Part):
-                self._parts[name] = part
-            elif not isinstance(part, TopicRemovedError | PolicyError):
-                failed = part
+        for at in range(0, len(new), AT_ONCE):  # they are opened one after the other, and none waits long for its turn
+            opening = map(self._open, new[at : at + AT_ONCE])
+            for error in await asyncio.gather(*opening, return_exceptions=True):
+                if error is not None and not isinstance(error, TopicRemovedError | PolicyError):
+                    failed = error
         if failed is not None:
             raise failed
+
+    async def _open(self, name: str) -> None:
+        """Open a part, and note it before anybody can end this: what is noted is closed with the whole."""
+        self._parts[name] = await self._open_part(self, name)
 
     async def _leave(self, part: "Part") -> None:
         if self._parts.get(part.address.name) is part:

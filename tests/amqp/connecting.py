@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from headgate.errors import CoordinatorUnavailable, MessageTooLarge, PolicyError
 from headgate.message import Receipt
-from headgate_coordinator.node import outlet
+from headgate_coordinator.node import outlet, pattern_outlet
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.node import Node
@@ -100,13 +100,12 @@ class Holding:
 
     subscription = "s"
     durable = False
+    seeks = True
+    recalls = 0
 
     def __init__(self, ground: "Playground") -> None:
         self._ground = ground
         self._buffer = deque(range(3))
-
-    def _free(self) -> tuple[int, int]:
-        return 1, 1
 
     def next_message(self) -> Any:
         if not self._buffer:
@@ -148,7 +147,7 @@ class Playground:
             browse=lambda *_: self.seen(),
             unsubscribe=self.unsubscribe,
             remove=self.unsubscribe,
-            parts=SimpleNamespace(registry=SimpleNamespace()),
+            parts=SimpleNamespace(registry=SimpleNamespace(index=SimpleNamespace(entries=self.entries))),
             destinations=self.names,
         )
         self._node = Node(
@@ -168,7 +167,8 @@ class Playground:
 
     async def open(self, *_: Any, make: Any, **__: Any) -> Any:
         await self._redis()
-        with patch.object(outlet, "LinkConsumer", lambda: Holding(self)):
+        holding = lambda *_: Holding(self)  # noqa: E731
+        with patch.object(outlet, "LinkConsumer", holding), patch.object(pattern_outlet, "PatternConsumer", holding):
             return make()
 
     async def _redis(self) -> None:
@@ -185,6 +185,10 @@ class Playground:
         await self._redis()
 
     async def names(self) -> list[str]:
+        await self._redis()
+        return []
+
+    async def entries(self, _: str) -> list[Any]:
         await self._redis()
         return []
 

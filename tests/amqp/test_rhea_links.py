@@ -170,7 +170,7 @@ SELECTOR = {"$type": "described", "value": ["apache.org:selector-filter:string",
     [
         ("receiver", {"address": "q", "filter": {"jms-selector": "a = 1"}}, "amqp:not-implemented", "jms-selector"),
         ("receiver", {}, "amqp:not-found", "no durable subscription"),
-        ("receiver", {"address": "orders.*"}, "amqp:not-implemented", "pattern"),
+        ("receiver", {"address": "orders.*", "capabilities": ["queue"]}, "amqp:not-implemented", "pattern"),
         ("receiver", {"address": "bad name\n"}, "amqp:invalid-field", "bad name"),
         ("sender", {"address": ""}, "amqp:invalid-field", ""),
         ("sender", {"address": "{braces}"}, "amqp:invalid-field", "braces"),

@@ -11,6 +11,7 @@ from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.gateway import Gateway
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.outlet import Outlet
+from headgate_coordinator.node.pattern_outlet import PatternOutlet
 from headgate_coordinator.node.reattaching import Reattaching
 from headgate_coordinator.node.relay import Relay
 from headgate_coordinator.node.replies import Replies
@@ -18,12 +19,17 @@ from headgate_coordinator.security import Action
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / "coordinator" / "headgate_coordinator" / "node"
-NEEDS = {Inlet: Action.PRODUCE, Outlet: Action.CONSUME, Browsing: Action.BROWSE}
+NEEDS = {
+    Inlet: Action.PRODUCE,
+    Outlet: Action.CONSUME,
+    PatternOutlet: Action.CONSUME,
+    Browsing: Action.BROWSE,
+}
 BY_THEMSELVES = {
     Relay: "each message",
     Gateway: "each call and channel",
     Replies: "nothing but answers to calls",
-    Reattaching: "each topic, when it is looked at and when the subscription ends",
+    Reattaching: "each topic and pattern, when it is looked at and when the subscription ends",
 }
 
 

@@ -19,6 +19,10 @@ class LinkQueueGone(HeadgateError):
     """A queue that was made for one link, and went with it."""
 
 
+class TooManyTopics(HeadgateError):
+    """Patterns of one connection match more topics than it may be on."""
+
+
 def condition_of(error: BaseException) -> tuple[str, str]:
     """Return the AMQP error that says the same, and its text."""
     if isinstance(error, AccessDenied):
@@ -29,7 +33,7 @@ def condition_of(error: BaseException) -> tuple[str, str]:
         return amqp.NOT_FOUND, str(error)
     if isinstance(error, MessageTooLarge):
         return amqp.TOO_LARGE, str(error)
-    if isinstance(error, DestinationFull):
+    if isinstance(error, DestinationFull | TooManyTopics):
         return amqp.RESOURCE_LIMIT, str(error)
     if isinstance(error, PolicyError):
         return amqp.NOT_ALLOWED, str(error)

@@ -23,6 +23,7 @@ from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.end import LinkEnd
 from headgate_coordinator.node.inlet import Inlet
 from headgate_coordinator.node.outlet import Outlet
+from headgate_coordinator.node.pattern_outlet import PatternOutlet, refusal_by_pattern
 from headgate_coordinator.node.reply_queues import reply_queue
 from headgate_coordinator.node.standing import NOTHING, standing_of
 from headgate_coordinator.security import Identity
@@ -220,21 +221,23 @@ class Connection(Wire):
                 return
             name = reply_queue(self.node.id)
             self.access.replies.add(name)
-            self._receive(link, name)
+            self._receive(link, Outlet(self, link, name))
         elif address is None:
             self._begin(link, self.node.reattaching(self, link, self._subscription(link)))
         elif address == GATEWAY:
             self._begin(link, self.node.gateway(self, link))
+        elif is_pattern(name := address.partition("?")[0]):
+            if unfit := refusal_by_pattern(name, source):
+                self._refuse(link, amqp.NOT_IMPLEMENTED, unfit)
+            else:
+                self._receive(link, PatternOutlet(self, link, address))
         elif source.browse and not source.durable and not {"topic", "shared"} & set(source.capabilities):
             self._begin(link, self.node.browsing(self, link, address))
-        elif is_pattern(address):
-            self._refuse(link, amqp.NOT_IMPLEMENTED, f"{address!r} is a pattern; receive from one destination a link")
         else:
-            self._receive(link, address)
+            self._receive(link, Outlet(self, link, address))
 
-    def _receive(self, link: Link, address: str) -> None:
+    def _receive(self, link: Link, outlet: Outlet) -> None:
         source = link.source
-        outlet = Outlet(self, link, address)
         shared = "shared" in source.capabilities
         durable = source.durable
         subscription = None

@@ -29,8 +29,49 @@ _SAYS: Final[dict[Outcome, Settlement]] = {
 }
 
 
-class LinkConsumer(Consumer):
-    """A consumer that fetches no more than its link has credit for, and hands on at once what it fetched."""
+class Feed(Consumer):
+    """A consumer whose messages an outlet hands to its client; it holds no more than the link has credit for."""
+
+    outlet: "Outlet"
+
+    def _ended(self, task: Any) -> None:
+        super()._ended(task)
+        if self._failure is not None:
+            self.outlet.failed(self._failure)
+
+    def next_message(self) -> Message | None:
+        """Return a message that is here."""
+        return self._buffer.popleft() if self._buffer else None
+
+    def count_received(self) -> None:
+        """Note that a message went to the client."""
+        self._received += 1
+
+    @property
+    def recalls(self) -> int:
+        """Messages that are here but for their payloads, which a spool store has."""
+        raise NotImplementedError
+
+    @property
+    def seeks(self) -> bool:
+        """Whether a look may bring something, by the window."""
+        raise NotImplementedError
+
+    def ask(self, receivers: int) -> None:
+        """Say how many messages the link has credit for."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Fetch again, if it had given back what it could not hand on."""
+        raise NotImplementedError
+
+    def look(self) -> None:
+        """Fetch now."""
+        raise NotImplementedError
+
+
+class Fetcher(Consumer):
+    """What fetches from one destination for a link, and hands on at once what it fetched."""
 
     outlet: "Outlet"
     _hands_over = True
@@ -52,11 +93,6 @@ class LinkConsumer(Consumer):
                 raise
         return await super()._step()
 
-    def _free(self) -> tuple[int, int]:
-        wanted = self.outlet.credit - len(self._buffer) - len(self._recall)
-        messages, size = super()._free()
-        return (min(messages, wanted), size) if wanted > 0 and messages else (0, 0)
-
     def _deliver(self, answer: Deliveries, *, asked: int) -> None:
         self._hands_over = False
         try:
@@ -65,32 +101,57 @@ class LinkConsumer(Consumer):
             self._hands_over = True
         self.outlet.pump()
         if asked and len(answer.messages) < asked:
-            self.outlet.exhausted()
+            self._found_all()
 
     def _arrive(self, message: Message, attempts: int, trouble: str) -> None:
         super()._arrive(message, attempts, trouble)
         if self._hands_over:  # its payload came from a store, a while after its delivery
             self.outlet.pump()
-            if not self.recalls and self.outlet.drains:
-                self.look()
+            self._recalled()
+
+    def _found_all(self) -> None:
+        """Note that nothing is left at the destination."""
+
+    def _recalled(self) -> None:
+        """Note that a payload came from a store."""
+
+    def _expire(self) -> None:
+        super()._expire()
+        self.outlet.expired(self)
+
+    def _resting(self) -> bool:
+        return self._rests
+
+    @property
+    def _waits(self) -> int:
+        """One, if the client has credit and nothing in hand: what it does with what it has, nobody here knows."""
+        return 1 if self._receivers and not self._holding.messages else 0
+
+
+class LinkConsumer(Fetcher, Feed):
+    """A consumer of one destination that fetches no more than its link has credit for."""
+
+    def _free(self) -> tuple[int, int]:
+        wanted = self.outlet.credit - len(self._buffer) - len(self._recall)
+        messages, size = super()._free()
+        return (min(messages, wanted), size) if wanted > 0 and messages else (0, 0)
+
+    def _found_all(self) -> None:
+        self.outlet.exhausted()
+
+    def _recalled(self) -> None:
+        if not self.recalls and self.outlet.drains:
+            self.look()
 
     @property
     def recalls(self) -> int:
         """Messages that are here but for their payloads, which a spool store has."""
         return len(self._recall)
 
-    def _ended(self, task: Any) -> None:
-        super()._ended(task)
-        if self._failure is not None:
-            self.outlet.failed(self._failure)
-
-    def _expire(self) -> None:
-        super()._expire()
-        self.outlet.expired()
-
-    def next_message(self) -> Message | None:
-        """Return a message that is here."""
-        return self._buffer.popleft() if self._buffer else None
+    @property
+    def seeks(self) -> bool:
+        """Whether a look may bring something, by the window."""
+        return self._free()[0] > 0
 
     def ask(self, receivers: int) -> None:
         """Say how many messages the link has credit for."""
@@ -105,22 +166,10 @@ class LinkConsumer(Consumer):
             self._look_at = 0.0
         self._wake.set()
 
-    def _resting(self) -> bool:
-        return self._rests
-
-    @property
-    def _waits(self) -> int:
-        """One, if the client has credit and nothing in hand: what it does with what it has, nobody here knows."""
-        return 1 if self._receivers and not self._holding.messages else 0
-
     def look(self) -> None:
         """Fetch now."""
         self._look_at = 0.0
         self._wake.set()
-
-    def count_received(self) -> None:
-        """Note that a message went to the client."""
-        self._received += 1
 
 
 class Outlet(LinkEnd):
@@ -129,7 +178,7 @@ class Outlet(LinkEnd):
     def __init__(self, connection: "Connection", link: Link, destination: str) -> None:
         super().__init__(connection, link, destination)
         self.credit = 0
-        self._consumer: LinkConsumer | None = None
+        self._consumer: Feed | None = None
         self._unsettled: dict[Any, Message] = {}
         self._rests = False
         self._drains = False
@@ -180,7 +229,7 @@ class Outlet(LinkEnd):
         bound = {"limit_bytes": str(node.options.limits.message)}
         await node.client.parts.registry.ensure(address, ("queue",), recover=False, otherwise=bound)
 
-    def _make(self, *args: Any, **kwargs: Any) -> LinkConsumer:
+    def _make(self, *args: Any, **kwargs: Any) -> Feed:
         self._consumer = consumer = LinkConsumer(*args, **kwargs)
         consumer.outlet, consumer.started = self, self.link.credit > 0
         return consumer
@@ -197,7 +246,7 @@ class Outlet(LinkEnd):
         self.pump()
         self._drains = self.link.drains
         if self._drains:
-            if self.credit > 0 and consumer._free()[0]:  # noqa: SLF001 -- its own subclass's
+            if self.credit > 0 and consumer.seeks:
                 consumer.look()
             else:
                 self.exhausted()
@@ -284,12 +333,13 @@ class Outlet(LinkEnd):
             self._consumer.resume()
         self.pump()
 
-    def expired(self) -> None:
+    def expired(self, consumer: Consumer) -> None:
         """Forget what others were given meanwhile; the client may still have it, and is not believed any more."""
-        for delivery in self._unsettled:
+        lost = [delivery for delivery, message in self._unsettled.items() if message._consumer is consumer]  # noqa: SLF001
+        for delivery in lost:
+            del self._unsettled[delivery]
             if self.link.alive:
                 self.link.settle(delivery, "released")
-        self._unsettled.clear()
 
     def failed(self, error: BaseException) -> None:
         """End the link: the consumer cannot go on."""

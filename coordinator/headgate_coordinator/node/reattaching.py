@@ -22,7 +22,7 @@ TRIES: Final = 60
 
 
 class Reattaching(LinkEnd):
-    """Finds the topics that have the subscription; a close of the link ends it. Nothing is delivered over it."""
+    """Finds the patterns and topics that have the subscription; a close of the link ends it. It delivers nothing."""
 
     def __init__(self, connection: "Connection", link: Link, subscription: str) -> None:
         super().__init__(connection, link, "")
@@ -46,6 +46,11 @@ class Reattaching(LinkEnd):
     async def _search(self) -> list[str]:
         node, access, topics = self.connection.node, self.connection.access, list[str]()
         async with node.searching:
+            entries = await node.client.parts.registry.index.entries(node.client.namespace)
+            patterns = [
+                entry.pattern.text for entry in entries if entry.durable and entry.subscription == self._subscription
+            ]
+            topics += [pattern for pattern in patterns if access.may(Action.CONSUME, pattern)]
             names = [name for name in await node.client.destinations() if access.may(Action.CONSUME, name)]
             for at in range(0, len(names), AT_ONCE):
                 found = await asyncio.gather(*map(self._has, names[at : at + AT_ONCE]))
