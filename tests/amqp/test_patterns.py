@@ -21,11 +21,11 @@ from headgate_coordinator.security.store import UserStore
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
-from tests.amqp.test_users import call, grant, plain_node, there
+from tests.amqp.test_users import call, grant, there
 from tests.sdk.observing import counts, drain, look
 from tests.support.waiting import wait_until
 
-__all__ = ["call", "plain_node"]
+__all__ = ["call"]
 pytestmark = pytest.mark.one_server
 
 SETTLING: dict[str, Any] = {"autoaccept": True, "autosettle": True, "credit_window": 10}
@@ -312,11 +312,11 @@ async def test_queues_for_replies_are_in_no_pattern(rhea_there: Rhea, client: he
 
 
 async def test_a_user_needs_to_consume_from_all_that_matches(
-    client: headgate.Client, plain_node: NodeProcess, call: Callable[..., object]
+    client: headgate.Client, start_node: StartNode, call: Callable[..., object]
 ) -> None:
     await topics(client, "news.eu")
     await grant(client, "ann", Action.CONSUME, match="news.*")
-    connection: Any = await there(call, plain_node, "ann")
+    connection: Any = await there(call, start_node("--plain-without-tls"), "ann")
     for refused in ("news.#", "news.>", "*.eu", "#", "reply~x.*"):
         with pytest.raises(LinkDetached, match="unauthorized-access"):
             await there(connection.create_receiver, refused)
