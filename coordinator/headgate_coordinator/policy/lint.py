@@ -103,7 +103,7 @@ def _window_above_limit(at: _Place) -> Found:
                         "HG101",
                         field,
                         f"a window of {_count(holds)} {unit} holds the whole destination, whose limit is {limit:.0f}: "
-                        "one slow consumer starves the others and blocks the producers",
+                        "one consumer that takes messages and settles none starves the others and blocks the producers",
                         "make the window a fraction of the limit",
                     )
 
