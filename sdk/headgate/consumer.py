@@ -144,6 +144,7 @@ class Consumer(Receivers):
         if self._closed:
             return
         self._closed = True
+        self.pacing.wake()
         self._arrived.set()
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):

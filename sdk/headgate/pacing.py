@@ -1,6 +1,7 @@
 """The rate that one producer or consumer keeps to, changed while somebody waits for his turn."""
 
 import asyncio
+import contextlib
 from typing import Final
 
 from headgate.core.rate import Rate
@@ -31,8 +32,7 @@ class Pacing:
         if rate != self.rate:
             self.rate = rate
             self._rate = self._of(rate)
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self.wake()
 
     async def turn(self, amount: float = 1.0, *, patience: float = ENDLESS) -> float:
         """Wait until ``amount`` may go.
@@ -59,6 +59,17 @@ class Pacing:
             except TimeoutError:
                 break
         return 0.0
+
+    async def until(self, deadline: float) -> None:
+        """Wait until that time of the loop, or until the rate is changed or somebody is woken."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._changed.wait()
+
+    def wake(self) -> None:
+        """Have everybody who waits look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def put_back(self, amount: float = 1.0) -> None:
         """Put back a turn that was waited for and is not used."""

@@ -141,12 +141,19 @@ class Receivers:
                 return None  # its time is over
             if self.pacing.rate is None:
                 return self._buffer.popleft()
-            patience = math.inf if deadline is None else deadline - self._loop.time()
-            if await self.pacing.turn(patience=patience):
+            if not await self._has_turn(deadline):
                 return None
             if self._buffer and not self._closed:
                 return self._buffer.popleft()
             self.pacing.put_back()  # others took what was here meanwhile, or it went back: wait for the next
+
+    async def _has_turn(self, deadline: float | None) -> bool:
+        """Wait for a turn at the rate; False when none comes before the deadline, which is waited for."""
+        while await self.pacing.turn(patience=math.inf if deadline is None else deadline - self._loop.time()):
+            if deadline is None or self._loop.time() >= deadline or self._closed:
+                return False
+            await self.pacing.until(deadline)  # the rate may be raised meanwhile, or the consumer closed
+        return True
 
     async def flush(self, *, timeout: float | str = 5.0) -> None:
         """Wait until every settlement made so far is in Redis.
@@ -291,6 +298,7 @@ class Receivers:
         if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told
             known = isinstance(error, HeadgateError)
             self._failure = failure = error if known else HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            self.pacing.wake()
             self._lose(lambda _: failure)
             self._arrived.set()
             self._progress.set()

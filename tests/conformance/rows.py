@@ -42,7 +42,7 @@ ROWS: Final = (
         "A04",
         "artemis",
         "Two consumers, one very slow, with a buffer: the fast one idles while messages sit in the slow one's buffer; with 0: deterministic distribution, the fast one gets the rest",
-        "show both",
+        "with a buffer the fast one gets within 2 s what the slow one has not begun; with `pull` at once",
     ),
     Row(
         "A05",

@@ -156,7 +156,9 @@ async def test_a_turn_that_comes_too_late_is_not_waited_for_and_not_lost(client:
         first = await consumer.receive(timeout=GUARD)
         assert first is not None
         async with asyncio.timeout(GUARD):
+            began = time.monotonic()
             assert await consumer.receive(timeout=0.05) is None
+            assert time.monotonic() - began >= 0.049, "who asks again and again does not spin"
             assert await consumer.receive(timeout=0) is None
         consumer.pacing.set(1000)
         assert await consumer.receive(timeout="unlimited") is not None
