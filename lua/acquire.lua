@@ -25,8 +25,10 @@
   ARGV[18] leave       'leave', 'stay', 'keep' or 'resume'  'leave' gives everything back and ends the account, 'stay'
                                   does not; for a session that another one of the same id may resume, 'keep' leaves and
                                   keeps the receipt, 'resume' stays and tells it
-  Returns {code, epoch, granted, granted_m, place, blocked, again_ms, last}; last, with 'resume' alone: number of the
-           last message that sessions of this id published
+  ARGV[19] sent        size       number of its last message that it has a receipt for; 0 where that is an hour ago
+  Returns {code, epoch, granted, granted_m, place, blocked, again_ms, last, stored, lost}; the last three alone with
+           'resume', or where the caller knows another epoch: number of the last message that sessions of this id
+           published, 0, and how many numbers up to `sent` are not known here
   Codes    OK, LEFT, UNKNOWN (no such destination), EXPIRED (reclaimed: start anew), FENCED (a newer one
            is open; its number follows epoch), OVERUSE (more given back than held), TOO_LARGE (epoch, limit bytes, limit messages follow)
 ]]
@@ -36,8 +38,26 @@ local run_id, sid, inc, ttl_ms, leave = ARGV[1], ARGV[2], tonumber(ARGV[3]), ton
   ARGV[18] == 'leave' or ARGV[18] == 'keep'
 local claim = { epoch = tonumber(ARGV[4]), granted = tonumber(ARGV[7]), granted_m = tonumber(ARGV[8]),
   used = tonumber(ARGV[9]), used_m = tonumber(ARGV[10]), returned = tonumber(ARGV[11]), returned_m = tonumber(ARGV[12]) }
-local weight, need, need_m, want, want_m, size = tonumber(ARGV[6]), tonumber(ARGV[13]), tonumber(ARGV[14]),
-  tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
+local weight, need, need_m, want, want_m, size, sent = tonumber(ARGV[6]), tonumber(ARGV[13]), tonumber(ARGV[14]),
+  tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[19])
+
+local function forget_receipt()
+  if ARGV[18] == 'leave' then
+    redis.call('DEL', K_RECEIPT)
+  end
+end
+
+-- Numbers of which the server knows nothing in a new epoch. From then on the receipt covers them, so that nothing
+-- counts them again, and says how many they were: a call whose answer was lost is answered alike.
+local function count_lost(last, receipt)
+  local lost, of = string.match(receipt, '^%d+ 0 (%d+) (%d+)')
+  if sent > last then
+    note('lost', int(sent - last))
+    redis.call('SET', K_RECEIPT, int(sent) .. ' 0 ' .. int(sent - last) .. ' ' .. int(d.epoch), 'PX', 3600000)
+    return sent - last
+  end
+  return of == int(d.epoch) and tonumber(lost) or 0
+end
 
 if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
@@ -47,6 +67,7 @@ if too_large(math.max(size, need - claim.granted), need_m - claim.granted_m) the
 end
 local s = read_session(sid)
 if not s and leave then
+  forget_receipt()
   return { 'LEFT', int(d.epoch), '0', '0', 0, int(d.blocked), '1000' }
 elseif s and s.inc > inc then
   return { 'FENCED', int(d.epoch), int(s.inc) }
@@ -73,13 +94,17 @@ end
 if leave then
   local bytes, messages = held(s)
   drop_session(sid, s)
-  if ARGV[18] == 'leave' then
-    redis.call('DEL', K_RECEIPT)
-  end
+  forget_receipt()
   hand_over()
   write_ledger('leave', sid, bytes, messages, 0)
   save_destination()
   return { 'LEFT', int(d.epoch), int(s.granted), int(s.granted_m), 0, int(d.blocked), '1000' }
+end
+local known, lost, last = claim.epoch == 0 or claim.epoch == d.epoch, 0, '0'
+if ARGV[18] == 'resume' or not known then
+  local receipt = redis.call('GET', K_RECEIPT) or '0'
+  last = string.match(receipt, '^%d+')
+  lost = known and 0 or count_lost(tonumber(last), receipt)
 end
 enrol(s, weight)
 s.need, s.need_m, s.want, s.want_m = need, need_m, math.max(want, need), math.max(want_m, need_m)
@@ -91,7 +116,7 @@ if #notes > 0 then
 end
 save_destination()
 local reply = credit_reply('OK', sid, s)
-if ARGV[18] == 'resume' then
-  reply[8] = string.match(redis.call('GET', K_RECEIPT) or '0', '^%d+')
+if ARGV[18] == 'resume' or not known then
+  reply[8], reply[9], reply[10] = last, '0', int(lost)
 end
 return reply

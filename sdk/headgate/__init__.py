@@ -32,6 +32,7 @@ from headgate.errors import (
 )
 from headgate.explanation import Explanation
 from headgate.gate import Gate, Permit
+from headgate.losses import StateLoss
 from headgate.message import Message, Receipt
 from headgate.pool_limits import PoolState
 from headgate.producer import Producer
@@ -75,6 +76,7 @@ __all__ = [
     "Settings",
     "SlowConsumer",
     "SpoolUnavailable",
+    "StateLoss",
     "StoreState",
     "Unblocked",
     "Window",

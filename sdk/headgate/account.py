@@ -103,9 +103,15 @@ class CreditAccount(AccountCalls):
         if self.users <= 0:
             await self.close()
 
-    async def close(self) -> None:
-        """Send what is paid, refuse what waits, give everything back; never longer than half a second."""
+    async def close(self, *, ends: bool = False) -> None:
+        """Send what is paid, refuse what waits, give everything back; never longer than half a second.
+
+        Args:
+            ends: whether the session ends with it: then Redis forgets which of its messages came last.
+        """
         if self._closing:
+            if ends and self._sent:
+                await self._end()
             return
         self._closing = True
         if self.writer is not None:
@@ -124,11 +130,14 @@ class CreditAccount(AccountCalls):
         if self._timer:
             self._timer.cancel()
         self.outbox.clear(lambda item, unknown: self._tell(item, self._lost(unknown=unknown)))
+        if self._open or (ends and self._sent):
+            await self._end(ends=ends)
+        await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
+
+    async def _end(self, *, ends: bool = True) -> None:
         with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
-                if self._open:
-                    await self._leave()
-        await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
+                await self._leave(ends=ends)
 
     def _hear(self, words: list[str]) -> None:
         if words[0] == "credit" and self._open:

@@ -1,9 +1,10 @@
 """The calls of one account: acquire, publish, leave. When one is due, its loop says: :mod:`headgate.account`."""
 
 import asyncio
+import math
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from headgate.callers import Callers
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
@@ -17,6 +18,8 @@ from headgate.redis.replies import Account as Totals
 from headgate.redis.replies import Credit
 from headgate.redis.store import Store
 
+RECEIPTS_LAST: Final = 3540.0
+"""Seconds for which Redis surely knows the number of the last message that it gave a receipt for."""
 Ensure = Callable[[bool], Any]
 Refill = Callable[[Callable[[str, int], None]], None]
 
@@ -67,7 +70,13 @@ class AccountCalls(Callers):
         """What makes the calls that are due; None until the first answer is there."""
         self._asked_for: Outgoing | None = None
         self._used_at = 0.0
+        self.stored_at = -math.inf
+        """When its last receipt was given, on the loop's clock."""
         self._used_before = (0, 0)
+
+    def follow(self, before: "AccountCalls") -> None:
+        """Go on with the numbers of an account of the same session that was closed."""
+        self.outbox.next_seq, self.stored_at = before.outbox.next_seq, before.stored_at
 
     def in_line(self, item: Outgoing) -> bool:
         """Whether Redis was asked for a message, and there was no room."""
@@ -111,7 +120,7 @@ class AccountCalls(Callers):
         try:
             totals = self._totals(self.weight if weight is None else weight)
             resume = self.resumed is not None
-            call = self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms, resume=resume)
+            call = self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms, resume=resume, sent=self._sent)
             hasty = any(not self._how(item).drops for item in self._impatient())
             answer = await (self.outlook.look_during(call) if hasty else call)
         finally:
@@ -122,6 +131,11 @@ class AccountCalls(Callers):
             self.outbox.next_seq = answer.first + 1
         if self._open and not self.credit.frozen and self.outbox.head() is self._asked_for:
             self._refuse(asked_at)
+
+    @property
+    def _sent(self) -> int:
+        """The number of the last message that it has a receipt for; 0 where Redis may have forgotten it rightly."""
+        return self.outbox.next_seq - 1 if self._loop.time() - self.stored_at < RECEIPTS_LAST else 0
 
     async def _publish(self) -> None:
         batch = self.outbox.flight
@@ -142,7 +156,7 @@ class AccountCalls(Callers):
         if answer.code in ("OK", "DUPLICATE"):
             stored = self.outbox.published(answer.stored)
             self._hold_back(answer.again_ms if len(stored) < len(batch.items) else 0)
-            self._used_at = asked_at
+            self._used_at = self.stored_at = asked_at
             self.exceeded = batch.beyond and not batch.segment
             seq = answer.first
             for item in stored:
@@ -191,7 +205,8 @@ class AccountCalls(Callers):
         reason = f"{answer.granted} bytes are stored or promised, and its hard limit is {answer.granted_m}"
         return DestinationFull(self.address.name, item.size, reason, waited=0.0)
 
-    async def _leave(self) -> None:
+    async def _leave(self, *, ends: bool = False) -> None:
+        """Give all back; ``ends``: the session ends too, so nobody asks again what it published."""
         line = self.credit
         line.give_back(line.in_hand, line.in_hand_m)  # nothing may be taken of it while the call is under way
         if self.outlook.unreported:
@@ -200,7 +215,11 @@ class AccountCalls(Callers):
             await self._store.acquire(self.address, self._totals(0), ttl_ms=self.lease.ttl_ms)
         else:
             await self._store.acquire(
-                self.address, self._totals(0), ttl_ms=self.lease.ttl_ms, leave=True, resume=self.resumed is not None
+                self.address,
+                self._totals(0),
+                ttl_ms=self.lease.ttl_ms,
+                leave=True,
+                resume=not ends or self.resumed is not None,
             )
             self._start_anew()
 
@@ -209,6 +228,7 @@ class AccountCalls(Callers):
         if answer.code in ("OK", "DUPLICATE"):
             if answer.code == "DUPLICATE" and not answer.granted:
                 return  # stored once, and the account is gone: the next call says so
+            self.outlook.meet(self.credit.epoch, answer.epoch, answer.lost)
             self.credit.epoch = answer.epoch
             self._open = True
             before, self.last = self.last, answer

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -17,6 +17,7 @@ from headgate.explain import as_consumer, explain, leased
 from headgate.explanation import Explanation
 from headgate.forks import FORKED, watch
 from headgate.keywords import explains
+from headgate.losses import LossCallback, Losses
 from headgate.options import SessionOptions
 from headgate.pool_limits import PolicyPools
 from headgate.pools import Pools
@@ -58,6 +59,7 @@ class Client(Administration):
         self._embedded: EmbeddedRedis | None = None
         self._backend: Backend | None = None
         self._sessions: set[Session] = set()
+        self._losses = Losses()
         self._closed = False
         self._refuses = "the client is not connected; use 'async with headgate.connect(...)' or await it"
         self._sees_no_deadlocks = False
@@ -86,7 +88,9 @@ class Client(Administration):
         self._wake_ups = backend.wake_ups()
         ttl_ms = int(SessionOptions().ttl * 1000)
         self._pools = Pools(PoolStore(backend), self.namespace, ttl_ms)
-        self._registry = Registry(self._store, self._wake_ups, PolicyPools(self._pools), self.namespace, ttl_ms=ttl_ms)
+        self._registry = Registry(
+            self._store, self._wake_ups, PolicyPools(self._pools), self.namespace, ttl_ms, self._losses
+        )
         return self
 
     async def _find(self) -> Place:
@@ -160,6 +164,19 @@ class Client(Administration):
         )
         self._sessions.add(session)
         return session
+
+    def on_state_loss(self, callback: LossCallback) -> Callable[[], None]:
+        """Be told when Redis may have lost its last writes to a destination that this client uses.
+
+        Args:
+            callback: called with a :class:`StateLoss`, on the event loop; may be async. What it raises is logged. It is
+                called as the client meets a new epoch of a destination, and again where another session of it lost
+                messages there. A bucket begins full again without a word.
+
+        Returns:
+            What ends it, to be called.
+        """
+        return self._losses.add(callback)
 
     async def explain(
         self, destination: str = "", *, producer: str = "", consumer: str = "", link: str = ""
@@ -237,6 +254,7 @@ class Client(Administration):
         await asyncio.gather(*(session.close() for session in tuple(self._sessions)))
         if self._backend is not None:
             await self._registry.close()
+            await self._losses.close()
             await self._pools.close()
             await self._wake_ups.close()
             await self._backend.close()

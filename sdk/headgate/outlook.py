@@ -16,6 +16,7 @@ from headgate.explain import explain, leased
 from headgate.explanation import Explanation, Hop
 from headgate.facts import is_clear
 from headgate.links import Links
+from headgate.losses import Losses
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
@@ -52,7 +53,9 @@ class Outlook:
         self_wait: whether its sends wait for room that only the very tasks that send can make.
     """
 
-    def __init__(self, store: Store, links: Links, address: Address, session: str, listeners: Listeners) -> None:
+    def __init__(
+        self, store: Store, links: Links, address: Address, session: str, listeners: Listeners, losses: Losses
+    ) -> None:
         self.notices = Notices(address.name, session, listeners)
         self.confirmations = Notices(address.name, session, listeners)
         self.when_full = BLOCK
@@ -68,6 +71,7 @@ class Outlook:
         """Returns the send that waits under that name, see :class:`headgate.ties.Ties`."""
         self._store = store
         self._links = links
+        self._losses = losses
         self._address = address
         self._session = session
         self._reported = self._reported_bytes = 0
@@ -75,6 +79,11 @@ class Outlook:
         self._seen_at = 0.0
         self._lessees: dict[str, dict[str, str]] = {}
         self._hops: tuple[Hop, ...] = ()
+
+    def meet(self, before: int, epoch: int, lost: int) -> None:
+        """Note the epoch of an answer, and how many of the account's receipts Redis knows nothing of in a new one."""
+        if before and before != epoch:
+            self._losses.meet(self._address, epoch, lost)
 
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Take in the settings that are in force."""

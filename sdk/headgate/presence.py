@@ -40,7 +40,8 @@ class Presence:
         """Close all of it."""
         await asyncio.gather(*(consumer.close() for consumer in tuple(self.consumers)))
         if self.account:
-            await self.account.close()
+            self.account.consumers = 0
+            await self.account.close(ends=True)
         await self.following.end()
 
     def part_with(self, consumer: Consumer) -> bool:

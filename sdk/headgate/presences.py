@@ -91,10 +91,14 @@ class Presences:
         address = Address.of(self.namespace, destination)
         if address.key not in self._all:
             following = Following(self.registry, address)
-            outlook = Outlook(self.store, self.registry.links, address, self.session, self._listeners)
+            outlook = self._outlook(address)
             outlook.waits, outlook.doomed = self._ties.begin, functools.partial(self._ties.doomed, destination)
             self._all[address.key] = Presence(address, following, outlook)
         return self._all[address.key]
+
+    def _outlook(self, address: Address) -> Outlook:
+        registry = self.registry
+        return Outlook(self.store, registry.links, address, self.session, self._listeners, registry.losses)
 
     @contextlib.asynccontextmanager
     async def opening(self, destination: str) -> AsyncIterator[None]:
@@ -170,7 +174,7 @@ class Presences:
                 if kinds != ("gate",) and self.spooling.reaches:  # else it waits for memory
                     account.spool(self._writer(account), topic=presence.kind == "topic")
                 if before:
-                    account.outbox.next_seq = before.outbox.next_seq
+                    account.follow(before)
                 account.consumers = len(presence.consumers)
                 wish = presence.following.use(account, window, weight)
                 await account.start()
@@ -195,7 +199,7 @@ class Presences:
                 async def ensure(recover: bool) -> None:  # noqa: FBT001
                     await self.spooling.spools.ensure(spool.name, recover=recover)
 
-                outlook = Outlook(self.store, self.registry.links, spool.address, self.session, self._listeners)
+                outlook = self._outlook(spool.address)
                 outlook.notices.muted = True  # those who send are told, at the destination that they send to
                 account = CreditAccount(
                     self.store,
@@ -220,14 +224,14 @@ class Presences:
 
     async def end_lease(self, presence: Presence) -> None:
         """End the session's lease at a destination where it has nothing any more."""
-        await self._leave(presence.address)
+        await self._leave(presence.address, keep=presence.account is not None)
         presence.outlook.start_anew()
 
-    async def _leave(self, address: Address) -> None:
+    async def _leave(self, address: Address, *, keep: bool = False) -> None:
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 totals = Totals(self.session, inc=1 << 30, epoch=0)
-                await self.store.acquire(address, totals, ttl_ms=1000, leave=True)
+                await self.store.acquire(address, totals, ttl_ms=1000, leave=True, resume=keep)
 
     async def close(self) -> None:
         """Close all there is."""

@@ -11,6 +11,7 @@ from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyError
 from headgate.index import Index
 from headgate.links import Links
+from headgate.losses import Losses
 from headgate.policies import GOVERNED, Policies, due, kind_of, without
 from headgate.pool_limits import PolicyPools
 from headgate.reconnect import until_answered
@@ -37,7 +38,9 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 class Registry:
     """Settings in force at the destinations that this client uses."""
 
-    def __init__(self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int) -> None:
+    def __init__(
+        self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int, losses: Losses
+    ) -> None:
         self.policies = Policies(store.server, wake_ups, namespace, self._follow_policy)
         self.links = Links(store, self.policies, namespace)
         self.spooling = Spooling(store, wake_ups, namespace, ttl_ms)
@@ -46,6 +49,7 @@ class Registry:
         self._wake_ups = wake_ups
         self._namespace = namespace
         self._ttl_ms = ttl_ms
+        self.losses = losses
         self.index = Index(store)
         self._pools = pools
         self._known: dict[str, tuple[Address, dict[str, str]]] = {}

@@ -111,7 +111,9 @@ class Machine(RuleBasedStateMachine):
 
     def acquire(self, totals: Totals, *, leave: bool = False, resume: bool = False) -> Credit:
         credit: Credit = self.world.run(
-            self.store.acquire(self.address, wire(totals), ttl_ms=totals.ttl_ms, leave=leave, resume=resume)
+            self.store.acquire(
+                self.address, wire(totals), ttl_ms=totals.ttl_ms, leave=leave, resume=resume, sent=totals.sent
+            )
         )
         self.compare(credit, self.model.acquire(totals, leave=leave, resume=resume))
         return credit
@@ -131,6 +133,7 @@ class Machine(RuleBasedStateMachine):
             assert Amount(credit.granted, credit.granted_m) == answer.granted
         if credit.code in ("OK", "DUPLICATE", "LEFT"):
             assert (credit.place, credit.blocked, credit.first) == (answer.place, answer.blocked, answer.first)
+            assert credit.lost == answer.lost
 
     # Producers.
 
@@ -362,6 +365,7 @@ class Machine(RuleBasedStateMachine):
             self.kind, self.model.limit, self.now, self.model.run, rules=self.model.rules,
             learning_until=self.now + TTL_MS if recover else 0,
         )  # fmt: skip
+        self.model.shelf.seq = self.now * 1000 if recover else 0
         self.said.clear()  # a repeated apply would not change an existing destination
         self.readers.clear()
         self.usage = NOTHING

@@ -136,9 +136,9 @@ class Producer:
     async def leave(self, *, keep: bool = False) -> Credit:
         return await self.call(self.account(weight=0), leave=True, resume=keep)
 
-    async def call(self, account: Account, *, leave: bool = False, resume: bool = False) -> Credit:
+    async def call(self, account: Account, *, leave: bool = False, resume: bool = False, sent: int = 0) -> Credit:
         store, address = self.place.store, self.place.address
-        return await store.acquire(address, account, ttl_ms=self.ttl_ms, leave=leave, resume=resume)
+        return await store.acquire(address, account, ttl_ms=self.ttl_ms, leave=leave, resume=resume, sent=sent)
 
     async def publish(self, *sizes: int, need: int = 0, window: int = 0, expires_ms: int = 0) -> Credit:
         """Publish a batch, and expect it to be taken."""

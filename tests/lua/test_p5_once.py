@@ -1,5 +1,7 @@
 """P5: every script may be applied one to three times, late or out of order, with the effect of once."""
 
+import re
+
 import pytest
 
 from tests.lua.place import TTL_MS, Consumer, Place
@@ -69,6 +71,62 @@ async def test_numbers_that_a_failover_lost_are_told_in_the_ledger(place: Place)
     ledger = f"{place.address.key}:ledger".encode()
     entries = await place.server.command(ledger, "XREVRANGE", ledger, "+", "-", "COUNT", 1)
     assert b"lost:3" in entries[0][1][1]
+
+
+async def lost_in(place: Place) -> list[bytes]:
+    """Return what the ledger says was lost."""
+    ledger = f"{place.address.key}:ledger".encode()
+    entries = await place.server.command(ledger, "XRANGE", ledger, "-", "+")
+    return [event for _, fields in entries for event in re.findall(rb"lost:\d+", fields[1])]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+async def test_what_an_epoch_lost_of_a_session_is_told_once(place: Place, keep: bool) -> None:
+    """Mutants: `acquire` does not count; it counts again what it noted; it forgets how many they were."""
+    await place.create()
+    ann = place.producer("ann")
+    await ann.send(10, 10, 10)
+    before = ann.account()
+    if keep:
+        await ann.leave(keep=True)
+        ann.start_anew()
+        before = ann.account()
+    assert (await ann.call(before, sent=7)).lost == 0, "it is not for the same epoch to say"
+    place.server.run = b"another run"
+    answers = [await ann.call(before, sent=7) for _ in range(3)]
+    assert [answer.lost for answer in answers] == [4, 4, 4]
+    assert await lost_in(place) == [b"lost:4"]
+    ann.hear(answers[-1])
+    ann.seq = 8
+    await place.wait(TTL_MS)
+    await ann.send(10)
+    assert await lost_in(place) == [b"lost:4"], "and not by who publishes then"
+    place.server.run = b"a third run"
+    assert (await ann.call(ann.account(), sent=8)).lost == 0
+
+
+async def test_a_session_whose_receipt_is_gone_too_lost_all_that_it_has_receipts_for(place: Place) -> None:
+    """Mutant: without a receipt nothing is counted."""
+    await place.create()
+    ann = place.producer("ann")
+    await ann.send(10, 10, 10)
+    receipt = place.address.keys("ann")[-1]
+    await place.server.command(receipt, "DEL", receipt)
+    place.server.run = b"another run"
+    assert (await ann.call(ann.account(), sent=3)).lost == 3
+    assert await lost_in(place) == [b"lost:3"]
+
+
+async def test_a_session_that_left_and_then_ends_is_forgotten(place: Place) -> None:
+    """Mutant: only who has an account is forgotten."""
+    await place.create()
+    ann = place.producer("ann")
+    await ann.send(10)
+    await ann.leave(keep=True)
+    receipt = place.address.keys("ann")[-1]
+    assert await place.server.command(receipt, "EXISTS", receipt)
+    await ann.leave()
+    assert not await place.server.command(receipt, "EXISTS", receipt)
 
 
 async def test_credit_given_back_again_frees_nothing_more(place: Place) -> None:

@@ -56,7 +56,7 @@ class Client:
         want = self.used + self.returned + window
         return Totals(
             session=self.session, inc=self.inc, epoch=self.epoch, granted=self.granted, used=self.used,
-            returned=self.returned, need=need, want=want, weight=weight, size=more.bytes,
+            returned=self.returned, need=need, want=want, weight=weight, size=more.bytes, sent=self.next_seq - 1,
         )  # fmt: skip
 
     def hear(self, answer: Credit) -> None:

@@ -102,6 +102,7 @@ class Totals:
     want: Amount = NOTHING
     weight: int = 1
     size: int = 0
+    sent: int = 0
     ttl_ms: int = 10_000
 
     def claimed(self, known: Account | None) -> tuple[Amount, Amount, Amount]:
@@ -122,6 +123,7 @@ class Answer:
     place: int = 0
     blocked: int = 0
     first: int = 0
+    lost: int = 0
 
     @classmethod
     def about(cls, code: str, epoch: int, account: Account | None, line: list[str], sid: str, first: int = 0) -> Self:

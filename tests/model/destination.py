@@ -4,7 +4,7 @@ It counts nothing: pending is what is stored, leased is what the accounts hold, 
 keeps the promises by construction, and the scripts are right when they agree with it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tests.model.credit import NOTHING, UNLIMITED, Account, Amount, Answer, Rules, Totals
@@ -17,6 +17,7 @@ STALE_MS: Final = 3000
 FETCHED_A_CALL: Final = 256
 STEPS_A_BYTE: Final = 16
 REMEMBERED: Final = 1 << 20
+NO_RECEIPT: Final = (0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class Destination:
     line: list[str] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
     orphans: dict[str, int] = field(default_factory=dict)
-    receipts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    receipts: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     shelf: Shelf = field(default_factory=lambda: Shelf(topic=False))
 
     def __post_init__(self) -> None:
@@ -100,6 +101,8 @@ class Destination:
         self._meet_run(totals.ttl_ms)
         code = self._refusal(totals, known, leave=leave)
         if code:
+            if code == "LEFT" and not resume:
+                self.receipts.pop(sid, None)
             epoch = self.epoch
             self._forget(before)
             return Answer(code, epoch, blocked=len(self.line))
@@ -112,16 +115,25 @@ class Destination:
                 self.receipts.pop(sid, None)
             self.serve_line()
             return Answer("LEFT", self.epoch, account.granted, 0, len(self.line))
+        last, lost = (0, 0) if totals.epoch in (0, self.epoch) else self._count_lost(sid, totals.sent)
         account.weight, account.need, account.want = totals.weight, totals.need, totals.want.most(totals.need)
         self._renew(account, totals.ttl_ms)
         self._ask(sid, account)
-        return Answer.about("OK", self.epoch, account, self.line, sid)
+        return replace(Answer.about("OK", self.epoch, account, self.line, sid, last), lost=lost)
+
+    def _count_lost(self, sid: str, sent: int) -> tuple[int, int]:
+        """Count what an epoch lost of a session, once, and say so as often as it asks; and the last that was there."""
+        last, batch, lost, epoch = self.receipts.get(sid, NO_RECEIPT)
+        if sent > last:
+            self.receipts[sid] = (sent, 0, sent - last, self.epoch)
+            return last, sent - last
+        return last, lost if batch == 0 and epoch == self.epoch else 0
 
     def publish(self, totals: Totals, seq: int, sizes: list[int]) -> Answer:
         sid, account = totals.session, self.accounts.get(totals.session)
         before = self._met()
         self._meet_run(totals.ttl_ms)
-        last, batch, first = self.receipts.get(sid, (0, 0, 0))
+        last, batch, first, _ = self.receipts.get(sid, NO_RECEIPT)
         spent = Amount(sum(sizes), len(sizes))
         code = ""
         if seq == batch:
@@ -151,7 +163,7 @@ class Destination:
         for size in sizes:
             self.shelf.append(size)
         account.used += spent
-        self.receipts[sid] = (seq + len(sizes) - 1, seq, first)
+        self.receipts[sid] = (seq + len(sizes) - 1, seq, first, 0)
         account.need, account.want = totals.need, totals.want.most(totals.need)
         self._renew(account, totals.ttl_ms)
         self._ask(sid, account)

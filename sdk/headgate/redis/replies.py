@@ -33,7 +33,8 @@ class Credit:
 
     ``first`` is the number of the batch's first entry, 0 where there is none; to acquire with ``resume``, the number of
     the last message that was published before; ``stored`` how many of it were stored:
-    fewer than all where the destination's rate allows no more, and ``again_ms`` is then when more may go.
+    fewer than all where the destination's rate allows no more, and ``again_ms`` is then when more may go. ``lost`` is
+    how many of those that the session has receipts for are not known in an epoch that is new to it.
     """
 
     code: str
@@ -45,6 +46,7 @@ class Credit:
     again_ms: int = 1000
     first: int = 0
     stored: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Deliveries:
     """
 
     code: str
+    epoch: int = 0
     stale: int = 0
     messages: tuple[tuple[bytes, bytes, int], ...] = ()
     again_ms: int = 0

@@ -79,9 +79,13 @@ class Store:
         return [None if isinstance(r, Exception) else (r[0].decode(), r[2].decode()) for r in replies]
 
     async def acquire(
-        self, address: Address, account: Account, *, ttl_ms: int, leave: bool = False, resume: bool = False
-    ) -> Credit:
-        """Open, renew, ask, give back, leave; ``resume``: tell, or keep, the last that it published."""
+        self, address: Address, account: Account, *, ttl_ms: int, leave: bool = False, resume: bool = False,
+        sent: int = 0,
+    ) -> Credit:  # fmt: skip
+        """Open, renew, ask, give back, leave; ``resume``: tell, or keep, the last that it published.
+
+        ``sent`` is the number of its last message that it has a receipt for; 0 where it got none within the hour.
+        """
         a = account
         reply = await self._call(
             "acquire",
@@ -105,6 +109,7 @@ class Store:
                 "want_m": a.want_m,
                 "size": a.size,
                 "leave": _LEAVE[leave, resume],
+                "sent": sent,
             },
         )
         return credit(reply)
@@ -225,11 +230,11 @@ class Store:
         )
         code = reply[0].decode()
         if len(reply) < 5:
-            return Deliveries(code)
+            return Deliveries(code, int(reply[1]) if len(reply) > 1 else 0)
         flat, attempts = reply[3], [int(n) for n in reply[4]]
         attempts += [0] * (len(flat) // 2 - len(attempts))
         messages = zip(flat[::2], flat[1::2], attempts, strict=True)
-        return Deliveries(code, int(reply[2]), tuple(messages), int(reply[5]), reply[6] == b"1")
+        return Deliveries(code, int(reply[1]), int(reply[2]), tuple(messages), int(reply[5]), reply[6] == b"1")
 
     async def take(
         self, address: Address, session: str, *, seq: int, line: Sequence[tuple[int, int]]

@@ -17,6 +17,7 @@ from headgate.deadlocks import FoundDeadlock
 from headgate.errors import Closed
 from headgate.explanation import Explanation
 from headgate.keywords import explains
+from headgate.losses import StateLoss
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.pool_limits import PoolState
 from headgate.redis.replies import Recount
@@ -139,13 +140,7 @@ class Session:
 
         The callback runs in a thread of its own, one event after the other, so it may use the client.
         """
-        one_at_a_time = asyncio.Lock()
-
-        async def tell(event: Blocked | Unblocked) -> None:
-            async with one_at_a_time:
-                await asyncio.to_thread(callback, event)
-
-        return self._inner.on_blocked(tell, notify_after=notify_after)
+        return self._inner.on_blocked(_in_a_thread(callback), notify_after=notify_after)
 
     def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
@@ -198,6 +193,13 @@ class Client:
             return session
 
         return Session(self._thread, self._run(open_session))
+
+    def on_state_loss(self, callback: Callable[[StateLoss], object]) -> Callable[[], None]:
+        """Be told when Redis may have lost its last writes; as :meth:`headgate.Client.on_state_loss`.
+
+        The callback runs in a thread of its own, one event after the other, so it may use the client.
+        """
+        return self._inner.on_state_loss(_in_a_thread(callback))
 
     def apply(self, destination: str, settings: Settings | None = None, **values: Any) -> None:
         """Create a destination or change its settings; arguments and errors as :meth:`headgate.Client.apply`."""
@@ -327,6 +329,16 @@ class Client:
         if self._closed:
             raise Closed("the client is closed")
         return self._thread.run(work())
+
+
+def _in_a_thread(callback: Callable[[T], object]) -> Callable[[T], Coroutine[Any, Any, None]]:
+    one_at_a_time = asyncio.Lock()
+
+    async def tell(event: T) -> None:
+        async with one_at_a_time:
+            await asyncio.to_thread(callback, event)
+
+    return tell
 
 
 async def _next(found: AsyncIterator[Any], nothing: Any) -> Any:
