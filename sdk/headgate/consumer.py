@@ -14,6 +14,7 @@ from headgate.core.window import MAX_FETCH, Window
 from headgate.deadletters import DeadLetters
 from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, PolicyError, SlowConsumer
 from headgate.keywords import explains
+from headgate.losses import Losses
 from headgate.message import Message
 from headgate.options import SessionOptions
 from headgate.receivers import Receivers
@@ -24,6 +25,7 @@ from headgate.redis.replies import Deliveries
 from headgate.redis.store import Store
 from headgate.spool import Spooling
 from headgate.spool.recall import GONE, Recall
+from headgate.strays import Strays
 from headgate.tasks import in_background, stop
 
 _log = logging.getLogger("headgate")
@@ -58,6 +60,7 @@ class Consumer(Receivers):
         rate: float | None,
         on_close: Callable[["Consumer"], Awaitable[None]],
         on_slow: Callable[["Consumer"], None],
+        losses: Losses,
         spooling: Spooling | None = None,
     ) -> None:
         self.subscription = subscription
@@ -67,6 +70,7 @@ class Consumer(Receivers):
         dead_letters = DeadLetters(store, address, self.encoded_subscription, ttl_ms, ensure_at, self._buried)
         super().__init__(address, session, window, rate, dead_letters)
         self._recall = Recall(spooling, address, self._arrive)
+        self._strays = Strays(store, losses, address, self.encoded_subscription)
         self._store = store
         self._wake_ups = wake_ups
         self._ensure = ensure
@@ -130,14 +134,9 @@ class Consumer(Receivers):
 
     async def _tell_window(self) -> tuple[str, str]:
         return await self._store.attach(
-            self.address,
-            self.session,
-            number=self._number,
-            subscription=self.encoded_subscription,
-            durable=self.durable,
-            window=self._attached_window,
-            ttl_ms=self._lease.ttl_ms,
-        )
+            self.address, self.session, number=self._number, subscription=self.encoded_subscription,
+            durable=self.durable, window=self._attached_window, ttl_ms=self._lease.ttl_ms,
+        )  # fmt: skip
 
     async def close(self) -> None:
         """Settle what was settled, give the rest back; never longer than 1 s."""
@@ -170,6 +169,7 @@ class Consumer(Receivers):
     def _hear(self, words: list[str]) -> None:
         if words[0] == "removed":
             self._removed = True
+            self._strays.forget()
         if words[0] == "settings":
             self._settings_changed = True
         if words[0] in ("slow", "brisk") and words[1] == self.id:
@@ -210,6 +210,7 @@ class Consumer(Receivers):
             code, kind = await self._tell_window()
             if code == "OK":
                 self._lease.renewed(asked_at)
+                self._strays.attached(int(kind))
                 self._look_at = 0.0
                 return
             if code == "KIND":
@@ -254,6 +255,10 @@ class Consumer(Receivers):
             self._settings_changed = True
         await self._heed_settings()
         self._wake.clear()
+        if self._strays.suspected and not self._lost_reply:  # what it holds is known once that answer is there
+            if await self._strays.give_back(self.session, self.id, self._held, self._lease.ttl_ms):
+                self._look_at = 0.0
+            return True
         now = self._loop.time()
         if self._beside and self._waits:  # somebody began to wait since the last look: others may have something
             self._look_at = min(self._look_at, self._looked_at + SEEK_AFTER)
@@ -340,6 +345,7 @@ class Consumer(Receivers):
         self._flushed_at = self._loop.time()
         if answer.code in ("OK", "AGAIN"):
             self._lease.renewed(asked_at)
+            self._strays.answered(answer.epoch)
             self._settled(going)
             self._deliver(answer, asked=room[0])
             if room[0]:

@@ -87,6 +87,7 @@ class Consumers:
                 rate=own if own is not None else following.defaults.consumer_rate,
                 on_close=lambda consumer: self._closed(presence, consumer),
                 on_slow=self._tell_slow,
+                losses=self._presences.registry.losses,
                 spooling=self._presences.spooling,
             )
             following.receive(consumer, window=checked is None, rate=own is None)
@@ -136,6 +137,7 @@ class Consumers:
             options=self._presences.options,
             ensure_at=self._presences.ensure_messages,
             on_slow=self._tell_slow,
+            losses=self._presences.registry.losses,
             index=self._presences.registry.index,
             entry=Entry(pattern, name, durable, int(self._presences.options.ttl * 1000)),
             open_part=self._part,
@@ -164,6 +166,7 @@ class Consumers:
             ensure=self._presences.ensure(presence.address, ("topic",)),
             ensure_at=self._presences.ensure_messages,
             on_slow=self._tell_slow,
+            losses=self._presences.registry.losses,
             number=presence.next_number,
             subscription=whole.subscription,
             durable=whole.durable,

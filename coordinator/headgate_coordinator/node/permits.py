@@ -35,6 +35,7 @@ from headgate_coordinator.node.rights import (
     ANY,
     INDEX_SCRIPTS,
     MANAGES,
+    MAX_BATCH,
     MOST_READ,
     OPEN_READS,
     POOL_SCRIPTS,
@@ -206,7 +207,9 @@ class Permits:
         if consumer and not consumer.startswith(f"{session}."):
             raise self._denied(f"consumer {consumer!r} is not of session {session!r}")
         if op.name == "acquire" and not self.has(frozenset({SENDS}), destination):
-            asks = any(values[name] for name in ("granted", "granted_m", "need", "need_m", "want", "want_m", "size"))
+            asks = any(
+                values[name] for name in ("granted", "granted_m", "need", "need_m", "want", "want_m", "size", "sent")
+            )
             if asks:
                 raise self._denied(f"credit needs produce at {destination!r}", SENDS.value, destination)
 
@@ -310,16 +313,25 @@ class Permits:
                 return  # how full it is, which explains a wait; not where it is
             self._store(name, place.name, allowed=(name, part) in STORE_READS)
         elif isinstance(place, Address):
-            actions = READS.get((name, part))
-            if actions is None:
-                raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
-            self.need(actions, place.name, name)
+            self._read_part(place.name, name, part, words)
         elif isinstance(place, PoolAddress):
             self._read_pool(name, part, wanted)
         elif (name, place) == ("HGETALL", notes_key(self.namespace, "deadlocks").decode()):
             self.need(frozenset({MANAGES}), EVERYTHING, "looking for deadlocks")
         elif (name, place.rpartition(":")[2]) not in OPEN_READS:
             raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
+
+    def _read_part(self, destination: str, name: str, part: str, words: Sequence[Any]) -> None:
+        actions = READS.get((name, part))
+        if actions is None:
+            what = text_of(words[1])[:80]
+            raise self._denied(f"{name} of {what!r} is not among the reads that a node does for others")
+        self.need(actions, destination, name)
+        if name != "XPENDING":
+            return
+        if len(words) != 7 or type(words[5]) is not int or not 0 < words[5] <= MAX_BATCH:
+            raise InvalidValue(f"XPENDING reads up to {MAX_BATCH} ids that one consumer holds")
+        self.own(text_of(words[6]).rpartition(".")[0])
 
     def _read_pool(self, name: str, part: str, wanted: str) -> None:
         if (name, f"pool:{part}" if part else "pool") in OPEN_READS:

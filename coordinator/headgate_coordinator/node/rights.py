@@ -55,6 +55,7 @@ READS: Final[Mapping[tuple[str, str], frozenset[Action]]] = {
     ("HGET", "links"): ANY,
     ("HKEYS", "slices"): ANY,
     ("XRANGE", "messages"): frozenset({Action.BROWSE}),
+    ("XPENDING", "messages"): frozenset({TAKES}),  # ids of what a consumer of its own holds
 }
 """Command and part of a destination -> any one of these is needed there."""
 OPEN_READS: Final = frozenset(
