@@ -24,7 +24,7 @@ def pair() -> Iterator[Pair]:
 
 
 async def take(consumer: headgate.Consumer, number: int) -> list[headgate.Message]:
-    found = [await consumer.receive(timeout=60) for _ in range(number)]
+    found = [await consumer.receive(timeout=20) for _ in range(number)]
     return [message for message in found if message is not None]
 
 
@@ -70,16 +70,18 @@ async def test_what_a_failover_lost_is_told_once_by_each_session(
         producers = [await ann.producer("orders"), await bob.producer("orders")]
         for producer in producers:
             await producer.send("kept")
+
+        async def nobody_is_there() -> bool:
+            return not await client.store.sessions(Address.of(cleanup_namespace, "orders"))
+
+        if left:
+            await wait_until(nobody_is_there, timeout=60, description="both left")
         pair.part()
         for producer, number in zip(producers, (3, 2), strict=True):
             for _ in range(number):
                 await producer.send("lost")
         if left:
-
-            async def nobody_is_there() -> bool:
-                return not await client.store.sessions(Address.of(cleanup_namespace, "orders"))
-
-            await wait_until(nobody_is_there, timeout=60, description="both left")
+            await wait_until(nobody_is_there, timeout=60, description="both left again")
         assert not told
         pair.fail_over()
         with caplog.at_level(logging.WARNING, "headgate"):
