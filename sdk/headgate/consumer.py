@@ -85,8 +85,7 @@ class Consumer(Receivers):
         self._fetches = 0
         self._lost_reply = False
         self._unanswered = 0
-        self._look_at = 0.0
-        self._looked_at = 0.0
+        self._look_at = self._looked_at = 0.0
         self._beside = False
         self._hints = 0
         self._flushed_at = 0.0
