@@ -51,7 +51,7 @@ def test_go_amqp(node: NodeProcess) -> None:
         "send, close, receive": "one two",
         "sender settle modes": "0 1 2",
         "receiver settle mode second": "one",
-        "refused links": "amqp:not-implemented amqp:invalid-field amqp:not-implemented goes on",
+        "refused links": "amqp:not-allowed amqp:invalid-field amqp:not-implemented goes on",
         "drain": "one",
         "larger than the receiver takes": "amqp:link:message-size-exceeded 2000",
     }

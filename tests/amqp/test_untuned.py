@@ -275,7 +275,8 @@ async def test_a_message_expires_by_its_properties(node: NodeProcess, client: he
 
 @pytest.mark.parametrize("receives", [True, False])
 async def test_a_refused_link_is_answered_with_ends_that_are_null(node: NodeProcess, receives: bool) -> None:
-    async with guest(node, attach_raw("l", 0, receives=receives, address="a.*")) as refused:
+    address = "$cbs" if receives else "a.*"
+    async with guest(node, attach_raw("l", 0, receives=receives, address=address)) as refused:
         heard = await refused.until(b"amqp:not-implemented" if receives else b"amqp:invalid-field")
         answer = heard.partition(b"\x00S\x12")[2].partition(DETACH)[0]
         assert b"\x00S\x28" not in answer
