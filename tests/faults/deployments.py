@@ -1,7 +1,5 @@
 """Deployments that can fail over: a master with replicas and Sentinels, and a cluster of masters with replicas."""
 
-import random
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from urllib.parse import urlsplit
 import redis
 
 from headgate.errors import CoordinatorUnavailable
-from tests.support.cluster import BUS, SLOTS
+from tests.support.cluster import SLOTS, free_port
 from tests.support.servers import RedisServer, ServerBinary, newest_server
 from tests.support.waiting import wait_for
 
@@ -84,7 +82,7 @@ def watched(binary: ServerBinary | None = None, *, replicas: int = 2, **config: 
         servers = [master, *(stack.enter_context(_start(binary, theirs)) for _ in range(replicas))]
         sentinels = []
         for number in range(3):
-            mine, own = _free_port(), directory / str(number)
+            mine, own = free_port(), directory / str(number)
             own.mkdir()
             text = _SENTINEL.format(port=mine, directory=own, service=SERVICE, master=port)
             (own / "sentinel.conf").write_text(text)
@@ -174,19 +172,8 @@ def _sees(node: RedisServer, line: bytes) -> bool:
 def _start(binary: ServerBinary, config: dict[str, str]) -> RedisServer:
     for last in (False, False, False, True):
         try:
-            return RedisServer.start(binary, port=_free_port(), persist=False, config=config)
+            return RedisServer.start(binary, port=free_port(), persist=False, config=config)
         except CoordinatorUnavailable as error:
             if last or "in use" not in str(error):
                 raise
     raise AssertionError
-
-
-def _free_port() -> int:
-    """Return a port that is free together with its bus port, both below those that the system gives to clients."""
-    while True:
-        port = random.randrange(10_000, 22_000)
-        try:
-            with socket.create_server(("127.0.0.1", port)), socket.create_server(("127.0.0.1", port + BUS)):
-                return port
-        except OSError:
-            continue

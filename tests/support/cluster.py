@@ -68,15 +68,15 @@ class RedisCluster3:
 def _start_node(binary: ServerBinary) -> RedisServer:
     for last in (False, False, False, True):
         try:
-            return RedisServer.start(binary, port=_free_port(), persist=False, config=_CONFIG)
+            return RedisServer.start(binary, port=free_port(), persist=False, config=_CONFIG)
         except CoordinatorUnavailable as error:
             if last or "in use" not in str(error):
                 raise
     raise AssertionError
 
 
-def _free_port() -> int:
-    """A port that is free together with its bus port, both below those that the system gives to clients."""
+def free_port() -> int:
+    """Return a port that is free together with its bus port, both below those that the system gives to clients."""
     while True:
         port = random.randrange(10_000, 22_000)
         try:
