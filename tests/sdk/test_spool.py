@@ -54,7 +54,7 @@ async def test_senders_one_after_the_other_keep_order_while_it_is_drained(depot:
 
 
 async def test_two_producers_and_competing_consumers(depot: Depot) -> None:
-    """Each producer's messages are in order, and each is delivered once."""
+    """Each message is delivered once. One that was given back to a consumer that waited may come after later ones."""
     await depot.make("64KiB")
     async with depot.client.session("a") as a, depot.client.session("b") as b, depot.client.session("c") as c:
         one, two = await a.producer("orders"), await b.producer("orders")
@@ -63,13 +63,10 @@ async def test_two_producers_and_competing_consumers(depot: Depot) -> None:
         got: list[int] = []
 
         async def take(consumer: headgate.Consumer) -> None:
-            mine: list[int] = []
-            while len(got) < 300 and (message := await consumer.receive(timeout=0.1 if got else GUARD)):
-                mine.append(number_of(message))
-                got.append(mine[-1])
-                await message.accept()
-            for of_one in ([n for n in mine if n < 1000], [n for n in mine if n >= 1000]):
-                assert of_one == sorted(of_one)
+            while len(got) < 300:
+                if message := await consumer.receive(timeout=0.1):
+                    got.append(number_of(message))
+                    await message.accept()
 
         async with asyncio.timeout(GUARD):
             await asyncio.gather(*(take(consumer) for consumer in consumers))
