@@ -22,17 +22,17 @@ from bench.ledgers import NAMESPACE, fill
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
-from headgate_pipeline.jobs.ingest import Ingest, start
-from headgate_pipeline.ledgers import COUNT
-from headgate_pipeline.session import session
-from headgate_pipeline.source import NAME, LedgerReader, LedgerSource, register
+from headgate_pipeline.ingest.job import Ingest, start
+from headgate_pipeline.ledger.redis_ledgers import COUNT
+from headgate_pipeline.ledger.spark_source import NAME, LedgerReader, LedgerSource, register
+from headgate_pipeline.spark_session import session
 
 PROBES = 2000
 PAUSE = 0.0005
 """Seconds between two probes."""
 _READ = """
 import sys
-from headgate_pipeline.ledgers import Ledgers, connected
+from headgate_pipeline.ledger.redis_ledgers import Ledgers, connected
 ledgers, read = Ledgers(connected(sys.argv[1]), sys.argv[2]), 0
 for bounds in iter(lambda: ledgers.look(dict.fromkeys(ledgers.find("#"))), None):
     for name, there in bounds.items():

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from bench.harness import Figure, at_least, at_most
-from headgate_pipeline.audit import audit, audit_folder, verdicts
-from headgate_pipeline.entries import entries
-from headgate_pipeline.measure import flow
-from headgate_pipeline.replay import Replay
-from headgate_pipeline.schema import ENTRY
-from headgate_pipeline.session import session
+from headgate_pipeline.audit.audit import audit, audit_folder, verdicts
+from headgate_pipeline.audit.replay import Replay
+from headgate_pipeline.ledger.entries import entries
+from headgate_pipeline.ledger.schema import ENTRY
+from headgate_pipeline.measure.measure import flow
+from headgate_pipeline.spark_session import session
 
 NAMESPACE = "bench"
 DESTINATIONS = 64

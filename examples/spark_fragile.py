@@ -12,7 +12,7 @@ import time
 
 import headgate.sync
 from headgate_pipeline.exchange import register
-from headgate_pipeline.session import session
+from headgate_pipeline.spark_session import session
 
 TAKES, SHARE, ROWS, BURST = 200, 0.3, 240, 10
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from headgate_pipeline.findings import ROW
+from headgate_pipeline.audit.findings import ROW
 from tests.pipeline.story import Row
 
 NUMERIC: Final = (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow.dataset as pa_dataset
 
-from headgate_pipeline.jobs.ingest import Ingest
+from headgate_pipeline.ingest.job import Ingest
 from tests.pipeline.ledgers_of import Writer
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate_pipeline.schema import ENTRY
+from headgate_pipeline.ledger.schema import ENTRY
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

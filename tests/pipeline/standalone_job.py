@@ -3,7 +3,7 @@
 import sys
 
 from headgate_pipeline.exchange import register
-from headgate_pipeline.session import session
+from headgate_pipeline.spark_session import session
 
 url, namespace, count = sys.argv[1:]
 spark = session("orders")

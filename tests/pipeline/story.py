@@ -14,7 +14,7 @@ Row = tuple[Any, ...]
 
 
 async def rows(place: Place) -> list[Row]:
-    """Return the ledger, as :data:`headgate_pipeline.findings.ROW` has it."""
+    """Return the ledger, as :data:`headgate_pipeline.audit.findings.ROW` has it."""
     key = f"{place.address.key}:ledger"
     found = []
     for entry_id, (_, entry) in await place.server.command(key.encode(), "XRANGE", key, "-", "+"):
@@ -27,7 +27,7 @@ async def rows(place: Place) -> list[Row]:
 
 
 def entry(destination: str, row: Sequence[Any], namespace: str = "tests") -> tuple[Any, ...]:
-    """Return a row as :data:`headgate_pipeline.schema.ENTRY` has it."""
+    """Return a row as :data:`headgate_pipeline.ledger.schema.ENTRY` has it."""
     seq, ms, op, session, size, messages, first, detail, pending, pending_m, leased, leased_m, epoch, version, why = row
     at = None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
     return (

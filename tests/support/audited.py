@@ -9,8 +9,8 @@ import redis
 
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
-from headgate_pipeline.findings import Finding
-from headgate_pipeline.replay import Replay
+from headgate_pipeline.audit.findings import Finding
+from headgate_pipeline.audit.replay import Replay
 from tests.support import leaks
 from tests.support.rewriting import RewritingServer
 from tests.support.servers import RedisServer

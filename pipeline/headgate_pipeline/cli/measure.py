@@ -1,0 +1,56 @@
+"""`headgate pipeline measure`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate_pipeline.cli.options import Input, Namespace, Redis
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def measure(
+    output: Annotated[
+        str, typer.Option("--output", metavar="PATH", help="Folder of the tables; of Iceberg, CATALOG.NAMESPACE.")
+    ],
+    folder: Input = None,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    window: Annotated[str, typer.Option("--window", metavar="LENGTH", help="Of a window: 10 seconds.")] = "10 seconds",
+    stalled: Annotated[int, typer.Option("--stalled", min=0, metavar="MS", help="Waits that count as stalls.")] = 1000,
+    form: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="parquet; delta or iceberg where the Spark session has it.")
+    ] = "parquet",
+) -> None:
+    """Write what flowed in windows of time: per destination, session, consumer and link; waits, stalls, fairness.
+
+    A day that is there already is written anew.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
+
+    from headgate_pipeline.ledger.entries import entries
+    from headgate_pipeline.measure import daily_tables as daily
+    from headgate_pipeline.spark_session import session
+
+    spark = session("headgate measure")
+    daily.check(spark, form, output)
+    rows = entries(spark, folder, redis, namespace)
+    for name, table in tables(rows, window, stalled).items():
+        at = "began" if name == "stalls" else "start"
+        typer.echo(daily.write(table.withColumn(daily.DAY, F.to_date(at)), output, name, form))
+
+
+def tables(rows: "DataFrame", window: str, stalled: int) -> "dict[str, DataFrame]":
+    """Return all tables of a batch of entries, by name."""
+    from headgate_pipeline.measure.measure import blocked, fairness, flow, parties
+    from headgate_pipeline.measure.stalls import stalls, with_limits
+
+    told = parties(rows, window)
+    return {
+        "flow": flow(with_limits(rows), window),
+        "parties": told,
+        "fairness": fairness(told),
+        "blocked": blocked(rows, window),
+        "stalls": stalls(rows, stalled),
+    }

@@ -1,0 +1,1 @@
+"""The job that copies ledgers to Parquet, each entry once, and what publishes its files."""

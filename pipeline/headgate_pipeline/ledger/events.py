@@ -1,0 +1,110 @@
+"""What entries tell beside their counters: limits in force, events of ``detail``, who waited for how long and why."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
+
+PLACE: Final = ["namespace", "destination"]
+ORDER: Final = ["epoch", "seq"]
+"""Numbers begin anew where a state was lost."""
+CAUSES: Final = ("bytes", "messages", "turn", "unknown")
+"""Why a session waits: the limit in bytes or in messages had no room for what it lacked; there was room, but it was not
+its turn, or a pool, a level to resume at or a stop was in the way; the limit is not known, as its entry was trimmed."""
+
+_BEGINS: Final = ("block",)
+_ENDS: Final = ("unblock", "giveup")
+
+
+def prepare(entries: DataFrame) -> DataFrame:
+    """Return the entries that were read, with what holds at each of them.
+
+    Args:
+        entries: rows of :data:`~headgate_pipeline.ledger.schema.ENTRY`.
+
+    Returns:
+        The same columns, and ``ms`` (of ``time``), ``limit_bytes`` and ``limit_messages`` in force after the entry
+        (infinite: none; null: not known, since no entry that is left says it).
+    """
+    so_far = Window.partitionBy(*PLACE).orderBy(*ORDER)
+    known = entries.where(F.col("problem").isNull() & F.col("time").isNotNull())
+    return known.withColumns({
+        "ms": F.unix_millis("time"),
+        "limit_bytes": F.last(_limit(1), ignorenulls=True).over(so_far),
+        "limit_messages": F.last(_limit(2), ignorenulls=True).over(so_far),
+    })  # fmt: skip
+
+
+def _limit(which: int) -> Column:
+    text = F.regexp_extract(F.coalesce("detail", F.lit("")), "(?:^|;)limits:([^:;]+):([^:;]+)", which)
+    return F.when(text == "inf", F.lit(float("inf"))).otherwise(text.try_cast("double"))
+
+
+def events(prepared: DataFrame, *names: str) -> DataFrame:
+    """Return a row for each of these events of ``detail``: the entry's columns, ``event``, ``arg1`` to ``arg3``."""
+    told = prepared.where(F.col("detail") != "").withColumn("told", F.explode(F.split("detail", ";")))
+    parts = F.split("told", ":")
+    arguments = {f"arg{n}": F.try_element_at(parts, F.lit(n + 1)) for n in (1, 2, 3)}
+    return told.withColumns({"event": parts[0], **arguments}).where(F.col("event").isin(*names)).drop("told")
+
+
+def waits(prepared: DataFrame) -> DataFrame:
+    """Return one row for each time that a session waited for room.
+
+    Returns:
+        ``namespace``, ``destination``, ``session``, ``began`` and ``ended`` (ms; those who still wait, up to the last
+        entry of the destination), ``waited`` (ms), ``cause`` (of :data:`CAUSES`), ``lacked`` (bytes, at its begin; null
+        where that was trimmed) and ``fate``: ``served``, ``gave up`` or ``waits``.
+    """
+    told = events(prepared, *_BEGINS, *_ENDS).withColumn("session", F.col("arg1"))
+    line = Window.partitionBy(*PLACE, "session").orderBy(*ORDER)
+    told = told.withColumns({
+        "cause": F.when(F.col("event") == "block", _cause()),
+        "lacked": F.when(F.col("event") == "block", F.greatest(_number("arg2"), F.lit(0))),
+        "is_last": F.lead("event").over(line).isNull(),
+    })  # fmt: skip
+    last = prepared.groupBy(*PLACE).agg(F.max("ms").alias("last_ms"), F.max("epoch").alias("last_epoch"))
+    told = told.withColumns({
+        "began_as": F.last("cause", ignorenulls=True).over(line),
+        "began_lacking": F.last("lacked", ignorenulls=True).over(line),
+    })  # fmt: skip
+    still = (F.col("event") == "block") & F.col("is_last") & (F.col("epoch") == F.col("last_epoch"))
+    told = told.join(F.broadcast(last), PLACE).where(F.col("event").isin(*_ENDS) | still)
+    ended = F.when(still, F.col("last_ms")).otherwise(F.col("ms"))
+    waited = F.when(still, F.col("last_ms") - F.col("ms")).otherwise(_number("arg2"))
+    fate = F.when(still, "waits").when(F.col("event") == "unblock", "served").otherwise("gave up")
+    return told.select(
+        *PLACE,
+        "session",
+        (ended - waited).alias("began"),
+        ended.alias("ended"),
+        waited.alias("waited"),
+        F.coalesce("began_as", F.lit("unknown")).alias("cause"),
+        F.col("began_lacking").alias("lacked"),
+        fate.alias("fate"),
+    )
+
+
+def _cause() -> Column:
+    room = F.col("limit_bytes") - F.col("pending_bytes") - F.col("leased_bytes")
+    room_m = F.col("limit_messages") - F.col("pending_messages") - F.col("leased_messages")
+    return (
+        F.when(F.col("limit_bytes").isNull(), "unknown")
+        .when((_number("arg2") > 0) & (_number("arg2") > room), "bytes")
+        .when((_number("arg3") > 0) & (_number("arg3") > room_m), "messages")
+        .otherwise("turn")
+    )
+
+
+def slow_spells(prepared: DataFrame) -> DataFrame:
+    """Return one row for each time that a consumer was slow: ``consumer``, ``began`` and ``ended`` in ms."""
+    told = events(prepared, "slow", "brisk", "detach").withColumn("consumer", F.col("arg1"))
+    line = Window.partitionBy(*PLACE, "consumer").orderBy(*ORDER)
+    last = prepared.groupBy(*PLACE).agg(F.max("ms").alias("last_ms"))
+    told = told.withColumn("next_ms", F.lead("ms").over(line)).where(F.col("event") == "slow")
+    ended = F.coalesce("next_ms", "last_ms").alias("ended")
+    return told.join(F.broadcast(last), PLACE).select(*PLACE, "consumer", F.col("ms").alias("began"), ended)
+
+
+def _number(column: str) -> Column:
+    return F.col(column).try_cast("bigint")

@@ -1,0 +1,1 @@
+"""Limits proposed from measured demand, written as a policy document."""

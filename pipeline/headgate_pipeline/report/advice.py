@@ -1,0 +1,132 @@
+"""What the figures of a report mean, in words."""
+
+from collections.abc import Iterator
+
+from headgate_pipeline.formatting import count, share, size, span
+from headgate_pipeline.report.figures import Figures, Row
+
+_SAID = 20
+
+
+def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
+    """Return what should be looked at, the most pressing first.
+
+    Args:
+        figures: of the period.
+        labels: what to call a destination, by namespace and name.
+    """
+    said = [*_broken(figures)]
+    for row in figures.destinations:
+        if row["waited"] and len(said) < _SAID:
+            said.append(_stalled(row, labels[row["namespace"], row["destination"]]))
+    for row in figures.destinations:
+        said += _turned_away(row, labels[row["namespace"], row["destination"]])
+    said += _slow(figures, labels)
+    said += _behind(figures)
+    idle = [
+        row for row in figures.destinations
+        if not row["waited"] and row["peak_share"] is not None and row["peak_share"] < 0.1 and row["published"]
+    ]  # fmt: skip
+    if idle:
+        names = ", ".join(labels[row["namespace"], row["destination"]] for row in idle[:3])
+        said.append(
+            f"{names}{' and others' if len(idle) > 3 else ''}: under 10 % of the limit was used at most. "
+            "A lower limit would tell sooner when something is wrong."
+        )
+    if not said:
+        said.append("Nobody waited, no consumer was slow, and nothing is missing. Nothing needs to change.")
+    return said[:_SAID]
+
+
+def _broken(figures: Figures) -> Iterator[str]:
+    if figures.verdict and not figures.verdict.held:
+        yield "A promise did not hold in this period: read the verdict before anything else here."
+    if figures.problems:
+        yield (
+            f"{len(figures.problems)} part(s) of the ledger are missing or could not be read, so sums are too low: "
+            f"{_places(figures)}. "
+            "Where the ledger was trimmed before it was read, raise ledger_keep or ingest more often."
+        )
+
+
+def _places(figures: Figures) -> str:
+    names = list(dict.fromkeys(str(row["destination"]) for row in figures.problems))
+    return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+
+
+def _turned_away(row: Row, name: str) -> Iterator[str]:
+    """Tell of what was not let wait: tokens of a bucket, messages that were dropped."""
+    if row["refused"]:
+        asked = row["taken"] + row["refused"]
+        yield (
+            f"{name}: of {count(asked)} tokens that were asked for, {count(row['refused'])} were refused, or more: "
+            "calls that took nothing are not in the ledger. `headgate pipeline recommend` says which rate would do."
+        )
+    if row["dropped"]:
+        yield (
+            f"{name}: {count(row['dropped'])} message(s) were dropped because there was no room, as `when_full` says. "
+            "`headgate pipeline what-if` says which limit would have held them."
+        )
+
+
+def _stalled(row: Row, name: str) -> str:
+    period = max(row["last_ms"] - row["first_ms"], 1)
+    causes = {cause: row[f"waited_{cause}"] for cause in ("bytes", "messages", "turn", "unknown")}
+    cause = max(causes, key=lambda key: causes[key])
+    told = f"{name}: {count(row['sessions'])} session(s) waited {span(row['waited'])} in all, "
+    told += f"at most {span(row['longest'])}"
+    told += f", and {count(row['gave_up'])} time(s) in vain. " if row["gave_up"] else ". "
+    if cause == "turn":
+        return f"{told}There was room under its own limit: look at its pools, its rate, resume_at, and stops by hand."
+    if cause == "unknown":
+        return f"{told}The limit of that time is not in the entries that are left, so the cause is not known."
+    if not row["published"] and not row["settled"]:
+        return (
+            f"{told}It is a gate of {size(row['limit'])}: its permits were held by others. Hold them for a shorter "
+            "time, or let in more: `headgate pipeline recommend` says how many were held and asked for at a time."
+        )
+    in_messages = f"It was the limit of {count(row['limit_messages'])} messages"
+    told += f"It was the limit of {size(row['limit'])}" if cause == "bytes" else in_messages
+    rate = row["settled"] / period * 1000
+    bound = cause == "bytes" and rate and _bound(row)
+    delay = f"; what is sent last then waits about {span(row['limit'] / rate * 1000)}" if bound else ""
+    if row["waited"] < 0.25 * period:
+        return (
+            f"{told}, in bursts: a larger one would absorb them{delay}. `headgate pipeline recommend` proposes one, "
+            "`what-if` says what it would do."
+        )
+    return (
+        f"{told}, for much of the time: consumers took {size(rate)}/s{delay}. If they are always busy, only more or "
+        "faster ones help: a larger limit makes messages wait in the queue instead of at their sender. "
+        "See `headgate pipeline what-if`."
+    )
+
+
+def _bound(row: Row) -> bool:
+    return row["limit"] is not None and row["limit"] != float("inf")
+
+
+def _slow(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[str]:
+    for row in figures.consumers[:5]:
+        name = labels.get((row["namespace"], row["destination"]), row["destination"])
+        yield (
+            f"{name}: consumer {row['consumer']} was slow for {span(row['slow'])} ({count(row['times'])} time(s)) "
+            f"and settled {count(row['messages'] or 0)} message(s) in the period. Look at what it does with each, "
+            "or give it a smaller window, so that others get what waits for it."
+        )
+
+
+def _behind(figures: Figures) -> Iterator[str]:
+    for row in figures.links[:5]:
+        took = max(row["last_ms"] - row["first_ms"], 1)
+        rate = row["forwarded"] / took * 1000
+        if row["behind"] and row["behind"] > rate:
+            yield (
+                f"The link from {row['source']} to {row['target'] or 'elsewhere'} has {count(row['behind'])} "
+                f"message(s) still to forward, at {count(rate)} a second. `headgate links` tells what it waits for."
+            )
+
+
+def utilisation(row: Row) -> str:
+    """Return the most of its limit that a destination used."""
+    return share(row["peak_share"])

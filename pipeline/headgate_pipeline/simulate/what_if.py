@@ -1,0 +1,106 @@
+"""What would have been under other rules: the arrivals and the consumers of a period, replayed by a model."""
+
+from collections.abc import Iterator, Mapping
+from math import inf
+from typing import Any, Final
+
+import pandas as pd
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
+
+from headgate_pipeline.ledger import events
+from headgate_pipeline.ledger.events import ORDER, PLACE
+from headgate_pipeline.simulate import bins
+from headgate_pipeline.simulate import bucket_model as takes
+from headgate_pipeline.simulate.flow import replay_all
+from headgate_pipeline.simulate.model import Period, recorded
+from headgate_pipeline.simulate.rules import Rules
+from headgate_pipeline.simulate.scenario import Question
+
+CASES: Final = ("recorded", "same rules", "what if")
+"""What happened; what the model says of the rules that were in force, which shows how far it is to be trusted; and of
+those that were asked about."""
+SCHEMA: Final = (
+    "case string, rules string, limit double, waited double, peak double, delay double, delay_p99 double, took double, "
+    "unsent double, refused double, causes map<string,double>"
+)
+_NUMBERS: Final = ("waited", "peak", "delay", "delay_p99", "took", "unsent", "refused")
+
+
+def look(prepared: DataFrame) -> DataFrame:
+    """Return a row for each destination: which kind of it can be told, and the limits in force at the end.
+
+    Args:
+        prepared: of :func:`headgate_pipeline.ledger.events.prepare`.
+
+    Returns:
+        ``destination``, ``sends``, ``takes`` and ``grants`` (entries), ``limit`` (bytes) and ``limit_m``; infinite for
+        none, null where no entry tells.
+    """
+    return prepared.groupBy(*PLACE).agg(
+        F.count_if(F.col("op").isin("publish", "drop", "settle")).alias("sends"),
+        F.count_if(F.col("op") == "take").alias("takes"),
+        F.count_if(F.col("op").isin("acquire", "leave")).alias("grants"),
+        F.max_by("limit_bytes", F.struct(*ORDER)).alias("limit"),
+        F.max_by("limit_messages", F.struct(*ORDER)).alias("limit_m"),
+    )
+
+
+def what_if(prepared: DataFrame, question: Question) -> DataFrame:
+    """Return three rows for each destination that is asked about, one for each of :data:`CASES`.
+
+    Args:
+        prepared: of :func:`headgate_pipeline.ledger.events.prepare`, of one namespace.
+        question: the rules.
+
+    Returns:
+        ``namespace``, ``destination``, ``case``, ``rules`` (in words), ``limit`` (bytes), ``waited`` (ms that senders
+        waited, all together), ``peak`` (bytes pending), ``delay`` and ``delay_p99`` (ms from being let in to being
+        settled), ``took`` (ms until all was settled), ``unsent`` (bytes not let in within 20 times the period),
+        ``refused`` (bytes that ``when_full`` refuses or drops), ``causes`` (ms of ``waited``, by what bound). Of a
+        bucket: tokens for bytes, and the delay is from being asked for to their slot.
+    """
+    prepared = prepared.where(F.col("destination").isin(list(question.asked)))
+    is_bucket = F.col("destination").isin(list(question.buckets))
+    moved = prepared.where(~is_bucket)
+    binned = bins.binned(moved, events.waits(moved), question.parts())
+
+    def work(periods: Mapping[bins.Place, Period]) -> Iterator[tuple[bins.Place, dict[str, Any]]]:
+        names = [name for _, name in periods]
+        for place, period in periods.items():
+            yield place, _row("recorded", question.same[place[1]], question.same_pools, recorded(period))
+        for case, rules, pools in _cases(question):
+            for place, outcome in zip(
+                periods, replay_all(list(periods.values()), [rules[name] for name in names], pools), strict=True
+            ):
+                yield place, _row(case, rules[place[1]], pools, outcome)
+
+    def bucket(place: tuple[Any, ...], rows: pd.DataFrame) -> pd.DataFrame:
+        rows = rows.sort_values(ORDER)
+        ms, taken, refused, tat = takes.arrays(rows["ms"], rows["bytes"], rows["messages"], rows["first"])
+        same = question.same[place[1]]
+        told = [_row("recorded", same, {}, takes.recorded(ms, taken, refused, tat, same.tokens))]
+        for case, rules, _ in _cases(question):
+            rule = rules[place[1]]
+            told.append(_row(case, rule, {}, takes.replay(ms, taken + refused, rule.tokens)))
+        return pd.DataFrame([{"namespace": place[0], "destination": place[1], **row} for row in told])
+
+    replayed = bins.each(binned, work, SCHEMA)
+    if not question.buckets:
+        return replayed
+    tokens = prepared.where(is_bucket & (F.col("op") == "take"))
+    schema = f"namespace string, destination string, {SCHEMA}"
+    return replayed.unionByName(tokens.groupBy(*PLACE).applyInPandas(bucket, schema))
+
+
+def _cases(question: Question) -> tuple[tuple[str, Mapping[str, Rules], Mapping[str, float]], ...]:
+    return (CASES[1], question.same, question.same_pools), (CASES[2], question.asked, question.pools)
+
+
+def _row(case: str, rules: Rules, pools: Mapping[str, float], outcome: Any) -> dict[str, Any]:
+    numbers = {name: float(getattr(outcome, name, 0.0)) for name in _NUMBERS}
+    causes = dict(getattr(outcome, "causes", {}))
+    if isinstance(outcome, takes.Taken) and outcome.waited:
+        causes = {"rate": outcome.waited}
+    told = rules.told({name: limit for name, limit in pools.items() if limit < inf})
+    return {"case": case, "rules": told, "limit": rules.limit, **numbers, "causes": causes}
