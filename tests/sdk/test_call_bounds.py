@@ -298,7 +298,7 @@ async def test_all_who_wait_are_told_that_their_deliveries_went_to_others(
     client: headgate.Client, server: RedisServer
 ) -> None:
     count = 700  # more than one call settles
-    async with client.session("s", ttl=1) as session:
+    async with client.session("s", ttl=600) as session:  # it renews nothing that was taken from it
         producer, consumer = await session.producer("orders"), await session.consumer("orders")
         await asyncio.gather(*(producer.send(f"{number}") for number in range(count)))
         messages = [await consumer.receive(timeout=GUARD) for _ in range(count)]

@@ -2,13 +2,17 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.resources.abc import Traversable
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import headgate
 from headgate import CreditTimeout, InvalidValue, MessageTooLarge, PolicyError
+from headgate.redis import scripts
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.pool_store import PoolStore, Slice
 from tests.sdk.observing import GUARD, drain, field
@@ -134,27 +138,42 @@ async def test_a_full_pool_blocks_all_of_its_destinations_until_one_is_consumed(
     assert await peak(client) <= 1000
 
 
+@contextmanager
+def places_are_kept() -> Iterator[None]:
+    """Have a pool keep the place of a member for ten minutes instead of three seconds after it last asked."""
+    real = scripts.expand
+
+    def expand(root: Traversable, path: str, **more: Any) -> str:
+        return real(root, path, **more).replace("STALE_MEMBER_MS = 3000", "STALE_MEMBER_MS = 600000")
+
+    scripts.script.cache_clear()
+    with patch.object(scripts, "expand", expand):
+        yield
+    scripts.script.cache_clear()
+
+
 async def test_who_gave_up_leaves_neither_a_place_nor_a_debt_to_who_still_waits(client: headgate.Client) -> None:
     """Of those who waited before it, one made it owe and one still stood in line; their sessions live on."""
     await client.set_pool("memory", limit=600)
     for name in "abc":
         await client.apply(name, pools="memory")
-    async with client.session("s") as session:
-        producers = {name: await session.producer(name, window=100) for name in "abc"}
-        for name in "ab":
-            for _ in range(3):
-                await producers[name].send(b"x" * 96, timeout=GUARD)
-        for name in "ac":
-            with pytest.raises(CreditTimeout):
-                await producers[name].send(b"x" * 96, timeout=0.5)
-        blocked = asyncio.ensure_future(producers["b"].send(b"x" * 96, timeout=GUARD))
+    with places_are_kept():
+        async with client.session("s") as session:
+            producers = {name: await session.producer(name, window=100) for name in "abc"}
+            for name in "ab":
+                for _ in range(3):
+                    await producers[name].send(b"x" * 96, timeout=GUARD)
+            for name in "ac":
+                with pytest.raises(CreditTimeout):
+                    await producers[name].send(b"x" * 96, timeout=0.5)
+            blocked = asyncio.ensure_future(producers["b"].send(b"x" * 96, timeout=GUARD))
 
-        async def alone() -> bool:
-            return (await state(client)).waiting == 1 and await field(client, "b", "blocked") == 1
+            async def alone() -> bool:
+                return (await state(client)).waiting == 1 and await field(client, "b", "blocked") == 1
 
-        await wait_until(alone, timeout=2, description="only b is in line")  # and not for the 3 s of the dead
-        await drain(await session.consumer("a"), 1)
-        await asyncio.wait_for(blocked, 2)
+            await wait_until(alone, description="only b is in line")
+            await drain(await session.consumer("a"), 1)
+            await asyncio.wait_for(blocked, GUARD)
     assert await peak(client) <= 600
 
 

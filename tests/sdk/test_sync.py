@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -358,23 +357,23 @@ def test_settling_what_went_to_others_is_refused(threads: headgate.sync.Client) 
 
 def test_an_interrupted_wait_leaves_nothing_behind(threads: headgate.sync.Client, pool: ThreadPoolExecutor) -> None:
     threads.apply("gate", kind="gate", limit=100)
-    me = threading.get_ident()
-    assert me == threading.main_thread().ident, "only there a Ctrl-C arrives"
-    with threads.session("s") as session, ctrl_c_interrupts():
+    assert threading.current_thread() is threading.main_thread(), "only there a Ctrl-C arrives"
+    with threads.session("s") as session:
         gate = session.gate("gate", window=100)
         for round_ in range(20):
             permit = gate.admit(100, timeout=GUARD).__enter__()
 
-            def interrupt(release: Callable[[], None] | None) -> None:
+            def interrupt(release: Callable[[], None] | None, press: Callable[[], None]) -> None:
                 wait_for(lambda: gate._outbox.waiting)
                 if release is not None:
                     release()
-                signal.pthread_kill(me, signal.SIGINT)
+                press()
 
-            interrupting = pool.submit(interrupt, permit.release if round_ % 2 else None)
-            with pytest.raises(KeyboardInterrupt), gate.admit(60, timeout=GUARD):
-                time.sleep(GUARD)
-            interrupting.result(GUARD)
+            with ctrl_c_interrupts() as press:
+                interrupting = pool.submit(interrupt, permit.release if round_ % 2 else None, press)
+                with pytest.raises(KeyboardInterrupt), gate.admit(60, timeout=GUARD):
+                    time.sleep(GUARD)
+                interrupting.result(GUARD)
             permit.release()
         wait_for(lambda: gate.try_admit(100), description="all of it is free")
 
@@ -389,15 +388,16 @@ def test_what_an_interrupted_thread_will_never_have_is_undone(pool: ThreadPoolEx
             await asyncio.sleep(GUARD)
         return 7
 
-    def interrupt() -> None:
+    def interrupt(press: Callable[[], None]) -> None:
         started.wait(GUARD)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        press()
 
     try:
-        interrupting = pool.submit(interrupt)
-        with pytest.raises(KeyboardInterrupt), ctrl_c_interrupts():
-            thread.run(stubborn(), undo=undone.append)
-        interrupting.result(GUARD)
+        with ctrl_c_interrupts() as press:
+            interrupting = pool.submit(interrupt, press)
+            with pytest.raises(KeyboardInterrupt):
+                thread.run(stubborn(), undo=undone.append)
+            interrupting.result(GUARD)
         wait_for(lambda: undone == [7])
     finally:
         thread.stop()

@@ -6,7 +6,8 @@ does all that it starts. Tests that send these signals would wait for ever.
 
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _SENT = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
@@ -26,10 +27,26 @@ def hear_what_was_ignored(*, leave_the_group: bool) -> None:
 
 
 @contextmanager
-def ctrl_c_interrupts() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt in this process."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def ctrl_c_interrupts() -> Iterator[Callable[[], None]]:
+    """Have the next SIGINT raise KeyboardInterrupt in this process, once; yield what sends it from another thread.
+
+    A signal that comes in the moment before the main thread begins to wait is not heard until that wait is over, so
+    it is sent until it was heard. Whoever sends it must have returned before this ends.
+    """
+    heard = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        if not heard.is_set():
+            heard.set()
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        while not heard.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            heard.wait(0.1)
+
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        yield send
     finally:
         signal.signal(signal.SIGINT, before)
