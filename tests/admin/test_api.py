@@ -12,8 +12,8 @@ import pytest
 
 import headgate
 from headgate.redis.lease_store import LeaseStore
-from headgate_coordinator.node.facts import BridgeFacts
-from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.fleet.facts import BridgeFacts
+from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn, link
 from tests.links.site import work

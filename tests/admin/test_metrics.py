@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import headgate
 from headgate_coordinator.admin.metrics import METRICS
-from headgate_coordinator.node.facts import BridgeFacts, Counters, DeadlockFacts
+from headgate_coordinator.fleet.facts import BridgeFacts, Counters, DeadlockFacts
 from tests.admin.standin import StandIn, link
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until

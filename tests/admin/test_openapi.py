@@ -15,7 +15,7 @@ from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.app import PAGE
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.watch import Watch
-from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn, link
 

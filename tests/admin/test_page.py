@@ -6,8 +6,8 @@ import headgate
 from headgate.core.deadlock import Deadlock, Party, Step
 from headgate.redis.keys import Address
 from headgate.redis.notes import NoteStore
-from headgate_coordinator.node.facts import Counters
-from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.fleet.facts import Counters
+from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.browser import CHROMIUM, DRIVER, TEXT, Browser, picture
 from tests.admin.site import Site
 from tests.admin.standin import link

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import headgate
 from headgate.redis.nodes import NodeStore
-from headgate_coordinator.node.facts import BridgeFacts, Counters
-from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.fleet.facts import BridgeFacts, Counters
+from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.standin import StandIn, link
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until

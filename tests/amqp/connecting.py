@@ -11,9 +11,10 @@ from unittest.mock import patch
 
 from headgate.errors import CoordinatorUnavailable, MessageTooLarge, PolicyError
 from headgate.message import Receipt
-from headgate_coordinator.node import outlet, pattern_outlet
 from headgate_coordinator.node.connection import Connection
-from headgate_coordinator.node.lines import Lines
+from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.ends import pattern_receiver as pattern_outlet
+from headgate_coordinator.node.ends import receiver as outlet
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headgate_coordinator.node import lines as module
-from headgate_coordinator.node.lines import Lines
+from headgate_coordinator.node.credit import credits as module
+from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.ends.relay import LINES, Relay
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.node.relay import LINES, Relay
 from tests.amqp.connecting import Stored
 from tests.support.waiting import wait_until
 

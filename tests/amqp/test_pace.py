@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate_coordinator.node.pace import AHEAD, LinkPace
+from headgate_coordinator.node.credit.link_pace import AHEAD, LinkPace
 
 
 def test_without_a_rate_there_is_all_the_credit() -> None:

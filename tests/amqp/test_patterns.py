@@ -14,7 +14,7 @@ import headgate
 from headgate.index import Index
 from headgate.redis.keys import Address
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
-from headgate_coordinator.node.pattern_outlet import MOST_TOPICS, PatternConsumer
+from headgate_coordinator.node.ends.pattern_receiver import MOST_TOPICS, PatternConsumer
 from headgate_coordinator.security.document import GrantTable, User
 from headgate_coordinator.security.permissions import Action
 from headgate_coordinator.security.store import UserStore

@@ -8,8 +8,8 @@ import pytest
 import headgate
 from headgate.core.segment import Reference
 from headgate.redis.keys import Address
-from headgate_coordinator.node import spool_sweep
-from headgate_coordinator.node.spool_sweep import LEASE, SpoolSweep
+from headgate_coordinator.service import spool_sweep
+from headgate_coordinator.service.spool_sweep import LEASE, SpoolSweep
 from tests.amqp.conftest import StartNode
 from tests.sdk.observing import drain, look
 from tests.support.spooled import body, fill, references, segments, spooling, swept

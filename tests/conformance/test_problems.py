@@ -17,7 +17,7 @@ import headgate
 from headgate import CreditTimeout
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
-from headgate_coordinator.audit import COUNTERS, audit
+from headgate_coordinator.operate.audit import COUNTERS, audit
 from tests.conformance.story import KiB, blocked_send, body, fill, take
 from tests.sdk.observing import GUARD, counts, drain, field, look
 from tests.support.waiting import wait_until

@@ -339,7 +339,7 @@ def test_version() -> None:
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_its_extra_it_says_what_to_install(missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; from headgate_coordinator.cli import main; main()"
+    code = f"import sys; sys.modules[{missing!r}] = None; from headgate_coordinator.cli.entry import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=240, check=False
     )

@@ -25,7 +25,7 @@ from headgate_coordinator.demo.corpus import (
 from headgate_coordinator.demo.journal import Accepted, Journal, Received, Record
 from headgate_coordinator.demo.table import Frame, Lines, LiveTable, Rate, Row, line, table, view_for
 from headgate_coordinator.demo.watch import Sample
-from headgate_coordinator.terminal import size
+from headgate_coordinator.operate.terminal import size
 
 
 def test_the_standard_library_has_thousands_of_sizes() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 
 import headgate
-from headgate_coordinator.terminal import _Console, inert
+from headgate_coordinator.operate.terminal import _Console, inert
 from tests.demo.command import run
 
 pytestmark = pytest.mark.one_server

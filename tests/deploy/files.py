@@ -10,8 +10,8 @@ import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from headgate_coordinator.admin.metrics import METRICS
-from headgate_coordinator.cli_commands import app
-from headgate_coordinator.cli_node import TOKEN
+from headgate_coordinator.cli.commands import app
+from headgate_coordinator.cli.node import TOKEN
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 DEPLOY: Final = REPOSITORY / "deploy"

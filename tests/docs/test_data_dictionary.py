@@ -11,7 +11,7 @@ from headgate.pool_limits import FIELDS
 from headgate.redis.keys import INDEX, NODES, NOTES, OWNED, PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
-from headgate_coordinator.node.registry import NodeEntry
+from headgate_coordinator.fleet.registry import NodeEntry
 
 LUA = Path(__file__).resolve().parents[2] / "lua"
 README = (LUA / "README.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from headgate.backends import place_of
 from headgate.redis.keys import Address
 from headgate_coordinator.links.listing import LinkState, list_links
 from headgate_coordinator.links.supervisor import Supervisor
-from headgate_coordinator.node.reach import Reach
 from headgate_coordinator.policy import loads
+from headgate_coordinator.security.reach import Reach
 from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until
 

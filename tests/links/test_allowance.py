@@ -8,7 +8,7 @@ import pytest
 
 from headgate.core.channel import USE_WITHIN, Channel
 from headgate.errors import CoordinatorUnavailable
-from headgate_coordinator.links.allowance import Allowance
+from headgate_coordinator.links.channel_rate import Allowance
 
 
 class Bucket:

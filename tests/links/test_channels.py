@@ -9,7 +9,7 @@ import headgate
 from headgate.core.channel import HEADERS
 from headgate.multicast import Loss
 from headgate.redis.keys import Address, owned_keys
-from headgate_coordinator.links.channel_duty import ChannelDuty
+from headgate_coordinator.links.channel_job import ChannelDuty
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import NodeProcess, nodes

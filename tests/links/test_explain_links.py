@@ -19,8 +19,8 @@ from headgate.redis.keys import Address, forwarder_id
 from headgate.redis.lease_store import LeaseStore
 from headgate.redis.link_store import LinkStore
 from headgate.redis.link_worker import End, LinkWorker
-from headgate_coordinator.node.facts import BridgeFacts
-from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.fleet.facts import BridgeFacts
+from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn
 from tests.demo.command import run

@@ -3,7 +3,7 @@
 import pytest
 
 import headgate
-from headgate_coordinator.node.registry import NodeRegistry
+from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.standin import StandIn
 from tests.links.sites import SiteOf, route
 from tests.support.waiting import wait_until

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.core.channel import Channel
-from headgate_coordinator.links.multicaster import Multicaster, address_in
+from headgate_coordinator.links.multicast_socket import Multicaster, address_in
 from tests.links.channels import LOOPBACK, Group
 from tests.support.waiting import wait_until
 

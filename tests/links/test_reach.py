@@ -14,10 +14,10 @@ from headgate.core.link import Site
 from headgate.redis.url import FILES, parse_url
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.node.reach import Reach
-from headgate_coordinator.node.service import service
 from headgate_coordinator.policy import loads
 from headgate_coordinator.security import Users
+from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.service.service import service
 from tests.amqp.nodes import NodeProcess
 from tests.support.spooled import fill, segments, swept
 from tests.support.waiting import wait_until

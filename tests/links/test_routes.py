@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 import headgate
-from headgate_coordinator.links.ending import give_up
 from headgate_coordinator.links.listing import list_links
+from headgate_coordinator.links.removal import give_up
 from headgate_coordinator.policy import loads
 from tests.demo.command import run
 from tests.links.sites import SiteOf, next_of, route, stalls

@@ -20,9 +20,9 @@ from headgate.redis.keys import Address, PoolAddress, index_keys, is_session_of,
 from headgate.redis.pool_store import PoolStore, Share
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script_names
+from headgate_coordinator.node.gateway.rights import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.node.rights import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
 from headgate_coordinator.policy import loads
 from tests.links.site import work
 from tests.links.test_explain_links import overfill, worker

@@ -12,7 +12,7 @@ from headgate import AccessDenied, MessageFormatError
 from headgate.amqp.calls import MAX_PARTS, MAX_WORDS, message, pack, read_calls
 from headgate.amqp.link import Terminus
 from headgate.redis.keys import policy_key
-from headgate_coordinator.node.gateway import Gateway
+from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.standing import NOTHING, READS, SENDS

@@ -15,11 +15,11 @@ from headgate.core.amqp_message import AmqpMessage, Properties, encode
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address, encode_name, index_keys
 from headgate.redis.replies import Account
+from headgate_coordinator.fleet.registry import NodeRegistry
+from headgate_coordinator.fleet.reply_queues import REPLY, reply_queue
 from headgate_coordinator.node.access import REPLY_QUEUES
 from headgate_coordinator.node.node import Node
-from headgate_coordinator.node.registry import NodeRegistry
-from headgate_coordinator.node.reply_queues import REPLY, reply_queue
-from headgate_coordinator.node.sweep import Sweep
+from headgate_coordinator.service.sweep import Sweep
 from tests.amqp.client import Gone, Peer, read
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import Taken, node_with, peer_as, sdk_as

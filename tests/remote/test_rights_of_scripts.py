@@ -11,8 +11,8 @@ from headgate.core.policy import Policy, Rule
 from headgate.redis.keys import Address, PoolAddress, index_keys, notes_key, policy_key, session_prefix
 from headgate.redis.notes import KEEP_MS, Tie
 from headgate.redis.scripts import Script, script, script_names
+from headgate_coordinator.node.gateway.rights import INDEX_SCRIPTS, POOL_SCRIPTS
 from headgate_coordinator.node.node import Node
-from headgate_coordinator.node.rights import INDEX_SCRIPTS, POOL_SCRIPTS
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import node_with, sdk_as
 from tests.support.arguments import goods

@@ -14,8 +14,8 @@ from rich.console import Console
 
 import headgate
 from headgate.redis.keys import PARTS, Address
-from headgate_coordinator.audit import audit
-from headgate_coordinator.audit_stores import StoreFinding, audit_stores, render
+from headgate_coordinator.operate.audit import audit
+from headgate_coordinator.operate.audit_stores import StoreFinding, audit_stores, render
 from tests.demo.command import run
 from tests.sdk.observing import GUARD, drain
 

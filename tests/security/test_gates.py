@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate_coordinator.node.browsing import Browsing
-from headgate_coordinator.node.end import LinkEnd
-from headgate_coordinator.node.gateway import Gateway
-from headgate_coordinator.node.inlet import Inlet
-from headgate_coordinator.node.outlet import Outlet
-from headgate_coordinator.node.pattern_outlet import PatternOutlet
-from headgate_coordinator.node.reattaching import Reattaching
-from headgate_coordinator.node.relay import Relay
-from headgate_coordinator.node.replies import Replies
+from headgate_coordinator.node.ends.browser import Browsing
+from headgate_coordinator.node.ends.end import LinkEnd
+from headgate_coordinator.node.ends.pattern_receiver import PatternOutlet
+from headgate_coordinator.node.ends.reattaching import Reattaching
+from headgate_coordinator.node.ends.receiver import Outlet
+from headgate_coordinator.node.ends.relay import Relay
+from headgate_coordinator.node.ends.sender import Inlet
+from headgate_coordinator.node.gateway.gateway import Gateway
+from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.security import Action
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,9 +17,9 @@ from typing import Any
 REQUEST = 1 << 20
 """Bytes of a request, at most."""
 IMPORTED = (
-    "headgate_coordinator.cli_commands",
-    "headgate_coordinator.node.run",
-    "headgate_coordinator.node.service",
+    "headgate_coordinator.cli.commands",
+    "headgate_coordinator.service.run",
+    "headgate_coordinator.service.service",
     "tests.sdk.workers",
 )
 

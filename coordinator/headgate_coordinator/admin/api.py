@@ -18,8 +18,8 @@ from headgate_coordinator.admin.links import LinkWatch
 from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.admin.watch import Flow, Once, Picture, Watch
-from headgate_coordinator.node.facts import NodeView
-from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
+from headgate_coordinator.fleet.facts import NodeView
+from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.policy.plan import plan
 
 _log = logging.getLogger("headgate")

@@ -28,8 +28,8 @@ from headgate_coordinator.admin.operations import PREFIX, Call, Operation
 from headgate_coordinator.admin.problems import Refused, problem, problem_of
 from headgate_coordinator.admin.visit import PATIENCE
 from headgate_coordinator.admin.watch import Once, Watch
-from headgate_coordinator.eviction import eviction
-from headgate_coordinator.node.facts import NodeView
+from headgate_coordinator.fleet.facts import NodeView
+from headgate_coordinator.operate.eviction import eviction
 
 READINESS_TIMEOUT: Final = 1.0
 """Seconds that Redis, and then the node, may take to say that they can admit."""

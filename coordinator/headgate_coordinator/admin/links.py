@@ -14,8 +14,8 @@ from headgate.core.link import ends_of
 from headgate.link_ends import HELD_UP, Side
 from headgate_coordinator.admin.models import PolicyLink, PolicyLinks
 from headgate_coordinator.admin.watch import AT_ONCE, MOST_TOLD, PATIENCE, Once, together
+from headgate_coordinator.fleet.registry import NodeEntry
 from headgate_coordinator.links.listing import LinkState, list_links
-from headgate_coordinator.node.registry import NodeEntry
 
 MOST_SHOWN: Final = 200
 """Links that an answer has."""

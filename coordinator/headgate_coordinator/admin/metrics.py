@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from headgate import PoolState, StoreState, __version__
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Picture
-from headgate_coordinator.node.facts import NodeFacts
+from headgate_coordinator.fleet.facts import NodeFacts
 
 DIRECTIONS: Final = {"from client": "in", "to client": "out"}
 

@@ -13,8 +13,8 @@ from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.pools import Pool
 from headgate_coordinator.admin.stores import Answer, Store
 from headgate_coordinator.admin.watch import Flow, Picture
-from headgate_coordinator.node.facts import LinkFacts
-from headgate_coordinator.node.registry import NodeEntry
+from headgate_coordinator.fleet.facts import LinkFacts
+from headgate_coordinator.fleet.registry import NodeEntry
 
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
 

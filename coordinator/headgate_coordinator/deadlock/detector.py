@@ -21,7 +21,7 @@ from headgate.redis.notes import NoteStore
 from headgate.tasks import stop
 from headgate_coordinator.deadlock.graph import Sight, look
 from headgate_coordinator.deadlock.resolving import action_of, resolve
-from headgate_coordinator.node.facts import DeadlockFacts
+from headgate_coordinator.fleet.facts import DeadlockFacts
 
 _log = logging.getLogger("headgate.deadlock")
 LEASE: Final = "!deadlock"

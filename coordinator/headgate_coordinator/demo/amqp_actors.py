@@ -19,8 +19,8 @@ from headgate_coordinator.demo.orders import Orders
 from headgate_coordinator.demo.peer import Peer, connections
 from headgate_coordinator.demo.sending import Sending, received
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.node.service import AdminOptions, service
 from headgate_coordinator.security import Users
+from headgate_coordinator.service.service import AdminOptions, service
 
 CREDIT: Final = 20
 """Messages that a consumer may have in hand."""

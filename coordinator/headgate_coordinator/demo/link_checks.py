@@ -2,7 +2,7 @@
 
 from headgate_coordinator.demo.check import Check
 from headgate_coordinator.demo.forwarding import Forwarded
-from headgate_coordinator.terminal import size
+from headgate_coordinator.operate.terminal import size
 
 
 def link_checks(seen: Forwarded) -> list[Check]:

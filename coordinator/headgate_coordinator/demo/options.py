@@ -7,7 +7,7 @@ from typing import Final
 from headgate import InvalidValue
 from headgate.units import parse_size
 from headgate_coordinator.demo.corpus import MIN_LIMIT, find_files, standard_library
-from headgate_coordinator.terminal import size
+from headgate_coordinator.operate.terminal import size
 
 MIN_SECONDS: Final = 5.0
 MAX_SECONDS: Final = 600.0

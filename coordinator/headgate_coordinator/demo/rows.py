@@ -5,7 +5,7 @@ import signal
 from headgate_coordinator.demo.processes import Actor
 from headgate_coordinator.demo.table import Rate, Row
 from headgate_coordinator.demo.watch import Sample
-from headgate_coordinator.terminal import size
+from headgate_coordinator.operate.terminal import size
 
 
 def row_of(actor: Actor, sample: Sample, rate: Rate, now: float) -> Row:

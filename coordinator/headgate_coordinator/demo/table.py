@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate_coordinator.demo.watch import Sample
-from headgate_coordinator.terminal import size
+from headgate_coordinator.operate.terminal import size
 
 REFRESH: Final = 0.125
 """Seconds between two frames of the live table."""

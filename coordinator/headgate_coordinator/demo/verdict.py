@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from headgate_coordinator.audit import COUNTERS
 from headgate_coordinator.demo.check import Check
 from headgate_coordinator.demo.forwarding import Forwarded
 from headgate_coordinator.demo.journal import Accepted, Received
 from headgate_coordinator.demo.link_checks import link_checks
 from headgate_coordinator.demo.pipeline import Audited
-from headgate_coordinator.terminal import size
+from headgate_coordinator.operate.audit import COUNTERS
+from headgate_coordinator.operate.terminal import size
 
 GRACE: Final = 1.0
 """Seconds beyond the TTL within which a dead session's credit must be back."""

@@ -15,9 +15,9 @@ from headgate.facts import backlogs
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Snapshot
-from headgate_coordinator.links.ends import unknown_site
+from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
+from headgate_coordinator.links.endpoints import unknown_site
 from headgate_coordinator.links.routed import links_now
-from headgate_coordinator.node.registry import NodeEntry, NodeRegistry
 
 State = Literal["works", "stalled", "nobody", "ending"]
 STYLES: Final = {"works": "green", "stalled": "yellow", "nobody": "bold red", "ending": "magenta"}

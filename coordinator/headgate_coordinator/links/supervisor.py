@@ -18,16 +18,16 @@ from headgate.errors import HeadgateError
 from headgate.redis.keys import namespace_channel, owned_keys
 from headgate.redis.lease_store import Held, LeaseStore, Mode
 from headgate.tasks import stop
-from headgate_coordinator.links.channel_duty import ChannelDuty, end_feed
-from headgate_coordinator.links.duty import Duty
-from headgate_coordinator.links.ending import end_link
-from headgate_coordinator.links.ends import places_of
-from headgate_coordinator.links.feeder import Progress
+from headgate_coordinator.fleet.facts import BridgeFacts
+from headgate_coordinator.links.channel_job import ChannelDuty, end_feed
+from headgate_coordinator.links.channel_worker import Progress
+from headgate_coordinator.links.endpoints import places_of
+from headgate_coordinator.links.link_job import Duty
+from headgate_coordinator.links.removal import end_link
 from headgate_coordinator.links.routed import links_now
 from headgate_coordinator.links.sites import Sites
-from headgate_coordinator.links.ties import LinkTies
-from headgate_coordinator.node.facts import BridgeFacts
-from headgate_coordinator.node.reach import Reach
+from headgate_coordinator.links.wait_notes import LinkTies
+from headgate_coordinator.security.reach import Reach
 
 _log = logging.getLogger("headgate.links")
 PAGE: Final = 256

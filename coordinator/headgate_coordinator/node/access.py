@@ -8,7 +8,7 @@ of an address, and without its spelling in a key.
 from typing import Final
 
 from headgate.redis.keys import session_prefix
-from headgate_coordinator.node.reply_queues import is_reply_queue
+from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.security import EVERYTHING, Action, Identity
 
 REPLY_QUEUES: Final = 64

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
-    from headgate_coordinator.node.end import LinkEnd
+    from headgate_coordinator.node.ends.end import LinkEnd
 
 STOLEN: Final = "amqp:link:stolen"
 

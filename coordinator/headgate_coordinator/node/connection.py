@@ -17,14 +17,14 @@ from headgate.core.printable import printable
 from headgate.errors import AccessDenied, HeadgateError
 from headgate.index import is_pattern
 from headgate.session import Session
+from headgate_coordinator.fleet.reply_queues import reply_queue
 from headgate_coordinator.node.access import REPLY_QUEUES, Access
 from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of
-from headgate_coordinator.node.end import LinkEnd
-from headgate_coordinator.node.inlet import Inlet
-from headgate_coordinator.node.outlet import Outlet
-from headgate_coordinator.node.pattern_outlet import PatternOutlet, refusal_by_pattern
-from headgate_coordinator.node.reply_queues import reply_queue
+from headgate_coordinator.node.ends.end import LinkEnd
+from headgate_coordinator.node.ends.pattern_receiver import PatternOutlet, refusal_by_pattern
+from headgate_coordinator.node.ends.receiver import Outlet
+from headgate_coordinator.node.ends.sender import Inlet
 from headgate_coordinator.node.standing import NOTHING, standing_of
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.line import Crowded, network_of

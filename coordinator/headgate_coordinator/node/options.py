@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headgate.amqp.limits import Limits
-from headgate_coordinator.node.reach import Reach
+from headgate_coordinator.security.reach import Reach
 
 
 @dataclass(frozen=True, slots=True)

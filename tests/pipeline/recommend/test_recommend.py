@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import headgate
 from headgate.redis.keys import Address
 from headgate_coordinator import policy
-from headgate_coordinator.cli_commands import app as headgate_app
+from headgate_coordinator.cli.commands import app as headgate_app
 from headgate_pipeline.cli.main import app
 from headgate_pipeline.ledger import events
 from headgate_pipeline.recommend.demand import Need, _in_messages, round_trips, settles, tokens

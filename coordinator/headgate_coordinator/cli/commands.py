@@ -1,0 +1,351 @@
+"""The commands and their options; the work of each is done elsewhere."""
+
+import asyncio
+import json
+import os
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import headgate
+from headgate_coordinator.cli import deadlocks as cli_deadlocks
+from headgate_coordinator.cli import links as cli_links
+from headgate_coordinator.cli import multicast as cli_multicast
+from headgate_coordinator.cli import node as cli_node
+from headgate_coordinator.cli import policy as cli_policy
+from headgate_coordinator.cli import users as cli_security
+from headgate_coordinator.cli.entry import FAILED
+from headgate_coordinator.cli.options import (
+    Commands,
+    Json,
+    Namespace,
+    Redis,
+    SiteHosts,
+    SiteSecrets,
+    StoreRoots,
+    time_option,
+)
+from headgate_coordinator.cli.options import connect as _connect
+from headgate_coordinator.cli.options import print_json as _print_json
+from headgate_coordinator.cli.options import run as _run
+from headgate_coordinator.demo import run as demonstration
+from headgate_coordinator.demo import table
+from headgate_coordinator.demo.options import MAX_SECONDS, MIN_SECONDS, Options
+from headgate_coordinator.operate import audit as auditing
+from headgate_coordinator.operate import audit_index, audit_stores
+from headgate_coordinator.operate import status as reporting
+from headgate_coordinator.operate import top as live
+from headgate_coordinator.operate.audit_index import IndexFinding
+from headgate_coordinator.operate.audit_stores import StoreFinding
+from headgate_coordinator.operate.eviction import eviction
+from headgate_coordinator.operate.terminal import console, show
+from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.service import up as embedded
+
+app = typer.Typer(
+    name="headgate",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a traceback with local variables could show a password
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 Redis is unavailable, 130 interrupted.",
+)
+app.add_typer(cli_policy.app, name="policy")
+app.command()(cli_node.node)
+app.command()(cli_links.links)
+app.add_typer(cli_multicast.app, name="multicast")
+app.command()(cli_deadlocks.deadlocks)
+app.add_typer(cli_security.app, name="user")
+app.command()(cli_security.acl)
+for command in entry_points(group="headgate.commands"):
+    app.add_typer(command.load(), name=command.name)
+Name = Annotated[str, typer.Argument(help="Of the destination.")]
+Sort = Annotated[
+    str, typer.Option("--sort", metavar="BY", help=f"One of {', '.join(reporting.SORTS)}; the largest first.")
+]
+
+
+def _sort(by: str) -> str:
+    if by not in reporting.SORTS:
+        raise headgate.InvalidValue(f"--sort {by!r}: use one of {', '.join(reporting.SORTS)}")
+    return by
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headgate {headgate.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Flow control for messages over a whole cluster: credits, byte budgets and rates in Redis, and AMQP nodes."""
+
+
+@app.command()
+def demo(
+    seconds: Annotated[
+        float,
+        typer.Option(min=MIN_SECONDS, max=MAX_SECONDS, help="How long it takes, about."),
+    ] = 20.0,
+    limit: Annotated[str, typer.Option(metavar="SIZE", help="Of the queue, e.g. 2MiB.")] = "2MiB",
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            metavar="DIR|FILE",
+            show_default=False,
+            help="Whose files to send. By default those of Python's standard library.",
+        ),
+    ] = None,
+    pipeline: Annotated[
+        bool,
+        typer.Option("--pipeline/--no-pipeline", help="Have Spark audit the ledger in the end."),
+    ] = True,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also have Spark write a page about it.")
+    ] = None,
+    redis: Redis = None,
+    as_json: Json = False,
+) -> None:
+    """See it work, and check it: real messages between processes and over two nodes, and `kill -9` to one of each.
+
+    Uses a private Redis, or, of the one that is given, a namespace of its own, which it removes again.
+    """
+    wanted = Options.of(seconds=seconds, limit=limit, source=source, url=redis, pipeline=pipeline, report=report)
+    view = table.Silent() if as_json else table.view_for(console())
+    told = _run(demonstration.run(wanted, view))
+    if as_json:
+        _print_json(told.as_dict())
+    else:
+        show(told.render())
+    if not told.passed:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def up(
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, show_default=False, help="Redis listens on this TCP port of loopback; 0: a free one."
+        ),
+    ] = None,
+    amqp_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default="5672, or the next free one", help="Of the node; 0: a free one."),
+    ] = None,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default="8161, or the next free one", help="Of its page; 0: a free one."),
+    ] = None,
+    node: Annotated[bool, typer.Option("--node/--no-node", help="A broker node and its page too.")] = True,
+    site_secrets: SiteSecrets = None,
+    site_hosts: SiteHosts = None,
+    store_roots: StoreRoots = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Start a private Redis, a broker node and its live page, say how to use them, and run until Ctrl-C.
+
+    It keeps nothing on disk. Everything listens at loopback only. A port that is given must be free.
+    """
+    options = embedded.Options(
+        namespace,
+        port,
+        amqp_port,
+        admin_port,
+        node,
+        os.environ.get(cli_node.TOKEN),
+        Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
+    )
+
+    def tell(running: embedded.Running) -> None:
+        typer.echo(json.dumps(running.facts()) if as_json else embedded.welcome(running))
+
+    try:
+        _run(embedded.up(options, tell))
+    except headgate.HeadgateError:
+        raise
+    except OSError as error:
+        typer.echo(
+            f"headgate: the node cannot listen at {embedded.HOST}:{amqp_port}: {os.strerror(error.errno or 0)}",
+            err=True,
+        )
+        raise typer.Exit(FAILED) from None
+    if not as_json:
+        typer.echo("Stopped; nothing of it is left.")
+
+
+@app.command()
+def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
+    """Show all destinations: limits, what is pending and leased, who waits and why; pools and spool stores."""
+    by = _sort(sort)
+
+    async def work() -> tuple[list[headgate.Explanation], list[headgate.StoreState], list[headgate.PoolState], str]:
+        async with _connect(redis, namespace) as client:
+            found = await reporting.collect(client)
+            return found, await client.stores(), await client.pools(), await eviction(client)
+
+    found, stores, pools, evicts = _run(work())
+    if evicts:
+        typer.echo(
+            f"headgate: Redis deletes messages when its memory is full: its maxmemory-policy is {evicts}", err=True
+        )
+    if as_json:
+        _print_json([explanation.as_dict() for explanation in reporting.ordered(found, by)])
+    else:
+        show(reporting.render(found, namespace, by=by, width=console().width, stores=stores, pools=pools))
+
+
+@app.command()
+def top(
+    sort: Sort = "blocked",
+    interval: Annotated[float, time_option("Between pictures.", least=0.1, most=3600)] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one picture and end; so does output into a pipe.")
+    ] = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+) -> None:
+    """Watch all destinations live: n p l b c r u d sort, q or Ctrl-C ends."""
+    by = _sort(sort)
+    out = console()
+
+    async def work() -> None:
+        async with _connect(redis, namespace) as client:
+            if once or not out.is_terminal:
+                found, stores = await reporting.collect(client), await client.stores()
+                pools = await client.pools()
+                show(live.frame(found, namespace, by, width=out.width, stores=stores, pools=pools))
+            else:
+                await live.watch(client, by=by, interval=interval, console=out)
+
+    try:
+        asyncio.run(work())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return  # that is how one leaves it
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(help="Of the destination.", show_default=False)] = "",
+    producer: Annotated[
+        str, typer.Option("--producer", metavar="SESSION", show_default=False, help="As that session sees it.")
+    ] = "",
+    consumer: Annotated[
+        str, typer.Option("--consumer", metavar="ID", show_default=False, help="As that consumer sees it.")
+    ] = "",
+    link: Annotated[
+        str,
+        typer.Option(
+            "--link",
+            metavar="LINK",
+            show_default=False,
+            help="Instead of a destination, a link: its bridge's name, SOURCE>TARGET, or its id.",
+        ),
+    ] = "",
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Say what state a destination or a link is in, and why: what binds, who set it, who waits, who holds what."""
+    if not name and not link:
+        raise typer.BadParameter("give a destination or --link")
+
+    async def work() -> headgate.Explanation:
+        async with _connect(redis, namespace) as client:
+            return await client.explain(name, producer=producer, consumer=consumer, link=link)
+
+    explanation = _run(work())
+    if as_json:
+        _print_json(explanation.as_dict())
+    else:
+        typer.echo(str(explanation))
+
+
+@app.command()
+def block(
+    name: Name,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="What those who wait are told.")],
+    redis: Redis = None,
+    namespace: Namespace = "default",
+) -> None:
+    """Let nobody send to a destination until `unblock`; consumers go on."""
+
+    async def work() -> None:
+        async with _connect(redis, namespace) as client:
+            await client.block(name, reason)
+
+    _run(work())
+    typer.echo(f"{name} is stopped: {reason}. `headgate unblock {name}` lets it go on.")
+
+
+@app.command()
+def unblock(name: Name, redis: Redis = None, namespace: Namespace = "default") -> None:
+    """Take a `block` away."""
+
+    async def work() -> headgate.Explanation:
+        async with _connect(redis, namespace) as client:
+            await client.unblock(name)
+            return await client.explain(name)
+
+    told = _run(work())
+    typer.echo(f"{name} is not stopped; it is {told.state}: {told.reason}.")
+
+
+@app.command()
+def purge(name: Name, redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
+    """Remove all messages of a destination, delivered or not; who waits for room is served."""
+
+    async def work() -> int:
+        async with _connect(redis, namespace) as client:
+            await client.explain(name)  # says so when there is no such destination
+            return await client.purge(name)
+
+    count = _run(work())
+    if as_json:
+        _print_json({"destination": name, "purged": count})
+    else:
+        typer.echo(f"Removed {count} message{'' if count == 1 else 's'} of {name}.")
+
+
+@app.command()
+def audit(
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write what was counted where it differs, and delete orphaned segments.")
+    ] = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Recount every destination from its messages and sessions; look at spool stores, and at the index of topics.
+
+    Exits with 1 if any differ and were not repaired; a payload that is missing cannot be.
+    """
+
+    async def work() -> tuple[list[auditing.Finding], list[StoreFinding], list[IndexFinding]]:
+        async with _connect(redis, namespace) as client:
+            found = await auditing.audit(client, repair=repair)
+            spooled = await audit_stores.audit_stores(client, repair=repair)
+            return found, spooled, await audit_index.audit_index(client, repair=repair)
+
+    findings, stores, entries = _run(work())
+    every: list[auditing.Finding | StoreFinding | IndexFinding] = [*findings, *stores, *entries]
+    if as_json:
+        _print_json([finding.as_dict() for finding in every])
+    else:
+        show(auditing.render(findings, namespace))
+        if stores:
+            show(audit_stores.render(stores))
+        if entries:
+            show(audit_index.render(entries))
+    if not all(finding.sound for finding in every):
+        raise typer.Exit(FAILED)

@@ -1,0 +1,43 @@
+"""`headgate links`."""
+
+from typing import Annotated
+
+import typer
+
+from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
+from headgate_coordinator.links.listing import LinkState, list_links, render
+from headgate_coordinator.links.removal import give_up
+from headgate_coordinator.operate.terminal import show
+
+
+def links(
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+    end: Annotated[
+        str | None,
+        typer.Option(
+            "--end",
+            metavar="LINK",
+            show_default=False,
+            help="Give this link up, whose site left the policy: what it had in hand goes back to its source.",
+        ),
+    ] = None,
+) -> None:
+    """Show the links of the policy: the node that works on each, how far it got, its backlog, and what it waits for."""
+
+    async def work() -> list[LinkState]:
+        async with connect(redis, namespace) as client:
+            if end is not None:
+                await give_up(client, end)
+            return await list_links(client)
+
+    found = run(work())
+    if end is not None:
+        typer.echo(
+            f"headgate: the link {end} has ended; what its target has already may be at its source too", err=True
+        )
+    if as_json:
+        print_json([one.as_dict() for one in found])
+    else:
+        show(render(found, namespace))

@@ -1,0 +1,157 @@
+"""`headgate node`: its options."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import headgate
+from headgate_coordinator.cli.entry import FAILED
+from headgate_coordinator.cli.options import (
+    Json,
+    Namespace,
+    Redis,
+    SiteHosts,
+    SiteSecrets,
+    StoreRoots,
+    connect,
+    run,
+    time_option,
+)
+from headgate_coordinator.logs import begin_logging
+
+CREDIT = 100
+LOW_CREDIT = 30
+TOKEN = "HEADGATE_ADMIN_TOKEN"  # noqa: S105 -- the variable's name; a token among the options would be seen by all users
+
+
+def node(
+    host: Annotated[
+        str, typer.Option(envvar="HEADGATE_HOST", help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(envvar="HEADGATE_PORT", min=0, max=65535, help="Of AMQP; 0 takes a free one.")
+    ] = 5672,
+    name: Annotated[str, typer.Option(envvar="HEADGATE_NODE", help="What operators call it.", show_default=False)] = "",
+    public: Annotated[
+        str,
+        typer.Option(envvar="HEADGATE_PUBLIC", metavar="HOST:PORT", help="Where clients reach it.", show_default=False),
+    ] = "",
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-cert", envvar="HEADGATE_TLS_CERT", exists=True, dir_okay=False, help="Chain of certificates."
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--tls-key", envvar="HEADGATE_TLS_KEY", exists=True, dir_okay=False, help="Its private key."),
+    ] = None,
+    plain_without_tls: Annotated[
+        bool, typer.Option("--plain-without-tls", help="Take passwords over connections that anybody can read.")
+    ] = False,
+    credit: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Messages that a sending client may have under way.")
+    ] = CREDIT,
+    low_credit: Annotated[int, typer.Option(min=0, help="How few are left when it gets more.")] = LOW_CREDIT,
+    connections: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 10_000,
+    drain: Annotated[float, time_option("For what is under way when it is told to stop.")] = 10.0,
+    ttl: Annotated[float, time_option("After which others get what this node held, should it die.", least=1)] = 5.0,
+    handshake: Annotated[float, time_option("For a client to open its connection.", least=0.1)] = 10.0,
+    idle: Annotated[float, time_option("After which a silent client is given up.", least=0.5)] = 60.0,
+    slow_reader: Annotated[
+        float, time_option("After which a client that does not read is hung up on.", least=0.1)
+    ] = 60.0,
+    sessions: Annotated[int, typer.Option(min=1, max=65_536, help="Sessions of one connection.")] = 64,
+    links: Annotated[int, typer.Option(min=1, help="Links of one connection.")] = 1024,
+    max_message: Annotated[int, typer.Option(min=1, max=128 << 20, metavar="BYTES", help="The largest message.")] = 16
+    << 20,
+    held: Annotated[
+        int, typer.Option(min=1, metavar="BYTES", help="What one connection may have waiting to be stored.")
+    ] = 64 << 20,
+    forwarding: Annotated[
+        bool, typer.Option("--forwarding/--no-forwarding", help="Take part in forwarding over the links of the policy.")
+    ] = True,
+    site_secrets: SiteSecrets = None,
+    site_hosts: SiteHosts = None,
+    store_roots: StoreRoots = None,
+    admin_host: Annotated[str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Of admin HTTP.")] = "127.0.0.1",
+    admin_port: Annotated[
+        int, typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Of admin HTTP; 0 takes a free one.")
+    ] = 8161,
+    admin: Annotated[bool, typer.Option("--admin/--no-admin", help="Health, metrics, live page.")] = True,
+    users: Annotated[
+        Path | None,
+        typer.Option(envvar="HEADGATE_USERS", metavar="FILE", help="Who may come; by default those kept in Redis."),
+    ] = None,
+    require_users: Annotated[
+        bool, typer.Option("--require-users", help="Let nobody in while there are no users.")
+    ] = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Serve AMQP 1.0 clients, under the limits that all nodes and SDKs of the namespace share.
+
+    It holds no state: run as many as you like. SIGTERM lets it finish what is under way, a second one ends it.
+    The token of admin HTTP is read from HEADGATE_ADMIN_TOKEN; without one, it listens at loopback only.
+    """
+    from headgate.amqp.limits import Limits
+    from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
+    from headgate_coordinator.node.options import NodeOptions
+    from headgate_coordinator.security import Users
+    from headgate_coordinator.security.reach import Reach
+    from headgate_coordinator.service.run import run as serve
+    from headgate_coordinator.service.service import AdminOptions
+
+    if low_credit >= credit:
+        raise headgate.InvalidValue(f"--low-credit {low_credit} is not below --credit {credit}")
+    if key is not None and certificate is None:
+        raise headgate.InvalidValue("--tls-key needs --tls-cert")
+    options = NodeOptions(
+        host=host,
+        port=port,
+        name=name,
+        public=public,
+        certificate=certificate,
+        key=key,
+        plain_without_tls=plain_without_tls,
+        credit=credit,
+        low_credit=low_credit,
+        connections=connections,
+        drain=drain,
+        ttl=ttl,
+        handshake=handshake,
+        slow_reader=slow_reader,
+        held=held,
+        limits=Limits(sessions=sessions, links=links, message=max_message, idle=idle),
+        forwarding=forwarding,
+        reach=Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
+    )
+    http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
+
+    def users_of(client: headgate.Client) -> Users:
+        if users is not None:
+            return Users.from_file(users, required=require_users)
+        return Users.from_redis(client, required=require_users)
+
+    def tell(node: Node) -> None:
+        scheme = "amqps" if certificate else "amqp"
+        if as_json:
+            typer.echo(json.dumps({"name": node.name, "amqp": f"{scheme}://{node.address}", "admin": node.admin}))
+        else:
+            typer.echo(f"node {node.name} serves {scheme}://{node.address}, namespace {namespace}")
+            if node.admin:
+                typer.echo(f"its page is {node.admin}/")
+
+    begin_logging()
+    client = connect(redis, namespace)
+    try:
+        run(serve(client, options, users_of, http, tell))
+    except headgate.HeadgateError:
+        raise
+    except OSError as error:
+        typer.echo(f"headgate: cannot listen at {host}:{port}: {error.strerror}", err=True)
+        raise typer.Exit(FAILED) from None

@@ -1,0 +1,130 @@
+"""Options that commands share, and how a command connects, runs and prints."""
+
+import asyncio
+import json
+import re
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+import headgate
+from headgate.core.words import foreign, hint
+from headgate.units import parse_duration
+from headgate_coordinator.cli.entry import INTERRUPTED
+
+T = TypeVar("T")
+USAGE_ERROR: Final[type[Exception]] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "UsageError")
+
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis", metavar="URL", envvar="HEADGATE_URL", show_default=False, help="The Redis, e.g. redis://localhost."
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Whose destinations."),
+]
+
+
+def _seconds(text: object) -> float:
+    try:
+        return parse_duration(f"{text}s" if re.fullmatch(r"[0-9.]+", str(text)) else str(text), "a time")
+    except headgate.InvalidValue as error:
+        raise typer.BadParameter(str(error).removeprefix("a time: ")) from None
+
+
+def time_option(text: str, *, least: float = 0.0, most: float = float("inf")) -> Any:
+    """Return an option that is a time: seconds, or a text with a unit such as ``500ms``.
+
+    Args:
+        text: of its help.
+        least: seconds.
+        most: seconds.
+    """
+
+    def within(value: float) -> float:
+        if not least <= value <= most:
+            raise typer.BadParameter(
+                f"{value:g} s; use {least:g} s" + (f" to {most:g} s" if most < 1e9 else " or more")
+            )
+        return value
+
+    return typer.Option(parser=_seconds, callback=within, metavar="TIME", help=f"{text} Seconds, or e.g. 500ms.")
+
+
+SiteSecrets = Annotated[
+    Path | None,
+    typer.Option(
+        "--site-secrets",
+        metavar="DIR",
+        envvar="HEADGATE_SECRETS",
+        file_okay=False,
+        exists=True,
+        show_default=False,
+        help="Whose files the sites of a policy may name.",
+    ),
+]
+SiteHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--site-host",
+        metavar="HOST[:PORT]",
+        envvar="HEADGATE_SITE_HOSTS",
+        show_default=False,
+        help="Where a URL in a policy may lead to; may be given several times.",
+    ),
+]
+StoreRoots = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--store-root",
+        metavar="URL",
+        envvar="HEADGATE_STORE_ROOTS",
+        show_default=False,
+        help="Where spool stores of a policy may be, or below; may be given several times.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+class Commands(TyperGroup):
+    """The command line; an unknown option that other brokers have is told with the word that is ours."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except USAGE_ERROR as error:
+            option = str(getattr(error, "option_name", "")).lstrip("-")
+            if option and foreign(option):
+                error.message = f"{error.message}; {hint(option, 'command')}"  # type: ignore[attr-defined]
+            raise
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work to its end, or to Ctrl-C."""
+    try:
+        return asyncio.run(work)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        typer.echo("headgate: interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def connect(url: str | None, namespace: str) -> headgate.Client:
+    """Return a client of the Redis that the options name.
+
+    Raises:
+        InvalidValue: they name none.
+    """
+    if not url:  # a private Redis of our own would have nothing in it to look at
+        raise headgate.InvalidValue("which Redis? give --redis URL or set HEADGATE_URL; `headgate up` starts one")
+    return headgate.connect(url, namespace=namespace)
+
+
+def print_json(value: object) -> None:
+    """Print something as JSON."""
+    typer.echo(json.dumps(value, indent=2))

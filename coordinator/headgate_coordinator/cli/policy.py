@@ -1,0 +1,283 @@
+"""The commands `headgate policy ...`; what they do is in :mod:`headgate_coordinator.policy`.
+
+Commands that need only a file are here. Those that talk to Redis belong below the line 'on a running system'.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from headgate import StoreState
+from headgate.core.policy import Policy, Resolved
+from headgate.errors import InvalidValue, PolicyConflict
+from headgate.redis.keys import Address, encode_name
+from headgate.settings import KINDS
+from headgate.units import parse_size
+from headgate_coordinator import policy as documents
+from headgate_coordinator.cli.entry import FAILED, USAGE
+from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
+from headgate_coordinator.operate.terminal import show as print_table
+from headgate_coordinator.policy.compile import key_of, shown
+from headgate_coordinator.policy.document import schema as document_schema
+from headgate_coordinator.policy.lint import Known
+from headgate_coordinator.policy.lint import lint as find_traps
+from headgate_coordinator.policy.plan import Plan, plan
+
+app = typer.Typer(no_args_is_help=True, help="Check policy documents, and see what they say about a destination.")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A policy in TOML, or in JSON if its name ends in .json.")]
+
+
+def load(file: Path, *, as_json: bool = False) -> Policy:
+    """Return the policy in a file; of one that cannot be used all that is wrong is printed, and the command ends."""
+    try:
+        return documents.load(file)
+    except documents.BadDocument as error:
+        if as_json:
+            told = [{"place": p.place, "key": p.key, "text": p.text} for p in error.problems]
+            typer.echo(json.dumps({"problems": told}, indent=2))
+        for problem in error.problems:
+            typer.echo(f"headgate: {problem}", err=True)
+        raise typer.Exit(USAGE) from None
+
+
+def _note(file: Path) -> None:
+    if remark := documents.note(file):
+        typer.echo(f"headgate: {remark}", err=True)
+
+
+@app.command()
+def lint(
+    file: File,
+    producers: Annotated[
+        int, typer.Option(min=1, metavar="N", help="That send to one destination at the same time.")
+    ] = 1,
+    largest: Annotated[
+        str | None, typer.Option(metavar="SIZE", show_default=False, help="Of the largest message, e.g. 1MiB.")
+    ] = None,
+    mean: Annotated[
+        str | None, typer.Option(metavar="SIZE", show_default=False, help="Of a message on average, e.g. 2KiB.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Report the known traps: what is allowed, and stalls. Exits with 1 if there are any, 2 if the file is wrong."""
+    sizes = {"--largest": largest, "--mean": mean}
+    known = Known(producers, *(parse_size(text, option) if text else None for option, text in sizes.items()))
+    findings = find_traps(load(file, as_json=as_json), known)
+    _note(file)
+    if as_json:
+        typer.echo(json.dumps({"findings": [finding.as_dict() for finding in findings]}, indent=2))
+    else:
+        for finding in findings:
+            typer.echo(str(finding))
+        typer.echo(f"{file.name}: {len(findings)} known trap(s)" if findings else f"{file.name}: no known traps")
+    if findings:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of policy documents, for editors."""
+    typer.echo(schema_text(), nl=False)
+
+
+# -- Commands on a running system ------------------------------------------------------------------------------
+
+
+@app.command()
+def apply(
+    file: File,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change and who would block; apply nothing.")
+    ] = False,
+    expect: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="VERSION", show_default=False, help="Only over this version; 0: only where there is none."
+        ),
+    ] = None,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Put a policy in force: checked whole, switched at once, then applied to every destination there is.
+
+    Exits with 1 if another version is in force than --expect says.
+    """
+    policy = load(file, as_json=as_json)
+    if dry_run:
+        _note(file)
+
+    async def work() -> tuple[Plan, int | None]:
+        async with connect(redis, namespace) as client:
+            if dry_run:
+                planned = await plan(client, policy)
+                if expect not in (None, planned.version):
+                    raise PolicyConflict(planned.version, expect or 0)
+                return planned, None
+            version = await client.apply_policy(policy, expected=expect)
+            for store in kept(await client.stores(), policy):
+                typer.echo(
+                    f"headgate: spool store {store.name!r} is named no more, and is kept while it holds "
+                    f"{store.segments} segment(s); apply again once they are gone",
+                    err=True,
+                )
+            return Plan(version, True, len(await client.destinations()), ()), version
+
+    planned, version = run(work())
+    if as_json:
+        applied = {"version": version, "destinations": planned.destinations, "source": policy.source}
+        print_json(planned.as_dict() if version is None else applied)
+    elif version is None:
+        typer.echo("\n".join(planned.lines()))
+    else:
+        typer.echo(f"policy version {version} of {policy.source} is in force for {planned.destinations} destination(s)")
+
+
+def kept(stores: Sequence[StoreState], policy: Policy) -> list[StoreState]:
+    """Return the stores that earlier policies set and this one does not name: they are not empty yet."""
+    named = {store.name for store in policy.stores}
+    return [store for store in stores if store.origins and store.name not in named]
+
+
+@app.command()
+def show(
+    destination: Annotated[
+        str | None, typer.Argument(metavar="DEST", show_default=False, help="Name of a destination; else all rules.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", show_default=False, help="What this file says, applied or not."),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", show_default=False, help="That it has, or would be made with.")
+    ] = None,
+    effective: Annotated[bool, typer.Option("--effective", help="Also what no rule sets, at its default.")] = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Show what a policy says, in force or in a file: each value, and the rule and line that it comes from.
+
+    Of a destination that exists, what was set by hand since is shown as that.
+    """
+    if destination is not None:
+        encode_name(destination)
+    if kind is not None and kind not in KINDS:
+        raise InvalidValue(f"--kind: {kind!r}; use {', '.join(KINDS)}")
+    if file is not None:
+        policy, fields = load(file, as_json=as_json), dict[str, str]()
+    else:
+        policy, fields = run(_in_force(redis, namespace, destination))
+    if destination is None:
+        if as_json:
+            print_json(json.loads(policy.to_json()))
+        else:
+            print_table(render_rules(policy))
+        return
+    resolved = as_it_is(policy.resolve(destination, kind or fields.get("kind")), fields)
+    if as_json:
+        print_json(as_dict(destination, resolved, everything=effective))
+    else:
+        print_table(render(destination, resolved, everything=effective))
+
+
+async def _in_force(url: str | None, namespace: str, destination: str | None) -> tuple[Policy, dict[str, str]]:
+    """Return the policy in force, and the fields of a destination if it exists."""
+    async with connect(url, namespace) as client:
+        policy = await client.policy()
+        snapshot = None
+        if destination is not None:
+            snapshot = await client.store.snapshot(Address.of(namespace, destination), waiters=0, consumers=1)
+        return policy, snapshot.fields if snapshot else {}
+
+
+def as_it_is(resolved: Resolved, fields: Mapping[str, str]) -> Resolved:
+    """Return what holds for a destination with these fields: where they differ from the policy, somebody set them."""
+    if not fields:
+        return resolved
+    values, origins = dict(resolved.fields), dict(resolved.origins)
+    for name, value in resolved.fields.items():
+        if fields.get(name, "") != value:
+            values[name], origins[name] = fields.get(name, ""), "by hand@-"
+    if "stopped" in fields:
+        values["stopped"], origins["stopped"] = fields["stopped"], "by hand@-"
+    return Resolved(resolved.kind, values, origins)
+
+
+def render_rules(policy: Policy) -> Table:
+    """Return all rules of a policy, for people."""
+    title = f"version {policy.version} of {policy.source or 'no file'}" if policy.version else "no policy is in force"
+    table = Table(title=title, title_justify="left", box=None)
+    for column in ("rule", "kind", "setting", "value", "from"):
+        table.add_column(column, overflow="fold")
+    for row in (*_of_rules(policy), *_of_links(policy)):
+        table.add_row(*row)
+    return table
+
+
+def _of_rules(policy: Policy) -> Iterator[tuple[str, ...]]:
+    for rule in policy.rules:
+        for field, value in rule.fields.items():
+            origin = rule.origins.get(field, "")
+            yield rule.match, rule.kind or "any", key_of(field), shown(field, value) or "-", origin
+    for kind, several in (("pool", policy.pools), ("store", policy.stores)):
+        for named in several:
+            for field, value in named.fields.items():
+                yield named.name, kind, field, value, named.origins.get(field, "")
+
+
+def _of_links(policy: Policy) -> Iterator[tuple[str, ...]]:
+    for link in policy.links:
+        for key, told in link.as_dict().items():
+            if key not in ("kind", "name", "origin", "here"):
+                yield link.name, link.kind, key, _told(told), link.origin
+    for channel in policy.channels:
+        for key, said in channel.as_dict().items():
+            if key not in ("name", "origin") and said != "":
+                text = ", ".join(said) if isinstance(said, list) else str(said)
+                yield channel.name, "channel", key, text, channel.origin
+
+
+def _told(value: Any) -> str:
+    return ", ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+
+
+def schema_text() -> str:
+    """Return the schema as `docs/policy.schema.json` has it."""
+    return json.dumps(document_schema(), indent=2) + "\n"
+
+
+def as_dict(destination: str, resolved: Resolved, *, everything: bool) -> dict[str, Any]:
+    """Return what holds for a destination, for JSON; ``rule`` and ``place`` are null where it is the default."""
+    return {
+        "destination": destination,
+        "kind": resolved.kind,
+        "settings": {
+            field: {"key": key, "value": value, "rule": rule, "place": place}
+            for field, key, value, rule, place in _rows(resolved, everything=everything)
+        },
+    }
+
+
+def render(destination: str, resolved: Resolved, *, everything: bool) -> Table:
+    """Return what holds for a destination, for people."""
+    table = Table(title=f"{destination} ({resolved.kind or 'no kind'})", title_justify="left", box=None)
+    for column in ("setting", "value", "rule", "from"):
+        table.add_column(column, overflow="fold")
+    for field, key, value, rule, place in _rows(resolved, everything=everything):
+        table.add_row(key, shown(field, value) or "-", rule or "", place or "default")
+    return table
+
+
+def _rows(resolved: Resolved, *, everything: bool) -> list[tuple[str, str, str, str | None, str | None]]:
+    rows = []
+    for field, value in resolved.fields.items():
+        rule, _, place = resolved.origins.get(field, "").partition("@")
+        if rule or everything:
+            rows.append((field, key_of(field), value, rule or None, place or None))
+    return rows

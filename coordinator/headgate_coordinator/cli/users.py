@@ -1,0 +1,267 @@
+"""The commands `headgate user ...`, on Redis or on a file, and `headgate acl`."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from headgate.errors import InvalidName, InvalidValue
+from headgate_coordinator.cli.entry import FAILED
+from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
+from headgate_coordinator.operate.terminal import show
+from headgate_coordinator.security.acl import ROLES, acl_line
+from headgate_coordinator.security.document import (
+    ANONYMOUS,
+    GrantTable,
+    User,
+    Users,
+    as_dict,
+    check_user,
+    parse_grant,
+)
+from headgate_coordinator.security.file import read_users, write_users
+from headgate_coordinator.security.passwords import hashed
+from headgate_coordinator.security.permissions import Action, Identity
+from headgate_coordinator.security.store import UserStore
+
+app = typer.Typer(no_args_is_help=True, help="Say who may use the nodes of a namespace, and for what.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the user; 'anonymous' is who gives no name.")]
+Grants = Annotated[list[str], typer.Argument(metavar="GRANT...", help="E.g. produce,consume:orders.#")]
+File = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        show_default=False,
+        help="Of users in TOML, instead of Redis; written whole, no comments.",
+    ),
+]
+Stdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
+Edit = Callable[[dict[str, User]], None]
+
+
+@app.command()
+def add(
+    name: Name,
+    grant: Annotated[
+        list[str] | None,
+        typer.Option("--grant", metavar="GRANT", help="E.g. produce,consume:orders.#; may be repeated."),
+    ] = None,
+    max_connections: Annotated[
+        int | None, typer.Option(min=1, metavar="N", show_default=False, help="At a time, at one node.")
+    ] = None,
+    password_stdin: Stdin = False,
+    file: File = None,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+) -> None:
+    """Add a user, or put another in its place; who is connected with an older password is shut out."""
+    check_user(name)
+    grants = [parse_grant(text) for text in grant or ()]
+    password = None if name == ANONYMOUS else hashed(_password(f"Password of {name}", from_stdin=password_stdin))
+    user = User(password_hash=password, grants=grants, max_connections=max_connections)
+
+    def edit(users: dict[str, User]) -> None:
+        users[name] = user
+
+    _change(edit, file, redis, namespace)
+    typer.echo(
+        f"user {name} may {', '.join(str(told.grant()) for told in grants) or 'nothing yet: headgate user grant'}"
+    )
+
+
+@app.command()
+def remove(name: Name, file: File = None, redis: Redis = None, namespace: Namespace = "default") -> None:
+    """Remove a user, effective at once. Where none is left, nodes that run stay closed, and others are open to all."""
+
+    def edit(users: dict[str, User]) -> None:
+        _known(users, name)
+        del users[name]
+        left.extend(users)
+
+    left: list[str] = []
+    _change(edit, file, redis, namespace)
+    typer.echo(
+        f"user {name} is removed" + ("" if left else "; there is none left: nodes that start now let everybody in")
+    )
+
+
+@app.command("list")
+def list_users(file: File = None, redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
+    """Show all users and what they may; no passwords, no hashes."""
+    users = _read(file, redis, namespace)
+    if as_json:
+        print_json({name: as_dict(user) for name, user in sorted(users.items())})
+        return
+    table = Table(title=f"{len(users)} user(s)", title_justify="left", box=None)
+    for column in ("user", "may", "connections"):
+        table.add_column(column, overflow="fold")
+    for name, user in sorted(users.items()):
+        told = "\n".join(str(grant.grant()) for grant in user.grants) or "nothing"
+        table.add_row(name, told, str(user.max_connections or "any"))
+    show(table)
+
+
+@app.command()
+def grant(name: Name, grants: Grants, file: File = None, redis: Redis = None, namespace: Namespace = "default") -> None:
+    """Let a user do more, effective at once."""
+    told = [parse_grant(text) for text in grants]
+
+    def edit(users: dict[str, User]) -> None:
+        user = _known(users, name)
+        after = user
+        for more in told:
+            after = _with(after, more.match, {*_actions(after, more.match), *more.actions})
+        users[name] = after
+        result.append(after)
+
+    result: list[User] = []
+    _change(edit, file, redis, namespace)
+    typer.echo(f"user {name} may {_may(result[-1])}")
+
+
+@app.command()
+def revoke(
+    name: Name, grants: Grants, file: File = None, redis: Redis = None, namespace: Namespace = "default"
+) -> None:
+    """Take grants from a user, by the patterns that they were given with; effective at once."""
+    told = [parse_grant(text) for text in grants]
+
+    def edit(users: dict[str, User]) -> None:
+        after = _known(users, name)
+        for less in told:
+            had = _actions(after, less.match)
+            if missing := [action for action in less.actions if action not in had]:
+                raise InvalidValue(f"user {name!r} has no grant {missing[0]}:{less.match}; they may {_may(after)}")
+            after = _with(after, less.match, had - set(less.actions))
+        users[name] = after
+        result.append(after)
+
+    result: list[User] = []
+    _change(edit, file, redis, namespace)
+    typer.echo(f"user {name} may {_may(result[-1])}")
+
+
+@app.command()
+def check(
+    name: Name,
+    action: Annotated[Action, typer.Argument(metavar="ACTION", help=f"One of {', '.join(Action)}.")],
+    destination: Annotated[str, typer.Argument(metavar="DEST", help="A name, a pattern, or '#' for the namespace.")],
+    file: File = None,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Say whether a user may do something, and which grant says so. Exits with 1 if not."""
+    users = _read(file, redis, namespace)
+    if not users:
+        reason, allowed = "there are no users, so everybody may everything", True
+    else:
+        user = _known(users, name)
+        found = Identity(name, [told.grant() for told in user.grants]).why(action, destination)
+        allowed = found is not None
+        reason = f"by the grant {found}" if found else f"no grant says so; they may {_may(user)}"
+    if as_json:
+        print_json({"user": name, "action": action, "destination": destination, "allowed": allowed, "reason": reason})
+    else:
+        typer.echo(f"{name} may {'' if allowed else 'not '}{action} {destination}: {reason}")
+    if not allowed:
+        raise typer.Exit(FAILED)
+
+
+def acl(
+    role: Annotated[
+        str | None,
+        typer.Option(metavar="ROLE", show_default=False, help=f"One of {', '.join(ROLES)}; all when left out."),
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="NAME", show_default=False, help="hg-<namespace>-<role> when left out.")
+    ] = None,
+    cluster: Annotated[bool, typer.Option("--cluster", help="With what clients of a cluster call.")] = False,
+    password_stdin: Annotated[
+        bool,
+        typer.Option("--password-stdin", help="Read a password a line, for each user that is printed, in this order."),
+    ] = False,
+    namespace: Namespace = "default",
+) -> None:
+    """Print users for an ACL file of Redis: what each part of Headgate needs, for one namespace, and no more.
+
+    Only hashes of passwords are printed. Without --password-stdin the users are off.
+    """
+    roles = ROLES if role is None else tuple(known for known in ROLES if known == role)
+    if not roles:
+        raise InvalidValue(f"--role {role!r}: use one of {', '.join(ROLES)}")
+    if user is not None and len(roles) > 1:
+        raise InvalidValue("--user names one user; give --role too")
+    passwords: list[str | None] = [None] * len(roles)
+    if password_stdin:
+        lines = sys.stdin.read().splitlines()
+        if len(lines) != len(roles):
+            raise InvalidValue(f"--password-stdin: {len(lines)} line(s) for {len(roles)} user(s): {', '.join(roles)}")
+        passwords = list(lines)
+    lines = [
+        acl_line(known, namespace, user=user, password=password, cluster=cluster)
+        for known, password in zip(roles, passwords, strict=True)
+    ]
+    typer.echo("\n".join(lines))
+    if not password_stdin:
+        typer.echo("headgate: without --password-stdin the users are off", err=True)
+
+
+def _password(prompt: str, *, from_stdin: bool) -> str:
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise InvalidValue("no password: give --password-stdin and write it there, or call it in a terminal")
+    return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=True))
+
+
+def _known(users: Users, name: str) -> User:
+    if name not in users:
+        raise InvalidName(f"there is no user {name!r}; there are {', '.join(sorted(users)) or 'none'}")
+    return users[name]
+
+
+def _actions(user: User, match: str) -> set[Action]:
+    return {action for table in user.grants if table.match == match for action in table.actions}
+
+
+def _with(user: User, match: str, actions: set[Action]) -> User:
+    """Return the user with these actions on a pattern, all in one grant; without any the grant goes."""
+    grants = [table for table in user.grants if table.match != match]
+    if actions:
+        grants.append(GrantTable(actions=[action for action in Action if action in actions], match=match))
+    return user.model_copy(update={"grants": grants})
+
+
+def _may(user: User) -> str:
+    return ", ".join(str(table.grant()) for table in user.grants) or "nothing"
+
+
+def _read(file: Path | None, redis: str | None, namespace: str) -> Users:
+    if file is not None:
+        return read_users(file)
+
+    async def work() -> Users:
+        async with connect(redis, namespace) as client:
+            return (await UserStore(client.store.server, namespace).read()).users
+
+    return run(work())
+
+
+def _change(edit: Edit, file: Path | None, redis: str | None, namespace: str) -> None:
+    if file is not None:
+        users = dict(read_users(file)) if file.exists() else {}
+        edit(users)
+        write_users(file, users)
+        return
+
+    async def work() -> None:
+        async with connect(redis, namespace) as client:
+            await UserStore(client.store.server, namespace).change(edit)
+
+    run(work())

@@ -1,0 +1,147 @@
+"""The nodes of a namespace, as each of them last said in Redis.
+
+A node beats every :data:`BEAT` seconds. One that missed :data:`MISSED` beats by Redis' clock is seen no more, and is
+forgotten when another node beats.
+"""
+
+import asyncio
+import json
+import logging
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from headgate import Client, HeadgateError
+from headgate.redis.nodes import NodeStore
+from headgate_coordinator.fleet.facts import NodeFacts, NodeState, NodeView
+
+_log = logging.getLogger("headgate")
+BEAT: Final = 1.0
+"""Seconds between two beats of a node."""
+MISSED: Final = 3
+"""Beats that a node may miss."""
+TROUBLES: Final = 100
+"""Links in trouble that a beat tells of."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEntry:
+    """A node as the registry has it.
+
+    Attributes:
+        id: of the node.
+        address: ``host:port`` where AMQP clients reach it.
+        admin: base URL of its admin HTTP; empty when it has none.
+        started: when, in seconds since 1970 by its own clock.
+        state: as it said.
+        connections: that are open.
+        links: how many are attached.
+        messages_per_second: in both directions, between its last two beats.
+        silent: seconds since its last beat, by Redis' clock.
+        troubles: links of the policy that it works on, and that do not move -> why; at most :data:`TROUBLES`.
+        rates: links of the policy -> messages a second that it forwarded between its last two beats; those that moved,
+            the quickest, at most :data:`TROUBLES`.
+    """
+
+    id: str
+    address: str
+    admin: str
+    started: float
+    state: NodeState
+    connections: int
+    links: int
+    messages_per_second: float
+    silent: float = 0.0
+    troubles: dict[str, str] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+
+
+class NodeRegistry:
+    """The registry of a client's namespace.
+
+    Args:
+        client: connected.
+        beat: seconds between two beats of each node; the same for all of them.
+    """
+
+    def __init__(self, client: Client, *, beat: float = BEAT) -> None:
+        self._store = NodeStore(client.store.server, client.namespace, int(MISSED * beat * 1000))
+        self._beat = beat
+        self._carried: tuple[float, int] | None = None
+        self._forwarded: tuple[float, dict[str, int]] | None = None
+
+    async def beat(self, facts: NodeFacts, now: float) -> None:
+        """Say that the node is there, and how it is.
+
+        Args:
+            facts: of the node.
+            now: seconds of a clock that never goes back, such as the loop's, for the messages a second.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer; the next beat says it again.
+        """
+        told = asdict(
+            NodeEntry(
+                id=facts.id,
+                address=facts.address,
+                admin=facts.admin,
+                started=facts.started,
+                state=facts.state,
+                connections=facts.connections,
+                links=len(facts.links),
+                messages_per_second=round(self._rate(facts.counters.carried, now), 3),
+                troubles=dict([(one.link, one.trouble) for one in facts.bridges if one.trouble][:TROUBLES]),
+                rates=self._rates({one.link: one.messages for one in facts.bridges}, now),
+            )
+        )
+        del told["id"], told["silent"]
+        await self._store.beat(facts.id, json.dumps(told, separators=(",", ":")))
+
+    async def keep(self, node: NodeView) -> None:
+        """Beat for a node until cancelled; while Redis does not answer, it tries again at the next beat."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await self.beat(node.facts(), loop.time())
+            except HeadgateError as error:
+                _log.debug("a beat of the node was lost: %s", error)
+            await asyncio.sleep(self._beat)
+
+    async def leave(self, node: str) -> None:
+        """Take a node out at once; one that is not there does not matter.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer; it is forgotten after its missed beats.
+        """
+        await self._store.leave(node)
+
+    async def list(self) -> list[NodeEntry]:
+        """Return the nodes that have beaten lately, by id; at most 1,000.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        found = [
+            NodeEntry(id=beat.node, silent=beat.silent_ms / 1000, **_known(json.loads(beat.entry)))
+            for beat in await self._store.there()
+        ]
+        return sorted(found, key=lambda entry: entry.id)
+
+    def _rate(self, carried: int, now: float) -> float:
+        before, self._carried = self._carried, (now, carried)
+        if before is None or now <= before[0]:
+            return 0.0
+        return max(0.0, (carried - before[1]) / (now - before[0]))
+
+    def _rates(self, forwarded: dict[str, int], now: float) -> dict[str, float]:
+        before, self._forwarded = self._forwarded, (now, forwarded)
+        if before is None or now <= before[0]:
+            return {}
+        seconds, counts = now - before[0], before[1]
+        moved = {link: (count - counts.get(link, 0)) / seconds for link, count in forwarded.items()}
+        quickest = sorted(((rate, link) for link, rate in moved.items() if rate > 0), reverse=True)[:TROUBLES]
+        return {link: round(rate, 3) for rate, link in quickest}
+
+
+def _known(told: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a newer node says and this one does not know."""
+    return {name: value for name, value in told.items() if name in NodeEntry.__dataclass_fields__}

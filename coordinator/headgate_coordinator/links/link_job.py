@@ -1,0 +1,161 @@
+"""One link that this node works on, for as long as it has the lease."""
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from headgate.client import Client
+from headgate.core.forwarding import NO_ROOM, Forwarder
+from headgate.core.link import STORES, Link
+from headgate.core.link_rules import MAX_HOPS, Forwarding
+from headgate.core.selection import judge_by
+from headgate.core.selector import Selector
+from headgate.errors import HeadgateError, PolicyError
+from headgate.reconnect import AWAY
+from headgate.redis.keys import Address, encode_name, forwarder_id
+from headgate.redis.link_store import LinkStore
+from headgate.redis.link_worker import End, LinkWorker
+from headgate.spool.entries import Entries
+from headgate.tasks import stop
+from headgate_coordinator.links.link_rate import LinkRate, quantum
+from headgate_coordinator.links.sites import Sites
+
+_log = logging.getLogger("headgate.links")
+AGAIN: Final = 0.5
+"""Seconds between two tries to find or make the ends."""
+
+
+class Duty:
+    """The work on one link under one lease. Its ends are made as the policy says, as any producer or consumer does.
+
+    Args:
+        client: connected.
+        sites: clients of other sites.
+        link: what the policy says.
+        fence: number of the lease.
+        ttl: seconds for which the target keeps its credit without hearing of it.
+
+    Attributes:
+        done: set when a later lease was found to be in force: nothing more will come of this one.
+    """
+
+    def __init__(self, client: Client, sites: Sites, link: Link, fence: int, *, ttl: float) -> None:
+        self.link, self.fence = link, fence
+        self.done = False
+        self._client, self._sites, self._ttl = client, sites, ttl
+        self._worker: LinkWorker | None = None
+        self._there = client
+        self._kinds: tuple[str, ...] = STORES
+        self._mending: asyncio.Task[None] | None = None
+        self._trouble: str | None = "it begins"
+        self._task = asyncio.create_task(self._run(), name=f"headgate link {link.link}")
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing moves, None while it does."""
+        return self._trouble if self._trouble or self._worker is None else self._worker.forwarder.trouble
+
+    @property
+    def forwarder(self) -> Forwarder | None:
+        """How far it is; None until both ends are there."""
+        return self._worker.forwarder if self._worker else None
+
+    @property
+    def later(self) -> int:
+        """The number of the lease that was found to be in force, 0 where this one is."""
+        return (self._worker.forwarder.fence or 0) if self._worker else 0
+
+    @property
+    def waits(self) -> str:
+        """Names its wait in line at the target, another one after each message; empty while it does not wait there."""
+        forwarder = self.forwarder
+        return f"{forwarder.born}.{forwarder.mark}" if forwarder and self.trouble == NO_ROOM else ""
+
+    def look_after(self) -> None:
+        """Begin to make ends that are gone again, and to fetch what a target without room lacks from its pools."""
+        if self._worker is None:
+            return
+        missing = frozenset(self._worker.forwarder.missing)
+        if missing and (self._mending is None or self._mending.done()):
+            self._mending = asyncio.create_task(self._mend(missing), name=f"headgate ends of {self.link.link}")
+        target, parts = self._worker.target.address, self._there.parts
+        names = parts.registry.pools(target)
+        if names and self.trouble is not None:
+            parts.pools.refill(target, names, lambda _name, _limit: None)
+
+    async def stop(self, *, lost: bool = False) -> None:
+        """Stop at once. What is in hand stays with the link; its credit goes back, unless the lease is lost."""
+        await stop(self._task)
+        await stop(self._mending)
+        if self._worker is not None and not lost and not self.done:
+            with contextlib.suppress(HeadgateError):  # it ends by itself, with its lease
+                await self._worker.leave()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._work()
+            except AWAY as error:
+                self._trouble = str(error)
+            except HeadgateError as error:
+                if self._trouble != str(error):
+                    _log.warning("%s %s (%s) does not work: %s", self.link.kind, self.link.name, self.link.link, error)
+                self._trouble = str(error)
+            if self.done:
+                return
+            await asyncio.sleep(AGAIN)
+
+    async def _work(self) -> None:
+        link, here = self.link, self._client
+        there = await self._sites.client(link.site) if link.site else here
+        source, kind = await _end(here, link.source)
+        self._kinds = link.kinds_there(kind)
+        target, _ = await _end(there, link.target, self._kinds)
+        dead = (await _end(here, link.dead_letters))[0] if link.dead_letters else None
+        how = Forwarding(
+            link.place(here.namespace, encode_name(link.source)),
+            link.place_there(there.namespace, encode_name(link.target)),
+            max_hops=link.max_hops or MAX_HOPS,
+            replicas=link.replicas,
+            has_dead_letters=dead is not None,
+            zone=link.zone,
+            pace=quantum(link),
+            judge=judge_by(Selector.parse(link.selector)) if link.selector else None,
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            rate = None
+            if how.pace:
+                session = await stack.enter_async_context(here.session(f"rate of {link.name}"))
+                rate = await LinkRate.open(session, link)
+            worker = LinkWorker(
+                forwarder_id(here.namespace, link.link), source, target, how, fence=self.fence, dead=dead,
+                ttl=self._ttl, pace=rate.allow if rate else None,
+            )  # fmt: skip
+            self._worker, self._there, self._trouble = worker, there, None
+            try:
+                await worker.run()
+                self.done = worker.forwarder.fence is not None
+            finally:
+                await stop(self._mending)
+
+    async def _mend(self, missing: frozenset[str]) -> None:
+        link, here = self.link, self._client
+        with contextlib.suppress(HeadgateError):  # the worker's trouble tells it; it is tried again
+            if "source" in missing:
+                await _end(here, link.source, recover=True)
+            if "target" in missing:
+                await _end(self._there, link.target, self._kinds, recover=True)
+            if "dead letters" in missing and link.dead_letters:
+                await _end(here, link.dead_letters, recover=True)
+
+
+async def _end(client: Client, name: str, kinds: tuple[str, ...] = STORES, *, recover: bool = False) -> tuple[End, str]:
+    """Return an end of a link, made if it is not there, and its kind: one of ``kinds``, else the first."""
+    parts = client.parts
+    address = Address.of(client.namespace, name)
+    try:
+        kind = await parts.registry.ensure(address, kinds, recover=recover)
+    except PolicyError as error:
+        raise PolicyError(f"{name!r} cannot be an end of a link: {error}") from None
+    return End(LinkStore(parts.store.server), address, parts.wake_ups, Entries(parts.registry.spooling).whole), kind

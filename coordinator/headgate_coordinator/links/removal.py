@@ -1,0 +1,108 @@
+"""Ends a link for good: its source lets go of what the target has, and gets back what the link had in hand."""
+
+import asyncio
+import re
+from typing import Final
+
+from headgate.client import Client
+from headgate.core.channel import feed_of
+from headgate.core.link import ends_of
+from headgate.errors import PolicyError
+from headgate.redis.keys import Address, forwarder_id, owned_keys
+from headgate.redis.lease_store import LeaseStore
+from headgate.redis.link_store import LinkStore
+from headgate.redis.replies import Account
+from headgate_coordinator.links.endpoints import Place
+from headgate_coordinator.links.routed import links_now
+
+_RECORD: Final = re.compile(r"owner=(\S+).*?fence=(\d+)")
+_TTL_MS: Final = 3_600_000
+"""Longer than any node's: a call with a shorter one would have the others' leases end sooner."""
+_SETTLED: Final = 0.5
+"""Seconds after which a node that was about to claim the lease once more has done so."""
+
+
+async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_ms: int) -> None:
+    """End a link that no policy names any more. May be repeated; ends that are gone do not matter.
+
+    Both ends hear of the fence first, so that no call of an earlier worker, however late, stores anything after the
+    mark was asked for. Else what it stored would be given back at the source too.
+
+    Args:
+        link: its id in the state of both.
+        source: where it read.
+        target: where it wrote.
+        fence: above the number of any lease that a worker of it had.
+        ttl_ms: length of the lease on the credit, which is given back here.
+
+    Raises:
+        CoordinatorUnavailable: no answer; call again.
+    """
+    here, there = LinkStore(source.client.store.server), LinkStore(target.client.store.server)
+    while True:
+        opened = await here.open(source.address, link, fence=fence, window="1/1")
+        answer = await there.commit(target.address, link, fence=fence, born=opened.born, prev=0, ttl_ms=ttl_ms)
+        if not (later := max(opened.fence, answer.fence)):
+            break
+        fence = later + 1  # the leases were lost, and are numbered anew
+    mark = answer.mark if answer.code not in ("UNKNOWN", "KIND", "STALE") else 0
+    if opened.code == "OK":
+        code = "MORE" if mark else "OK"
+        while code == "MORE":
+            said = await here.read(
+                source.address, link, fence=fence, born=opened.born, mark=mark, after=mark, messages=0, size=1
+            )
+            code = said.code
+        for member in (f"{link}.1", f"!{link}"):
+            while await source.client.store.detach(source.address, link, member, failed=False) == "MORE":
+                pass
+    await target.client.store.acquire(target.address, Account(link, fence, 0, weight=0), ttl_ms=ttl_ms, leave=True)
+
+
+async def give_up(client: Client, link: str) -> None:
+    """End a link whose target's site the policy does not name any more, at its source alone.
+
+    What it had in hand goes back to a queue, also what the target has already; of a topic its subscription goes with
+    what was not forwarded. The credit that it had at the target ends with its lease there.
+
+    Args:
+        client: of the source's Redis itself.
+        link: what it is known by, as `headgate links` shows it.
+
+    Raises:
+        PolicyError: there is no such link, the policy names it, or it can end by itself.
+        CoordinatorUnavailable: no answer; call again.
+    """
+    key = owned_keys(client.namespace)[0]
+    policy, ends = await client.policy(), ends_of(link)
+    leases = {name.decode() for name in await client.store.server.command(key, "HKEYS", key)}
+    named = await links_now(client, policy)
+    if link in named:
+        raise PolicyError(f"the policy names the link {link!r}; take it out there, and its nodes end it")
+    if ">" not in link or link not in leases:
+        known = ", ".join(sorted(name for name in leases if ">" in name and name not in named))
+        raise PolicyError(f"there is no link {link!r} that ends; there are {known}" if known else "no link ends")
+    if feed_of(link) or not ends.site or ends.site in {site.name for site in policy.sites}:
+        raise PolicyError(f"the link {link!r} ends by itself, once a node runs and its target answers")
+    source = Address.of(client.namespace, ends.source)
+    while record := await client.store.server.command(key, "HGET", key, link):
+        found = _RECORD.search(record.decode())
+        owner, fence = (found[1], int(found[2])) if found else ("-", 0)
+        await end_source(client, source, forwarder_id(client.namespace, link), fence + 2)
+        await LeaseStore(client.store.server, client.namespace).call(owner, [link], mode="forget", ttl_ms=_TTL_MS)
+        await asyncio.sleep(_SETTLED)
+
+
+async def end_source(client: Client, source: Address, link: str, fence: int) -> None:
+    """Close a link's consumer at its source, and of a topic its subscription; what it held goes back, delivered or not.
+
+    Raises:
+        CoordinatorUnavailable: no answer; call again.
+    """
+    links = LinkStore(client.store.server)
+    while later := (opened := await links.open(source, link, fence=fence, window="1/1")).fence:
+        fence = later + 1  # the leases were lost, and are numbered anew
+    if opened.code == "OK":
+        for member in (f"{link}.1", f"!{link}"):
+            while await client.store.detach(source, link, member, failed=False) == "MORE":
+                pass

@@ -1,0 +1,74 @@
+"""The lines of one node, each opened when the first client sends there, and closed some time after the last."""
+
+import asyncio
+import contextlib
+from typing import Final
+from weakref import WeakValueDictionary
+
+from headgate.client import Client
+from headgate.errors import HeadgateError
+from headgate.redis.keys import Address
+from headgate.session import Session
+from headgate_coordinator.fleet.reply_queues import is_reply_queue
+from headgate_coordinator.node.conditions import LinkQueueGone
+from headgate_coordinator.node.credit.destination_credit import Line
+from headgate_coordinator.node.options import NodeOptions
+
+SWEEP: Final = 5.0
+"""Seconds between looks for lines that nobody uses."""
+
+
+class Lines:
+    """What the node's own session has at each destination that clients send to."""
+
+    def __init__(self, client: Client, session: Session, options: NodeOptions) -> None:
+        self._client = client
+        self._session = session
+        self._options = options
+        self._lines: dict[str, Line] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def get(self, destination: str, kind: str = "queue") -> Line:
+        """Return the line to a destination; an unknown one is made, of that kind.
+
+        Raises:
+            HeadgateError: nothing can be sent there.
+        """
+        async with self._lock(destination):
+            line = self._lines.get(destination)
+            await self._check_link_queue(destination)
+            if line is None or line.producer.is_closed:
+                producer = await self._session.producer(destination, window=self._options.window, kind=kind)
+                line = self._lines[destination] = Line(producer, self._options.credit, self._options.low_credit)
+            return line
+
+    async def _check_link_queue(self, destination: str) -> None:
+        """Bring no queue back that was made for one link: nobody would ever receive from it."""
+        if is_reply_queue(destination):
+            address = Address.of(self._client.namespace, destination.partition("?")[0])
+            if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
+                raise LinkQueueGone(f"{destination!r} was made for one link, and is gone with it")
+
+    def _lock(self, destination: str) -> asyncio.Lock:
+        return self._locks.setdefault(destination, asyncio.Lock())
+
+    async def sweep(self) -> None:
+        """Close the lines that nobody uses, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            for destination, line in tuple(self._lines.items()):
+                async with self._lock(destination):
+                    if line.idle and self._lines.get(destination) is line:
+                        del self._lines[destination]
+                        with contextlib.suppress(HeadgateError):
+                            await line.producer.close()
+
+    def confirm(self) -> None:
+        """Tell of all that is stored that it is: nobody here will wait for channels any more."""
+        for line in self._lines.values():
+            line.producer.confirm()
+
+    async def flush(self) -> None:
+        """Wait until nothing is on its way to Redis any more."""
+        while any(line.producer.is_busy for line in self._lines.values()):  # noqa: ASYNC110 -- nothing tells of it
+            await asyncio.sleep(0.01)

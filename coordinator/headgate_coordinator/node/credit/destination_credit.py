@@ -1,0 +1,128 @@
+"""The credit of one node at one destination, shared by all clients that send there through it.
+
+Their messages of one turn of the loop go to Redis in one script. A link's credit counts messages, ours counts bytes:
+how large the messages here are is learnt as they come, and what was misjudged waits for its credit like any other, not
+accepted, so that no limit is passed.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from headgate.producer import Producer
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.ends.sender import Inlet
+
+FIRST_SIZE: Final = 1024.0
+LOOK_EVERY: Final = 0.05
+"""Seconds between looks while there is no room."""
+SEEK_EVERY: Final = 0.2
+"""The same where looking takes a call."""
+LEARN: Final = 1 / 64
+"""How much one message changes what is known of their sizes."""
+
+
+class Line:
+    """All links through which clients of this node send to one destination."""
+
+    def __init__(self, producer: Producer, credit: int, low_credit: int) -> None:
+        self.producer = producer
+        self.size = FIRST_SIZE
+        """Bytes of a message, as far as they were seen."""
+        self.inlets: set[Inlet] = set()
+        self.guests = 0
+        """Links that send here among other destinations, and have their credit from elsewhere."""
+        self._most, self._low = credit, low_credit
+        self._full = False
+        self._looking = False
+        self._due: dict[Inlet, None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._again: asyncio.TimerHandle | None = None
+
+    def join(self, inlet: "Inlet") -> None:
+        """Count a link in, and give it credit."""
+        self.inlets.add(inlet)
+        self._weigh()
+        self.look_soon(inlet)
+
+    def part(self, inlet: "Inlet") -> None:
+        """Count a link out."""
+        self.inlets.discard(inlet)
+        self._due.pop(inlet, None)
+        self._weigh()
+        self.look_soon()
+
+    def _weigh(self) -> None:
+        if self.inlets:
+            self.producer.configure(weight=min(1000, len(self.inlets)))
+
+    def saw(self, messages: int, size: int) -> None:
+        """Learn of so many messages of so many bytes together."""
+        self.size += (size / messages - self.size) * min(1.0, messages * LEARN)
+
+    def give(self, inlet: "Inlet") -> None:
+        """Give a link the credit that is due to it, or take it back when there is no more room."""
+        has = inlet.link.credit
+        if self._is_full:
+            if has > 0:
+                inlet.link.set_credit(0)
+            return
+        share = self._room / max(1, len(self.inlets))
+        credit = min(self._most, max(1, int(share)))
+        if self.producer.is_confirming:  # who does not wait for one message before the next is held up too
+            credit = min(credit, self._most - inlet.unconfirmed)
+        inlet.pace.set(self.producer.rates)
+        credit, again = inlet.pace.credit(self._loop.time(), credit)
+        if has <= self._low and credit > has:
+            inlet.link.set_credit(credit)
+        elif again and not inlet.pace.is_waiting:
+            inlet.pace.is_waiting = True
+            self._loop.call_later(again, self._paid_off, inlet)
+
+    @property
+    def _room(self) -> float:
+        """How many more messages there is room for: credit in hand, or what a spool store is about to take."""
+        return max(self.producer.in_hand / self.size, self.producer.ahead / self.size - self.producer.queued)
+
+    @property
+    def _is_full(self) -> bool:
+        return self.producer.is_full or (self.producer.is_blocked and self._room < 1)
+
+    def look_soon(self, inlet: "Inlet | None" = None) -> None:
+        """See, at the end of this turn of the loop, what credit is due: to a link, or to all if that has changed."""
+        if inlet is not None:
+            self._due[inlet] = None
+        if not self._looking:
+            self._looking = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        full = self._is_full
+        if full and self.inlets and self._again is None:  # who waited may have gone: nobody tells
+            blocked = self.producer.is_blocked
+            if not blocked:  # all went beyond the limit: nobody is told of room either
+                self.producer.seek()
+            self._again = self._loop.call_later(LOOK_EVERY if blocked else SEEK_EVERY, self._look_again)
+        due, self._due = self._due, {}
+        if full != self._full:
+            self._full = full
+            due |= dict.fromkeys(self.inlets)
+        for inlet in due:
+            if inlet.link.alive:
+                self.give(inlet)
+                inlet.look()
+
+    def _paid_off(self, inlet: "Inlet") -> None:
+        inlet.pace.is_waiting = False
+        if inlet in self.inlets:
+            self.look_soon(inlet)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self.look_soon()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody sends here any more, and nothing is under way."""
+        return not self.inlets and not self.guests and not self.producer.is_busy

@@ -1,0 +1,1 @@
+"""The node's ends of clients' links: senders, receivers, browsers, relays."""

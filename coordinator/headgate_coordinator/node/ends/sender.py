@@ -1,0 +1,287 @@
+"""A client's link that sends to one destination."""
+
+import asyncio
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.amqp.handler import Incoming
+from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
+from headgate.core.amqp_sections import check, expiry_of, header_of
+from headgate.errors import Closed, HeadgateError
+from headgate.message import Receipt
+from headgate.producer import Producer
+from headgate_coordinator.node.conditions import condition_of
+from headgate_coordinator.node.credit.destination_credit import Line
+from headgate_coordinator.node.credit.link_pace import LinkPace
+from headgate_coordinator.node.ends.end import LinkEnd
+from headgate_coordinator.security import Action
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.connection import Connection
+
+_log = logging.getLogger("headgate.node")
+LINGER: Final = 2.0
+"""Seconds that the end of a link waits for what came before it to be stored, so that its client hears of it."""
+
+
+FOR_EVER: Final = 10 * 365 * 86_400_000
+"""Ms from now on; a message that expires later does not expire."""
+
+
+def _sooner(raw: bytes, ttl_ms: int | None) -> int | None:
+    """Return for how many ms a message is good, by its properties or by its header, whichever is less."""
+    expiry = expiry_of(raw)
+    left = FOR_EVER if expiry is None else max(1, expiry - int(time.time() * 1000))
+    return ttl_ms if left >= FOR_EVER else min(left, ttl_ms or left)
+
+
+class Arrival:
+    """A message that is on its way to Redis: told what became of it, as a future would be, it tells the client."""
+
+    __slots__ = ("delivery", "inlet", "over", "producer", "size")
+
+    def __init__(self, inlet: "Inlet", producer: Producer, delivery: Any, size: int) -> None:
+        self.inlet = inlet
+        self.producer = producer
+        self.delivery = delivery
+        self.size = size
+        self.over = False
+
+    def done(self) -> bool:
+        """Whether its fate is known, or nobody wants to know it any more."""
+        return self.over
+
+    def cancelled(self) -> bool:
+        """Whether nobody wants it sent any more."""
+        return self.over
+
+    def cancel(self) -> None:
+        """Forget it."""
+        self.over = True
+
+    def set_result(self, receipt: Receipt) -> None:
+        """Tell the client that it is stored, or was dropped because the destination says so."""
+        self.over = True
+        self.inlet.stored(self, dropped=receipt.dropped)
+
+    def set_exception(self, error: HeadgateError) -> None:
+        """Tell the client that it is not."""
+        self.over = True
+        self.inlet.refused(self, error)
+
+    def exception(self) -> None:
+        """Nothing is left to be looked at."""
+
+
+class Inlet(LinkEnd):
+    """Takes messages for one destination: each is accepted once Redis has it."""
+
+    def __init__(self, connection: "Connection", link: Link, destination: str, kind: str) -> None:
+        super().__init__(connection, link, destination)
+        self._kind = kind
+        self._line: Line | None = None
+        self._held: dict[Arrival, None] = {}
+        self._over = False
+        """Whether the link is gone: what came before that is still stored."""
+        self.pace = LinkPace()
+        self._since = 0.0
+        """When it last got something stored, or had nothing to store."""
+
+    @property
+    def needs(self) -> Action | None:
+        """To send."""
+        return Action.PRODUCE
+
+    async def open(self) -> None:
+        """Answer the client's attach, and give it credit.
+
+        Raises:
+            HeadgateError: it cannot send there.
+        """
+        node = self.connection.node
+        line = await node.lines.get(self.destination, self._kind)
+        if not self.link.alive:
+            return
+        self._line = line
+        target = Terminus(self.destination, capabilities=(line.producer.kind,))
+        self.link.accept(self.link.source, target, max_message=node.options.limits.message)
+        line.join(self)
+        self.connection.flush_soon()
+
+    def received(self, messages: list[Incoming]) -> None:
+        """Put messages in line; those above what a connection may hold are given back at once."""
+        line, connection = self._line, self.connection
+        if line is None:
+            return
+        if not self._held:
+            self._since = time.monotonic()
+        producer, most = line.producer, connection.node.options.held
+        total = 0
+        for raw, delivery in messages:
+            size = len(raw)
+            total += size
+            if connection.held + size <= most or self._has_room(size, delivery):
+                self.take(producer, raw, delivery, size)
+            elif not self.link.alive:
+                break
+        self.messages += len(messages)
+        self.bytes += total
+        line.saw(len(messages), total)
+        self.pace.book(asyncio.get_running_loop().time(), len(messages), total)
+        connection.node.counters.came(len(messages), total)
+        self.look_soon()
+
+    def take(self, producer: Producer, raw: bytes, delivery: Any, size: int) -> None:
+        """Send one message on its way."""
+        arrival = Arrival(self, producer, delivery, size)
+        self._held[arrival] = None
+        self.connection.held += size
+        if self._over:
+            self.connection.node.orphaned += size
+        try:
+            expires, ttl_ms = check(raw), header_of(raw).ttl_ms
+            if expires:
+                ttl_ms = _sooner(raw, ttl_ms)
+            producer.put(raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True)
+        except HeadgateError as error:
+            arrival.set_exception(error)
+
+    def flowed(self) -> None:
+        """Note that its client used credit for messages that it then aborted."""
+        self.look_soon()
+
+    def look_soon(self) -> None:
+        """See, at the end of this turn of the loop, what credit is due to it."""
+        if self._line:
+            self._line.look_soon(self)
+
+    def look(self) -> None:
+        """Note that this turn of the loop is over: tell the client what became of its messages."""
+        self._since = time.monotonic()
+        self.connection.flush_soon()
+
+    def _has_room(self, size: int, delivery: Any) -> bool:
+        """Return whether the connection may hold so many bytes more; what it may not hold is given back."""
+        connection = self.connection
+        if not connection.held or connection.held + size <= connection.node.options.held:
+            return True
+        reason = f"the connection holds {connection.held} bytes that wait to be stored; send again later"
+        connection.node.counters.refused("held")
+        if delivery is None:  # settled by its sender: it cannot be given back
+            self.fail(RESOURCE_LIMIT, reason)
+        elif self.link.alive:
+            self.link.settle(delivery, "released")
+        return False
+
+    def abandon(self) -> None:
+        """Forget all that is not stored yet, what the client settled itself included."""
+        for arrival in tuple(self._held):
+            arrival.cancel()
+            self._let_go(arrival)
+        self._leave_soon()
+
+    def look_again(self) -> None:
+        """End the link if its user may not send here any more; of one that is over, forget what it left behind."""
+        if not self._over:
+            super().look_again()
+        elif not self.connection.access.may(Action.PRODUCE, self.name):
+            self.abandon()
+
+    def _let_go(self, arrival: Arrival) -> bool:
+        """Forget a message whose fate is known; returns whether its client can still be told."""
+        self._held.pop(arrival, None)
+        self.connection.held -= arrival.size
+        if self._over:
+            self.connection.node.orphaned -= arrival.size
+        self.look_soon()
+        return self.is_heard
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether its client can still be told what became of its messages."""
+        return self.link.alive or self.link.lingers
+
+    def _leave_soon(self) -> None:
+        """Answer the end of the link once nothing that came before it is open any more."""
+        if self.link.lingers and not self.unconfirmed:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self.link.lingers:
+            self.link.leave()
+            self.connection.flush_soon()
+
+    def stored(self, arrival: Arrival, *, dropped: bool) -> None:
+        """Accept a message, and give credit for more at the end of this turn of the loop."""
+        if dropped:
+            self.connection.node.counters.refused("dropped")
+        if self._let_go(arrival) and arrival.delivery is not None:
+            self.link.accept_delivery(arrival.delivery)
+        if self._over:
+            self._leave_soon()
+
+    def refused(self, arrival: Arrival, error: HeadgateError) -> None:
+        """Give a message back, or say that it can never be stored."""
+        condition, description = condition_of(error)
+        self.connection.node.counters.refused(type(error).__name__)
+        if not self._let_go(arrival):
+            return
+        if arrival.delivery is None:  # nobody waits for an answer, so the link itself must tell
+            self.fail(condition, description)
+        elif isinstance(error, Closed):
+            self.link.settle(arrival.delivery, "released")
+        else:
+            self.link.settle(arrival.delivery, "rejected", condition, description)
+        if self._line and self.link.alive:
+            self._line.give(self)
+        self._leave_soon()
+        self.connection.flush_soon()
+
+    def gone(self, *, lost: bool) -> None:
+        """Store what came before its client ended the link; else what has no outcome is forgotten.
+
+        What waits for room without its client is bounded over all clients of the node: what is more is forgotten.
+        """
+        del lost
+        node, dropped = self.connection.node, 0
+        for arrival in tuple(self._held):
+            if not self.link.ended and arrival.delivery is not None:  # its client will send it again
+                arrival.cancel()
+                self._let_go(arrival)
+            elif node.orphaned + arrival.size > node.options.held:
+                arrival.cancel()
+                self._let_go(arrival)
+                dropped += 1
+            else:
+                node.orphaned += arrival.size
+        self._over = True
+        if self.unconfirmed:
+            node.left_behind.add(self)
+        if dropped:
+            node.counters.refused("held")
+            _log.warning(
+                "%s: %d of the messages that it left behind for %.100r were dropped, without an outcome: %d bytes of "
+                "such messages wait for room already",
+                *(self.connection.client, dropped, self.destination, node.orphaned),
+            )
+        if self.link.ended and self.unconfirmed:
+            self.link.linger()
+            asyncio.get_running_loop().call_later(LINGER, self._leave)
+        if self._line:
+            self._line.part(self)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages that came and whose fate is not known, or not to be told yet."""
+        return len(self._held)
+
+    @property
+    def waiting(self) -> tuple[float, str] | None:
+        """For how long it has waited for room, or for a channel, and why."""
+        if not self._held or self._line is None:
+            return None
+        if not (self._line.producer.is_blocked or self._line.producer.is_confirming):
+            return None
+        return time.monotonic() - self._since, self._line.producer.reason

@@ -1,0 +1,1 @@
+"""The gateway for SDKs: each of their calls is checked, done and answered over one link."""

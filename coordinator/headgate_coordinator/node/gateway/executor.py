@@ -1,0 +1,242 @@
+"""What a node does for the SDKs that call it: their calls as they are, once they are permitted.
+
+What concerns others too is not left to who may only produce and consume: settings of a new destination are those that
+the policy says, new topics are given their subscriptions, and pools are drawn from and given back to, by the node
+itself, and a list of names shows those that the user has to do with.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headgate.client import Parts
+from headgate.errors import AccessDenied, InvalidValue
+from headgate.policies import GOVERNED
+from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key, policy_key
+from headgate.redis.scripts import Script, script, script_names
+from headgate.settings import KINDS
+from headgate_coordinator.fleet.reply_queues import is_reply_queue
+from headgate_coordinator.node.conditions import LinkQueueGone
+from headgate_coordinator.node.gateway.authorizer import Permits
+from headgate_coordinator.node.gateway.rights import text_of
+from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy
+from headgate_coordinator.security import EVERYTHING, Action
+
+MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
+"""What may be asked of every master."""
+SOURCES: Final = 1024
+"""Destinations that a connection receives from whose dead letters are looked after."""
+LOOK_EVERY: Final = 1.0
+"""Seconds between looks where the dead letters of these go."""
+
+
+class Desk:
+    """Does what one user asks for.
+
+    Args:
+        parts: of the node's client.
+        permits: the user's.
+    """
+
+    def __init__(self, parts: Parts, permits: Permits) -> None:
+        self._parts = parts
+        self._permits = permits
+        self._server = parts.store.server
+        self.shown = Shown(permits.access)
+        self._sources: dict[str, None] = {}
+        self._looked_at = float("-inf")
+
+    async def perform(self, what: Any, words: Sequence[Any]) -> Any:
+        """Do what a call asks for, and return the answer.
+
+        Raises:
+            AccessDenied: the user may not do that.
+            InvalidValue: it is no call.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        if what == "call" and len(words) == 3:
+            return await self._call(*words)
+        if what == "command" and len(words) == 2 and isinstance(words[1], list):
+            return await self._command(*words)
+        if what == "scan" and len(words) == 1:
+            return await self._scan(words[0])
+        if what == "everywhere" and len(words) == 1 and isinstance(words[0], list):
+            return await self._everywhere(words[0])
+        if what == "ping":
+            return None
+        raise InvalidValue(f"{str(what)[:40]!r} with {len(words)} words is no call that this node knows")
+
+    async def _call(self, name: Any, key: Any, argv: Any) -> Any:
+        if not isinstance(name, str) or name not in script_names() or not isinstance(argv, list):
+            raise InvalidValue(f"there is no script {str(name)[:40]!r} here: node and client are of different versions")
+        op = script(name)
+        keys, values = await self._permitted(op, key, argv)
+        if op.arguments[0] == "run_id":
+            argv[0] = None  # the node's own connection knows which run of Redis answers
+        if not self._permits.manages_all and (done := await self._instead(op, keys, values)) is not None:
+            return done
+        if name == "policy" and values["expected"] == "lost":  # the client may not have seen all of it
+            return [b"OK", str((await self._parts.registry.policies.look()).version).encode()]
+        if name in ("apply", "slice") and (parsed := parse_key(keys[0].decode())):  # else it is a store, and he manages
+            address = Address.of(*parsed)
+            if name == "apply":
+                if not self._permits.manages(address.name):
+                    return await self._apply(address, values["mode"], argv[3:])
+                await self._check_apply(address, argv[3:])
+            elif not self._permits.manages_all:
+                argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
+        elif name == "pool" and not self._permits.manages(EVERYTHING):
+            return await self._draw(key, values["member"])
+        return await self._server.call(op, keys, argv)
+
+    async def _permitted(self, op: Script, key: Any, argv: list[Any]) -> tuple[tuple[bytes, ...], dict[str, Any]]:
+        try:
+            return self._permits.call(op, key, argv)
+        except AccessDenied as denied:
+            if not await self._look_for_dead_letters(denied):
+                raise
+            return self._permits.call(op, key, argv)
+
+    async def _instead(self, op: Script, keys: Sequence[bytes], values: dict[str, Any]) -> list[Any] | None:
+        """Do what a node does itself for who does not manage the namespace; None where the call goes on as it is."""
+        address = self._permits.place(keys[0])
+        if not isinstance(address, Address):
+            return None
+        if op.name in ("attach", "settle"):
+            if Permits.stands_in(op, values):  # only for subscriptions that there are, and as they are
+                await self._parts.registry.index.enter(address)
+                return [b"OK", b"0"]
+            if address.name not in self._sources and len(self._sources) < SOURCES:
+                self._sources[address.name] = None
+        if values.get("weight", 0) > 1 and not self._permits.manages(address.name):
+            await self._check_weight(address, values["weight"])
+        return None
+
+    async def _check_weight(self, address: Address, weight: int) -> None:
+        """Let nobody take a larger share than the destination's settings give to all."""
+        registry = self._parts.registry
+        if weight > int(registry.fields(address).get("producer_weight") or 1):
+            await registry.refresh(address)
+            most = int(registry.fields(address).get("producer_weight") or 1)
+            if weight > most:
+                what = f"weight {weight} is more than the producer_weight of {address.name!r}, {most}"
+                self._permits.need(frozenset({Action.MANAGE}), address.name, what)
+
+    async def _look_for_dead_letters(self, denied: AccessDenied) -> bool:
+        """See where dead letters go of what the user receives; returns whether that permits what was denied."""
+        now = asyncio.get_running_loop().time()
+        access, name = self._permits.access, denied.destination
+        if not name or not self._sources or now < self._looked_at + LOOK_EVERY:
+            return False
+        self._looked_at = now
+        sources = [name for name in self._sources if access.may(Action.CONSUME, name)]
+        keys = [Address.of(self._permits.namespace, name).shared[0] for name in sources]
+        found = await self._server.burst([(key, (b"HGET", key, "dead_letter")) for key in keys])
+        access.dead_letters = {}
+        for source, target in zip(sources, found, strict=True):
+            if isinstance(target, bytes) and target:
+                access.dead_letters.setdefault(target.decode(), []).append(source)
+        return access.may(Action.PRODUCE, name)
+
+    async def _apply(self, address: Address, mode: str, flat: Sequence[str]) -> list[bytes]:
+        """Make a destination, or keep it, as the policy says; what is asked for beyond that needs manage."""
+        registry = self._parts.registry
+        settings = dict(zip(flat[::2], flat[1::2], strict=True))
+        if mode not in ("ensure", "recover", "change"):
+            raise InvalidValue(f"apply: mode {mode!r}")
+        if mode != "change":
+            first = settings.get("kind", "queue")
+            kinds = tuple(sorted(KINDS, key=lambda kind: kind != first))
+            kind = await registry.ensure(address, kinds, recover=mode == "recover")
+            return [b"OK", b"0", kind.encode()]
+        await registry.policies.look()
+        await registry.conform([address])
+        await registry.refresh(address)
+        stored = registry.fields(address)
+        for field, value in settings.items():
+            in_force = stored.get(field, "")
+            if value not in (in_force, "") and not (value == GOVERNED.get(field) and not in_force):
+                self._permits.need(frozenset({Action.MANAGE}), address.name, f"changing {field}")
+        return [b"OK", b"0", stored.get("kind", "queue").encode()]
+
+    async def _draw(self, key: Any, member: str) -> list[Any]:
+        """Draw from a pool what a destination lacks, and say how it stands then."""
+        pool = self._permits.place(key)
+        assert isinstance(pool, PoolAddress)  # noqa: S101 -- it was permitted as one
+        pools, encoded = self._parts.pools, encode_name(pool.name)
+        address = Address.of(self._permits.namespace, decode_name(member))
+        await self._parts.registry.refresh(address)
+        if encoded not in self._parts.registry.pools(address).split():
+            return [b"UNKNOWN"]
+        pools.refill(address, encoded, lambda _name, _limit: None)
+        drawn = await pools.draw(pool, member, await pools.store.slice(address, encoded))
+        totals = (drawn.pool_epoch, drawn.granted, drawn.returned, drawn.place)
+        return [drawn.code.encode(), *totals, str(drawn.limit).encode(), []]
+
+    async def _check_apply(self, address: Address, flat: Sequence[str]) -> None:
+        """Let who manages a destination make no queue of a link, nor have dead letters sent to where they may not."""
+        registry, settings = self._parts.registry, dict(zip(flat[::2], flat[1::2], strict=True))
+        if is_reply_queue(address.name) and await self._parts.store.snapshot(address, waiters=0, consumers=1) is None:
+            raise LinkQueueGone(f"{address.name!r} was made for one link, and is gone with it")
+        target = settings.get("dead_letter")
+        if not target or self._permits.manages_all:
+            return
+        policy = await registry.policies.look()
+        if policy.resolve(address.name, settings.get("kind")).fields.get("dead_letter") != target:
+            await registry.refresh(address)
+            if registry.fields(address).get("dead_letter") != target:
+                self._permits.need(frozenset({Action.PRODUCE, Action.MANAGE}), target, "having dead letters sent there")
+
+    async def _command(self, key: Any, words: list[Any]) -> Any:
+        try:
+            self._permits.read(key, words)
+        except AccessDenied as denied:
+            if not await self._look_for_dead_letters(denied):
+                raise
+            self._permits.read(key, words)
+        raw = key if isinstance(key, bytes) else str(key).encode()
+        if self._permits.manages_all or len(words) < 2:
+            return await self._server.command(raw, *words)
+        name, what = text_of(words[0]).upper(), text_of(words[1])
+        if what == policy_key(self._permits.namespace):
+            return await self._read_policy(raw, words)
+        answer = await self._server.command(raw, *words)
+        if name == "SSCAN":
+            return [answer[0], self.shown.topics(answer[1])]
+        if what.endswith("}:wildcards"):
+            return self.shown.wildcards(answer)
+        return answer
+
+    async def _read_policy(self, key: bytes, words: list[Any]) -> Any:
+        asked = [text_of(word) for word in words[2:]]
+        if not asks_for_policy(asked):
+            raise InvalidValue(f"{', '.join(asked)[:80]!r} of the policy is nothing that a node reads for others")
+        if asked == ["version"]:
+            return await self._server.command(key, *words)
+        policy = await self._parts.registry.policies.look()
+        told = {"version": str(policy.version).encode(), "document": self.shown.policy(policy)}
+        values = [told[word] if policy.version else None for word in asked]
+        return values if text_of(words[0]).upper() == "HMGET" else values[0]
+
+    async def _scan(self, pattern: Any) -> list[str]:
+        namespace = self._permits.namespace
+        if pattern == f"hg:{{{namespace}}}:pool:*":
+            return await self._server.scan(pattern)
+        if pattern == f"hg:{{{namespace}/store:*}}":
+            self._permits.need(frozenset({Action.MANAGE}), EVERYTHING, "listing spool stores")
+            return await self._server.scan(pattern)
+        if pattern != f"hg:{{{namespace}/*}}":
+            raise AccessDenied(
+                f"user {self._permits.user!r}: the node lists destinations and pools of namespace {namespace!r} only",
+                user=self._permits.user,
+                action="scan",
+            )
+        return self.shown.destinations(await self._server.scan(pattern))
+
+    async def _everywhere(self, words: list[Any]) -> list[Any]:
+        if tuple(map(text_of, words)) not in MASTERS:
+            raise InvalidValue(
+                f"{' '.join(map(text_of, words))[:80]!r} is not among the reads that a node does for others"
+            )
+        self._permits.need(frozenset({Action.MANAGE}), EVERYTHING, "asking Redis for its memory")
+        return await self._server.everywhere(*words)

@@ -1,0 +1,101 @@
+"""Payloads of spooled messages in what a node answers to an SDK: who comes over a node does not reach their store.
+
+An answer with references waits for their payloads beside all other calls of its connection. What cannot be read says so
+in the place of the payload; what takes too long is asked for again by its client, and is here by then.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.core.segment import Reference, is_reference, payload_size
+from headgate.errors import CoordinatorUnavailable, SpoolUnavailable
+from headgate.redis.keys import Address, parse_key
+from headgate.spool import Spooling
+from headgate.spool.reader import Unreadable
+from headgate_coordinator.node.gateway.rights import text_of
+
+WITHIN: Final = 2.0
+"""Seconds for the payloads of one answer; clients wait a little longer for it."""
+LOOK: Final = 4 << 20
+"""Bytes of payloads in the answer to a look at what is stored; its client asks for the others one by one."""
+FOR_NOW: Final = "for now: "
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """References in an answer.
+
+    Attributes:
+        address: the destination.
+        places: list and index of each.
+        look: whether they are to be looked at only, and not to be delivered.
+    """
+
+    address: Address
+    places: list[tuple[list[Any], int]]
+    look: bool
+
+
+class Payloads:
+    """Reads for the clients of one connection.
+
+    Args:
+        spooling: the node's.
+    """
+
+    def __init__(self, spooling: Spooling) -> None:
+        self._spooling = spooling
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    @staticmethod
+    def wanted(what: Any, words: Sequence[Any], answer: Any) -> Wanted | None:
+        """Return the references in the answer to a call; None where there are none."""
+        key: Any = ""
+        places: list[tuple[list[Any], int]] = []
+        if what == "call" and words[0] == "settle" and len(answer) > 3:
+            key, bodies = words[1], answer[3]
+            places = [(bodies, at) for at in range(1, len(bodies), 2) if is_reference(bodies[at])]
+        elif what == "command" and text_of(words[1][0]).upper() == "XRANGE":
+            key = words[0]
+            places = [(fields, 1) for _, fields in answer if is_reference(fields[1])]
+        parsed = parse_key(text_of(key).partition("}")[0] + "}") if places else None
+        return Wanted(Address.of(*parsed), places, look=what == "command") if parsed else None
+
+    async def fill(self, wanted: Wanted) -> None:
+        """Put payloads in the place of references.
+
+        Raises:
+            CoordinatorUnavailable: the store does not answer in time; the call may be repeated.
+        """
+        task = asyncio.create_task(self._fill(wanted), name=f"headgate payloads of {wanted.address.name}")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        await asyncio.wait([task], timeout=WITHIN)
+        if not task.done():  # it goes on: what it has read is here when it is asked for again
+            task.add_done_callback(lambda late: late.cancelled() or late.exception())
+            raise CoordinatorUnavailable(f"messages of {wanted.address.name!r} wait for payloads in a spool store")
+        task.result()
+
+    async def _fill(self, wanted: Wanted) -> None:
+        self._spooling.sweeper.watch(wanted.address)
+        total, silent = 0, None
+        for at, (holder, index) in enumerate(wanted.places):
+            stored: bytes = holder[index]
+            total += payload_size(stored)
+            if wanted.look and at and total > LOOK:
+                return
+            payload = silent or await self._read(wanted, stored)
+            if isinstance(payload, Unreadable):
+                silent = payload if wanted.look and payload.problem.startswith(FOR_NOW) else None
+                payload = payload.told_in(Reference.parse(stored))
+            holder[index] = payload
+
+    async def _read(self, wanted: Wanted, stored: bytes) -> bytes | Unreadable:
+        try:
+            return await self._spooling.reader.read(wanted.address, stored)
+        except SpoolUnavailable as error:
+            if wanted.look:
+                return Unreadable(Reference.parse(stored).segment, f"{FOR_NOW}{error}")
+            raise CoordinatorUnavailable(f"messages of {wanted.address.name!r} wait: {error}") from None

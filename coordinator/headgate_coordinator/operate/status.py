@@ -1,0 +1,217 @@
+"""`headgate status`: all destinations, pools and spool stores of a namespace at a glance."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headgate import Client, Explanation, PolicyError, PoolState, StoreState
+from headgate_coordinator.operate.terminal import WIDE, number
+from headgate_coordinator.operate.terminal import size as size_of
+
+STYLES: Final = {
+    "open": "green", "full": "yellow", "blocked": "bold red", "stopped": "bold red", "learning": "magenta",
+    "unknown": "red",
+}  # fmt: skip
+COLUMNS: Final = ("kind", "state", "pending", "limit", "leased", "blocked", "consumers", "out/s")
+NARROW: Final = 100
+"""Columns of a terminal below which the table is drawn closely."""
+AT_ONCE: Final = 32
+"""Destinations asked about at a time."""
+
+
+def _pending(told: Explanation) -> int:
+    return told.limits[0].pending if told.limits else 0
+
+
+def _used(told: Explanation) -> float:
+    shares = [(one.pending + one.leased) / one.limit for one in told.limits if one.limit]
+    return max(shares, default=0.0)
+
+
+SORTS: Final[dict[str, Callable[[Explanation], Any]]] = {
+    "name": lambda told: told.destination,
+    "pending": lambda told: -_pending(told),
+    "leased": lambda told: -(told.limits[0].leased if told.limits else 0),
+    "blocked": lambda told: (-told.blocked, told.state == "open"),
+    "consumers": lambda told: -int(told.fields.get("consumers", 0)),
+    "rate": lambda told: -(told.settled_per_second or 0.0),
+    "used": lambda told: -_used(told),
+    "dropped": lambda told: -told.dropped_messages,
+}
+"""What they can be sorted by; the largest first, and those that are equal by name."""
+
+
+async def collect(client: Client) -> list[Explanation]:
+    """Return the state of every destination, by name.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer.
+    """
+    names = sorted(await client.destinations())
+    found: list[Explanation] = []
+    for start in range(0, len(names), AT_ONCE):
+        told = await asyncio.gather(*(_explain(client, name) for name in names[start : start + AT_ONCE]))
+        found += [one for one in told if one is not None]
+    return found
+
+
+async def _explain(client: Client, name: str) -> Explanation | None:
+    try:
+        return await client.explain(name)
+    except PolicyError:
+        return None  # removed since it was listed
+
+
+def ordered(found: Sequence[Explanation], by: str) -> list[Explanation]:
+    """Return them sorted by one of :data:`SORTS`."""
+    return sorted(found, key=lambda told: (SORTS[by](told), told.destination))
+
+
+def render(
+    found: Sequence[Explanation],
+    namespace: str,
+    *,
+    by: str = "name",
+    width: int = WIDE,
+    most: int | None = None,
+    stores: Sequence[StoreState] = (),
+    pools: Sequence[PoolState] = (),
+) -> RenderableType:
+    """Return them as a table, and under it why those that are not open are not.
+
+    Args:
+        found: the destinations.
+        namespace: theirs.
+        by: one of :data:`SORTS`.
+        width: columns that there is room for; where it is narrow, what is least missed is left out.
+        most: lines that there is room for; what does not fit is counted in the last one.
+        stores: spool stores, in a table of their own.
+        pools: likewise.
+    """
+    shared = (*_pools(pools, width), *_stores(stores, width))
+    if not found:
+        return Group(Text(f"There are no destinations in namespace {namespace!r}."), *shared)
+    if most is not None and shared:
+        most = max(6, most - sum(len(some) + 3 for some in (pools, stores) if some))
+    shown = ordered(found, by)
+    held_up = [told for told in shown if told.state != "open"]
+    if most is not None:
+        reasons = min(len(held_up), most // 3)
+        shown, held_up = shown[: max(1, most - 5 - reasons)], held_up[:reasons]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
+    table.add_column("destination", overflow="fold", min_width=10)
+    left_out = ("kind",) if width < NARROW else ()
+    names = [name for name in COLUMNS if name not in left_out]
+    if any(_spooled(told) for told in found):
+        names.insert(names.index("limit") + 1, "spooled")
+    for name in names:
+        table.add_column(name, justify="left" if name in ("kind", "state") else "right", no_wrap=True)
+    for told in shown:
+        row = _row(told)
+        table.add_row(Text(told.destination), *(row.get(name, "") for name in names))
+    hidden = len(found) - len(shown)
+    more = [Text(f"and {hidden} more", style="dim")] if hidden else []
+    cycles = dict.fromkeys(str(told.deadlock) for told in shown if told.deadlock)
+    whole = most is None
+    return Group(
+        table,
+        *more,
+        *shared,
+        *(_why(told, whole=whole) for told in held_up),
+        *(_deadlock(text, whole=whole) for text in cycles),
+    )
+
+
+def _spooled(told: Explanation) -> int:
+    return int(told.fields.get("spooled_bytes", 0))
+
+
+def _table(what: str, columns: Sequence[str], width: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
+    table.add_column(what, overflow="fold", min_width=10)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _pools(pools: Sequence[PoolState], width: int) -> list[RenderableType]:
+    """Return the table of pools; none where there are none."""
+    if not pools:
+        return []
+    table = _table("pool", ("used", "lent", "limit", "full", "members", "waiting"), width)
+    table.add_column("held most by", overflow="fold")
+    for pool in pools:
+        waiting = Text(str(pool.waiting), style=STYLES["blocked"] if pool.waiting else "")
+        table.add_row(
+            Text(pool.name),
+            size_of(pool.used),
+            size_of(pool.granted),
+            size_of(pool.limit) if pool.limit is not None else "unlimited",
+            f"{100 * pool.used / pool.limit:.0f} %" if pool.limit else "-",
+            str(pool.members),
+            waiting,
+            Text(", ".join(f"{name} {size_of(held)}" for name, held in pool.holders[:3])),
+        )
+    return [table]
+
+
+def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:
+    """Return the table of spool stores; none where there are none."""
+    if not stores:
+        return []
+    table = _table("store", ("held", "limit", "leased", "segments", "waiting"), width)
+    table.add_column("url", overflow="fold")
+    for store in stores:
+        waiting = Text(str(store.waiting), style=STYLES["blocked"] if store.waiting else "")
+        limit = size_of(store.limit) if store.limit is not None else "unlimited"
+        table.add_row(
+            Text(store.name),
+            size_of(store.held),
+            limit,
+            size_of(store.leased),
+            str(store.segments),
+            waiting,
+            Text(store.url),
+        )
+    return [table]
+
+
+def _why(told: Explanation, *, whole: bool) -> Text:
+    line = Text(overflow="fold" if whole else "ellipsis", no_wrap=not whole)
+    line.append(told.destination, style=STYLES[told.state])
+    line.append(f": {told.reason}")
+    return line
+
+
+def _deadlock(cycle: str, *, whole: bool) -> Text:
+    line = Text(overflow="fold" if whole else "ellipsis", no_wrap=not whole)
+    line.append("a deadlock", style="bold red")
+    line.append(f": {cycle}")
+    return line
+
+
+def _row(told: Explanation) -> dict[str, RenderableType]:
+    fields = told.fields
+    row: dict[str, RenderableType] = {"kind": told.kind, "state": Text(told.state, style=STYLES[told.state])}
+    if told.kind == "bucket":
+        return row | {"limit": f"{float(fields['rate']):g}/s" if "rate" in fields else "unlimited"}
+    in_bytes, in_messages = told.limits
+    gate = told.kind == "gate"  # it counts what its callers count: bytes, or calls of size 1
+    size, msg = (number, "calls") if gate else (size_of, "msg")
+    limits = [size(in_bytes.limit)] if in_bytes.limit is not None else []
+    limits += [f"{in_messages.limit} {msg}"] if in_messages.limit is not None else []
+    by_messages = in_bytes.limit is None and limits
+    return row | {
+        "pending": f"{in_messages.pending} {msg}" if by_messages else size(in_bytes.pending),
+        "limit": "\n".join(limits) or "unlimited",
+        "spooled": size_of(_spooled(told)),
+        "leased": f"{in_messages.leased} {msg}" if by_messages else size(in_bytes.leased),
+        "blocked": str(told.blocked),
+        "consumers": fields["consumers"],
+        "out/s": f"{told.settled_per_second:.3g}" if told.settled_per_second is not None else "-",
+    }

@@ -1,0 +1,56 @@
+"""A node from its start to its end: SIGTERM drains it, a second one, or SIGINT, ends it at once."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from headgate.client import Client
+from headgate_coordinator.node.node import Node
+from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.security import Users
+from headgate_coordinator.service.service import AdminOptions, service
+
+
+async def run(
+    client: Client,
+    options: NodeOptions,
+    users: Callable[[Client], Users],
+    admin: AdminOptions | None,
+    tell: Callable[[Node], None],
+) -> None:
+    """Serve until told to stop.
+
+    Args:
+        client: of the Redis; it is opened and closed here.
+        options: of the node.
+        users: makes those who may come from the client.
+        admin: of its admin HTTP; None for none.
+        tell: called once it listens.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer at the start; later on, the node waits for it.
+        InvalidValue: admin HTTP cannot listen where it should.
+        OSError: the AMQP port cannot be had.
+    """
+    async with client, service(client, options, users, admin) as node:
+        tell(node)
+        await until_told(node)
+
+
+async def until_told(node: Node) -> None:
+    """Wait for a signal, and drain the node if there is time for that."""
+    loop, end, hurry = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+    def told(at_once: bool) -> None:  # noqa: FBT001 -- called by the loop
+        if end.is_set() or at_once:
+            hurry.set()
+        end.set()
+
+    loop.add_signal_handler(signal.SIGTERM, told, False)
+    loop.add_signal_handler(signal.SIGINT, told, True)
+    await end.wait()
+    if not hurry.is_set():
+        drained, hurried = asyncio.create_task(node.drain()), asyncio.create_task(hurry.wait())
+        await asyncio.wait((drained, hurried), return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
+        hurried.cancel()

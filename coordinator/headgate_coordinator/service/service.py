@@ -1,0 +1,104 @@
+"""All of a node in one process: AMQP, admin HTTP, its place in the registry, its share of the sweeping and of links."""
+
+import asyncio
+import contextlib
+import functools
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from headgate.client import Client
+from headgate.errors import HeadgateError
+from headgate.tasks import stop
+from headgate_coordinator.admin.app import create_app
+from headgate_coordinator.admin.serve import AdminServer
+from headgate_coordinator.deadlock.detector import Detector
+from headgate_coordinator.fleet.registry import NodeRegistry
+from headgate_coordinator.links.supervisor import Supervisor
+from headgate_coordinator.node.node import Node
+from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.security import Users
+from headgate_coordinator.service.spool_sweep import SpoolSweep
+from headgate_coordinator.service.sweep import Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class AdminOptions:
+    """Settings of admin HTTP.
+
+    Attributes:
+        host: interface to listen at.
+        port: 0 takes a free one.
+        token: that requests must bear; None for none, which only loopback may do without.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8161
+    token: str | None = None
+
+
+@contextlib.asynccontextmanager
+async def service(
+    client: Client, options: NodeOptions, users: Callable[[Client], Users], admin: AdminOptions | None
+) -> AsyncIterator[Node]:
+    """Run a node for as long as the block takes.
+
+    Args:
+        client: connected; it stays the caller's.
+        options: of the node.
+        users: makes those who may come from the client; started and closed here.
+        admin: of its admin HTTP; None for none.
+
+    Raises:
+        BadDocument: the file of users cannot be used.
+        InvalidValue: admin HTTP cannot listen where it should, or not without a token.
+        OSError: the AMQP port cannot be had.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        client.parts.registry.spooling.spools.check_url = options.reach.check_store
+        known = users(client)
+        await known.start()
+        stack.push_async_callback(known.close)
+        node = Node(client, options, known)
+        await node.start()
+        stack.push_async_callback(node.close)
+        if admin is not None:
+            names = (options.public.rpartition(":")[0].strip("[]"), admin.host) if options.public else (admin.host,)
+            app = create_app(client, node, token=admin.token, hosts=names)
+            server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port)
+            port = await server.start()
+            stack.push_async_callback(server.close)
+            node.admin = f"http://{admin.host}:{port}"
+        registry = NodeRegistry(client)
+        node.another = functools.partial(_another, node.id, registry)
+        sweep = Sweep(client, registry, node.id, node.reply_queues)
+        tasks = [
+            asyncio.create_task(registry.keep(node), name="headgate beats"),
+            asyncio.create_task(sweep.run(), name="headgate sweep"),
+            asyncio.create_task(SpoolSweep(client, node.id, sweep.mine).run(), name="headgate sweep of spool stores"),
+        ]
+        stack.push_async_callback(_leave, tasks, registry, node.id)
+        detector = Detector(client, node.id, ttl=options.ttl)
+        node.deadlocks = detector.facts
+        await detector.start()
+        stack.push_async_callback(detector.close)
+        if options.forwarding:
+            supervisor = Supervisor(client, node.id, ttl=options.ttl, reach=options.reach)
+            node.bridges = supervisor.facts
+            await supervisor.start()
+            stack.push_async_callback(supervisor.close)
+        yield node
+
+
+async def _another(node: str, registry: NodeRegistry) -> tuple[str, int] | None:
+    """Return host and port of a node that takes clients; None where there is no other."""
+    ready = [entry for entry in await registry.list() if entry.id != node and entry.state == "ready"]
+    host, _, port = random.choice(ready).address.rpartition(":") if ready else ("", "", "")  # noqa: S311 -- no secret
+    return (host, int(port)) if port.isdecimal() else None
+
+
+async def _leave(tasks: "list[asyncio.Task[None]]", registry: NodeRegistry, node: str) -> None:
+    for task in tasks:
+        await stop(task)
+    with contextlib.suppress(HeadgateError):
+        await registry.leave(node)
