@@ -1,0 +1,90 @@
+"""The command `headgate doctor`."""
+
+import textwrap
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+import headgate
+from headgate.redis.keys import check_namespace
+from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run
+from headgate_coordinator.doctor.checks import check
+from headgate_coordinator.doctor.collect import collect
+from headgate_coordinator.doctor.facts import Deployment, Durability
+from headgate_coordinator.doctor.findings import STATUSES, Finding, worst
+from headgate_coordinator.doctor.rights import Rights
+from headgate_coordinator.security.acl import ROLES, Role
+
+WIDTH = 110
+
+
+def doctor(
+    durability: Annotated[
+        str, typer.Option("--durability", metavar="LEVEL", help="Wanted: memory, fsync or replicas:N.")
+    ] = "memory",
+    role: Annotated[
+        str, typer.Option("--role", metavar="ROLE", show_default=False, help=f"To be taken: {', '.join(ROLES)}.")
+    ] = "",
+    user: Annotated[
+        str,
+        typer.Option(
+            "--user", metavar="NAME", show_default=False, help="Whose permissions; by default those of the URL's user."
+        ),
+    ] = "",
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Examine a Redis, its Sentinels or its cluster: what is wrong for Headgate, why it matters, and what to do.
+
+    No data and no setting is changed. Exits with 0 when all is well, 1 with warnings, 2 with problems.
+    """
+    if not redis:
+        raise headgate.InvalidValue("which Redis? give --redis URL or set HEADGATE_URL; `headgate up` starts one")
+    wanted = Durability.parse(durability)
+    rights = Rights(check_namespace(namespace), _roles(role), user)
+    deployment = run(collect(redis, rights))
+    findings = check(deployment, wanted)
+    status = worst(findings)
+    if as_json:
+        print_json({
+            "url": deployment.url, "kind": deployment.kind, "durability": str(wanted), "status": status,
+            "checks": [one.as_dict() for one in findings],
+        })  # fmt: skip
+    else:
+        typer.echo(rendered(deployment, findings))
+    raise typer.Exit(STATUSES.index(status))
+
+
+def _roles(role: str) -> tuple[Role, ...]:
+    chosen = tuple(one for one in ROLES if role in ("", one))
+    if not chosen:
+        raise headgate.InvalidValue(f"--role {role[:40]!r}: use one of {', '.join(ROLES)}")
+    return chosen
+
+
+def rendered(deployment: Deployment, findings: list[Finding]) -> str:
+    """Return the findings as people read them, in the order of the checks; a summary ends them."""
+    lines = [f"{deployment.url} ({deployment.kind})"]
+    everywhere = [{server.place for server in deployment.reached}, {one.place for one in deployment.sentinels}]
+    for one in findings:
+        alone = len(deployment.servers) + len(deployment.sentinels) == 1
+        where = "" if alone or not one.places or set(one.places) in everywhere else f" [{', '.join(one.places)}]"
+        lines += _hanging(f"{one.status:<8} {one.check:<12} ", one.found + where)
+        lines += _hanging(" " * 22 + "why: ", one.why) if one.why else []
+        lines += _hanging(" " * 22 + "do:  ", one.advice) if one.advice else []
+    count = Counter(one.status for one in findings)
+    lines.append(", ".join(f"{count[status]} {_plural(status, count[status])}" for status in reversed(STATUSES)))
+    return "\n".join(lines)
+
+
+def _plural(status: str, count: int) -> str:
+    return status if status == "ok" or count == 1 else f"{status}s"
+
+
+def _hanging(first: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False,
+        break_long_words=False,
+    )  # fmt: skip

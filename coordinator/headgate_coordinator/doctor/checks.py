@@ -1,0 +1,178 @@
+"""Checks of a whole deployment: facts in, findings out. Nothing here talks to anybody."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Final
+
+from headgate_coordinator.doctor.facts import SLOTS, ClusterFacts, Deployment, Durability, SentinelFacts
+from headgate_coordinator.doctor.findings import Finding, merged
+from headgate_coordinator.doctor.server_checks import check_server
+
+_APART: Final = 1.0
+"""Seconds that clocks of servers may differ from each other."""
+_FIX: Final = "`redis-cli --cluster fix HOST:PORT`"
+
+
+def check(deployment: Deployment, wanted: Durability) -> list[Finding]:
+    """Return all findings; a server that did not let us in is one."""
+    return merged(
+        itertools.chain(
+            _reached(deployment),
+            _sentinels(deployment),
+            _cluster(deployment),
+            _roles(deployment),
+            (one for server in deployment.reached for one in check_server(server, wanted)),
+            _clocks(deployment),
+        )
+    )
+
+
+def _reached(deployment: Deployment) -> Iterator[Finding]:
+    for server in deployment.servers:
+        if server.trouble:
+            alone = not deployment.masters
+            yield Finding(
+                "connection", "problem" if alone or deployment.kind != "sentinel" else "warning",
+                f"cannot be used: {server.trouble}",
+                "nothing goes on without it" if alone else "clients here cannot use it when it is in charge",
+                _remedy(server.trouble), (server.place,),
+            )  # fmt: skip
+    if not deployment.servers:
+        yield Finding("connection", "problem", f"no server is known at {deployment.url}", "nothing goes on without one",
+                      "see that the hosts of the URL are right and run")  # fmt: skip
+    elif deployment.reached:
+        yield Finding("connection", "ok", f"{len(deployment.reached)} of {len(deployment.servers)} let us in")
+
+
+def _remedy(trouble: str) -> str:
+    low = trouble.lower()
+    if "wrongpass" in low or "noauth" in low or "authentication" in low or "invalid username" in low:
+        return "check the user and the password; a password can be kept out of the URL: ?password_file=PATH"
+    if "noperm" in low or "no permissions" in low:
+        return "`headgate acl` prints what a user needs"
+    if "certificate" in low or "ssl" in low:
+        return "check that it speaks TLS (rediss://), and ?ca_file=PATH"
+    if "name or service" in low or "resolution" in low or "nodename" in low or "no address" in low:
+        return "check the name of the host"
+    if "connection closed" in low or "reset" in low:
+        return "check that a Redis is there, and whether it wants TLS (rediss://)"
+    return "see that it runs, listens at that address, and that no firewall is between"
+
+
+def _sentinels(deployment: Deployment) -> Iterator[Finding]:
+    if deployment.kind != "sentinel":
+        return
+    answered = [one for one in deployment.sentinels if not one.trouble]
+    for one in deployment.sentinels:
+        if one.trouble:
+            yield Finding("sentinel", "problem" if not answered else "warning", f"does not help: {one.trouble}",
+                          "a failover is found by those that are left", "see that it runs and knows the service",
+                          (one.place,))  # fmt: skip
+        else:
+            yield from _sentinel(one)
+    if not answered:
+        return
+    masters = sorted({one.master for one in answered})
+    known = max(_whole(one.fields.get("num-other-sentinels", "0")) for one in answered) + 1
+    if len(masters) > 1:
+        yield Finding("sentinel", "problem", f"they name different masters: {', '.join(masters)}",
+                      "clients may write to a server that is not in charge", "SENTINEL RESET on those behind",
+        )  # fmt: skip
+    if known < 3:
+        yield Finding("sentinel", "warning", f"{known} in all", "one that dies takes the majority with it",
+                      "run three, on hosts of their own")  # fmt: skip
+    if len(masters) == 1 and known >= 3 and all(one.quorum == "" and not one.switches for one in answered):
+        after = answered[0].fields.get("down-after-milliseconds", "?")
+        quorum = answered[0].fields.get("quorum", "?")
+        yield Finding("sentinel", "ok", f"{len(answered)} answer, quorum {quorum}, master {masters[0]}, "
+                      f"down after {after} ms, +switch-master is heard")  # fmt: skip
+
+
+def _sentinel(one: SentinelFacts) -> Iterator[Finding]:
+    if one.quorum:
+        yield Finding("sentinel", "problem", one.quorum, "no failover can be agreed on",
+                      "start Sentinels, or lower the quorum", (one.place,))  # fmt: skip
+    elif one.quorum is None:
+        yield Finding("sentinel", "warning", "whether there is a quorum cannot be asked",
+                      "a check that cannot be made is not passed", "let its user run SENTINEL CKQUORUM",
+                      (one.place,))  # fmt: skip
+    if one.switches:
+        yield Finding("sentinel", "warning", f"+switch-master cannot be heard: {one.switches}",
+                      "a failover is found a second later", "let its user subscribe to +switch-master",
+                      (one.place,))  # fmt: skip
+    if not one.replicas:
+        yield Finding("sentinel", "warning", "it knows of no replica", "there is nothing to fail over to",
+                      "start a replica", (one.place,))  # fmt: skip
+    if "down" in one.fields.get("flags", ""):
+        yield Finding("sentinel", "problem", f"the master is {one.fields['flags']}", "nothing is written",
+                      "wait for the failover, or look at the master", (one.place,))  # fmt: skip
+
+
+def _cluster(deployment: Deployment) -> Iterator[Finding]:
+    cluster = deployment.cluster
+    if cluster is None:
+        if deployment.kind == "cluster" and deployment.reached:
+            yield Finding("cluster", "problem", "no host of the URL is in a cluster", "no slot can be found",
+                          "use redis:// for a single server")  # fmt: skip
+        return
+    if cluster.trouble:
+        yield Finding("cluster", "problem", f"its nodes cannot be listed: {cluster.trouble}", "no slot can be found",
+                      "`headgate acl --cluster` prints what a user needs")  # fmt: skip
+        return
+    missing = SLOTS - len(_covered(cluster))
+    if missing:
+        yield Finding("cluster", "problem", f"{missing} of {SLOTS} slots are served by nobody",
+                      "destinations of those slots stand still; by default all do", _FIX)  # fmt: skip
+    elif cluster.state and cluster.state != "ok":
+        yield Finding("cluster", "problem", f"cluster_state {cluster.state}", "no command is served",
+                      "`redis-cli --cluster check HOST:PORT`")  # fmt: skip
+    for node in cluster.nodes:
+        if node.is_down:
+            yield Finding("cluster", "warning", f"is down: {', '.join(sorted(node.flags))}",
+                          "it is not there to take over", "start it, or CLUSTER FORGET it", (node.place,))  # fmt: skip
+        if node.open:
+            slots = ", ".join(map(str, node.open[:5]))
+            yield Finding("cluster", "warning", f"slots on their way: {slots}{' ...' if len(node.open) > 5 else ''}",
+                          "destinations there stand still until the move is over",
+                          f"let it end; {_FIX} ends one that was left", (node.place,))  # fmt: skip
+    masters = [node for node in cluster.nodes if node.slots and not node.is_down]
+    followed = {node.master for node in cluster.nodes if node.master and not node.is_down}
+    alone = [node for node in masters if node.id not in followed]
+    if len(masters) < 3:
+        yield Finding("cluster", "warning", f"{len(masters)} masters", "a failover needs a majority of three or more",
+                      "use three masters")  # fmt: skip
+    if alone:
+        yield Finding("cluster", "warning", "this master has no replica", "when it dies its slots are gone",
+                      "add a replica to each master", tuple(node.place for node in alone))  # fmt: skip
+    if not missing and cluster.state in ("ok", ""):
+        state = "all slots are served" + ("" if cluster.state else "; cluster_state may not be asked")
+        yield Finding("cluster", "ok", f"{len(masters)} masters, {len(cluster.nodes) - len(masters)} others, {state}")
+
+
+def _covered(cluster: ClusterFacts) -> set[int]:
+    serving = (node for node in cluster.nodes if "fail" not in node.flags)
+    return {slot for node in serving for first, last in node.slots for slot in range(first, min(last, SLOTS - 1) + 1)}
+
+
+def _roles(deployment: Deployment) -> Iterator[Finding]:
+    if deployment.kind in ("single", "unix") and deployment.cluster is None:
+        for server in deployment.reached:
+            if server.is_replica:
+                yield Finding("role", "problem", f"a replica of {server.info.get('master_host', '?')}",
+                              "it refuses writes", "give the URL of its master, or of the Sentinels", (server.place,),
+                )  # fmt: skip
+
+
+def _clocks(deployment: Deployment) -> Iterator[Finding]:
+    clocks = sorted((one.clock.ahead, one.place, one.clock.within) for one in deployment.reached if one.clock)
+    if len(clocks) < 2:
+        return
+    (low, first, by), (high, last, wrong) = clocks[0], clocks[-1]
+    if high - low - by - wrong > _APART:
+        yield Finding("clock", "warning", f"{last} is {high - low:.1f} s ahead of {first}",
+                      "after a failover leases, expiry and rates jump by that",
+                      "have hosts follow one source of time, with a clock that slews")  # fmt: skip
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,123 @@
+"""Finds out which roles a user of Redis may take, without doing anything of what they do."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from headgate.redis.probing import Probe, Refusal
+from headgate_coordinator.security.acl import ROLES, Role, commands_of, keys_of
+
+_WORDS: Final = {
+    "asking": "", "cluster|nodes": "", "cluster|shards": "", "cluster|slots": "", "command": "", "ping": "", "time": "",
+    "info": "server", "scan": "0", "select": "0", "script|load": "return", "wait": "1 0",
+    "evalsha": "0000000000000000000000000000000000000000 1 KEY",
+    "publish": "CHANNEL word", "subscribe": "CHANNEL", "unsubscribe": "CHANNEL",
+    "hset": "KEY field 1", "hincrby": "KEY field 1", "hscan": "KEY 0", "sscan": "KEY 0", "set": "KEY 1",
+    "pexpire": "KEY 1", "xack": "KEY group 1-1", "xadd": "KEY 1-1 field 1", "xclaim": "KEY group me 0 1-1",
+    "xpending": "KEY group", "xrange": "KEY - +", "xrevrange": "KEY + -",
+    "xreadgroup": "GROUP group me STREAMS KEY >", "xgroup|create": "KEY group 0",
+    "xgroup|delconsumer": "KEY group me", "xgroup|destroy": "KEY group", "zadd": "KEY 1 member",
+    "zcount": "KEY 0 1", "zrange": "KEY 0 1", "zrangebyscore": "KEY 0 1", "zrevrangebyscore": "KEY 1 0",
+    "zunionstore": "KEY 1 KEY",
+    **dict.fromkeys(
+        ("del", "exists", "get", "hgetall", "hkeys", "hlen", "hrandfield", "hvals", "unlink", "xinfo|groups", "xlen",
+         "zcard", "zpopmin", "waitaof"), "KEY",
+    ),
+}  # fmt: skip
+"""Arguments of each command in a form that it takes; of others, one key and one member."""
+_ASK: Final = """
+local found, at = {}, 1
+while at <= #ARGV do
+  local words, count = {}, tonumber(ARGV[at])
+  for i = 1, count do words[i] = ARGV[at + i] end
+  local known, may = pcall(redis.acl_check_cmd, unpack(words))
+  found[#found + 1] = known and may and 1 or 0
+  at = at + count + 1
+end
+return found
+"""
+"""Asks Redis 7 for the rights of who calls it; nothing is done, and nobody needs a right to ask."""
+_SINCE: Final = (7, 0)
+_UNKNOWN: Final = Refusal("before Redis 7 users may ask only by MULTI and DISCARD, which are not allowed here")
+
+Question = tuple[str, Sequence[str]]
+"""What is said to be missing, and the command that stands for it."""
+
+
+class Rights:
+    """The question which of the roles a user may take.
+
+    Args:
+        namespace: whose keys it needs.
+        roles: that are asked about.
+        user: of whom it is asked; by default of the one that the URL names. To ask of others takes ACL DRYRUN.
+    """
+
+    def __init__(self, namespace: str, roles: Sequence[Role] = ROLES, user: str = "") -> None:
+        self._namespace = namespace
+        self._roles = roles
+        self._user = user
+
+    async def of(
+        self, probe: Probe, version: tuple[int, ...], *, cluster: bool
+    ) -> tuple[str, Mapping[str, tuple[str, ...]] | str]:
+        """Return who was asked about, and role -> what it lacks for it, or why nobody can say."""
+        who = await probe.ask("ACL", "WHOAMI")
+        user = self._user or (who.decode(errors="replace") if isinstance(who, bytes) else "")
+        missing: dict[str, tuple[str, ...]] = {}
+        loaded = await probe.ask("SCRIPT", "LOAD", _ASK)
+        if not self._user and isinstance(loaded, Refusal) and loaded.forbidden:
+            return user, dict.fromkeys(self._roles, ("script|load",))  # nobody does without
+        for role in self._roles:
+            questions = list(_questions(role, self._namespace, cluster=cluster))
+            if self._user:
+                allowed = await _dry_run(probe, self._user, questions)
+            else:
+                allowed = await _by_script(probe, loaded, questions) if version >= _SINCE else _UNKNOWN
+                if isinstance(allowed, Refusal):
+                    allowed = await _by_queueing(probe, questions)
+            if isinstance(allowed, Refusal):
+                return user, allowed.text
+            missing[role] = tuple(
+                dict.fromkeys(name for (name, _), may in zip(questions, allowed, strict=True) if not may)
+            )
+        return user, missing
+
+
+def _questions(role: Role, namespace: str, *, cluster: bool) -> Iterable[Question]:
+    key, channel = f"hg:{{{namespace}/doctor}}", f"hg:{{{namespace}/doctor}}:wake"
+    for command in commands_of(role, cluster=cluster):
+        words = _WORDS.get(command, "KEY member").replace("KEY", key).replace("CHANNEL", channel)
+        yield command, (*command.upper().split("|"), *shlex.split(words))
+    for pattern in keys_of(role, namespace):
+        yield f"keys {pattern}", ("HGET", pattern.replace("/*", "/doctor}").replace("*", "doctor"), "field")
+    for other in (f"hg:{{{namespace}}}:wake", "hg"):
+        yield f"channel {other}", ("SUBSCRIBE", other)
+
+
+async def _by_script(probe: Probe, loaded: Any, questions: Sequence[Question]) -> list[bool] | Refusal:
+    words = [word for _, command in questions for word in (len(command), *command)]
+    found = loaded if isinstance(loaded, Refusal) else await probe.ask("EVALSHA", loaded, 0, *words)
+    return found if isinstance(found, Refusal) else [bool(one) for one in found]
+
+
+async def _by_queueing(probe: Probe, questions: Sequence[Question]) -> list[bool] | Refusal:
+    """Queue each command in a transaction that is never executed: what is forbidden is refused at that moment."""
+    if isinstance(await probe.ask("MULTI"), Refusal):
+        return _UNKNOWN
+    found = [_may(await probe.ask(*words)) for _, words in questions]
+    return _UNKNOWN if isinstance(await probe.ask("DISCARD"), Refusal) else found
+
+
+async def _dry_run(probe: Probe, user: str, questions: Sequence[Question]) -> list[bool] | Refusal:
+    found = []
+    for _, words in questions:
+        answer: Any = await probe.ask("ACL", "DRYRUN", user, *words)
+        if isinstance(answer, Refusal):
+            return answer
+        found.append(answer == b"OK")
+    return found
+
+
+def _may(answer: Any) -> bool:
+    return not (isinstance(answer, Refusal) and answer.forbidden)

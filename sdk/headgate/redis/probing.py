@@ -1,0 +1,101 @@
+"""Plain questions to one server, or one Sentinel, at a time: for who examines a deployment and does not use it."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import redis.exceptions as rx
+from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
+
+from headgate.errors import CoordinatorUnavailable, InvalidValue
+from headgate.redis.connection_options import connection_options, sentinel_options
+from headgate.redis.url import FORMS, RedisUrl, parse_url
+
+ANSWER_WITHIN: Final = 3.0
+"""Seconds that a server may take to let us in, or to answer."""
+_FAILED: Final = (rx.RedisError, OSError, TimeoutError)
+_MOST: Final = 200
+"""Characters of an error that are repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason why a question has no answer.
+
+    Attributes:
+        text: in the server's words.
+        forbidden: whether the user may not ask this; otherwise the server does not know it, or did not answer.
+    """
+
+    text: str
+    forbidden: bool = False
+
+
+def target(url: str) -> RedisUrl:
+    """Return the parts of a URL that leads to a Redis, not to a node.
+
+    Raises:
+        InvalidValue: it is none; what is wrong is said without repeating a password.
+    """
+    if isinstance(url, str) and url.startswith(("amqp://", "amqps://")):
+        raise InvalidValue(f"that is the URL of a node; give that of its Redis: {FORMS}")
+    return parse_url(url)
+
+
+class Probe:
+    """One connection to one server; its questions never raise, and end within :data:`ANSWER_WITHIN`."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._broken: Refusal | None = None
+
+    @classmethod
+    async def open(cls, url: RedisUrl, place: tuple[str, int] | None = None, *, sentinel: bool = False) -> Self:
+        """Connect to one server of a deployment.
+
+        Args:
+            url: names the user, the password and the certificates.
+            place: host and port; None for the socket that the URL names.
+            sentinel: whether a Sentinel is there.
+
+        Raises:
+            CoordinatorUnavailable: it does not let us in; the text is its reason.
+        """
+        options = sentinel_options(url) if sentinel else connection_options(url)
+        options["socket_timeout"] = None  # ours is around each question
+        tls = options.pop("ssl", url.tls)
+        connection: Any
+        if place is None:
+            connection = UnixDomainSocketConnection(path=url.path, db=url.db, **options)
+        else:
+            kind = SSLConnection if tls else Connection
+            connection = kind(host=place[0], port=place[1], db=0 if sentinel else url.db, **options)
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN):
+                await connection.connect()
+        except _FAILED as error:
+            await connection.disconnect(nowait=True)
+            text = str(error)[:_MOST] or f"no answer within {ANSWER_WITHIN:g} s"
+            raise CoordinatorUnavailable(text) from None
+        return cls(connection)
+
+    async def ask(self, *words: Any) -> Any:
+        """Return the answer to a command as the server sent it, or a :class:`Refusal`."""
+        if self._broken is not None:
+            return self._broken
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN):
+                await self._connection.send_command(*words)
+                return await self._connection.read_response()
+        except rx.NoPermissionError as error:
+            return Refusal(str(error)[:_MOST], forbidden=True)
+        except rx.ResponseError as error:
+            return Refusal(str(error)[:_MOST])
+        except _FAILED as error:
+            self._broken = Refusal(str(error)[:_MOST] or f"no answer within {ANSWER_WITHIN:g} s")
+            await self.close()
+            return self._broken
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.disconnect(nowait=True)

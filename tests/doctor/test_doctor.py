@@ -1,0 +1,163 @@
+"""`headgate doctor` as a shell sees it, on real servers: what it finds, and what it never prints."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from headgate_coordinator.security.acl import ROLES, acl_line
+from tests.demo.command import assert_one_line, run
+from tests.faults.deployments import watched
+from tests.support.servers import RedisServer, ServerBinary, available_servers
+from tests.support.waiting import wait_for
+
+PASSWORD = "s3cret"
+ADVISED = {"maxmemory": "256mb", "tcp-keepalive": "60"}
+
+
+def doctor(*arguments: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+    """Return the exit code, and check -> (status, what was found)."""
+    done = run("doctor", "--json", *arguments)
+    assert PASSWORD not in done.stdout + done.stderr
+    assert done.stderr == ""
+    answer: Any = json.loads(done.stdout)
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one in answer["checks"]:
+        found.setdefault(one["check"], []).append((one["status"], one["found"]))
+    return done.returncode, found
+
+
+@pytest.fixture(
+    scope="module",
+    params=sorted({available_servers()[0], available_servers()[-1]}, key=str),
+    ids=lambda binary: binary.name,
+)
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A server with a user for each role, and others with fewer rights."""
+    binary: ServerBinary = request.param
+    file: Path = tmp_path_factory.mktemp("acl") / "users.acl"
+    users = [
+        f"user root on >{PASSWORD} ~* &* +@all",
+        f"user nothing on >{PASSWORD} resetchannels -@all",
+        f"user part on >{PASSWORD} ~hg:{{shop/* &* +@all -hset -acl",
+        *(acl_line(role, "shop", password=PASSWORD) for role in ROLES),
+    ]
+    file.write_text("\n".join(users) + "\n")
+    with RedisServer.start(binary, port=0, config={"aclfile": str(file), **ADVISED}) as server:
+        yield server
+
+
+def as_user(server: RedisServer, name: str, password: str = PASSWORD) -> tuple[str, ...]:
+    return "--redis", server.url.replace("redis://", f"redis://{name}:{password}@"), "--namespace", "shop"
+
+
+def test_a_server_that_is_set_up_as_advised_is_well(guarded: RedisServer) -> None:
+    code, found = doctor(*as_user(guarded, "root"), "--durability", "fsync")
+    assert {check for check, all_of in found.items() if any(status != "ok" for status, _ in all_of)} <= {"version"}
+    assert found["permissions"] == [("ok", "user root may be: node, operator, metrics, sdk")]
+    assert code == (found["version"][0][0] == "warning")  # of a series that has fixes which it lacks
+
+
+def test_users_of_roles_are_recognized(guarded: RedisServer) -> None:
+    may = {"node": set(ROLES), "operator": {"operator", "metrics"}, "metrics": {"metrics"}, "sdk": {"sdk", "metrics"}}
+    for role in ROLES:
+        code, found = doctor(*as_user(guarded, f"hg-shop-{role}"))
+        assert code == 1  # what they may not see
+        assert "CONFIG" in str(found["not seen"]).upper()
+        if guarded.binary.version < (7,):
+            assert "before Redis 7" in str(found["not seen"])
+            continue
+        ((status, text),) = found["permissions"]
+        assert status == "ok"
+        assert set(text.partition(" may be: ")[2].split(", ")) == may[role]
+
+
+def test_an_administrator_can_ask_for_others(guarded: RedisServer) -> None:
+    asked = (*as_user(guarded, "root"), "--user", "hg-shop-sdk")
+    code, found = doctor(*asked)
+    if guarded.binary.version < (7,):
+        assert code == 1
+        assert "permissions" not in found
+    else:
+        assert found["permissions"] == [("ok", "user hg-shop-sdk may be: metrics, sdk")]
+        code, found = doctor(*asked, "--role", "node")
+        assert (code, found["permissions"][0][0]) == (2, "problem")
+
+
+def test_users_who_may_little_are_told_what_they_lack(guarded: RedisServer) -> None:
+    code, found = doctor(*as_user(guarded, "nothing"))
+    assert code == 2
+    assert found["version"][0][0] == found["permissions"][0][0] == "problem"
+    code, found = doctor(*as_user(guarded, "part"), "--role", "node")
+    assert code == 2
+    ((status, text),) = found["permissions"]
+    assert status == "problem"
+    assert "lacks hset, keys hg:{shop}:*" in text
+
+
+def test_a_wrong_password_is_a_problem_and_not_repeated(guarded: RedisServer) -> None:
+    code, found = doctor(*as_user(guarded, "root", "wr0ng"))
+    assert (code, [status for status, _ in found["connection"]]) == (2, ["problem"])
+    assert "wr0ng" not in str(found)
+
+
+def test_a_server_that_is_down_or_hangs_is_a_problem() -> None:
+    done = run("doctor", "--redis", f"redis://:{PASSWORD}@127.0.0.1:1")
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.startswith("redis://:***@127.0.0.1:1/0 (single)\nproblem  connection   cannot be used: ")
+    assert "do:  see that it runs" in done.stdout
+    assert done.stdout.endswith("1 problem, 0 warnings, 0 ok\n")
+    with RedisServer.start(port=0, persist=False) as server:
+        server.sigstop()
+        try:
+            code, found = doctor("--redis", server.url)
+        finally:
+            server.sigcont()
+    assert (code, found["connection"][0][0]) == (2, "problem")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "--redis"),
+        (("--redis", "http://:s3cret@h"), "redis://"),
+        (("--redis", "amqp://me:s3cret@h"), "URL of a node"),
+        (("--redis", "redis://h", "--durability", "disk"), "replicas:N"),
+        (("--redis", "redis://h", "--role", "boss"), "operator"),
+        (("--redis", "redis://h", "--namespace", "No"), "namespace"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments: tuple[str, ...], words: str) -> None:
+    done = run("doctor", *arguments)
+    assert done.returncode == 2
+    assert_one_line(done.stderr, words)
+    assert PASSWORD not in done.stderr
+
+
+def test_a_cluster_and_its_slots(cluster_url: str) -> None:
+    code, found = doctor("--redis", cluster_url, "--durability", "replicas:1")
+    assert code == 2
+    assert ("ok", "3 of 3 let us in") in found["connection"]
+    assert ("warning", "this master has no replica") in found["cluster"]
+    assert ("ok", "3 masters, 0 others, all slots are served") in found["cluster"]
+    assert found["replicas"] == [("problem", "0 are up to date, durability = replicas:1 needs 1")]
+    code, found = doctor("--redis", f"redis+cluster://127.0.0.1:1,{urlsplit(cluster_url).netloc}")
+    assert ("ok", "3 of 3 let us in") in found["connection"]  # the first host of the URL is down
+
+
+def test_sentinels_their_quorum_and_their_switches() -> None:
+    with watched(replicas=1, min_replicas_to_write="1", min_replicas_max_lag="3", maxmemory="256mb") as service:
+
+        def found_ok() -> bool:
+            code, found = doctor("--redis", service.url, "--durability", "replicas:1")
+            asked = found["sentinel"] + found["replicas"] + found["min-replicas"] + found["connection"]
+            return code == 1 and all(status == "ok" for status, _ in asked) and "switch-master" in str(asked)
+
+        wait_for(found_ok, timeout=120, description="all is well but for persistence")
+        code, found = doctor("--redis", service.url.replace("/main", "/other"))
+        assert (code, found["sentinel"]) == (2, [("problem", "does not help: No such master with that name")])
+        code, found = doctor("--redis", service.servers[1].url)
+        assert (code, found["role"]) == (2, [("problem", "a replica of 127.0.0.1")])
