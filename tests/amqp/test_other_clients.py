@@ -82,6 +82,7 @@ def test_qpid_jms(start_node: StartNode) -> None:
         "a browser": "one two three",
         "what was prefetched": "4 1 1",
         "a shared subscription": "4",
+        "a request over a temporary queue": "re: one, re: two, InvalidDestinationException",
         "failover": "before after",
     }
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
-from proton import Condition, Delivery, Message, Terminus
+from proton import Condition, Delivery, Described, Message, Terminus, symbol, ulong
 from proton.handlers import MessagingHandler
-from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Selector
+from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Selector, SenderOption
 from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached, SendException, SyncRequestResponse
 
 import headgate
@@ -143,6 +143,53 @@ async def test_a_request_is_answered(node: NodeProcess) -> None:
 
     _, answers = await asyncio.gather(blocking(node, serve), blocking(node, ask))
     assert answers == [0, 2, 4]
+
+
+class OwnTarget(SenderOption):
+    """As JMS makes a temporary queue."""
+
+    def apply(self, sender: Any) -> None:
+        sender.target.dynamic = True
+        sender.target.properties.put_dict({symbol("lifetime-policy"): Described(ulong(0x2B), [])})
+        sender.target.capabilities.put_object([symbol("temporary-queue")])
+
+
+@pytest.mark.parametrize("goodbye", ["close", "detach", "connection"])
+async def test_a_sender_has_a_queue_of_its_own_for_requests_and_their_answers(
+    node: NodeProcess, client: headgate.Client, goodbye: str
+) -> None:
+    """Mutant: it stays when its link is gone."""
+    loop = asyncio.get_running_loop()
+
+    def work(connection: BlockingConnection) -> list[Any]:
+        own: Any = connection.create_sender(None, name="creator", options=OwnTarget())
+        name = own.link.remote_target.address
+        own.send(Message(body="by its maker"))
+        other = BlockingConnection(node.url, timeout=GUARD)
+        other.create_sender(None).send(Message(address=name, body="over a relay"))
+        other.create_sender(name).send(Message(body="by name"))
+        answers: Any = connection.create_receiver(name)
+        got = [answers.receive().body for _ in range(3)]
+        properties = own.link.remote_target.properties
+        properties.rewind()
+        properties.next()
+        lifetime = properties.get_object()["lifetime-policy"].descriptor
+        if goodbye == "connection":
+            connection.close()
+        elif goodbye == "close":
+            answers.close()
+            own.close()
+        else:
+            own.link.detach()
+            with pytest.raises(LinkDetached, match="amqp:resource-deleted"):
+                connection.wait(lambda: False)
+        wait_for(lambda: not asyncio.run_coroutine_threadsafe(client.destinations(), loop).result(GUARD), timeout=GUARD)
+        with pytest.raises(LinkDetached, match="not-found"):
+            other.create_sender(name, name="late")
+        other.close()
+        return [*got, lifetime]
+
+    assert await blocking(node, work) == ["by its maker", "over a relay", "by name", 0x2B]
 
 
 class Handler(MessagingHandler):

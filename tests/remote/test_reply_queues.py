@@ -147,6 +147,9 @@ async def test_none_stays_of_clients_that_hang_up_while_it_is_made(node: Node) -
         peer = await Peer.connect(node.port, f"gone-{number}", user="mallory")
         for name in range(4):
             await peer.receiver(None, Taken(), name=f"r{name}", dynamic=True)
+            own = peer.engine.attach(peer.engine.session(), f"s{name}", receives=False)
+            own.accept(Terminus(), Terminus(dynamic=True))
+            peer.flush()
         if number % 3 == 1:
             await asyncio.sleep(0)
         elif number % 3 == 2:

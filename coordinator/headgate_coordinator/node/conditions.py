@@ -23,6 +23,10 @@ class TooManyTopics(HeadgateError):
     """Patterns of one connection match more topics than it may be on."""
 
 
+class TooManyQueues(HeadgateError):
+    """A connection has as many queues for single links as it may."""
+
+
 def condition_of(error: BaseException) -> tuple[str, str]:
     """Return the AMQP error that says the same, and its text."""
     if isinstance(error, AccessDenied):
@@ -33,7 +37,7 @@ def condition_of(error: BaseException) -> tuple[str, str]:
         return amqp.NOT_FOUND, str(error)
     if isinstance(error, MessageTooLarge):
         return amqp.TOO_LARGE, str(error)
-    if isinstance(error, DestinationFull | TooManyTopics):
+    if isinstance(error, DestinationFull | TooManyTopics | TooManyQueues):
         return amqp.RESOURCE_LIMIT, str(error)
     if isinstance(error, PolicyError):
         return amqp.NOT_ALLOWED, str(error)

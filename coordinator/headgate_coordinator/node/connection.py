@@ -17,14 +17,14 @@ from headgate.core.printable import printable
 from headgate.errors import AccessDenied, HeadgateError
 from headgate.index import is_pattern
 from headgate.session import Session
-from headgate_coordinator.fleet.reply_queues import reply_queue
-from headgate_coordinator.node.access import REPLY_QUEUES, Access
+from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.pattern_receiver import PatternOutlet, refusal_by_pattern
 from headgate_coordinator.node.ends.receiver import Outlet
 from headgate_coordinator.node.ends.sender import Inlet
+from headgate_coordinator.node.ends.temporary import OwnInlet, claim
 from headgate_coordinator.node.standing import NOTHING, standing_of
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.line import Crowded, network_of
@@ -195,8 +195,10 @@ class Connection(Wire):
         address = target.address and address_of(target.address)
         if target.coordinator:
             self._refuse(link, amqp.NOT_IMPLEMENTED, "there are no transactions; settle each message by itself")
+        elif target.dynamic and not {"topic", "temporary-topic"}.isdisjoint(target.capabilities):
+            self._refuse(link, amqp.NOT_IMPLEMENTED, "a link has no topic of its own; make a temporary queue")
         elif target.dynamic:
-            self._refuse(link, amqp.NOT_IMPLEMENTED, "a queue for one link is made by a receiver with a dynamic source")
+            self._begin(link, OwnInlet(self, link, claim(self), "queue"))
         elif address is None:
             self._begin(link, self.node.relay(self, link))
         elif address == GATEWAY:
@@ -214,14 +216,7 @@ class Connection(Wire):
                 f"filters are not honoured here, so {source.filters[0]!r} is refused; receive all, and select there",
             )
         elif source.dynamic:
-            if len(self.access.replies) >= REPLY_QUEUES:
-                reason = f"this connection has {REPLY_QUEUES} reply queues; close one first"
-                self._refuse(link, amqp.RESOURCE_LIMIT, reason)
-                self.node.counters.refused("reply-queues")
-                return
-            name = reply_queue(self.node.id)
-            self.access.replies.add(name)
-            self._receive(link, Outlet(self, link, name))
+            self._receive(link, Outlet(self, link, claim(self)))
         elif address is None:
             self._begin(link, self.node.reattaching(self, link, self._subscription(link)))
         elif address == GATEWAY:

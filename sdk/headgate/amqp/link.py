@@ -8,6 +8,7 @@ from headgate.amqp.proton import (
     ffi,
     lib,
     map_names,
+    put_lifetime,
     put_symbols,
     put_text_map,
     read_condition,
@@ -94,7 +95,9 @@ class Terminus:
         lib.pn_terminus_set_type(terminus, kind)
         if self.address is not None:
             lib.pn_terminus_set_address(terminus, self.address.encode())
-        lib.pn_terminus_set_dynamic(terminus, self.dynamic)
+        if self.dynamic:
+            lib.pn_terminus_set_dynamic(terminus, True)
+            put_lifetime(lib.pn_terminus_properties(terminus))
         if self.durable:
             lib.pn_terminus_set_durability(terminus, lib.PN_DELIVERIES)
             lib.pn_terminus_set_expiry_policy(terminus, lib.PN_EXPIRE_NEVER)

@@ -16,6 +16,11 @@ MOST_SAID: Final = 2000
 """Characters of the description of an error, of theirs and of ours: it may repeat what a peer said."""
 
 
+DELETE_ON_CLOSE: Final = 0x2B
+"""Describes a destination that is deleted when the link is closed that it was made for."""
+_LIFETIME: Final = b"lifetime-policy"
+
+
 class EngineMissing(HeadgateError):
     """The extra ``amqp`` is not installed, or was compiled for another Python."""
 
@@ -101,6 +106,19 @@ def put_text_map(data: Any, entries: Mapping[str, str | int]) -> None:
         else:
             said = value.encode()
             lib.pn_data_put_string(data, (len(said), ffi.from_buffer(said)))
+    lib.pn_data_exit(data)
+
+
+def put_lifetime(data: Any) -> None:
+    """Write the properties of a destination that is deleted when its link is closed."""
+    lib.pn_data_put_map(data)
+    lib.pn_data_enter(data)
+    lib.pn_data_put_symbol(data, (len(_LIFETIME), ffi.from_buffer(_LIFETIME)))
+    lib.pn_data_put_described(data)
+    lib.pn_data_enter(data)
+    lib.pn_data_put_ulong(data, DELETE_ON_CLOSE)
+    lib.pn_data_put_list(data)
+    lib.pn_data_exit(data)
     lib.pn_data_exit(data)
 
 

@@ -4,8 +4,10 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.Queue;
 import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
+import jakarta.jms.TemporaryQueue;
 import jakarta.jms.TextMessage;
 import jakarta.jms.Topic;
 import java.util.ArrayList;
@@ -35,6 +37,7 @@ public class Rows {
         row("what was prefetched", Rows::prefetched);
         row("a durable subscription", Rows::durable);
         row("a shared subscription", Rows::shared);
+        row("a request over a temporary queue", Rows::requested);
         row("a transacted session", () -> refused(c -> c.createSession(true, Session.SESSION_TRANSACTED)));
         row("a selector", () -> refused(c -> {
             Session session = c.createSession();
@@ -196,6 +199,34 @@ public class Rows {
             two.close();
             session.unsubscribe("both");
             return String.valueOf(count);
+        }
+    }
+
+    static String requested() throws Exception {
+        try (Connection asks = connect(first); Connection serves = connect(second)) {
+            Session session = asks.createSession();
+            TemporaryQueue replies = session.createTemporaryQueue();
+            MessageConsumer answers = session.createConsumer(replies);
+            Session service = serves.createSession();
+            MessageConsumer requests = service.createConsumer(service.createQueue("jms.requests"));
+            MessageProducer replier = service.createProducer(null);
+            MessageProducer asker = session.createProducer(session.createQueue("jms.requests"));
+            StringBuilder told = new StringBuilder();
+            for (String question : new String[] {"one", "two"}) {
+                TextMessage request = session.createTextMessage(question);
+                request.setJMSReplyTo(replies);
+                asker.send(request);
+                Message asked = requests.receive(PATIENCE);
+                TextMessage answer = service.createTextMessage("re: " + text(asked));
+                answer.setJMSCorrelationID(asked.getJMSMessageID());
+                replier.send(asked.getJMSReplyTo(), answer);
+                Message answered = answers.receive(PATIENCE);
+                told.append(text(answered)).append(request.getJMSMessageID().equals(answered.getJMSCorrelationID()) ? ", " : " (another), ");
+            }
+            Queue foreign = service.createQueue(replies.getQueueName());
+            answers.close();
+            replies.delete();
+            return told + refused(c -> c.createSession().createProducer(foreign)).split(":")[0];
         }
     }
 

@@ -11,10 +11,11 @@ from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatEr
 from headgate.message import Message, to_amqp
 from headgate.presences import kinds_from
 from headgate.receivers import Outcome as Settlement
-from headgate.redis.keys import Address
 from headgate.redis.replies import Deliveries
+from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import unsubscribe
+from headgate_coordinator.node.ends.temporary import make, remove
 from headgate_coordinator.security import Action
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class Outlet(LinkEnd):
         """
         session = self.connection.session()
         if self.link.source.dynamic:
-            await self._make_reply_queue()
+            await make(self.connection, self.destination)
             if not self.link.alive:
                 return
         consumer = await session.consumers.open(
@@ -221,13 +222,6 @@ class Outlet(LinkEnd):
         self.link.accept(answer, self.link.target)
         self.flowed()
         self.connection.flush_soon()
-
-    async def _make_reply_queue(self) -> None:
-        """Make the queue as the policy says, but never without a limit: strangers who know its name may fill it."""
-        node = self.connection.node
-        address = Address.of(node.client.namespace, self.destination)
-        bound = {"limit_bytes": str(node.options.limits.message)}
-        await node.client.parts.registry.ensure(address, ("queue",), recover=False, otherwise=bound)
 
     def _make(self, *args: Any, **kwargs: Any) -> Feed:
         self._consumer = consumer = LinkConsumer(*args, **kwargs)
@@ -343,8 +337,8 @@ class Outlet(LinkEnd):
 
     def failed(self, error: BaseException) -> None:
         """End the link: the consumer cannot go on."""
-        slow = isinstance(error, SlowConsumer)
-        self.fail(RESOURCE_DELETED if slow else INTERNAL_ERROR, str(error))
+        gone = isinstance(error, SlowConsumer) or is_reply_queue(self.destination)
+        self.fail(RESOURCE_DELETED if gone else INTERNAL_ERROR, str(error))
 
     def gone(self, *, lost: bool) -> None:
         """Give back what the client held: untried when it detached, as a failed attempt when its connection broke."""
@@ -365,18 +359,17 @@ class Outlet(LinkEnd):
     async def _close(self, *, ended: bool) -> None:
         """Let go of what it had here, or was about to have; a durable subscription goes if its client ended it."""
         await self.finish()
-        consumer, client = self._consumer, self.connection.node.client
+        consumer = self._consumer
         try:
             if consumer is not None:
                 await consumer.close()
-            if self.link.source.dynamic:
-                await client.remove(self.destination)
-            elif ended and consumer is not None and consumer.durable:
+            if not self.link.source.dynamic and ended and consumer is not None and consumer.durable:
                 await unsubscribe(self.connection, consumer.address.name, consumer.subscription)
         except HeadgateError:
             pass  # the sweeps of its session, and of reply queues, do the rest
         finally:
-            self.connection.access.replies.discard(self.destination)
+            if self.link.source.dynamic:
+                await remove(self.connection, self.destination)
             if self.link.lingers:
                 self.link.leave()
                 self.connection.flush_soon()

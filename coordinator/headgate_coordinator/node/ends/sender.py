@@ -105,7 +105,7 @@ class Inlet(LinkEnd):
         if not self.link.alive:
             return
         self._line = line
-        target = Terminus(self.destination, capabilities=(line.producer.kind,))
+        target = Terminus(self.destination, dynamic=self.link.target.dynamic, capabilities=(line.producer.kind,))
         self.link.accept(self.link.source, target, max_message=node.options.limits.message)
         line.join(self)
         self.connection.flush_soon()
