@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Iterator
 import hypothesis
 import pytest
 
+from headgate.amqp.remote import NodeBackend
+from headgate.redis import lane
 from tests.links.sites import SiteOf, three_sites_of
 from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, newest_server
@@ -89,6 +91,13 @@ def cleanup_namespace(namespace: str, no_key_left: None, shared_servers: SharedS
     yield namespace
     for url in shared_servers.used:
         delete_namespace(url, namespace)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have clients wait half a minute for each answer: for tests in which others may keep Redis or a node that long."""
+    monkeypatch.setattr(lane, "CALL_TIMEOUT", 30.0)
+    monkeypatch.setattr(NodeBackend._ask, "__kwdefaults__", {"within": 30.0})
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from headgate.redis import lane
 from headgate.redis.keys import Address
 from tests.lua.place import Place
 from tests.lua.pool_world import PoolWorld, Runner
@@ -12,9 +11,8 @@ from tests.support.rewriting import RewritingServer, virtual_clock
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def whenever_redis_answers(patient: None) -> None:
     """Wait for a Redis that others keep from running: here nothing depends on when it answers."""
-    monkeypatch.setattr(lane, "CALL_TIMEOUT", 30.0)
 
 
 @pytest.fixture

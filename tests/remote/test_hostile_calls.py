@@ -19,7 +19,7 @@ from headgate_coordinator.node.standing import NOTHING, READS, SENDS
 from tests.remote.grants import B, C, P, users
 from tests.remote.test_gateway_rights import as_user, backend
 
-pytestmark = pytest.mark.one_server
+pytestmark = [pytest.mark.one_server, pytest.mark.usefixtures("patient")]
 HEAD = b"\0\x53\x75\xb0\0\0\0\0"
 BOMBS = {
     "empty arrays": b"\xdd" + (24 << 20).to_bytes(4) + b"\x90" * (24 << 20),
