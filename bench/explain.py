@@ -11,11 +11,11 @@ from bench.harness import Figure, at_most, private_client
 from bench.scripts import crowd
 from headgate.core.link import Link
 from headgate.core.policy import Policy
-from headgate.links import STALE_MS
+from headgate.explain.links import STALE_MS
 from headgate.redis.keys import Address, forwarder_id
-from headgate.redis.lease_store import LeaseStore
 from headgate.redis.link_store import LinkStore
-from headgate.redis.nodes import NodeStore
+from headgate.redis.node_store import NodeStore
+from headgate_coordinator.fleet.leases import LeaseStore
 
 LINE = 10_000
 HOLDERS = 1_000

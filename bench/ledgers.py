@@ -1,6 +1,6 @@
 """Ledgers to read, written fast: entries as scripts write them, by a script in Redis."""
 
-from headgate.redis.direct import Direct
+from headgate.redis.bulk import Direct
 from headgate.redis.keys import Address
 
 NAMESPACE = "bench"

@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 from headgate.amqp.remote import NodeBackend
-from headgate.redis import lane
+from headgate.redis import connection as lane
 from tests.links.sites import SiteOf, three_sites_of
 from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, newest_server

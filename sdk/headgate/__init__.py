@@ -3,14 +3,12 @@
 ``async with headgate.connect(url) as client`` is where everything begins; :mod:`headgate.sync` is the same for threads.
 """
 
-from headgate.blocked import Blocked, Unblocked
-from headgate.browse import Browsed
-from headgate.bucket import Bucket
 from headgate.client import Client, connect
-from headgate.consumer import Consumer
+from headgate.consuming.browse import Browsed
+from headgate.consuming.consumer import Consumer
 from headgate.core.policy import Policy
 from headgate.core.window import Window
-from headgate.deadlocks import FoundDeadlock
+from headgate.credit.notices import Blocked, Unblocked
 from headgate.errors import (
     AccessDenied,
     Closed,
@@ -30,13 +28,15 @@ from headgate.errors import (
     SlowConsumer,
     SpoolUnavailable,
 )
-from headgate.explanation import Explanation
-from headgate.gate import Gate, Permit
-from headgate.losses import StateLoss
+from headgate.explain.model import Explanation
+from headgate.limiting.bucket import Bucket
+from headgate.limiting.gate import Gate, Permit
 from headgate.message import Message, Receipt
-from headgate.pool_limits import PoolState
-from headgate.producer import Producer
-from headgate.session import Session
+from headgate.namespace.deadlocks import FoundDeadlock
+from headgate.namespace.losses import StateLoss
+from headgate.namespace.pool_limits import PoolState
+from headgate.producing.producer import Producer
+from headgate.session.session import Session
 from headgate.settings import Settings
 from headgate.spool.states import StoreState
 

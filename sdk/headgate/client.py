@@ -7,27 +7,27 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from headgate.administration import Administration
+from headgate._util.forks import FORKED, watch
+from headgate._util.keywords import explains
 from headgate.backends import Place, place_of
-from headgate.browse import Browsed, browse
+from headgate.consuming.browse import Browsed, browse
 from headgate.core.deadlock import Deadlock
 from headgate.core.url_options import UrlOptions
 from headgate.errors import AccessDenied, Closed, HeadgateError, InvalidValue
-from headgate.explain import as_consumer, explain, leased
-from headgate.explanation import Explanation
-from headgate.forks import FORKED, watch
-from headgate.keywords import explains
-from headgate.losses import LossCallback, Losses
+from headgate.explain.explainer import as_consumer, explain, leased
+from headgate.explain.model import Explanation
+from headgate.namespace.administration import Administration
+from headgate.namespace.losses import LossCallback, Losses
+from headgate.namespace.pool_limits import PolicyPools
+from headgate.namespace.pool_slices import Pools
+from headgate.namespace.registry import Registry
 from headgate.options import SessionOptions
-from headgate.pool_limits import PolicyPools
-from headgate.pools import Pools
 from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address, check_namespace
 from headgate.redis.pool_store import PoolStore
 from headgate.redis.store import Store
-from headgate.registry import Registry
-from headgate.session import Session
+from headgate.session.session import Session
 
 
 class Parts(NamedTuple):

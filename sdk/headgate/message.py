@@ -7,11 +7,14 @@ and headers), and a message of AMQP 1.0 as it came.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.core import amqp_mapping, amqp_message, amqp_sections, packed
+from headgate.core.amqp import mapping as amqp_mapping
+from headgate.core.amqp import message as amqp_message
+from headgate.core.amqp import packed
+from headgate.core.amqp import sections as amqp_sections
 from headgate.errors import InvalidValue, MessageFormatError
 
 if TYPE_CHECKING:
-    from headgate.consumer import Consumer
+    from headgate.consuming.consumer import Consumer
 
 Headers = Mapping[str, Any]
 MAX_MESSAGE: Final = 128 << 20

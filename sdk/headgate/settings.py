@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
+from headgate._util.keywords import explains
 from headgate.core.full import WhenFull
 from headgate.core.window import Window
 from headgate.core.words import KEYS, hint
 from headgate.errors import InvalidValue, PolicyError
-from headgate.keywords import explains
 from headgate.options import MAX_WEIGHT
 from headgate.redis.keys import encode_name
 from headgate.units import (

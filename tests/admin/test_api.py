@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 import headgate
-from headgate.redis.lease_store import LeaseStore
 from headgate_coordinator.fleet.facts import BridgeFacts
+from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn, link

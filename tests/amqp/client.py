@@ -13,7 +13,7 @@ from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Outcome, Terminus
 from headgate.amqp.sasl import SaslClient
 from headgate.amqp.wire import Wire
-from headgate.core.amqp_message import AmqpMessage, decode, encode
+from headgate.core.amqp.message import AmqpMessage, decode, encode
 from tests.amqp import raw
 from tests.support.waiting import wait_until
 

@@ -8,7 +8,7 @@ from headgate.amqp.limits import Limits
 from headgate.amqp.link import Terminus
 from headgate.amqp.proton import lib
 from headgate.amqp.sasl import BARE, SaslClient, SaslServer
-from headgate.core.amqp_message import AmqpMessage, Properties, encode
+from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from tests.amqp.pair import Pair
 
 Frames = list[bytes]

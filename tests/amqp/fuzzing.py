@@ -17,7 +17,8 @@ from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Outcome
 from headgate.amqp.sasl import OK, SaslClient, SaslServer
-from headgate.core import amqp_message, amqp_sections
+from headgate.core.amqp import message as amqp_message
+from headgate.core.amqp import sections as amqp_sections
 from headgate.errors import HeadgateError
 from headgate.message import decode
 from tests.amqp.connecting import Playground

@@ -11,7 +11,7 @@ from proton import Message
 from proton.utils import LinkDetached
 
 import headgate
-from headgate.index import Index
+from headgate.namespace.topics import Index
 from headgate.redis.keys import Address
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.pattern_receiver import MOST_TOPICS, PatternConsumer

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 import headgate
-from headgate.core.amqp_message import AmqpMessage, encode
+from headgate.core.amqp.message import AmqpMessage, encode
 from tests.amqp.client import Rude, rude, written
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess

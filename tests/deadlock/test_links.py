@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 import headgate
-from headgate.deadlocks import FoundDeadlock
 from headgate.message import encode
+from headgate.namespace.deadlocks import FoundDeadlock
 from headgate.redis.keys import Address
 from headgate_coordinator.deadlock.detector import Detector
 from headgate_coordinator.policy import loads

@@ -6,8 +6,8 @@ import random
 import pytest
 
 import headgate
-from headgate import ties
-from headgate.redis import notes
+from headgate.redis import note_store as notes
+from headgate.session import ties
 from headgate_coordinator.deadlock import detector as detecting
 from headgate_coordinator.deadlock.detector import Detector
 from tests.deadlock.traffic import Traffic

@@ -11,8 +11,8 @@ import pytest
 import headgate
 import headgate.sync
 from headgate import DeadlockDetected, PolicyError
+from headgate.explain.self_wait import SelfWait
 from headgate.redis.keys import Address
-from headgate.selfwait import SelfWait
 from tests.sdk.observing import GUARD, drain, waiting
 from tests.support.waiting import wait_until
 

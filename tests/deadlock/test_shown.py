@@ -9,8 +9,8 @@ import pytest
 
 import headgate
 from headgate.core.deadlock import Deadlock, Party, Step
-from headgate.deadlocks import FoundDeadlock
-from headgate.redis.notes import NoteStore
+from headgate.namespace.deadlocks import FoundDeadlock
+from headgate.redis.note_store import NoteStore
 from headgate_coordinator.admin import create_app
 from tests.deadlock.figure import fill, program
 from tests.demo.command import Running, run

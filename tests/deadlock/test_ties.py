@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate.redis.notes import NoteStore
+from headgate.redis.note_store import NoteStore
 from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 

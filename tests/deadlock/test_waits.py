@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from headgate.core import deadlock
 from headgate.core.deadlock import Deadlock, Graph, Party, Wait, deadlocks
-from headgate.deadlocks import FoundDeadlock
+from headgate.explain.wait_edges import suspects, waiter
+from headgate.namespace.deadlocks import FoundDeadlock
 from headgate.redis.keys import link_id
-from headgate.redis.notes import Tie
-from headgate.waits import suspects, waiter
+from headgate.redis.note_store import Tie
 
 NAMES = st.sampled_from("abcde")
 TIES = st.lists(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.pool_limits import FIELDS
+from headgate.namespace.pool_limits import FIELDS
 from headgate.redis.keys import INDEX, NODES, NOTES, OWNED, PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF

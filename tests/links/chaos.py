@@ -15,13 +15,13 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 import headgate
-from headgate.core.link_rules import Forwarding
+from headgate._util.tasks import stop
 from headgate.redis.keys import Address
 from headgate.redis.link_store import LinkStore
-from headgate.redis.link_worker import End, LinkWorker
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
-from headgate.tasks import stop
+from headgate_coordinator.links.rules import Forwarding
+from headgate_coordinator.links.worker import End, LinkWorker
 from tests.links.worker_process import LINK, Plan
 from tests.support.waiting import wait_until
 

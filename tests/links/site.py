@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.core.link_calls import Call
-from headgate.core.link_rules import Forwarding
 from headgate.redis.keys import Address, link_id
 from headgate.redis.link_store import LinkStore
-from headgate.redis.link_worker import End, LinkWorker
 from headgate.redis.replies import Account
 from headgate.redis.server import Server
 from headgate.redis.store import Store
+from headgate_coordinator.links.rules import Forwarding
+from headgate_coordinator.links.worker import End, LinkWorker
 
 LINK = link_id("from one site to another")
 TTL_MS = 10_000

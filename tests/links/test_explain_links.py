@@ -8,19 +8,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 import headgate
-from headgate.chain import Behind, Load, Work, judge_link
-from headgate.core.forwarding import NO_ROOM, PACED
-from headgate.core.link import Link
-from headgate.core.link_rules import Forwarding
-from headgate.explanation import Cause, Explanation
-from headgate.link_ends import LinkEnds, Side
-from headgate.links import MOST_HOPS
+from headgate.core.link import NO_ROOM, PACED, Link
+from headgate.explain.link_chain import Behind, Load, Work, judge_link
+from headgate.explain.link_view import LinkEnds, Side
+from headgate.explain.links import MOST_HOPS
+from headgate.explain.model import Cause, Explanation
 from headgate.redis.keys import Address, forwarder_id
-from headgate.redis.lease_store import LeaseStore
 from headgate.redis.link_store import LinkStore
-from headgate.redis.link_worker import End, LinkWorker
 from headgate_coordinator.fleet.facts import BridgeFacts
+from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.fleet.registry import NodeRegistry
+from headgate_coordinator.links.rules import Forwarding
+from headgate_coordinator.links.worker import End, LinkWorker
 from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn
 from tests.demo.command import run

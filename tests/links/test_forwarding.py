@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.allowance import Allowance
-from headgate.core.forwarding import Forwarder, Phase
 from headgate.core.link_calls import (
     Call,
     Commit,
@@ -24,7 +22,9 @@ from headgate.core.link_calls import (
     Secure,
     Skip,
 )
-from headgate.core.link_rules import Forwarding, Refusal
+from headgate_coordinator.links.forwarder import Forwarder, Phase
+from headgate_coordinator.links.rate_credit import Allowance
+from headgate_coordinator.links.rules import Forwarding, Refusal
 from tests.links.world import FAULTS, Links, sent
 from tests.model.link import ModelTarget
 

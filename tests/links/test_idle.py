@@ -6,14 +6,14 @@ from typing import TypeVar
 
 import pytest
 
-from headgate.core.forwarding import LONGEST_LOOK, LOOK_AGAIN, Forwarder
 from headgate.core.link_calls import Commit, Committed, Entry, Fetch, Open, Opened, Read
-from headgate.core.link_rules import Forwarding
 from headgate.errors import CoordinatorUnavailable
-from headgate.redis.link_worker import End, LinkWorker
+from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
-from headgate.redis.wake import PubSubWakeUps
+from headgate_coordinator.links.forwarder import LONGEST_LOOK, LOOK_AGAIN, Forwarder
+from headgate_coordinator.links.rules import Forwarding
+from headgate_coordinator.links.worker import End, LinkWorker
 from tests.links.site import LINK, Sites
 from tests.support.faultproxy import FaultProxy
 from tests.support.servers import available_servers
@@ -140,8 +140,8 @@ async def proxy(shared_servers: SharedServers) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 async def idle(sites: Sites, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LinkWorker]:
     """A worker that has found nothing so often that it would look again in an hour."""
-    monkeypatch.setattr("headgate.redis.wake.HEARTBEAT", 0.05)
-    monkeypatch.setattr("headgate.redis.wake._GIVEN_UP", 0.5)
+    monkeypatch.setattr("headgate.redis.hints.HEARTBEAT", 0.05)
+    monkeypatch.setattr("headgate.redis.hints._GIVEN_UP", 0.5)
     await sites.make()
     hints = Server(parse_url(proxy.url)).wake_ups()
     here = sites.here.end("orders")
@@ -149,7 +149,7 @@ async def idle(sites: Sites, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch)
         LINK, End(here.store, here.address, hints), sites.there.end("orders"), Forwarding("a", "b"), fence=1
     )
     task = asyncio.create_task(worker.run())
-    monkeypatch.setattr("headgate.core.forwarding.LONGEST_LOOK", 3600.0)
+    monkeypatch.setattr("headgate_coordinator.links.forwarder.LONGEST_LOOK", 3600.0)
     forwarder = worker.forwarder
 
     def waits_long() -> bool:
@@ -223,8 +223,8 @@ async def test_a_source_that_is_removed_is_noticed_at_once(sites: Sites, idle: L
 @pytest.fixture
 def quick_to_leave(idle: LinkWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives credit back soon, and would look at its source in an hour."""
-    monkeypatch.setattr("headgate.core.forwarding.LOOK_AGAIN", 3600.0)
-    monkeypatch.setattr("headgate.redis.link_worker.IDLE", 0.1)
+    monkeypatch.setattr("headgate_coordinator.links.forwarder.LOOK_AGAIN", 3600.0)
+    monkeypatch.setattr("headgate_coordinator.links.worker.IDLE", 0.1)
 
 
 async def test_credit_goes_back_long_before_the_next_look(sites: Sites, idle: LinkWorker, quick_to_leave: None) -> None:

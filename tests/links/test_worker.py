@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core.forwarding import Phase
 from headgate.core.link_calls import Regression
-from headgate.core.link_rules import Forwarding
 from headgate.redis.replies import Account
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
+from headgate_coordinator.links.forwarder import Phase
+from headgate_coordinator.links.rules import Forwarding
 from tests.links.site import LINK, TTL_MS, Dead, Site, Sites, work
 from tests.support.servers import RedisServer, available_servers
 from tests.support.waiting import wait_until
@@ -141,7 +141,7 @@ async def test_with_hints_a_message_goes_over_without_waiting_for_a_look(sites: 
 
 
 async def test_an_idle_link_gives_its_credit_back(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.redis.link_worker.IDLE", 0.1)
+    monkeypatch.setattr("headgate_coordinator.links.worker.IDLE", 0.1)
     await sites.make()
     worker = sites.worker()
     task = asyncio.create_task(worker.run())
@@ -216,7 +216,7 @@ def pair() -> Iterator[tuple[RedisServer, RedisServer]]:
 async def test_the_source_keeps_what_no_replica_of_the_target_has(
     sites: Sites, pair: tuple[RedisServer, RedisServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.redis.link_worker.BARRIER_MS", 20)
+    monkeypatch.setattr("headgate_coordinator.links.worker.BARRIER_MS", 20)
     primary, replica = (Server(parse_url(server.url)) for server in pair)
     await primary.open()
     await replica.open()
@@ -231,7 +231,7 @@ async def test_the_source_keeps_what_no_replica_of_the_target_has(
     host, port = primary.url.hosts[0]
     await replica.command(b"", "REPLICAOF", host, port)
     await wait_until(lambda: in_step(primary))
-    monkeypatch.setattr("headgate.redis.link_worker.BARRIER_MS", 1000)
+    monkeypatch.setattr("headgate_coordinator.links.worker.BARRIER_MS", 1000)
     await work(worker)
     assert await sites.here.stored("orders") == []
     assert worker.forwarder.phase in (Phase.IDLE, Phase.RESERVED)

@@ -22,15 +22,15 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from headgate.core.forwarding import Forwarder
 from headgate.core.link_calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Pace, Paced, Read, Secure, Skip
-from headgate.core.link_rules import Forwarding
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.keys import Address, link_id
 from headgate.redis.link_store import LinkStore
-from headgate.redis.link_worker import End, LinkWorker
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
+from headgate_coordinator.links.forwarder import Forwarder
+from headgate_coordinator.links.rules import Forwarding
+from headgate_coordinator.links.worker import End, LinkWorker
 from tests.support.waiting import wait_until
 
 LINK: Final = link_id("from one site to another")

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headgate.core.forwarding import Forwarder
 from headgate.core.link_calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Pace, Paced, Put, Read, Secure
-from headgate.core.link_rules import Forwarding
+from headgate_coordinator.links.forwarder import Forwarder
+from headgate_coordinator.links.rules import Forwarding
 from tests.model.link import ModelSource, ModelTarget
 
 FAULTS = ("lost", "unanswered", "crash", "crash after", "delayed")

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from typing import Any, Final
 
-from headgate.pools import Pools
+from headgate.namespace.pool_slices import Pools
 from headgate.redis.keys import Address, PoolAddress, encode_name
 from headgate.redis.pool_store import UNLIMITED, PoolStore, Share, Slice, limit_of
 from headgate.redis.replies import record

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headgate.redis.keys import owned_keys
-from headgate.redis.lease_store import Held, LeaseStore, Mode
+from headgate_coordinator.fleet.leases import Held, LeaseStore, Mode
 from tests.support.rewriting import RewritingServer, virtual_clock, watched
 
 TTL_MS = 10_000

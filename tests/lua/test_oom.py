@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from headgate.errors import CoordinatorUnavailable
-from headgate.pools import Pools
+from headgate.namespace.pool_slices import Pools
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.pool_store import PoolStore, Slice
 from tests.lua.place import TTL_MS, Consumer, Place

@@ -135,7 +135,7 @@ async def test_a_debt_is_paid_by_whoever_looks(world: PoolWorld) -> None:
 
 async def test_who_waits_asks_again_before_the_debt_lapses(world: PoolWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many members, of whom few are asked at once."""
-    monkeypatch.setattr("headgate.pools.ASK_AT_ONCE", 1)
+    monkeypatch.setattr("headgate.namespace.pool_slices.ASK_AT_ONCE", 1)
     await in_debt(world)
     asked = set[str]()
     for turn in range(6):

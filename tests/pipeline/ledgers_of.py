@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headgate.redis.direct import Direct
+from headgate.redis.bulk import Direct
 from headgate.redis.keys import Address
 
 

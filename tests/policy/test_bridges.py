@@ -5,7 +5,7 @@ import pytest
 import headgate
 from headgate.core.link import Ends, Link, Site, cycle, ends_of
 from headgate.core.policy import Policy
-from headgate.policies import says_the_same
+from headgate.namespace.policy_follower import says_the_same
 from headgate_coordinator.policy import BadDocument, loads
 from headgate_coordinator.policy.plan import plan
 

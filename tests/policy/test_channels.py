@@ -5,7 +5,7 @@ import pytest
 import headgate
 from headgate.core.channel import Channel, feed_of
 from headgate.core.policy import Policy
-from headgate.policies import says_the_same
+from headgate.namespace.policy_follower import says_the_same
 from headgate.redis.keys import link_id
 from headgate_coordinator.policy import BadDocument, loads
 from headgate_coordinator.policy.lint import lint

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from headgate import AccessDenied, HeadgateError, InvalidValue
-from headgate.core.amqp_message import AmqpMessage, Properties, encode
+from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.core.policy import Policy
-from headgate.index import Entry
+from headgate.namespace.topics import Entry
 from headgate.redis.keys import Address, index_keys, namespace_channel, policy_key
-from headgate.redis.policy import PolicyStore
+from headgate.redis.policy_store import PolicyStore
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script
 from headgate_coordinator.node.access import Access

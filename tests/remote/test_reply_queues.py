@@ -11,7 +11,7 @@ from headgate import AccessDenied, InvalidValue
 from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Terminus
 from headgate.amqp.proton import lib
-from headgate.core.amqp_message import AmqpMessage, Properties, encode
+from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address, encode_name, index_keys
 from headgate.redis.replies import Account

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate import AccessDenied
-from headgate.core.amqp_message import AmqpMessage, Properties, encode
+from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.redis.keys import Address, session_prefix
 from headgate.redis.replies import Account
 from headgate_coordinator.node.node import Node

@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import InvalidValue, MessageFormatError
-from headgate.core import amqp_mapping, amqp_message, packed
-from headgate.core.amqp_message import AmqpMessage, BodyKind, Properties, decode
-from headgate.core.amqp_sections import (
+from headgate.core.amqp import mapping as amqp_mapping
+from headgate.core.amqp import message as amqp_message
+from headgate.core.amqp import packed
+from headgate.core.amqp.message import AmqpMessage, BodyKind, Properties, decode
+from headgate.core.amqp.sections import (
     DEFAULT_HEADER,
     MAX_SECTIONS,
     Header,
@@ -26,8 +28,8 @@ from headgate.core.amqp_sections import (
     with_application_properties,
     with_delivery_count,
 )
-from headgate.core.amqp_types import Described, Symbol
-from headgate.core.amqp_writer import write
+from headgate.core.amqp.types import Described, Symbol
+from headgate.core.amqp.writer import write
 from headgate.message import decode as read
 from headgate.message import encode, is_amqp, to_amqp, with_headers
 from tests.sdk.test_amqp_values import (

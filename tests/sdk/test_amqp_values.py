@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate import MessageFormatError
-from headgate.core.amqp_reader import Reader
-from headgate.core.amqp_types import MAX_DEPTH, MAX_VALUES, Char, Described, Symbol, Timestamp
-from headgate.core.amqp_writer import write
+from headgate.core.amqp.reader import Reader
+from headgate.core.amqp.types import MAX_DEPTH, MAX_VALUES, Char, Described, Symbol, Timestamp
+from headgate.core.amqp.writer import write
 
 ROUND_TRIPS = settings(max_examples=200, deadline=None)
 FUZZ = settings(max_examples=2000, deadline=None)

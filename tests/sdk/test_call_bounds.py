@@ -15,9 +15,9 @@ import redis
 import headgate
 import headgate.sync
 from headgate import CoordinatorUnavailable, DestinationDamaged, InvalidValue, SessionExpired
-from headgate.gate import Admission
+from headgate.consuming.wildcard import WildcardConsumer
+from headgate.limiting.gate import Admission
 from headgate.redis.keys import Address
-from headgate.wildcard import WildcardConsumer
 from headgate_coordinator.policy import loads
 from tests.sdk.observing import GUARD, look
 from tests.support.servers import RedisServer
@@ -172,8 +172,8 @@ async def test_every_call_ends_while_redis_is_away(client: headgate.Client, serv
 async def test_a_confirmation_has_a_bound_that_nobody_named(
     client: headgate.Client, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert headgate.receivers.CONFIRM_WITHIN == 30
-    monkeypatch.setattr("headgate.receivers.CONFIRM_WITHIN", SHORT)
+    assert headgate.consuming.inbox.CONFIRM_WITHIN == 30
+    monkeypatch.setattr("headgate.consuming.inbox.CONFIRM_WITHIN", SHORT)
     everything = await Everything(client).open()
     server.sigstop()
     for message, verb in zip(everything.messages, VERBS, strict=True):

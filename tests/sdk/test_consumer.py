@@ -8,8 +8,8 @@ import pytest
 
 import headgate
 from headgate import Closed, InvalidValue, PolicyError, SessionExpired, Window
+from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.keys import Address
-from headgate.redis.wake import PubSubWakeUps
 from headgate_coordinator.policy import loads
 from tests.sdk.observing import GUARD, counts, drain, field, look
 from tests.support.waiting import wait_until
@@ -225,7 +225,7 @@ async def test_closing_ends_whoever_waits_for_a_message(client: headgate.Client)
 async def test_a_waiting_consumer_gets_a_message_as_soon_as_it_is_sent(
     client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.consumer.POLL", 3600)  # a hint that is lost is never made up for
+    monkeypatch.setattr("headgate.consuming.consumer.POLL", 3600)  # a hint that is lost is never made up for
     async with client.session("in") as into, other.session("out") as out:
         consumer, producer = await into.consumer("orders", window=1), await out.producer("orders")
         for number in range(20):
@@ -250,7 +250,7 @@ async def test_a_consumer_that_was_just_opened_misses_no_hint(
         await asyncio.sleep(0.05)
         return await connect(self)
 
-    monkeypatch.setattr("headgate.consumer.POLL", 3600)
+    monkeypatch.setattr("headgate.consuming.consumer.POLL", 3600)
     async with other.session("out") as out:
         producer = await out.producer("orders")
         monkeypatch.setattr(PubSubWakeUps, "_connect", connect_slowly)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from headgate.explanation import Cause
+from headgate.explain.model import Cause
 from tests.sdk.scene import TTL_MS, Scene
 
 Play = Callable[[Scene], Awaitable[object]]

@@ -99,7 +99,7 @@ async def test_who_waits_longer_for_a_bucket_asks_again(client: headgate.Client,
             asked.append(line)
             return await take(*args, line=[(tokens, min(wait, 200)) for tokens, wait in line], **named)
 
-        monkeypatch.setattr("headgate.bucket.AHEAD", 0.2)
+        monkeypatch.setattr("headgate.limiting.bucket.AHEAD", 0.2)
         monkeypatch.setattr(bucket._store, "take", soon_only)
         await bucket.take()
         await bucket.take(timeout=20)

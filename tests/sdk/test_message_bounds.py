@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core import packed
+from headgate.core.amqp import packed
 from headgate.errors import InvalidValue, MessageFormatError
 from headgate.message import decode, encode
 

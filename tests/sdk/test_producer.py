@@ -110,7 +110,7 @@ async def test_what_is_put_expires_and_gives_up_as_what_is_sent(client: headgate
 
 
 async def test_put_refuses_what_cannot_be_put(client: headgate.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.producer.MAX_MESSAGE", 10)
+    monkeypatch.setattr("headgate.producing.producer.MAX_MESSAGE", 10)
     async with client.session("s") as session:
         producer = await session.producer("orders")
         with pytest.raises(InvalidValue, match="11 bytes; at most 10"):

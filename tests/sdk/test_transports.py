@@ -14,7 +14,7 @@ import pytest
 import redis
 
 import headgate
-from headgate.redis.direct import Direct
+from headgate.redis.bulk import Direct
 from tests.support.waiting import wait_for, wait_until
 
 SECRET = "s3cret-and-never-shown"

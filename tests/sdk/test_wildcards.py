@@ -11,11 +11,11 @@ from redis.crc import key_slot
 import headgate
 import headgate.sync
 from headgate import Closed, InvalidName, PolicyError, Window
+from headgate.consuming.wildcard import WildcardConsumer
 from headgate.core.pattern import Pattern
-from headgate.index import PLACEHOLDER, Entry, Index
+from headgate.namespace.topics import PLACEHOLDER, Entry, Index
 from headgate.redis.keys import Address
 from headgate.redis.replies import record
-from headgate.wildcard import WildcardConsumer
 from tests.sdk.observing import GUARD, counts, drain, learn_fast, look
 from tests.sdk.workers import Worker
 from tests.support.servers import RedisServer
@@ -292,7 +292,7 @@ async def test_a_removed_topic_is_left_and_not_made_again_and_a_new_one_of_its_n
 async def test_a_topic_whose_hint_is_lost_is_found_by_looking(
     client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.wildcard.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("headgate.consuming.wildcard.LOOK_EVERY", 0.05)
     monkeypatch.setattr(WildcardConsumer, "_hear", lambda _, __: None)
     async with client.session("in") as into, other.session("out") as out:
         consumer = await wildcard(into, "news.*")

@@ -6,7 +6,7 @@ import pytest
 
 import headgate
 from headgate import Window
-from headgate.defaults import Defaults
+from headgate.namespace.defaults import Defaults
 from tests.sdk.observing import GUARD, drain, field, look
 from tests.sdk.test_consumer import fill, receive
 from tests.support.waiting import wait_until

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from headgate import Client, Explanation, FoundDeadlock, HeadgateError, PolicyConflict, PolicyError, __version__
-from headgate.link_ends import LinkEnds
+from headgate.explain.link_view import LinkEnds
 from headgate.redis.keys import Address
 from headgate_coordinator import policy as documents
 from headgate_coordinator.admin import models, pools, stores

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate import Client, Explanation, HeadgateError, PolicyError
-from headgate.chain import NOBODY
 from headgate.core.link import ends_of
-from headgate.link_ends import HELD_UP, Side
+from headgate.explain.link_chain import NOBODY
+from headgate.explain.link_view import HELD_UP, Side
 from headgate_coordinator.admin.models import PolicyLink, PolicyLinks
 from headgate_coordinator.admin.watch import AT_ONCE, MOST_TOLD, PATIENCE, Once, together
 from headgate_coordinator.fleet.registry import NodeEntry

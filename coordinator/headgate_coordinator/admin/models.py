@@ -8,7 +8,7 @@ from pydantic import Field
 from headgate import Explanation
 from headgate import FoundDeadlock as Found
 from headgate.core.deadlock import Step
-from headgate.link_ends import Side
+from headgate.explain.link_view import Side
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.pools import Pool
 from headgate_coordinator.admin.stores import Answer, Store

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 from headgate import Client, Explanation, HeadgateError, PolicyError, PoolState, StoreState
-from headgate.pool_limits import pool_names, pool_states
+from headgate.namespace.pool_limits import pool_names, pool_states
 from headgate.redis.keys import Address
 from headgate.spool.states import store_states
 from headgate_coordinator.admin.figures import FIELDS, Figures, figures

@@ -12,16 +12,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.deadlock import Deadlock, Passes
-from headgate.deadlocks import FoundDeadlock, read_deadlocks
 from headgate.errors import HeadgateError
-from headgate.redis.lease_store import LeaseStore
-from headgate.redis.notes import NoteStore
-from headgate.tasks import stop
+from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
+from headgate.redis.note_store import NoteStore
 from headgate_coordinator.deadlock.graph import Sight, look
 from headgate_coordinator.deadlock.resolving import action_of, resolve
 from headgate_coordinator.fleet.facts import DeadlockFacts
+from headgate_coordinator.fleet.leases import LeaseStore
 
 _log = logging.getLogger("headgate.deadlock")
 LEASE: Final = "!deadlock"

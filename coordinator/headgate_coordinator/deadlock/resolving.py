@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 from headgate.client import Client
 from headgate.core.deadlock import Deadlock, Step
+from headgate.explain.wait_edges import waiter
 from headgate.redis.keys import Address
-from headgate.redis.notes import Tie
-from headgate.waits import waiter
+from headgate.redis.note_store import Tie
 from headgate_coordinator.deadlock.graph import Sight
 
 DEFAULT: Final = "alert"

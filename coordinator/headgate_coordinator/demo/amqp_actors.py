@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import headgate
-from headgate.core.amqp_mapping import written
-from headgate.core.amqp_sections import header_of
+from headgate.core.amqp.mapping import written
+from headgate.core.amqp.sections import header_of
 from headgate.errors import HeadgateError
 from headgate.message import decode
 from headgate_coordinator.demo import AMQP_CONSUMERS, AMQP_PRODUCERS, TTL

@@ -5,18 +5,18 @@ import contextlib
 import logging
 from typing import Final
 
+from headgate._util.reconnect import AWAY
+from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.channel import Feed, feed_of
 from headgate.errors import HeadgateError
-from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, link_id
-from headgate.spool.entries import Entries
-from headgate.tasks import stop
 from headgate_coordinator.links.channel_worker import Feeder, Progress
 from headgate_coordinator.links.multicast_socket import Multicaster
 from headgate_coordinator.links.removal import end_source
+from headgate_coordinator.links.spooled_reads import Entries
 
-_log = logging.getLogger("headgate.links")
+_log = logging.getLogger("headgate.explain.links")
 AGAIN: Final = 0.5
 """Seconds between two tries."""
 

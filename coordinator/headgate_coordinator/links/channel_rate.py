@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from headgate._util.reconnect import until_answered
 from headgate.core.channel import USE_WITHIN, Channel
-from headgate.reconnect import until_answered
 from headgate.redis.keys import Address, session_id
 from headgate.redis.store import Store
 

@@ -9,21 +9,21 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from headgate._util.reconnect import until_answered
 from headgate.core.channel import HEADERS, Feed
-from headgate.core.forwarding import BATCH, LOOK_AGAIN
 from headgate.core.link_calls import Entry, Opened, Read
 from headgate.core.multicast import Packet, split
 from headgate.errors import SpoolUnavailable
-from headgate.facts import backlogs
-from headgate.reconnect import until_answered
+from headgate.explain.facts import backlogs
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, link_id
 from headgate.redis.link_store import LinkStore
-from headgate.redis.link_worker import Whole
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
 from headgate_coordinator.links.channel_rate import Allowance
+from headgate_coordinator.links.forwarder import BATCH, LOOK_AGAIN
 from headgate_coordinator.links.multicast_socket import Multicaster
+from headgate_coordinator.links.worker import Whole
 
 HEARTBEAT: Final = 1.0
 """Seconds without a packet after which the last number is said again."""

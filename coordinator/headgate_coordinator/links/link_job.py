@@ -5,23 +5,23 @@ import contextlib
 import logging
 from typing import Final
 
+from headgate._util.reconnect import AWAY
+from headgate._util.tasks import stop
 from headgate.client import Client
-from headgate.core.forwarding import NO_ROOM, Forwarder
-from headgate.core.link import STORES, Link
-from headgate.core.link_rules import MAX_HOPS, Forwarding
-from headgate.core.selection import judge_by
-from headgate.core.selector import Selector
+from headgate.core.link import NO_ROOM, STORES, Link
 from headgate.errors import HeadgateError, PolicyError
-from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, encode_name, forwarder_id
 from headgate.redis.link_store import LinkStore
-from headgate.redis.link_worker import End, LinkWorker
-from headgate.spool.entries import Entries
-from headgate.tasks import stop
+from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.link_rate import LinkRate, quantum
+from headgate_coordinator.links.rules import MAX_HOPS, Forwarding
+from headgate_coordinator.links.selection import judge_by
 from headgate_coordinator.links.sites import Sites
+from headgate_coordinator.links.spooled_reads import Entries
+from headgate_coordinator.links.worker import End, LinkWorker
+from headgate_coordinator.selector.parser import Selector
 
-_log = logging.getLogger("headgate.links")
+_log = logging.getLogger("headgate.explain.links")
 AGAIN: Final = 0.5
 """Seconds between two tries to find or make the ends."""
 

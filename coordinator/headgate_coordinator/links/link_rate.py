@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from headgate.bucket import Bucket
-from headgate.core.forwarding import BATCH
 from headgate.core.link import Link, burst_of, rate_bucket
 from headgate.errors import CreditTimeout
-from headgate.session import Session
+from headgate.limiting.bucket import Bucket
+from headgate.session.session import Session
+from headgate_coordinator.links.forwarder import BATCH
 
 Unit = Literal["messages", "bytes"]
 PATIENCE: Final = 3600.0

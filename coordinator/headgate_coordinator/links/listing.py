@@ -11,7 +11,7 @@ from rich.table import Table
 from headgate import Client
 from headgate.core.channel import Feed, feed_of
 from headgate.core.link import Link, ends_of
-from headgate.facts import backlogs
+from headgate.explain.facts import backlogs
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Snapshot

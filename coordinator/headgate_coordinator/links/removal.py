@@ -9,9 +9,9 @@ from headgate.core.channel import feed_of
 from headgate.core.link import ends_of
 from headgate.errors import PolicyError
 from headgate.redis.keys import Address, forwarder_id, owned_keys
-from headgate.redis.lease_store import LeaseStore
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Account
+from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.links.endpoints import Place
 from headgate_coordinator.links.routed import links_now
 

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.channel import Feed, feed_of
 from headgate.core.link import Link, Site, ends_of
 from headgate.errors import HeadgateError
 from headgate.redis.keys import namespace_channel, owned_keys
-from headgate.redis.lease_store import Held, LeaseStore, Mode
-from headgate.tasks import stop
 from headgate_coordinator.fleet.facts import BridgeFacts
+from headgate_coordinator.fleet.leases import Held, LeaseStore, Mode
 from headgate_coordinator.links.channel_job import ChannelDuty, end_feed
 from headgate_coordinator.links.channel_worker import Progress
 from headgate_coordinator.links.endpoints import places_of
@@ -29,7 +29,7 @@ from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.wait_notes import LinkTies
 from headgate_coordinator.security.reach import Reach
 
-_log = logging.getLogger("headgate.links")
+_log = logging.getLogger("headgate.explain.links")
 PAGE: Final = 256
 """Leases that one call is about."""
 ENDING: Final = 16

@@ -8,11 +8,11 @@ from typing import Final
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import link_id
-from headgate.redis.notes import NoteStore, Tie, ToldTies
+from headgate.redis.note_store import NoteStore, Tie, ToldTies
 from headgate_coordinator.links.channel_job import ChannelDuty
 from headgate_coordinator.links.link_job import Duty
 
-_log = logging.getLogger("headgate.links")
+_log = logging.getLogger("headgate.explain.links")
 LOOK_EVERY: Final = 0.3
 """Seconds between looks; what waits in two of them is told."""
 

@@ -15,8 +15,8 @@ from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
 from headgate.amqp.wire import MOST_AHEAD, WRITE_AHEAD, Wire
 from headgate.core.printable import printable
 from headgate.errors import AccessDenied, HeadgateError
-from headgate.index import is_pattern
-from headgate.session import Session
+from headgate.namespace.topics import is_pattern
+from headgate.session.session import Session
 from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 from weakref import WeakSet
 
+from headgate._util.tasks import stop
 from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, Link
 from headgate.client import Client
 from headgate.errors import HeadgateError
-from headgate.tasks import stop
 from headgate_coordinator.fleet.facts import BridgeFacts, DeadlockFacts, NodeFacts
 from headgate_coordinator.fleet.facts import Counters as Totals
 from headgate_coordinator.fleet.reply_queues import is_reply_queue

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from headgate import Client, CoordinatorUnavailable, Explanation, PoolState, StoreState
-from headgate.views import count
+from headgate.explain.views import count
 from headgate_coordinator.operate import status
 
 KEYS: Final = {

@@ -9,7 +9,7 @@ from headgate import Client
 from headgate.core.channel import Feed
 from headgate.core.link import Link
 from headgate.core.policy import Policy, Pool, Store, origins
-from headgate.policies import due, numbered, says_the_same
+from headgate.namespace.policy_follower import due, numbered, says_the_same
 from headgate.redis.keys import Address
 from headgate_coordinator.policy.compile import key_of, shown
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
+from headgate._util.url_parts import host_and_port
 from headgate.backends import REDIS_FILES, REDIS_SCHEMES, place_of
 from headgate.core.link import Site, is_site_variable
 from headgate.errors import InvalidValue
-from headgate.url_parts import host_and_port
 
 MOST: Final = 65_536
 """Bytes of a file with a URL."""

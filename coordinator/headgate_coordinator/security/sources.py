@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from headgate import Client, HeadgateError
-from headgate.reconnect import AWAY
+from headgate._util.reconnect import AWAY
+from headgate._util.tasks import stop
 from headgate.redis.keys import namespace_channel
-from headgate.tasks import stop
 from headgate_coordinator.security.document import Users
 from headgate_coordinator.security.file import read_users
 from headgate_coordinator.security.store import StoredUsers, UserStore

@@ -7,9 +7,9 @@ import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.errors import HeadgateError
-from headgate.tasks import stop
 from headgate_coordinator.admin.app import create_app
 from headgate_coordinator.admin.serve import AdminServer
 from headgate_coordinator.deadlock.detector import Detector

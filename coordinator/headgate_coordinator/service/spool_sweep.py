@@ -13,7 +13,7 @@ from typing import Final
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
-from headgate.redis.lease_store import LeaseStore
+from headgate_coordinator.fleet.leases import LeaseStore
 
 _log = logging.getLogger("headgate.node")
 EVERY: Final = 5.0

@@ -5,12 +5,12 @@ import logging
 from typing import Final
 
 from headgate.client import Client
-from headgate.consumer import Consumer
+from headgate.consuming.consumer import Consumer
 from headgate.core.window import Window
 from headgate.errors import SessionExpired
 from headgate.message import Message
 from headgate.redis.keys import Address
-from headgate.session import Session
+from headgate.session.session import Session
 from headgate_pipeline.exchange.connection import connection
 from headgate_pipeline.exchange.messages import Stored
 from headgate_pipeline.exchange.options import Options

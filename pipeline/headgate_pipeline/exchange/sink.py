@@ -21,9 +21,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from headgate import InvalidValue
-from headgate.bucket import Bucket
-from headgate.producer import Producer
-from headgate.session import Session
+from headgate.limiting.bucket import Bucket
+from headgate.producing.producer import Producer
+from headgate.session.session import Session
 from headgate_pipeline.exchange.connection import connection
 from headgate_pipeline.exchange.options import Options
 

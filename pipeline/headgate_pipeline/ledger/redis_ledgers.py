@@ -13,7 +13,7 @@ from redis import Redis
 from redis.exceptions import AskError, MovedError
 
 from headgate.core.pattern import Pattern
-from headgate.redis.direct import Direct
+from headgate.redis.bulk import Direct
 from headgate.redis.keys import Address, check_namespace, parse_key
 from headgate_pipeline.ledger import parse as ledger
 from headgate_pipeline.ledger.offsets import Bounds, Offset

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headgate import InvalidValue
 from headgate.core.policy import Policy
-from headgate.policies import GOVERNED
+from headgate.namespace.policy_follower import GOVERNED
 
 
 def read(file: Path, option: str = "--policy") -> Policy:

@@ -12,14 +12,14 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Final
 
+from headgate._util.forks import FORKED, watch
+from headgate._util.tasks import stop
 from headgate.amqp.calls import MAX_CALLS, OK, error_of, pack
 from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import SIGN_IN, Call, NodeLink
 from headgate.amqp.url import AmqpUrl
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
-from headgate.forks import FORKED, watch
 from headgate.redis.scripts import Script, script, script_names
-from headgate.tasks import stop
 
 _log = logging.getLogger("headgate")
 CONNECT_TIMEOUT: Final = 1.0

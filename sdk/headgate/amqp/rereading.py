@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headgate.amqp.link import DECODE_ERROR, INVALID_FIELD, Link, Terminus
 from headgate.amqp.proton import lib, text
-from headgate.core.amqp_reader import Reader
+from headgate.core.amqp.reader import Reader
 from headgate.errors import HeadgateError, MessageFormatError
 
 MOST_CREDIT: Final = (1 << 31) - 1

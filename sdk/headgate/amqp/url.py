@@ -14,9 +14,9 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
+from headgate._util.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
 from headgate.core.url_options import UrlOptions, take_options, unknown_option
 from headgate.errors import InvalidValue
-from headgate.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 FORMS: Final = "amqp://host:5672, amqp://user:password@host1,host2, amqps://..."

@@ -10,6 +10,10 @@ from urllib.parse import quote, unquote
 from headgate.core.pattern import WILDCARDS, Pattern
 
 Kind = Literal["bridge", "route"]
+PACED: Final = "its rate is used up"
+"""The trouble of a link that its own rate holds up."""
+NO_ROOM: Final = "the target has no room"
+"""The trouble of a link whose target is full."""
 _SITE_VARIABLE: Final = re.compile(r"HEADGATE_SITE_[A-Za-z0-9_]+\Z")
 
 

@@ -4,12 +4,14 @@ Everything above is written against these two protocols, so that the same calls 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from headgate.redis.scripts import Script
 
 Listener = Callable[[list[str]], None]
 """Told the words of a hint."""
+AGAIN: Final = "again"
+"""The word of a hint that nobody sent: what was said on the channel before is lost, for the connection is a new one."""
 
 
 class WakeUps(Protocol):

@@ -9,10 +9,10 @@ import redis.exceptions as rx
 from redis.asyncio import Redis
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 
+from headgate._util.tasks import stop
+from headgate._util.url_parts import shown_hosts
 from headgate.errors import AccessDenied
 from headgate.redis.url import RedisUrl
-from headgate.tasks import stop
-from headgate.url_parts import shown_hosts
 
 Place = tuple[str, int]
 """Host and port."""

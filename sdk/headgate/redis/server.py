@@ -16,6 +16,8 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 
+from headgate._util.forks import FORKED, watch
+from headgate._util.tasks import stop
 from headgate.errors import (
     AccessDenied,
     Closed,
@@ -24,15 +26,13 @@ from headgate.errors import (
     HeadgateError,
     InvalidValue,
 )
-from headgate.forks import FORKED, watch
 from headgate.redis.arguments import REFUSED
+from headgate.redis.connection import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
 from headgate.redis.failover import Masters
-from headgate.redis.lane import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
+from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.scripts import Script
 from headgate.redis.url import RedisUrl
-from headgate.redis.wake import PubSubWakeUps
-from headgate.tasks import stop
 
 _SEEK_EVERY: Final = 0.25
 _SEEK_FOR: Final = 60.0

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 from urllib.parse import unquote
 
+from headgate._util.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
 from headgate.core.url_options import UrlOptions, take_options, unknown_option
 from headgate.errors import InvalidValue
-from headgate.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
 
 Kind = Literal["single", "unix", "sentinel", "cluster"]
 SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {

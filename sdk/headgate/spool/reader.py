@@ -6,10 +6,10 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headgate._util.reconnect import AWAY
 from headgate.core.segment import Reference
 from headgate.errors import InvalidValue, PolicyError, SpoolUnavailable
 from headgate.message import encode
-from headgate.reconnect import AWAY
 from headgate.redis.keys import Address, decode_name
 from headgate.spool.stores import Spool, Spools
 

@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from headgate._util.tasks import stop
 from headgate.core.segment import is_reference
 from headgate.redis.keys import Address
 from headgate.spool.reader import Unreadable
-from headgate.tasks import stop
 
 if TYPE_CHECKING:
     from headgate.message import Message

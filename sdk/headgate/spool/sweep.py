@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from headgate._util.tasks import stop
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
 from headgate.redis.keys import Address, decode_name
 from headgate.spool.stores import Spool, Spools, folder
-from headgate.tasks import stop
 
 _log = logging.getLogger("headgate")
 EVERY: Final = 1.0

@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from headgate._util.tasks import stop
 from headgate.core.full import BLOCK, WhenFull
 from headgate.core.outbox import Outbox
 from headgate.core.segment import MOST_MESSAGES, pack
+from headgate.credit.spool_quota import Quota
 from headgate.errors import HeadgateError, MessageTooLarge
 from headgate.redis.keys import Address, decode_name
-from headgate.spool.quota import Quota
 from headgate.spool.stores import SEGMENT, Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
-from headgate.tasks import stop
 
 REFERENCE_BYTES: Final = 64
 """More than a reference takes."""

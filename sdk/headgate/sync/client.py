@@ -5,21 +5,21 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
-import headgate.bucket
 import headgate.client
-import headgate.consumer
-import headgate.session
-from headgate.blocked import NOTIFY_AFTER, Blocked, Unblocked
-from headgate.browse import Browsed
+import headgate.consuming.consumer
+import headgate.limiting.bucket
+import headgate.session.session
+from headgate._util.keywords import explains
+from headgate.consuming.browse import Browsed
 from headgate.core.policy import Policy, Resolved
 from headgate.core.window import Window
-from headgate.deadlocks import FoundDeadlock
+from headgate.credit.notices import NOTIFY_AFTER, Blocked, Unblocked
 from headgate.errors import Closed
-from headgate.explanation import Explanation
-from headgate.keywords import explains
-from headgate.losses import StateLoss
+from headgate.explain.model import Explanation
+from headgate.namespace.deadlocks import FoundDeadlock
+from headgate.namespace.losses import StateLoss
+from headgate.namespace.pool_limits import PoolState
 from headgate.options import DEFAULT_TIMEOUT
-from headgate.pool_limits import PoolState
 from headgate.redis.replies import Recount
 from headgate.settings import Settings
 from headgate.spool.states import StoreState
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Bucket:
     """:class:`headgate.Bucket` for threads. Get one from :meth:`Session.bucket`."""
 
-    def __init__(self, thread: LoopThread, inner: headgate.bucket.Bucket) -> None:
+    def __init__(self, thread: LoopThread, inner: headgate.limiting.bucket.Bucket) -> None:
         self._thread = thread
         self._inner = inner
 
@@ -49,7 +49,7 @@ class Bucket:
 class Session:
     """:class:`headgate.Session` for threads. Get one from :meth:`Client.session`."""
 
-    def __init__(self, thread: LoopThread, inner: headgate.session.Session) -> None:
+    def __init__(self, thread: LoopThread, inner: headgate.session.session.Session) -> None:
         self._thread = thread
         self._inner = inner
         self._consumers: WeakValueDictionary[int, Consumer] = WeakValueDictionary()
@@ -123,7 +123,7 @@ class Session:
     def on_slow(self, callback: Callable[[Consumer], None]) -> None:
         """Call ``callback`` with each consumer of this session that becomes slow, on Headgate's own thread."""
 
-        def tell(inner: headgate.consumer.Consumer) -> None:
+        def tell(inner: headgate.consuming.consumer.Consumer) -> None:
             if (consumer := self._consumers.get(id(inner))) is not None:
                 callback(consumer)
 
@@ -187,7 +187,7 @@ class Client:
     ) -> Session:
         """Open a session; arguments and errors as :meth:`headgate.Client.session`."""
 
-        async def open_session() -> headgate.session.Session:
+        async def open_session() -> headgate.session.session.Session:
             session = self._inner.session(name, ttl=ttl, on_loss=on_loss, resume=resume)
             session.credit_line = SharedCreditLine
             return session

@@ -7,12 +7,12 @@ import time
 from collections import deque
 from typing import Any, Self
 
-import headgate.consumer
+import headgate.consuming.consumer
 import headgate.message
+from headgate._util.forks import FORKED, watch
+from headgate.consuming.inbox import Outcome, Receivers
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
-from headgate.forks import FORKED, watch
-from headgate.receivers import Outcome, Receivers
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 
@@ -84,7 +84,7 @@ class Consumer:
     A task on the loop receives while somebody here waits, and hands over all that has arrived.
     """
 
-    def __init__(self, thread: LoopThread, inner: headgate.consumer.Consumer) -> None:
+    def __init__(self, thread: LoopThread, inner: headgate.consuming.consumer.Consumer) -> None:
         self._thread = thread
         self._inner = inner
         self._changed = threading.Condition()

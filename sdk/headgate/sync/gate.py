@@ -5,11 +5,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Self
 
-import headgate.gate
+import headgate.limiting.gate
+from headgate._util.forks import watch
 from headgate.core.credit import CreditLine
 from headgate.core.lease import Lease
 from headgate.errors import InvalidValue
-from headgate.forks import watch
 from headgate.sync.thread import LoopThread
 from headgate.units import MAX_SIZE, parse_size
 
@@ -155,7 +155,7 @@ class Gate:
         "_thread",
     )
 
-    def __init__(self, thread: LoopThread, inner: headgate.gate.Gate) -> None:
+    def __init__(self, thread: LoopThread, inner: headgate.limiting.gate.Gate) -> None:
         self._thread = thread
         self._inner = inner
         self._account = inner._account  # noqa: SLF001  (the same gate, for threads)
@@ -231,7 +231,7 @@ class Gate:
         """Wait in line; returns the incarnation of the account that paid."""
         permit = self._thread.run(
             self._inner._wait(size, timeout),  # noqa: SLF001
-            undo=headgate.gate.Permit.release,
+            undo=headgate.limiting.gate.Permit.release,
         )
         with self._lock:
             self._in_use += size

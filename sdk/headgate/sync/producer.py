@@ -3,7 +3,7 @@
 import concurrent.futures
 import math
 
-import headgate.producer
+import headgate.producing.producer
 from headgate.errors import CoordinatorUnavailable
 from headgate.message import Headers, Receipt
 from headgate.sync.thread import LoopThread
@@ -50,7 +50,7 @@ class PendingReceipt:
 class Producer:
     """:class:`headgate.Producer` for threads. Get one from :meth:`Session.producer`."""
 
-    def __init__(self, thread: LoopThread, inner: headgate.producer.Producer) -> None:
+    def __init__(self, thread: LoopThread, inner: headgate.producing.producer.Producer) -> None:
         self._thread = thread
         self._inner = inner
 

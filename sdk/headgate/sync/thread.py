@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from headgate._util.forks import FORKED, watch
+from headgate._util.tasks import THREAD
 from headgate.errors import Closed
-from headgate.forks import FORKED, watch
-from headgate.tasks import THREAD
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import headgate
-from headgate.redis.direct import Direct
+from headgate.redis.bulk import Direct
 from headgate.redis.keys import Address
 from headgate_pipeline.ledger import parse as ledger
 from headgate_pipeline.ledger.layouts import LAYOUTS

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from headgate.redis.direct import Direct
+from headgate.redis.bulk import Direct
 from headgate_pipeline.ledger import redis_ledgers as ledgers
 from headgate_pipeline.ledger.redis_ledgers import COUNT, Ledgers
 from headgate_pipeline.ledger.spark_source import LedgerReader, LedgerStreamReader, Options

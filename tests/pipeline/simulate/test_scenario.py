@@ -62,7 +62,7 @@ ALL = [
 
 
 def shop(text: str = SHOP) -> Policy:
-    from headgate.policies import GOVERNED
+    from headgate.namespace.policy_follower import GOVERNED
 
     return Policy.from_json(loads(text).to_json(), defaults=GOVERNED)
 

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
-from headgate.session import Session
+from headgate.session.session import Session
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.credit.destination_credit import Line

@@ -8,7 +8,7 @@ accepted, so that no limit is passed.
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from headgate.producer import Producer
+from headgate.producing.producer import Producer
 
 if TYPE_CHECKING:
     from headgate_coordinator.node.ends.sender import Inlet

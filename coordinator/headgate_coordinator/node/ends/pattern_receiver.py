@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from headgate.amqp.link import Terminus
+from headgate.consuming.wildcard import Part, WildcardConsumer
 from headgate.core.sharing import SharedWindow
 from headgate.core.window import Window
-from headgate.index import read_pattern
+from headgate.namespace.topics import read_pattern
 from headgate.redis.replies import Deliveries
-from headgate.wildcard import Part, WildcardConsumer
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.receiver import Feed, Fetcher, Outlet

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INVALID_FIELD, UNAUTHORIZED, Link, Terminus
-from headgate.core.amqp_sections import to_of
+from headgate.core.amqp.sections import to_of
 from headgate.errors import HeadgateError
 from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
-from headgate.core.amqp_sections import check, expiry_of, header_of
+from headgate.core.amqp.sections import check, expiry_of, header_of
 from headgate.errors import Closed, HeadgateError
 from headgate.message import Receipt
-from headgate.producer import Producer
+from headgate.producing.producer import Producer
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.credit.destination_credit import Line
 from headgate_coordinator.node.credit.link_pace import LinkPace

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from headgate.errors import AccessDenied, InvalidValue
-from headgate.index import PLACEHOLDER, Entry
+from headgate.namespace.topics import PLACEHOLDER, Entry
 from headgate.redis.keys import (
     NOTES,
     Address,
@@ -26,7 +26,7 @@ from headgate.redis.keys import (
     read_name,
     session_prefix,
 )
-from headgate.redis.notes import KEEP_MS, PAGE, Tie
+from headgate.redis.note_store import KEEP_MS, PAGE, Tie
 from headgate.redis.scripts import Script
 from headgate.redis.store import STORE_FIELDS
 from headgate_coordinator.fleet.reply_queues import is_reply_queue

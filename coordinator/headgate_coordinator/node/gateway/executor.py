@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headgate.client import Parts
 from headgate.errors import AccessDenied, InvalidValue
-from headgate.policies import GOVERNED
+from headgate.namespace.policy_follower import GOVERNED
 from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key, policy_key
 from headgate.redis.scripts import Script, script, script_names
 from headgate.settings import KINDS

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.core.policy import Policy, Rule
-from headgate.index import Entry
+from headgate.namespace.topics import Entry
 from headgate.redis.keys import parse_key, read_name
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.access import Access

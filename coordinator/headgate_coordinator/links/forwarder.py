@@ -1,0 +1,395 @@
+"""The worker of one link, as a state machine without I/O: it says which calls to make, and hears what was answered.
+
+A message goes through five steps: credit is **reserved** at the target, the message is **read** at the source, where it
+stays, it is **committed** at the target together with the mark, the commit is **secured** on replicas, and only then is
+the message **released** at the source. The target's mark is the only truth about how far a link got: a worker that
+knows nothing asks for it and goes on from there, so any step may be repeated, by this worker or by another.
+
+At most one call of each kind is under way; the next batch is read while one is committed and another is secured.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice, takewhile
+from typing import Final
+
+from headgate.core.link import NO_ROOM, PACED
+from headgate.core.link_calls import (
+    Call,
+    Commit,
+    Committed,
+    Copy,
+    Entry,
+    Fetch,
+    Open,
+    Opened,
+    Pace,
+    Paced,
+    Put,
+    Read,
+    Regression,
+    Secure,
+    Skip,
+)  # fmt: skip
+from headgate_coordinator.links.rate_credit import Allowance
+from headgate_coordinator.links.rules import Forwarding, Refusal
+
+BATCH: Final = 256
+"""Messages a call."""
+LOOK_AGAIN: Final = 1.0
+"""Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
+LONGEST_LOOK: Final = 10.0
+"""The same for a source that has had nothing again and again, where hints come for certain: each time it is twice."""
+
+
+class Phase(StrEnum):
+    """How far the oldest message is that the link has to do with."""
+
+    IDLE = "idle"
+    RESERVED = "reserved"
+    LOADED = "loaded"
+    COMMITTED = "committed"
+    DURABLE = "durable"
+    FENCED = "fenced"
+
+
+@dataclass(slots=True)
+class _Item:
+    entry: Entry
+    refusal: Refusal | None
+    copied: bool = False
+
+    @property
+    def waits_for_copy(self) -> bool:
+        return self.refusal is not None and self.refusal.dead_letter and not self.copied
+
+
+class Forwarder:
+    """One worker of a link. Times are seconds of the caller's monotonic clock.
+
+    Attributes:
+        born: which destination the source is, None until it is open.
+        mark: the last message that the target has, None until it is asked.
+        durable: the last message that it has for good.
+        released: the last message that left the source.
+        held: bytes of credit at the target.
+        fence: set when a later lease is in force: this worker is done, no call will do anything any more.
+        regressions: what the target was found to have lost, the newest last.
+        refused: how many messages did not go over the link, by reason.
+        missing: ends that are not there, until they answer again: ``source``, ``target``, ``dead letters``.
+        trouble: why nothing moves, None while it does.
+        committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
+        committed_bytes: of these.
+        hinted: whether hints from the source come for certain, as the caller knows before :meth:`calls`.
+    """
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        self.how = forwarding
+        self.born: int | None = None
+        self.mark: int | None = None
+        self.durable = self.released = self.held = self.committed = self.committed_bytes = 0
+        self.fence: int | None = None
+        self.regressions: list[Regression] = []
+        self.refused: dict[str, int] = {}
+        self.missing: set[str] = set()
+        self.trouble: str | None = None
+        self._loaded: deque[_Item] = deque()
+        self._loaded_bytes = 0
+        self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
+        self._source_at = self._target_at = 0.0
+        self._source_hint = self._target_hint = False  # whether there was one since the source, the target was asked
+        self.hinted = False
+        self._pause = LOOK_AGAIN
+        self._flying: dict[type, Call] = {}
+        self._allowed = Allowance(forwarding.pace)
+
+    @property
+    def phase(self) -> Phase:
+        """How far the oldest message is."""
+        if self.fence is not None:
+            return Phase.FENCED
+        if self.durable > self.released:
+            return Phase.DURABLE
+        if (self.mark or 0) > self.durable:
+            return Phase.COMMITTED
+        if self._loaded:
+            return Phase.LOADED
+        return Phase.RESERVED if self.held else Phase.IDLE
+
+    @property
+    def in_hand(self) -> int:
+        """How many messages were read and are not known to be at the target."""
+        return len(self._loaded)
+
+    @property
+    def wake_at(self) -> float:
+        """When to ask for calls again if nothing is answered and nothing is heard before."""
+        if not self._loaded:
+            return self._source_at
+        return min(self._target_at, self._source_at) if self._room > 0 else self._target_at
+
+    @property
+    def _room(self) -> int:
+        """How many bytes more may be in hand, 0 when the window is full."""
+        size = self.how.window - self._loaded_bytes
+        return size if len(self._loaded) < self.how.messages else 0
+
+    def calls(self, now: float) -> list[Call]:
+        """Return the calls to make now; each is answered to :meth:`hear`, or to :meth:`missed`."""
+        if self.fence is not None:
+            return []
+        if self.born is None:
+            chosen: list[Call | None] = [Open() if now >= self._source_at else None]
+        else:
+            chosen = [self._at_target(self.born, now), self._secure(self.born), self._fetch(self.born, now)]
+            chosen.append(self._pace(now))
+        calls = [call for call in chosen if call is not None and type(call) not in self._flying]
+        self._flying |= {type(call): call for call in calls}
+        for call in calls:
+            self._source_hint &= not (isinstance(call, Open) or (isinstance(call, Fetch) and call.messages > 0))
+            self._target_hint &= not isinstance(call, Commit | Copy)
+        return calls
+
+    def woken(self, *, source: bool = False, target: bool = False) -> None:
+        """Take a hint: there is something at the source, or room at the target. It outlives an answer of before it."""
+        if source:
+            self._source_at, self._source_hint = 0.0, True
+        if target:
+            self._target_at, self._target_hint = 0.0, True
+
+    def left(self) -> None:
+        """Note that the credit was given back at the target."""
+        self.held = 0
+
+    def missed(self, call: Call, now: float) -> None:
+        """Note that a call was not answered, whether it was done or not: it will be made again."""
+        self._flying.pop(type(call), None)
+        if isinstance(call, Open | Fetch):
+            self._source_at = now + LOOK_AGAIN
+        else:
+            self._target_at = now + LOOK_AGAIN
+
+    def hear(self, call: Call, answer: Opened | Read | Committed | Paced, now: float, *, replicas: int = 0) -> None:
+        """Take in an answer; ``replicas`` is how many have it, with that to :class:`Secure`."""
+        self._flying.pop(type(call), None)
+        if isinstance(call, Pace):
+            self._allowed.add(call, now)
+        elif isinstance(answer, Paced):
+            raise TypeError(f"{call} is not answered so")
+        else:
+            self._take_in(call, answer, now, replicas)
+
+    def _take_in(
+        self, call: Open | Fetch | Commit | Secure | Copy, answer: Opened | Read | Committed, now: float, replicas: int
+    ) -> None:
+        end = "dead letters" if isinstance(call, Copy) else "target" if isinstance(answer, Committed) else "source"
+        self.missing = self.missing | {end} if answer.code == "UNKNOWN" else self.missing - {end}
+        if answer.code == "FENCED":
+            self.fence = answer.fence
+        elif isinstance(answer, Opened):
+            self._opened(answer, now)
+        elif self.born is None or isinstance(call, Open) or call.born != self.born:
+            return  # of before the source was opened anew
+        elif isinstance(answer, Read):
+            self._read(answer, now, asked=isinstance(call, Fetch) and call.messages > 0)
+        elif isinstance(call, Copy):
+            self._copied(call, answer, now)
+        elif isinstance(call, Commit | Secure):
+            self._answered(call, answer, now, replicas)
+
+    def _opened(self, answer: Opened, now: float) -> None:
+        if answer.code != "OK":
+            self._wait_for_source(f"the source answers {answer.code}", now)
+            return
+        self.born, self.released, self.trouble = answer.born, answer.released, None
+        self.durable = 0
+        self._ask_anew()
+
+    def _ask_anew(self) -> None:
+        """Forget what is in hand: the target is to say how far the link got."""
+        self.mark = None
+        self._loaded.clear()
+        self._loaded_bytes = 0
+        self._target_at = 0.0
+
+    def _wait_for_source(self, trouble: str | None, now: float) -> None:
+        self.trouble = trouble
+        self._rest_source(now, LOOK_AGAIN)
+
+    def _rest_source(self, now: float, seconds: float) -> None:
+        """Ask the source no sooner, unless a hint came after what it answered."""
+        self._source_at = 0.0 if self._source_hint else now + seconds
+
+    def _rest_target(self, now: float, seconds: float) -> None:
+        """Ask the target no sooner, unless a hint came after what it answered."""
+        self._target_at = 0.0 if self._target_hint else now + seconds
+
+    # The source.
+
+    def _fetch(self, born: int, now: float) -> Call | None:
+        if self.mark is None or self.mark < self.released:
+            return None
+        room = self._room
+        reads = now >= self._source_at and room > 0
+        if not reads and self.durable <= self.released:
+            return None
+        messages = min(self.how.messages - len(self._loaded), BATCH) if reads else 0
+        return Fetch(born, self.durable, self._after, messages, max(room, 1))
+
+    def _read(self, answer: Read, now: float, *, asked: bool) -> None:
+        if answer.code in ("CLOSED", "BORN", "UNKNOWN"):
+            self.born = None
+            self._wait_for_source("there is no such source" if answer.code == "UNKNOWN" else None, now)
+            self._source_at = self._source_at if answer.code == "UNKNOWN" else now
+            return
+        self.released = max(self.released, answer.released)
+        if self.mark is None:
+            return
+        fresh = [entry for entry in answer.entries if entry.seq > self._after]
+        for entry in fresh:
+            refusal = self.how.refusal(entry)
+            self._loaded.append(_Item(entry, refusal))
+            self._loaded_bytes += len(entry.body)
+            self._after = entry.seq
+        if fresh or not self.hinted:
+            self._pause = LOOK_AGAIN
+        if asked and not fresh and now >= self._source_at and answer.code == "OK":
+            self._rest_source(now, self._pause if answer.again_ms is None else answer.again_ms / 1000)
+            self._pause = min(2 * self._pause, LONGEST_LOOK) if self.hinted else LOOK_AGAIN
+
+    # The target.
+
+    def _at_target(self, born: int, now: float) -> Call | None:
+        if Commit in self._flying or Copy in self._flying or now < self._target_at:
+            return None
+        if self.mark is None:  # what is under way would be answered as of before
+            return None if {Fetch, Secure} & self._flying.keys() else Commit(born, 0)
+        if self.mark < self.released:
+            return Commit(born, self.released, lost=True)
+        if not self._loaded:
+            return None
+        head = self._loaded[0]
+        if head.waits_for_copy:
+            return self._copy(born, head, now)
+        size = len(head.entry.body)
+        if head.refusal is None and self.held >= size and not self._allowed.covers(1, size):
+            self.trouble = self.trouble or PACED
+            return None
+        return self._batch(born)
+
+    def _pace(self, now: float) -> Call | None:
+        """Ask the rate for what is in hand and has its credit."""
+        if self._allowed.quantum is None or self.mark is None or Commit in self._flying:
+            return None
+        sizes: list[int] = []
+        credit = self.held
+        for item in islice(self._loaded, BATCH):
+            if not item.refusal:
+                credit -= len(item.entry.body)
+                if credit < 0:
+                    break
+                sizes.append(len(item.entry.body))
+        return self._allowed.ask(sizes, now)
+
+    def _copy(self, born: int, item: _Item, now: float) -> Call | None:
+        reason = item.refusal.reason if item.refusal else ""
+        if not self.how.has_dead_letters:
+            self._target_at = now + LOOK_AGAIN
+            self.trouble = f"message {item.entry.seq} cannot be delivered ({reason}), and there are no dead letters"
+            return None
+        return Copy(born, item.entry, reason)
+
+    def _batch(self, born: int) -> Call:
+        entries: list[Put | Skip] = []
+        credit = self.held
+        need = puts = size = 0
+        for item in takewhile(lambda item: not item.waits_for_copy, self._loaded):
+            entry = item.entry
+            if item.refusal:
+                entries.append(Skip(entry.seq))
+            else:
+                puts, size = puts + 1, size + len(entry.body)
+                if size > credit:
+                    need = len(entry.body)
+                    break
+                if not self._allowed.covers(puts, size):
+                    break
+                entries.append(Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, self.how.stamp)))
+            if len(entries) == BATCH:
+                break
+        return Commit(born, self._before, tuple(entries), need, self.how.window)
+
+    def _secure(self, born: int) -> Call | None:
+        if self.mark is None or self.mark <= self.durable or self.mark < self.released:
+            return None
+        if self.how.replicas == 0:
+            self.durable = self.mark
+            return None
+        return Secure(born, self.mark)
+
+    def _answered(self, call: Commit | Secure, answer: Committed, now: float, replicas: int) -> None:
+        if answer.code in ("UNKNOWN", "KIND", "STALE"):
+            self._rest_target(now, LOOK_AGAIN)
+            self.trouble = f"the target answers {answer.code}"
+            if answer.code == "STALE":
+                self.born = None
+            return
+        if isinstance(call, Secure):
+            if self.mark is not None and answer.mark < call.mark:
+                self._ask_anew()  # it lost something
+            elif self.mark is not None and replicas >= self.how.replicas:
+                self.durable = max(self.durable, answer.mark)
+            return
+        self.held = answer.held
+        if self.mark is None:
+            if not call.entries:
+                self._learn(answer.mark)
+            return
+        if answer.mark < self.mark or answer.code == "GAP":
+            self._ask_anew()  # it is behind what it was: an answer that comes late, or it lost something
+            return
+        self._advance(answer.mark)
+        self.trouble = None
+        if answer.code == "TOO_LARGE" and self._loaded:
+            self._loaded[0].refusal = Refusal("too-large", dead_letter=True)
+        elif answer.code in ("OK", "NOCREDIT"):
+            if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
+                self._rest_target(now, answer.again_ms / 1000)
+                self.trouble = NO_ROOM
+        else:
+            self._rest_target(now, answer.again_ms / 1000)
+            self.trouble = f"the target answers {answer.code}"
+
+    @property
+    def _lacks_credit(self) -> bool:
+        head = self._loaded[0] if self._loaded else None
+        return head is not None and not head.refusal and self.held < len(head.entry.body)
+
+    def _learn(self, mark: int) -> None:
+        """Go on from where the target is. Below what left the source, its loss is noted, and then accepted."""
+        self.mark = self._before = self._after = mark
+        self.durable = min(self.durable, mark)
+        if mark < self.released:
+            self.regressions.append(Regression(mark, self.released))
+
+    def _advance(self, mark: int) -> None:
+        while self._loaded and self._loaded[0].entry.seq <= mark:
+            item = self._loaded.popleft()
+            self._loaded_bytes -= len(item.entry.body)
+            if item.refusal:
+                self.refused[item.refusal.reason] = self.refused.get(item.refusal.reason, 0) + 1
+            else:
+                self.committed += 1
+                self.committed_bytes += len(item.entry.body)
+                self._allowed.use(len(item.entry.body))
+        self.mark = self._before = mark
+        self._after = max(self._after, mark)
+
+    def _copied(self, call: Copy, answer: Committed, now: float) -> None:
+        if answer.code == "OK" and answer.mark >= call.entry.seq:
+            for item in self._loaded:
+                item.copied = item.copied or item.entry.seq == call.entry.seq
+            return
+        self._rest_target(now, answer.again_ms / 1000)
+        self.trouble = f"the dead-letter destination answers {answer.code}"

@@ -1,0 +1,227 @@
+"""One worker of a link: makes the calls that its :class:`~headgate_coordinator.links.forwarder.Forwarder` asks for."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headgate.core.link_calls import (
+    Call,
+    Commit,
+    Committed,
+    Copy,
+    Entry,
+    Fetch,
+    Open,
+    Opened,
+    Pace,
+    Paced,
+    Put,
+    Read,
+    Secure,
+)
+from headgate.errors import AccessDenied, CoordinatorUnavailable, SpoolUnavailable
+from headgate.redis.backend import AGAIN, WakeUps
+from headgate.redis.keys import Address
+from headgate.redis.link_store import LinkStore
+from headgate.redis.replies import Account
+from headgate.redis.store import Store
+from headgate_coordinator.links.forwarder import Forwarder, Phase
+from headgate_coordinator.links.rules import Forwarding
+
+Whole = Callable[[Address, Sequence[Entry], int], Awaitable[tuple[Entry, ...]]]
+IDLE: Final = 2.0
+"""Seconds without anything to forward after which credit goes back."""
+BARRIER_MS: Final = 1000
+SOON: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a link.
+
+    Attributes:
+        store: of the server where it lies.
+        address: the destination.
+        wake_ups: hints from that server; where they do not come for certain, the worker looks by itself, once a second.
+        whole: returns what was read there with the payloads that are in spool stores, up to so many bytes; None where
+            there are no such stores.
+    """
+
+    store: LinkStore
+    address: Address
+    wake_ups: WakeUps | None = None
+    whole: Whole | None = None
+
+
+class LinkWorker:
+    """Works on one link while the lease on it has the number ``fence``.
+
+    Args:
+        link: its id, see :func:`headgate.redis.keys.link_id`.
+        source: where it reads.
+        target: where it writes.
+        how: window, hops, replicas, filter.
+        fence: number of the lease.
+        dead: where copies go of what can never be delivered.
+        ttl: seconds for which the target keeps its credit without hearing of it.
+        weight: share among the producers of the target.
+        pace: returns once the rate of the link allows so many messages and bytes; of a link that has one.
+    """
+
+    def __init__(
+        self,
+        link: str,
+        source: End,
+        target: End,
+        how: Forwarding,
+        *,
+        fence: int,
+        dead: End | None = None,
+        ttl: float = 10.0,
+        weight: int = 1,
+        pace: Callable[[int, int], Awaitable[None]] | None = None,
+    ) -> None:
+        self._pace = pace
+        self.link, self.source, self.target, self.dead = link, source, target, dead
+        self.fence, self.ttl_ms, self.weight = fence, int(ttl * 1000), weight
+        self.forwarder = Forwarder(how)
+        self._source_channels = source.address.channels(link)
+        self._window = f"{how.messages}/{how.window}"
+        self._event = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy_at = 0.0
+        self._recalled = False
+
+    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | Paced, int]:
+        """Make one call; returns its answer, and how many replicas have what the target has.
+
+        Raises:
+            CoordinatorUnavailable: no answer; it may have been done, and may be repeated.
+            SpoolUnavailable: the same of a spool store.
+        """
+        source, target, fence = self.source, self.target, self.fence
+        match call:
+            case Open():
+                return await source.store.open(source.address, self.link, fence=fence, window=self._window), 0
+            case Fetch(born, mark, after, messages, size):
+                reads = source.store.read(
+                    source.address, self.link, fence=fence, born=born, mark=mark, after=after, messages=messages,
+                    size=size,
+                )  # fmt: skip
+                read = await reads
+                if source.whole is not None and read.entries:
+                    read = replace(read, entries=await source.whole(source.address, read.entries, size))
+                return read, 0
+            case Commit(born, prev, entries, need, want, lost):
+                commit = target.store.commit(
+                    target.address, self.link, entries, fence=fence, born=born, prev=prev, ttl_ms=self.ttl_ms,
+                    lost=lost, need=need, want=want, weight=self.weight,
+                )  # fmt: skip
+                return await commit, 0
+            case Secure(born=born):
+                return await target.store.barrier(
+                    target.address, self.link, fence=fence, born=born, prev=0, ttl_ms=self.ttl_ms,
+                    replicas=self.forwarder.how.replicas, timeout_ms=BARRIER_MS, weight=self.weight,
+                )  # fmt: skip
+            case Copy():
+                return await self._copy(call), 0
+            case Pace(messages, size):
+                if self._pace is not None:
+                    await self._pace(messages, size)
+                return Paced(), 0
+
+    async def _copy(self, call: Copy) -> Committed:
+        """Put a copy among the dead letters: a second target of the same link, with a mark of its own."""
+        if self.dead is None:
+            return Committed("UNKNOWN")
+        entry, dead = call.entry, self.dead
+        put = Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, self.forwarder.how.source))
+        size = len(entry.body)
+        answer = Committed("NOCREDIT")
+        for entries, need in (((), size), ((put,), 0)):
+            answer = await dead.store.commit(
+                dead.address, self.link, entries, fence=self.fence, born=call.born, prev=0, ttl_ms=self.ttl_ms,
+                need=need, weight=self.weight,
+            )  # fmt: skip
+            if answer.code != "OK" or answer.mark >= entry.seq:
+                return answer
+        return answer
+
+    async def leave(self) -> None:
+        """Give the credit at the target back."""
+        account = Account(self.link, self.fence, 0, weight=0)
+        await Store(self.target.store.server).acquire(self.target.address, account, ttl_ms=self.ttl_ms, leave=True)
+        self.forwarder.left()
+
+    async def run(self) -> None:
+        """Work until a later lease is in force, or until it is cancelled. What is under way is then given up."""
+        await self._listen()
+        try:
+            while self.forwarder.fence is None:
+                await self._turn()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._listen(stop=True)
+
+    async def _turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._event.clear()
+        now, hints = loop.time(), self.source.wake_ups
+        self.forwarder.hinted = hints is not None and hints.sure(self._source_channels)
+        for call in self.forwarder.calls(now):
+            task = asyncio.create_task(self._make(call), name=f"headgate {self.link} {type(call).__name__}")
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        if self.forwarder.phase != Phase.RESERVED:
+            self._busy_at = now
+        elif not self._tasks and (self._recalled or now - self._busy_at >= IDLE):
+            self._recalled = False
+            with contextlib.suppress(CoordinatorUnavailable):
+                await self.leave()
+            self.forwarder.left()  # where it could not be given back, it ends with its lease
+            return
+        wake_at = self.forwarder.wake_at
+        if self.forwarder.held:
+            wake_at = min(wake_at, self._busy_at + IDLE)
+        until = None if self._tasks else max(wake_at - now, SOON)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until):
+                await self._event.wait()
+
+    async def _make(self, call: Call) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            answer, replicas = await self.perform(call)
+        except (CoordinatorUnavailable, AccessDenied, SpoolUnavailable) as error:
+            self.forwarder.missed(call, loop.time())
+            self.forwarder.trouble = str(error)
+        else:
+            self.forwarder.hear(call, answer, loop.time(), replicas=replicas)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._event.set()
+
+    async def _listen(self, *, stop: bool = False) -> None:
+        for end, hear in ((self.source, self._hear_source), (self.target, self._hear_target)):
+            if end.wake_ups is None:
+                continue
+            if stop:
+                await end.wake_ups.unsubscribe(end.address.channels(self.link), hear)
+            else:
+                await end.wake_ups.subscribe(end.address.channels(self.link), hear)
+
+    def _hear_source(self, words: list[str]) -> None:
+        if words[0] in ("ready", "settings", "removed", AGAIN):
+            self.forwarder.woken(source=True)
+            self._event.set()
+
+    def _hear_target(self, words: list[str]) -> None:
+        self._recalled = self._recalled or words[0] == "recall"
+        if words[0] in ("credit", "settings", "recall", AGAIN):
+            self.forwarder.woken(target=words[0] != "recall")
+            self._event.set()

@@ -1,0 +1,1 @@
+"""Small parts that know nothing of Headgate's state: tasks, callbacks, reconnecting, forks."""

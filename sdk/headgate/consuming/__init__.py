@@ -1,0 +1,1 @@
+"""Consumers: windows, deliveries, settlement, dead letters, and looks at stored messages."""

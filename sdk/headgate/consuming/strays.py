@@ -1,0 +1,86 @@
+"""What a consumer holds by Redis, and not by itself: its settlements that a failover lost."""
+
+import logging
+from collections.abc import Container
+from typing import Final
+
+from headgate.errors import AccessDenied
+from headgate.namespace.losses import Losses
+from headgate.redis.keys import PARTS, Address
+from headgate.redis.store import Store
+
+_log: Final = logging.getLogger("headgate")
+PAGE: Final = 256
+"""Ids looked at in one step."""
+_MESSAGES: Final = 1 + PARTS.index("messages")
+
+
+class Strays:
+    """Gives back, in a new epoch, what Redis says that a consumer holds and of which the consumer knows nothing.
+
+    It settled them before, and Redis lost that; or the answer that brought them was lost with a connection. Nobody else
+    would get them while the consumer lives.
+
+    Args:
+        store: the scripts.
+        losses: what is told of a new epoch.
+        address: the destination.
+        subscription: of the consumer, encoded.
+    """
+
+    def __init__(self, store: Store, losses: Losses, address: Address, subscription: str) -> None:
+        self._store = store
+        self._losses = losses
+        self._address = address
+        self._subscription = subscription
+        self._epoch = 0
+        self._after: bytes | None = None
+
+    @property
+    def suspected(self) -> bool:
+        """Whether there is something to look at."""
+        return self._after is not None
+
+    def forget(self) -> None:
+        """Forget the epoch: the destination was removed, so another begins with it."""
+        self._epoch = 0
+
+    def attached(self, epoch: int) -> None:
+        """Note the epoch in which the consumer was attached; it holds nothing yet."""
+        self._met(epoch)
+        self._after = None
+
+    def answered(self, epoch: int) -> None:
+        """Note the epoch of an answer; in a new one all that the consumer holds is in doubt."""
+        if epoch != self._epoch:
+            self._met(epoch)
+            self._after = b""
+
+    def _met(self, epoch: int) -> None:
+        before, self._epoch = self._epoch, epoch
+        if before and before != epoch:
+            self._losses.meet(self._address, epoch)
+
+    async def give_back(self, session: str, consumer: str, held: Container[bytes], ttl_ms: int) -> bool:
+        """Look at some of what the consumer holds, and give back what it does not know; returns whether it did.
+
+        Args:
+            session: the consumer's.
+            consumer: its id.
+            held: ids of what it holds.
+            ttl_ms: of its lease.
+        """
+        key = self._address.shared[_MESSAGES]
+        start = b"(" + self._after if self._after else b"-"
+        words = ("XPENDING", key, self._subscription, start, b"+", PAGE, consumer)
+        try:
+            entries = await self._store.server.command(key, *words)
+        except AccessDenied as error:  # by an ACL, or by a node of before: all else goes on
+            _log.warning("what consumer %s holds cannot be compared with what it settled: %s", consumer, error)
+            self._after = None
+            return False
+        unknown = [entry[0] for entry in entries if entry[0] not in held]
+        if unknown:  # untried: by whom it was tried, and how often, nobody knows any more
+            await self._store.settle(self._address, session, consumer, ttl_ms=ttl_ms, released=unknown)
+        self._after = entries[-1][0] if len(entries) == PAGE else None
+        return bool(unknown)

@@ -1,0 +1,1 @@
+"""AMQP 1.0 messages as values and bytes, without connections."""

@@ -1,0 +1,124 @@
+"""Events and log lines about waits: a producer that is held up says so by itself."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headgate._util.callbacks import Callbacks
+from headgate.core.wait import Wait
+from headgate.explain.model import Explanation
+
+NOTIFY_AFTER: Final = 0.2
+"""Seconds of waiting after which a session's listeners are told."""
+NOTIFY_EVERY: Final = 1.0
+"""Seconds between two such events of one session at one destination."""
+WARN_AFTER: Final = 1.0
+"""Seconds of waiting after which the log is told."""
+log: Final = logging.getLogger("headgate")
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Sends to a destination, or admissions at a gate, wait.
+
+    Attributes:
+        destination: its name.
+        session: id of the session that waits.
+        since: when it began, in seconds as :func:`time.time` counts.
+        reason: why, in one sentence; empty when that is not known yet.
+        explanation: the same in full, as :meth:`Client.explain` says it; None when that is not known yet.
+    """
+
+    destination: str
+    session: str
+    since: float
+    reason: str
+    explanation: Explanation | None
+
+    def __str__(self) -> str:
+        return f"{self.session} waits at {self.destination}: {self.reason or 'why is not known yet'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unblocked:
+    """The end of a wait that :class:`Blocked` told of; ``waited`` are its seconds."""
+
+    destination: str
+    session: str
+    waited: float
+
+    def __str__(self) -> str:
+        return f"{self.session} waits at {self.destination} no more, after {self.waited:.1f} s"
+
+
+Event = Blocked | Unblocked
+Callback = Callable[[Event], Awaitable[None] | None]
+
+
+class Listeners:
+    """Whom one session tells of its waits."""
+
+    def __init__(self) -> None:
+        self.callbacks: dict[Callback, float] = {}
+        self._guarded = Callbacks("on_blocked")
+
+    def add(self, callback: Callback, notify_after: float) -> Callable[[], None]:
+        """Tell ``callback`` of waits that last so many seconds; returns what ends that."""
+        self.callbacks[callback] = notify_after
+
+        def end() -> None:
+            self.callbacks.pop(callback, None)
+
+        return end
+
+    def tell(self, callback: Callback, event: Event) -> None:
+        """Call it, now or in a task of its own; what it raises is logged and goes no further."""
+        self._guarded.call(callback, event)
+
+    async def close(self) -> None:
+        """Give callbacks that still run a moment, and end them."""
+        await self._guarded.close()
+
+
+class Notices:
+    """The waits of one session at one destination, told to its listeners and to the log."""
+
+    def __init__(self, destination: str, session: str, listeners: Listeners) -> None:
+        self.muted = False
+        """Whether nobody is told: somebody else tells of the same waits."""
+        self._destination = destination
+        self._session = session
+        self._listeners = listeners
+        self._waits: dict[Callback, Wait] = {}
+        self._log = Wait(WARN_AFTER)
+
+    def look(self, now: float, since: float | None, why: Callable[[], Explanation | None]) -> None:
+        """Tell what there is to tell.
+
+        Args:
+            now: on the loop's clock.
+            since: when the first of those in line began to wait; None when nobody does.
+            why: finds the reason out; called only when it is told.
+        """
+        if self.muted:
+            return
+        for callback, after in tuple(self._listeners.callbacks.items()):
+            wait = self._waits.setdefault(callback, Wait(after, NOTIFY_EVERY))
+            told = wait.look(now, since)
+            if told == "begun":
+                explanation = why()
+                reason = explanation.reason if explanation else ""
+                begun = time.time() - (now - (wait.begun or now))
+                blocked = Blocked(self._destination, self._session, begun, reason, explanation)
+                self._listeners.tell(callback, blocked)
+            elif told == "ended":
+                self._listeners.tell(callback, Unblocked(self._destination, self._session, wait.end(now)))
+        told = self._log.look(now, since)
+        if told == "begun":
+            explanation = why()
+            text = explanation.line if explanation else f"{self._destination} does not answer why"
+            log.warning("%s has waited %.1f s to send: %s", self._session, now - (since or now), text)
+        elif told == "ended":
+            log.info("%s waited %.1f s to send to %s", self._session, self._log.end(now), self._destination)

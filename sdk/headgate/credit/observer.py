@@ -1,0 +1,172 @@
+"""What an account knows of its destination beside its credit: what to do without room, why it waits, what it drops."""
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from headgate.core.full import BLOCK, WhenFull
+from headgate.core.outbox import Outgoing
+from headgate.credit.notices import Listeners, Notices
+from headgate.explain.explainer import explain, leased
+from headgate.explain.facts import is_clear
+from headgate.explain.link_chain import is_link, through
+from headgate.explain.links import Links
+from headgate.explain.model import Explanation, Hop
+from headgate.explain.self_wait import SelfWait
+from headgate.namespace.losses import Losses
+from headgate.redis.keys import PARTS, Address
+from headgate.redis.replies import Snapshot
+from headgate.redis.store import Store
+
+T = TypeVar("T")
+
+EXPLAIN_AFTER: Final = 0.1
+"""Seconds after which a wait is worth one call that finds out why."""
+EXPLAIN_EVERY: Final = 1.0
+"""Seconds between looks for the reason of a wait."""
+REPORT_EVERY: Final = 1.0
+"""Seconds between reports of what was dropped."""
+LOOK_BACK: Final = 32
+"""Ledger entries that tell the pace."""
+LINKS: Final = 1 + PARTS.index("links")
+FEW: Final = 500
+"""Sessions up to which those that hold credit are named, by everybody who waits, every second."""
+
+
+class Outlook:
+    """One session's view of one destination.
+
+    Attributes:
+        when_full: what they say of a send that finds no room.
+        hard: whether it has a hard limit above its limit.
+        store: encoded name of the spool store that takes what finds no room; empty where none does.
+        most_copied: bytes of one segment of a topic: half of what it keeps copies of, see lua/lib/hot.lua.
+        dropped: messages dropped for want of room since the account was opened.
+        dropped_bytes: the same in bytes.
+        notices: whom it tells of its waits.
+        confirmations: the same of waits for receipts, of what is stored already.
+        report_at: when the next report of them may go out.
+        self_wait: whether its sends wait for room that only the very tasks that send can make.
+    """
+
+    def __init__(
+        self, store: Store, links: Links, address: Address, session: str, listeners: Listeners, losses: Losses
+    ) -> None:
+        self.notices = Notices(address.name, session, listeners)
+        self.confirmations = Notices(address.name, session, listeners)
+        self.when_full = BLOCK
+        self.hard = False
+        self.store = ""
+        self.most_copied = math.inf
+        self.dropped = self.dropped_bytes = 0
+        self.report_at = 0.0
+        self.self_wait = SelfWait(address.name, session)
+        self.waits: Callable[[], None] = _nothing
+        """Called when a send begins to wait."""
+        self.doomed: Callable[[str], Outgoing | None] = _nobody
+        """Returns the send that waits under that name, see :class:`headgate.session.ties.Ties`."""
+        self._store = store
+        self._links = links
+        self._losses = losses
+        self._address = address
+        self._session = session
+        self._reported = self._reported_bytes = 0
+        self._seen: Snapshot | None = None
+        self._seen_at = 0.0
+        self._lessees: dict[str, dict[str, str]] = {}
+        self._hops: tuple[Hop, ...] = ()
+
+    def meet(self, before: int, epoch: int, lost: int) -> None:
+        """Note the epoch of an answer, and how many of the account's receipts Redis knows nothing of in a new one."""
+        if before and before != epoch:
+            self._losses.meet(self._address, epoch, lost)
+
+    def adopt(self, fields: Mapping[str, str]) -> None:
+        """Take in the settings that are in force."""
+        self.when_full = WhenFull.parse(fields.get("when_full", ""))
+        self.hard = bool(fields.get("hard_bytes"))
+        self.store = fields.get("store", "") if self.when_full.spools else ""
+        limit = fields.get("limit_bytes", "")
+        self.most_copied = int(limit) // 16 if limit.isdigit() else math.inf
+        action = fields.get("deadlock") or "none"
+        self.self_wait.action = action if action in ("alert", "fail") else "none"
+
+    async def look(self, *, unless_seconds: float = 0.0) -> None:
+        """See how the destination is, unless it was looked at so short a time ago."""
+        now = time.monotonic()
+        if self._seen is None or now - self._seen_at >= unless_seconds:
+            seen = await self._store.snapshot(self._address, session=self._session, entries=LOOK_BACK)
+            few = seen is not None and seen.sessions <= FEW
+            self._lessees = await self._store.lessees(self._address, *leased(seen)) if seen and few else {}
+            forwarded = seen is not None and any(map(is_link, seen.consumers))
+            self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
+            self._seen, self._seen_at = seen, now
+
+    async def released(self, link: str) -> int | None:
+        """See which message a link released last; None where it has nothing to release."""
+        key = self._address.shared
+        record = await self._store.server.command(key[0], "HGET", key[LINKS], f"from:{link}")
+        await self.look()
+        if self._seen is None or is_clear(self._seen, link):
+            return None
+        found = re.search(rb"released=(\d+)", record or b"")
+        return int(found[1]) if found else 0
+
+    async def look_during(self, call: Awaitable[T]) -> T:
+        """Look while another call is under way, and return its result: who is told no does not wait for the reason."""
+        result, _ = await asyncio.gather(call, self.look(unless_seconds=EXPLAIN_AFTER))
+        return result
+
+    def forget(self) -> None:
+        """Forget how it was seen, if that is old."""
+        self.self_wait.forget()
+        if time.monotonic() - self._seen_at >= EXPLAIN_EVERY:
+            self._seen = None
+
+    def why(self, size: int, *, paid: bool = False) -> Explanation | None:
+        """Return why ``size`` bytes, which may have their credit, wait, as last seen; None when that is not known."""
+        if self._seen is None:
+            return None
+        told = through(self._explain(self._seen, size, paid=paid), self._hops)
+        return replace(told, deadlock=self.self_wait.deadlock) if self.self_wait.deadlock and not paid else told
+
+    def _explain(self, seen: Snapshot, size: int | None = None, *, paid: bool = False) -> Explanation:
+        return explain(self._address.name, seen, self._lessees, session=self._session, need=size, paid=paid)
+
+    def find_deadlock(self, line: Iterable[Outgoing]) -> Outgoing | None:
+        """See whether those in line wait for themselves, as last seen; returns whose send has to fail, if one has."""
+        return self.self_wait.look(self._seen, line)
+
+    def drop(self, size: int) -> None:
+        """Count a message that is dropped."""
+        self.dropped, self.dropped_bytes = self.dropped + 1, self.dropped_bytes + size
+
+    @property
+    def unreported(self) -> bool:
+        """Whether more was dropped than the destination knows."""
+        return self.dropped > self._reported
+
+    async def report(self) -> None:
+        """Tell the destination what was dropped; what it does not take is told again later."""
+        dropped, size = self.dropped, self.dropped_bytes
+        self.report_at = time.monotonic() + REPORT_EVERY
+        if await self._store.drop(self._address, self._session, messages=dropped, size=size) == "OK":
+            self._reported, self._reported_bytes = dropped, size
+
+    def start_anew(self) -> None:
+        """Count from nothing: the totals are those of one account, and it has ended."""
+        self.dropped, self.dropped_bytes = self.dropped - self._reported, self.dropped_bytes - self._reported_bytes
+        self._reported = self._reported_bytes = 0
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nobody(wait: str) -> Outgoing | None:
+    del wait
+    return None

@@ -1,0 +1,89 @@
+"""Room at a store for one session: credit as at any destination, spent when a segment is entered there."""
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Final
+
+from headgate._util.reconnect import until_answered
+from headgate.core.outbox import Outgoing
+from headgate.redis.replies import Account as Totals
+from headgate.redis.spool_store import SpoolStore
+from headgate.spool.stores import Spool
+
+if TYPE_CHECKING:
+    from headgate.credit.account import CreditAccount
+
+AGAIN: Final = 0.05
+"""Seconds until a segment is entered again for which the account had to be healed."""
+
+
+class Quota:
+    """One session's credit at one store.
+
+    Args:
+        account: of a store, without messages.
+        calls: the scripts of stores.
+        spool: the store.
+    """
+
+    def __init__(self, account: "CreditAccount", calls: SpoolStore, spool: Spool) -> None:
+        self.spool = spool
+        self._account = account
+        self._calls = calls
+        self._loop = asyncio.get_running_loop()
+        self._wanted: dict[asyncio.Future[None], Outgoing] = {}
+
+    def ask(self, size: int) -> "asyncio.Future[None]":
+        """Return a future that is done once there is room for a segment of ``size`` bytes; cancel it to give up.
+
+        It fails with MessageTooLarge where the store can never hold so much.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+        item = Outgoing(b"", size, math.inf, future)
+        self._wanted[future] = item
+        self._account.outbox.head()  # lets go of what was given up, so that this one is asked for at once
+        future.add_done_callback(lambda told: self._wanted.pop(told, None))
+        self._account.submit(item)
+        return future
+
+    def refused(self, asked: "asyncio.Future[None]") -> bool:
+        """Whether the store was asked for that, and has no room."""
+        item = self._wanted.get(asked)
+        return item is not None and self._account.in_line(item)
+
+    def put_back(self, size: int) -> None:
+        """Put room back that was asked for and is not needed."""
+        self._account.credit.put_back(size)
+        self._account.freed()
+
+    async def hold(self, segment: str, size: int) -> None:
+        """Spend the room of ``size`` bytes on a segment: from now on the store counts it. Waits while Redis is away."""
+        line = self._account.credit
+        while True:
+            inc = line.inc
+            totals = Totals(self._account.session, inc, line.epoch)
+            address = self._account.address
+            ttl_ms = self._account.lease.ttl_ms
+            code: str = await until_answered(_nothing)(self._calls.hold, address, totals, segment, size, ttl_ms=ttl_ms)
+            if code == "OK":
+                if line.inc == inc:
+                    line.publish(size, 1)
+                return
+            if line.inc == inc:
+                self._account.credit.put_back(size)
+            self._account.seek()
+            await asyncio.sleep(AGAIN)
+            await self.ask(size)
+
+    @property
+    def reason(self) -> str:
+        """Why there is no room, as far as that is known."""
+        return self._account.reason(self._account.outbox.head())
+
+    async def close(self) -> None:
+        """Give the rest of the credit back."""
+        await self._account.close()
+
+
+def _nothing(_: BaseException) -> None:
+    """Tell nobody: whoever sends is told by the account of the destination that it sends to."""

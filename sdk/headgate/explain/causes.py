@@ -1,0 +1,391 @@
+"""What holds a destination up, the cause that matters most first. No I/O and no clock: all is judged from facts."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from headgate.explain.beside import ELSEWHERE, NAMED, beside
+from headgate.explain.facts import Facts, held
+from headgate.explain.model import Cause, Reason
+from headgate.explain.views import Limit, PoolView, Unit, amount, count
+from headgate.redis.keys import decode_name
+
+REFERENCE_BYTES: Final = 64
+"""More than a reference to a spooled message takes."""
+
+
+def judge(facts: Facts) -> tuple[Reason, ...]:
+    """Return all that holds the destination up, what matters most first; if nothing does, one that says so."""
+    if facts.fields["kind"] == "bucket":
+        return (_bucket(facts),)
+    found = [*_by_hand(facts), *_rules(facts)]
+    if not found and facts.count("blocked"):
+        found.append(Reason("serving", f"{count(facts.count('blocked'), 'session')} about to be served"))
+    return tuple(found) or (_open(facts),)
+
+
+def _open(facts: Facts) -> Reason:
+    text, without = _room(facts), [one for one in facts.consumers if not one.messages and one.window != "paused"]
+    for subscription in sorted({one.subscription for one in without}):
+        backlog = next((one for one in facts.backlogs if one.subscription == subscription), None)
+        if not (backlog and backlog.ready) and (others := beside(facts, subscription)):
+            idle = count(sum(one.subscription == subscription for one in without), "consumer")
+            return Reason(
+                "open", f"{text}; of {subscription}, {idle} has none, and others hold {others}", remedy=ELSEWHERE
+            )
+    return Reason("open", text)
+
+
+def _room(facts: Facts) -> str:
+    for encoded, size in sorted(facts.slices.items()):
+        name = decode_name(encoded)
+        if size <= facts.limits[0].pending + facts.limits[0].leased and facts.fields.get("enforce", "always") != "off":
+            return f"all {size} bytes that pool {name} lends here are taken; who sends next asks it for more"
+    return "there is room"
+
+
+def _by_hand(facts: Facts) -> Iterator[Reason]:
+    if reason := facts.fields.get("stopped"):
+        yield Reason(
+            "stopped",
+            f"it was stopped by hand: {reason}",
+            rule=facts.rule("stopped"),
+            remedy=f"lift it: headgate unblock {facts.name}",
+        )
+    learning = facts.count("learning_until") - facts.now_ms
+    if learning > 0:
+        yield Reason(
+            "learning",
+            f"Redis lost state; for {learning / 1000:.1f} s holders claim, nothing new is granted",
+            remedy="wait until holders have claimed what they had",
+            seconds=learning / 1000,
+        )
+
+
+def _rules(facts: Facts) -> Iterator[Reason]:
+    if facts.paid:
+        yield from (*_rate(facts), *_channel(facts))
+        return
+    enforce = facts.fields.get("enforce", "always")
+    if enforce == "off" or (enforce == "with-consumers" and not facts.count("active")):
+        why = "enforcement is off" if enforce == "off" else "no consumer is active, so limits are not enforced"
+        yield from (*_rate(facts), *_channel(facts))
+        yield Reason("enforcement-off", why, rule=facts.rule("enforce"))
+        return
+    yield from _hysteresis(facts)
+    yield from _spool(facts)
+    by_limit = [reason for reason in _limits(facts) if not facts.store or reason.limit is not facts.limits[0]]
+    by_pool = list(_pools(facts))
+    least = min((reason.limit.free or 0 for reason in by_limit if reason.limit), default=None)
+    if by_pool and least is not None and (by_pool[0].limit is None or (by_pool[0].limit.free or 0) >= least):
+        yield from (*by_limit, *by_pool)
+    else:
+        yield from (*by_pool, *by_limit)
+    yield from _rate(facts)
+
+
+def _channel(facts: Facts) -> Iterator[Reason]:
+    """The channel that has to send what was stored before its senders get their receipts."""
+    link, _, name = facts.fields.get("confirm", "").partition(" ")
+    backlog = next((one.messages for one in facts.backlogs if one.subscription == link), 0)
+    if backlog:
+        yield Reason(
+            "channel",
+            f"waits for channel {decode_name(name)}: backlog {count(backlog)}",
+            rule=facts.rule("confirm"),
+            remedy="raise its maxrate, see that a node works on it (headgate links), or turn flow_control off",
+        )
+
+
+def _bucket(facts: Facts) -> Reason:
+    if "rate" not in facts.fields:
+        return Reason("open", "it has no rate: takes are not limited")
+    rate, burst = facts.number("rate"), facts.count("burst")
+    owed = max(0.0, facts.number("tat") / 1e6 - facts.now_ms / 1e3 - burst / rate)
+    text = f"{rate:g}/s with bursts of {burst}: "
+    if owed <= 0:
+        return Reason("open", f"{text}there are tokens now")
+    return Reason("bucket-rate", f"{text}the next slot is in {owed:.3g} s", rule=facts.rule("rate"), seconds=owed)
+
+
+def _level(text: str, limit: int | None) -> int:
+    """Return a level, or the share that it is of a limit."""
+    return int((limit or 0) * float(text[:-1]) / 100) if text.endswith("%") else int(text or 0)
+
+
+def _hysteresis(facts: Facts) -> Iterator[Reason]:
+    if not facts.count("shut"):
+        return
+    for limit in facts.limits:
+        field = f"resume_{limit.unit}"
+        resume = _level(facts.fields.get(field, ""), limit.limit)
+        if field in facts.fields and limit.pending > resume:
+            over = limit.pending - resume
+            yield Reason(
+                "hysteresis",
+                f"it was full and serves again at {resume} {limit.unit} pending; {limit.pending} are",
+                limit,
+                facts.rule(field),
+                f"settle {over} {limit.unit}, or raise {field.replace('resume', 'resume_at').replace('_bytes', '')}",
+                _soon(facts, limit, over),
+                settle=over,
+            )
+
+
+def _pools(facts: Facts) -> Iterator[Reason]:
+    """The slice that leaves least room, if it does not leave enough."""
+    if not (facts.session or facts.count("blocked")):
+        return  # only a send shows whether the pool, which lies in another slot, has more
+    names = facts.fields.get("pools", "").split()
+    slices = sorted((facts.slices.get(name, 0), name) for name in names)
+    if not slices:
+        return
+    in_bytes = facts.limits[0]
+    size, encoded = slices[0]
+    name = decode_name(encoded)
+    taken = in_bytes.pending + in_bytes.leased
+    if size - taken < facts.need:
+        short = facts.need - size + taken
+        pool = next((one for one in facts.pools if one.name == name and (one.exists or not size)), None)
+        lends = f"{taken} of the {size} bytes that it lends here are taken" if size else "it lends nothing here"
+        remedy = f"settle {short} bytes here or elsewhere in pool {name}, or enlarge the pool"
+        if pool and not pool.exists:
+            lends = "there is no such pool in the namespace"
+            remedy = f"create pool {name}, or correct the setting pools; headgate status lists the pools there are"
+        yield Reason(
+            "pool",
+            f"pool {name} {_pool_state(pool, short)}: {lends}{_pool_holders(pool)}",
+            Limit("bytes", size, in_bytes.pending, in_bytes.leased),
+            facts.rule("pools"),
+            remedy,
+            None if pool and not pool.exists else _soon(facts, in_bytes, short),
+            settle=short,
+        )
+
+
+def _pool_state(pool: PoolView | None, short: int) -> str:
+    if pool is not None and not pool.exists:
+        return "does not exist"
+    if pool is not None and (pool.limit is None or pool.limit - pool.granted >= short):
+        return "is being asked for more"  # it has room: the slice is on its way, or those before in its line take it
+    return "is exhausted"
+
+
+def _pool_holders(pool: PoolView | None) -> str:
+    if pool is None or not pool.exists:
+        return ""  # nothing is known of it
+    total = "" if pool.limit is None else f" of its {pool.limit} bytes"
+    others = pool.granted - pool.here
+    named = ", ".join(f"{name} {held}" for name, held in pool.holders)
+    return f";{total} others hold {max(0, others)}{f': {named}' if named else ''}"
+
+
+def _spool(facts: Facts) -> Iterator[Reason]:
+    """What becomes of payloads for which memory has no room."""
+    store, memory = facts.store, facts.limits[0]
+    if store is None or memory.limit is None or memory.free is None or memory.free >= facts.need:
+        return
+    if store.free is not None and store.free < facts.need:
+        yield Reason(
+            "store-full",
+            f"memory is full, and so is spool store {store.name}: {store.held} of {store.limit} bytes are held",
+            Limit("bytes", store.limit, store.held, store.leased, store.rule),
+            store.rule,
+            f"settle what was spooled, or raise the limit of store {store.name}",
+            settle=facts.need - store.free,
+            raise_to=store.held + store.leased + facts.need,
+        )
+    elif memory.limit - memory.pending - memory.leased < REFERENCE_BYTES:
+        yield Reason(
+            "store-full",
+            f"memory is full of references to spooled messages: {memory.pending} of {memory.limit} bytes are pending",
+            memory,
+            memory.rule,
+            f"settle messages, or raise limit: each message in store {store.name} takes up to {REFERENCE_BYTES} bytes",
+        )
+    else:
+        room = "" if store.free is None else f", which has {store.free} bytes left"
+        yield Reason("spooling", f"memory is full: payloads go to spool store {store.name}{room}")
+
+
+def _rate(facts: Facts) -> list[Reason]:
+    """The destination's shared rates: how long until one message, or the bytes needed, are allowed again."""
+    found = []
+    for prefix, tokens, unit in (("send", 1, "messages"), ("send_byte", facts.need, "bytes")):
+        rate = facts.number(f"{prefix}_rate")
+        if not rate:
+            continue
+        seconds = max(0.0, until_token(facts, prefix, rate, tokens))
+        if seconds > 0 or facts.paid:  # others may be before it at the rate
+            reason = Reason(
+                "send-rate",
+                f"its rate of {rate:g} {unit}/s is used up; the next is allowed in {seconds:.3g} s",
+                rule=facts.rule(f"{prefix}_rate"),
+                remedy=f"wait, or raise {prefix}_rate",
+                seconds=seconds,
+            )
+            found.append((seconds, reason))
+    return [reason for _, reason in sorted(found, key=lambda one: -one[0])]
+
+
+def until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float:
+    """Return in how many seconds a destination's rate allows so much; not above 0 where it does now."""
+    burst = facts.number(f"{prefix}_burst", 1)
+    tokens = burst - max(0.0, facts.number(f"{prefix}_tat") / 1e6 - facts.now_ms / 1e3) * rate
+    return (min(amount, burst) - tokens) / rate
+
+
+def _limits(facts: Facts) -> Iterator[Reason]:
+    for limit in facts.limits:
+        need = facts.need if limit.unit == "bytes" else 0 if _in_hand(facts, limit) else 1
+        if limit.limit is not None and limit.free is not None and limit.free < need:
+            yield _reached(facts, limit, need)
+    head = facts.waiters[0] if facts.waiters else None
+    in_bytes = facts.limits[0]
+    if facts.place > 1 and head and in_bytes.free is not None and facts.need <= in_bytes.free < head.needs:
+        needs = _amount(facts, head.needs)
+        text = f"{head.session} is before it and needs {needs}, of which {in_bytes.free} are free"
+        yield _shortage(facts, "behind-larger", text, in_bytes, head.needs)
+
+
+def _reached(facts: Facts, limit: Limit, need: int) -> Reason:
+    cause, why = _why(facts, limit, need)
+    reached = f"the limit of {_amount(facts, limit.limit, limit.unit)} is reached"
+    return _shortage(facts, cause, f"{reached}: {why}", limit, need)
+
+
+def _shortage(facts: Facts, cause: Cause, text: str, limit: Limit, need: int) -> Reason:
+    field = "limit" if limit.unit == "bytes" else "limit_messages"
+    total = limit.pending + limit.leased + need
+    short = total - (limit.limit or 0)
+    first = {
+        "no-consumer": "attach a consumer, ",
+        "all-paused": "resume a consumer, ",
+        "same-session": "consume in another session or task, ",
+        "leased": "wait until they use it or give it back, ",
+        "holder-lost": "wait until its lease is over, ",
+        "pull-idle": "receive, ",
+        "slow-subscription": "consume that subscription, or remove it, ",
+    }.get(cause, "")
+    verb = "release" if cause in ("leased", "holder-lost") else "settle"
+    return Reason(
+        cause,
+        text,
+        limit,
+        limit.rule,
+        f"{first}{verb} {_amount(facts, short, limit.unit)}, or raise {field} to {total}",
+        None if cause in ("leased", "no-consumer", "all-paused") else _soon(facts, limit, short),
+        settle=short,
+        raise_to=total,
+    )
+
+
+def _soon(facts: Facts, limit: Limit, short: int) -> float | None:
+    """How long it takes to free so much, with what those before it in line need, at the pace of the last seconds."""
+    if facts.pace is None:
+        return None
+    pace = facts.pace.freed if limit.unit == "bytes" else facts.pace.freed_messages
+    if facts.place > 1:
+        short += (
+            sum(w.needs for w in facts.waiters if w.place < facts.place) if limit.unit == "bytes" else facts.place - 1
+        )
+    return short / pace if pace > 0 else None
+
+
+def _why(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
+    if limit.limit is not None and need > limit.limit:
+        size = _amount(facts, need)
+        return "oversize", f"a message of {size} is larger than that, and goes alone once nothing else is pending"
+    if limit.pending + _in_hand(facts, limit) + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
+        return _leased(facts, limit)
+    if facts.fields["kind"] == "store":
+        return "unsettled", "messages in its segments are not settled yet"
+    if not facts.count("consumers"):
+        return "no-consumer", "no consumer is attached"
+    return _consumers(facts, limit, need)
+
+
+def _amount(facts: Facts, number: int | None, unit: Unit = "bytes") -> str:
+    return amount(number or 0, unit, facts.fields["kind"])
+
+
+def _subject(facts: Facts) -> str:
+    """Whose wait it is about: the session whose view it is, or the first in line."""
+    return facts.session or (facts.waiters[0].session if facts.waiters else "")
+
+
+def _in_hand(facts: Facts, limit: Limit) -> int:
+    """How much credit of that unit who waits has already: it lacks the rest, and need not wait for its own."""
+    which = 0 if limit.unit == "bytes" else 1
+    if facts.own:
+        return held(facts.own)[which]
+    subject = _subject(facts)
+    return sum((one.bytes, one.messages)[which] for one in facts.leasers if subject and one.session == subject)
+
+
+def _leased(facts: Facts, limit: Limit) -> tuple[Cause, str]:
+    gate = facts.fields["kind"] == "gate"
+    subject = _subject(facts)
+    others = [one for one in facts.leasers if one.session != subject] or list(facts.leasers)
+    whom = " to other sessions" if subject and any(one.session != subject for one in facts.leasers) else ""
+    what = "is admitted or kept ready" if gate else f"is leased{whom} and not used yet"
+    if not others:
+        return "leased", f"what is missing {what}"
+    doubt = facts.number("ttl_ms") * 0.6 / 1000
+    top = others[0]
+    if top.silent > doubt:
+        return (
+            "holder-lost",
+            f"{top.session} holds credit for {_amount(facts, top.bytes)} and was not heard of for {top.silent:.1f} s",
+        )
+    amounts = [(one.session, one.bytes if limit.unit == "bytes" else one.messages) for one in others[:NAMED]]
+    named = ", ".join(f"{session} {_amount(facts, number, limit.unit)}" for session, number in amounts)
+    return "leased", f"what is missing {what}: {named}"
+
+
+def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
+    """Why consumers do not make room."""
+    consumers = facts.consumers
+    complete = len(consumers) >= facts.count("consumers")
+    if facts.fields["kind"] == "topic" and (told := _slow_subscription(facts)):
+        return told
+    active = [one for one in consumers if one.window != "paused"]
+    if complete and not active:
+        return "all-paused", "all consumers are paused"
+    subject = _subject(facts)
+    if complete and subject and all(one.session == subject and not one.rate for one in active):
+        return "same-session", "only the session that waits to send consumes it, so it may be waiting for itself"
+    unsettled = max(sum(one.messages for one in consumers), sum(one.unsettled for one in facts.backlogs[:1]))
+    if unsettled >= facts.count("pending_messages") > 0:
+        most = sorted((one for one in consumers if one.messages), key=lambda one: -one.bytes)[:NAMED]
+        names = ", ".join(f"{one.consumer} {one.messages}" for one in most)
+        return "unsettled", f"consumers hold all messages unsettled{': ' + names if names else ''}"
+    if active and all(one.at_capacity for one in active):
+        most = sorted(active, key=lambda one: -one.bytes)[:NAMED]
+        names = ", ".join(f"{one.consumer} {one.messages} of {one.window}" for one in most)
+        return "at-capacity", f"all consumers are at capacity: {names}"
+    if complete and all(one.window == "pull" and not one.messages for one in active):
+        return "pull-idle", "its consumers take one message when asked, and none is asked"
+    rate = facts.number("delivery_rate")
+    if rate and (seconds := until_token(facts, "delivery", rate, 1)) > 0:
+        return "delivery-rate", f"delivery is limited to {rate:g} messages/s; the next is due in {seconds:.3g} s"
+    if slow := [one for one in active if one.slow]:
+        names = ", ".join(f"{one.consumer} {one.rate or 0:.3g}/s" for one in slow[:NAMED])
+        return "slow-consumer", f"a consumer is slow: {names}"
+    if limit.unit == "bytes" and limit.free is not None and limit.free > 0 and need > 1:
+        return "head-needs", f"the message needs {need} bytes and {limit.free} are free"
+    return "slow-consumers", "consumers are slower than producers"
+
+
+def _slow_subscription(facts: Facts) -> tuple[Cause, str] | None:
+    """The one subscription that still has to settle what the others have settled."""
+    if not facts.backlogs:
+        return None
+    worst, *others = facts.backlogs
+    rest = others[0].messages if others else 0
+    if (not others and worst.consumers) or worst.messages <= 2 * rest or not worst.messages:
+        return None
+    why = "no consumer of it is attached" if not worst.consumers else f"its consumers hold {worst.unsettled} unsettled"
+    return (
+        "slow-subscription",
+        f"subscription {worst.subscription} has {count(worst.messages)} to settle, others at most {rest}; {why}",
+    )

@@ -1,0 +1,149 @@
+"""Why something waits: from what was read of a destination to an explanation."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from headgate.core.deadlock import Deadlock
+from headgate.errors import CoordinatorUnavailable, InvalidValue
+from headgate.explain.beside import ELSEWHERE, beside
+from headgate.explain.causes import judge
+from headgate.explain.facts import Facts, held, read
+from headgate.explain.model import Cause, Explanation, State
+from headgate.explain.views import Holder, count
+from headgate.redis.replies import Snapshot
+
+TOP: Final = 5
+"""How many consumers, subscriptions and holders of credit an explanation names."""
+
+
+def explain(
+    name: str,
+    snapshot: Snapshot,
+    sessions: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    session: str = "",
+    need: int | None = None,
+    paid: bool = False,
+    deadlock: Deadlock | None = None,
+) -> Explanation:
+    """Return why a destination is as it is, from what was read of it at one instant.
+
+    Args:
+        name: the destination's.
+        snapshot: what was read, with the record of ``session``.
+        sessions: records of sessions that hold credit, read a moment later, to name them.
+        session: whose view it is; nobody's when empty.
+        need: bytes of the message that waits; as the session, or the first in line, said when None.
+        paid: whether it has its credit: then limits do not hold it up, only the rate does.
+        deadlock: that it is known to be part of.
+    """
+    facts = read(name, snapshot, sessions or {}, session, need, paid=paid)
+    causes = judge(facts)
+    first, fields = causes[0], snapshot.fields
+    return Explanation(
+        destination=name,
+        kind=fields["kind"],
+        state=_state(facts, first.cause, binds=first.limit is not None),
+        cause=first.cause,
+        reason=first.text,
+        binding=first.limit,
+        limits=facts.limits,
+        blocked=facts.count("blocked"),
+        rule=first.rule,
+        remedy=first.remedy,
+        unblocks_in=first.seconds,
+        settle=first.settle,
+        raise_to=first.raise_to,
+        causes=causes,
+        waiters=facts.waiters,
+        consumers=tuple(sorted(facts.consumers, key=lambda one: (-one.bytes, one.consumer))[:TOP]),
+        leasers=facts.leasers[:TOP],
+        backlogs=facts.backlogs[:TOP] if fields["kind"] == "topic" else (),
+        dropped_messages=facts.count("dropped_messages"),
+        dropped_bytes=facts.count("dropped_bytes"),
+        freed_per_second=facts.pace.freed if facts.pace else None,
+        settled_per_second=facts.pace.freed_messages if facts.pace else None,
+        store=facts.store,
+        pools=facts.pools,
+        session=session,
+        place=snapshot.place,
+        holds=held(snapshot.own)[0] if snapshot.own else 0,
+        deadlock=deadlock,
+        fields=fields,
+    )
+
+
+def _state(facts: Facts, cause: Cause, *, binds: bool) -> State:
+    if cause in ("stopped", "learning"):
+        return "stopped" if cause == "stopped" else "learning"
+    if facts.count("blocked"):
+        return "blocked"
+    return "full" if binds else "open"
+
+
+def leased(snapshot: Snapshot) -> tuple[int, int]:
+    """Return the bytes and messages of credit that all sessions together hold."""
+    return int(snapshot.fields["leased_bytes"]), int(snapshot.fields["leased_messages"])
+
+
+def as_consumer(explanation: Explanation, consumer: str, snapshot: Snapshot) -> Explanation:
+    """Return the view of one consumer: why it gets messages, or does not.
+
+    Raises:
+        InvalidValue: it is not attached there.
+    """
+    record = snapshot.consumers.get(consumer)
+    if record is None:
+        raise InvalidValue(
+            f"no consumer {consumer!r} is attached to {explanation.destination!r}; headgate explain "
+            f"{explanation.destination} lists those that are"
+        )
+    facts = read(explanation.destination, snapshot, {}, "", None)
+    mine = next(one for one in facts.consumers if one.consumer == consumer)
+    backlog = next((one for one in facts.backlogs if one.subscription == mine.subscription), None)
+    cause, text = _delivers(mine, backlog.ready if backlog else 0)
+    remedy = ""
+    if cause == "consumer-empty" and not mine.messages and (others := beside(facts, mine.subscription)):
+        cause, text, remedy = "consumer-beside", f"has none, for others hold what there is: {others}", ELSEWHERE
+    return replace(
+        explanation,
+        cause=cause,
+        reason=f"{consumer} {text}",
+        binding=None,
+        rule=None,
+        remedy=remedy,
+        unblocks_in=None,
+        settle=None,
+        raise_to=None,
+        causes=(),
+        consumers=(mine,),
+        session=mine.session,
+    )
+
+
+def _delivers(mine: Holder, ready: int) -> tuple[Cause, str]:
+    if mine.window == "paused":
+        return "consumer-paused", f"is paused; {count(ready)} ready for its subscription"
+    if mine.at_capacity:
+        return "consumer-full", f"is at capacity: it holds {count(mine.messages)} unsettled, {ready} more ready"
+    if not ready:
+        return "consumer-empty", f"has nothing more to get; it holds {mine.messages} unsettled"
+    if mine.window == "pull":
+        return "consumer-idle", f"takes a message when asked, and was not asked; {ready} are ready"
+    return "open", f"gets messages; {ready} are ready, it holds {mine.messages}"
+
+
+def unreachable(name: str, session: str, seconds: float, trouble: object) -> Explanation:
+    """Return the explanation of a wait for Redis itself."""
+    answered = isinstance(trouble, CoordinatorUnavailable) and trouble.answered
+    text = f"Redis has {'refused it' if answered else 'not answered'} for {seconds:.3g} s: {trouble}"
+    remedy = "see to what it says" if answered else "see that Redis is reachable from here"
+    return Explanation(name, "", "unknown", "redis-unavailable", text, remedy=remedy, session=session)
+
+
+def own_rate(name: str, session: str, seconds: float, rate: float) -> Explanation:
+    """Return the explanation of a wait for a producer's own rate."""
+    text = f"its own rate allows it in {seconds:.3g} s, at {rate:g} messages/s"
+    remedy = "wait, or open the producer with a higher rate"
+    return Explanation(name, "", "open", "producer-rate", text, remedy=remedy, unblocks_in=seconds, session=session)

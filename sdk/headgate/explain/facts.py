@@ -1,0 +1,269 @@
+"""What was read of a destination at one instant, as values that its causes are judged by. No I/O, and no clock."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.core.policy import origins
+from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Unit, Waiter
+from headgate.redis.keys import decode_name
+from headgate.redis.replies import PoolRecord, Snapshot
+
+NAMED_MEMBERS: Final = 3
+"""How many other destinations that hold slices of a pool are named."""
+LOOK_BACK_MS: Final = 5000
+"""How far back the ledger is read for the pace of the last few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What was settled in the last few seconds: bytes and messages freed a second, and messages by consumer."""
+
+    freed: float
+    freed_messages: float
+    settled: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A destination as it is judged.
+
+    Attributes:
+        need: bytes that the first in line, or the session whose view it is, could not get.
+        own: record of that session; empty for nobody's view.
+        place: its place in line, 0 when it is not in line.
+        consumers: all that were read.
+        leasers: sessions that hold credit; empty also when they were not read.
+        store: its spool store; None where it has none.
+        pools: those that it takes slices of; empty also when they were not read.
+        paid: whether what waits has its credit, so that only a rate can hold it up.
+    """
+
+    name: str
+    now_ms: int
+    fields: Mapping[str, str]
+    limits: tuple[Limit, ...]
+    need: int
+    session: str
+    own: Mapping[str, str]
+    place: int
+    waiters: tuple[Waiter, ...]
+    consumers: tuple[Holder, ...]
+    leasers: tuple[Leaser, ...]
+    backlogs: tuple[Backlog, ...]
+    slices: Mapping[str, int]
+    pace: Pace | None
+    store: StoreView | None = None
+    pools: tuple[PoolView, ...] = ()
+    paid: bool = False
+
+    def number(self, field: str, default: float = 0) -> float:
+        """Return a field as a number."""
+        return float(self.fields.get(field) or default)
+
+    def count(self, field: str) -> int:
+        """Return a field as a whole number, 0 where it is missing."""
+        return int(self.fields.get(field) or 0)
+
+    def rule(self, field: str) -> str | None:
+        """Return which policy rule set a field: ``<pattern> (<file>:<line>)``."""
+        return rule_of(self.fields, field)
+
+
+def rule_of(fields: Mapping[str, str], field: str) -> str | None:
+    """Return which policy rule set a field, as ``<pattern> (<file>:<line>)``; None when none did."""
+    rule = origins(fields.get("policy", "")).get(field)
+    if rule is None:
+        return None
+    pattern, _, place = rule.rpartition("@")
+    return f"{pattern} ({place})" if pattern else rule
+
+
+def read(
+    name: str,
+    snapshot: Snapshot,
+    sessions: Mapping[str, Mapping[str, str]],
+    session: str,
+    need: int | None,
+    *,
+    paid: bool = False,
+) -> Facts:
+    """Return the facts that a snapshot and the records of sessions tell."""
+    fields, now_ms = snapshot.fields, snapshot.now_ms
+    waiters = tuple(
+        Waiter(sid, place, _needs(one), max(0.0, (now_ms - int(one["since"])) / 1000))
+        for place, (sid, one) in enumerate(snapshot.waiters, 1)
+        if one
+    )
+    if need is None and snapshot.place and snapshot.own:
+        need = _needs(snapshot.own)
+    if need is None:
+        need = waiters[0].needs if waiters and not session else 1
+    pace = _pace(snapshot)
+    return Facts(
+        name=name,
+        now_ms=now_ms,
+        fields=fields,
+        limits=tuple(_limit(fields, unit) for unit in ("bytes", "messages")) if fields["kind"] != "bucket" else (),
+        need=max(1, need),
+        session=session,
+        own=snapshot.own,
+        place=snapshot.place,
+        waiters=waiters,
+        consumers=tuple(_holder(cid, one, fields, pace) for cid, one in snapshot.consumers.items()),
+        leasers=_leasers(sessions, now_ms),
+        backlogs=backlogs(snapshot),
+        slices={
+            pool: int(one.get("granted", 0)) - int(one.get("returned", 0)) for pool, one in snapshot.slices.items()
+        },
+        pace=pace,
+        store=_store(snapshot),
+        pools=tuple(_pool(name, pool, encoded, snapshot) for encoded, pool in snapshot.pools.items()),
+        paid=paid,
+    )
+
+
+def held(record: Mapping[str, str]) -> tuple[int, int]:
+    """Return the bytes and messages of credit that a session holds."""
+    size, messages = (
+        int(record[f"granted{m}"]) - int(record[f"used{m}"]) - int(record[f"returned{m}"]) for m in ("", "_m")
+    )
+    return size, messages
+
+
+def _needs(record: Mapping[str, str]) -> int:
+    return max(0, int(record["need"]) - int(record["granted"]))
+
+
+def _limit(fields: Mapping[str, str], unit: Unit) -> Limit:
+    limit = fields[f"limit_{unit}"]
+    keeps = unit == "bytes" and limit != "unlimited" and fields.get("store") and fields.get("when_full") == "spool"
+    return Limit(
+        unit,
+        None if limit == "unlimited" else int(limit),
+        int(fields[f"pending_{unit}"]),
+        int(fields[f"leased_{unit}"]),
+        rule_of(fields, f"limit_{unit}"),
+        _kept(int(limit), fields["kind"]) if keeps else 0,
+    )
+
+
+def _kept(limit: int, kind: str) -> int:
+    """Return what a limit keeps for references, and for copies of payloads for a topic; as lua/lib/room.lua does."""
+    return limit // 4 + (limit // 8 if kind == "topic" else 0)
+
+
+def _store(snapshot: Snapshot) -> StoreView | None:
+    name, store = snapshot.fields.get("store"), snapshot.store
+    if not name or snapshot.fields.get("when_full") != "spool":
+        return None
+    limit = store.get("limit_bytes", "")
+    return StoreView(
+        decode_name(name),
+        int(limit) if limit.isdigit() else None,
+        int(store.get("pending_bytes", 0)),
+        int(store.get("leased_bytes", 0)),
+        int(snapshot.fields.get("spooled_bytes", 0)),
+        int(store.get("blocked", 0)),
+        rule_of(store, "limit_bytes"),
+    )
+
+
+def _pool(member: str, pool: PoolRecord, encoded: str, snapshot: Snapshot) -> PoolView:
+    own = snapshot.slices.get(encoded, {})
+    limit = pool.fields.get("limit_bytes", "")
+    return PoolView(
+        decode_name(encoded),
+        bool(pool.fields),
+        int(limit) if limit.isdigit() else None,
+        int(pool.fields.get("granted_bytes", 0)),
+        int(own.get("granted", 0)) - int(own.get("returned", 0)),
+        tuple((name, held) for name, held in pool.holders if name != member and held > 0)[:NAMED_MEMBERS],
+        rule_of(pool.fields, "limit_bytes"),
+    )
+
+
+def _leasers(sessions: Mapping[str, Mapping[str, str]], now_ms: int) -> tuple[Leaser, ...]:
+    found = []
+    for sid, record in sessions.items():
+        size, messages = held(record)
+        if size > 0 or messages > 0:
+            found.append(Leaser(sid, messages, size, max(0.0, (now_ms - int(record["seen"])) / 1000)))
+    return tuple(sorted(found, key=lambda one: (-one.bytes, -one.messages)))
+
+
+def _window(text: str) -> tuple[float, float]:
+    """Return the most messages and bytes that a window lets a consumer hold."""
+    if text in ("paused", "pull"):
+        return (0 if text == "paused" else 1), float("inf")
+    messages, size, *_ = (*text.split("/"), "unlimited")
+    return _number(messages), _number(size)
+
+
+def _number(text: str) -> float:
+    return float(text) if text.isdecimal() else float("inf")
+
+
+def _holder(cid: str, record: Mapping[str, str], fields: Mapping[str, str], pace: Pace | None) -> Holder:
+    messages = int(record["delivered"]) - int(record["settled"])
+    size = int(record["delivered_b"]) - int(record["settled_b"])
+    most, most_bytes = _window(record["window"])
+    rate = pace.settled.get(cid, 0.0) if pace else None
+    slow = _is_slow(fields, messages, most, rate)
+    full = record["window"] != "paused" and (messages >= most or size >= most_bytes)
+    return Holder(cid, record["sub"], messages, size, record["window"], rate, full, slow)
+
+
+def _is_slow(fields: Mapping[str, str], messages: int, most: float, rate: float | None) -> bool:
+    if rate is not None and messages and (floor := fields.get("slow_rate")) and rate < float(floor):
+        return True
+    multiple = fields.get("slow_multiple")
+    ready = int(fields["pending_messages"]) - messages
+    return bool(multiple and messages and messages >= most and ready > float(multiple) * most)
+
+
+def backlogs(snapshot: Snapshot) -> tuple[Backlog, ...]:
+    """Return the subscriptions, also that of a queue, with what each has to settle; the most first."""
+    newest, pending = int(snapshot.fields["message_seq"]), int(snapshot.fields["pending_messages"])
+    found = []
+    for name, (unsettled, last) in snapshot.groups.items():
+        known = snapshot.subscriptions.get(name)
+        if known is None or int(known["until"]):
+            continue
+        ready = max(0, min(newest - last, pending - unsettled))
+        found.append(Backlog(name, int(known["consumers"]), ready, unsettled))
+    return tuple(sorted(found, key=lambda one: -one.messages))
+
+
+def is_clear(snapshot: Snapshot, subscription: str) -> bool:
+    """Return whether a subscription of a topic has nothing to settle, or is not there."""
+    found = next((one for one in backlogs(snapshot) if one.subscription == subscription), None)
+    if found is None:  # where there are many, not all were read
+        return subscription not in snapshot.subscriptions and len(snapshot.subscriptions) >= int(
+            snapshot.fields["subscriptions"]
+        )
+    return found.messages == 0
+
+
+def _pace(snapshot: Snapshot) -> Pace | None:
+    """Read the pace from the ledger: what was freed since its oldest entry here, at most five seconds ago."""
+    entries = [entry.split(",") for entry in snapshot.ledger]
+    if not entries:
+        return None
+    begin = max(int(entries[-1][1]), snapshot.now_ms - LOOK_BACK_MS)
+    seconds = max(0.1, (snapshot.now_ms - begin) / 1000)
+    size = messages = 0
+    settled: dict[str, int] = {}
+    for _, time, op, who, freed, freed_messages, _, detail, *_ in _recent(entries, begin):
+        del time
+        if op == "settle":
+            size, messages = size + int(freed), messages + int(freed_messages)
+            for event in detail.split(";"):
+                word, *arguments = event.split(":")
+                if word == "settled":
+                    settled[who] = settled.get(who, 0) + int(arguments[1])
+    return Pace(size / seconds, messages / seconds, {who: count / seconds for who, count in settled.items()})
+
+
+def _recent(entries: Iterable[list[str]], begin: int) -> Iterable[list[str]]:
+    return (entry for entry in entries if int(entry[1]) >= begin)

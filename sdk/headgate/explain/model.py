@@ -1,0 +1,244 @@
+"""The answer to "why does it wait?": the same object in errors, events, logs, the SDK and on the command line."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+from headgate.core.deadlock import Deadlock
+from headgate.explain.link_view import LinkAt, LinkEnds, LinkView, Side
+from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Waiter, amount, count
+
+State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
+Cause = Literal[
+    "open",
+    "enforcement-off",
+    "redis-unavailable",
+    "producer-rate",
+    "stopped",
+    "learning",
+    "hysteresis",
+    "pool",
+    "store-full",
+    "spooling",
+    "send-rate",
+    "bucket-rate",
+    "channel",
+    "serving",
+    "behind-larger",
+    "oversize",
+    "leased",
+    "holder-lost",
+    "no-consumer",
+    "all-paused",
+    "same-session",
+    "slow-subscription",
+    "unsettled",
+    "at-capacity",
+    "pull-idle",
+    "delivery-rate",
+    "slow-consumer",
+    "head-needs",
+    "slow-consumers",
+    "consumer-paused",
+    "consumer-full",
+    "consumer-empty",
+    "consumer-beside",
+    "consumer-idle",
+    "link",
+    "link-empty",
+    "link-waits",
+    "link-rate",
+    "link-nobody",
+    "link-stuck",
+]
+"""What a wait comes from, for programs; those that begin with ``consumer-`` are the view of one consumer, those with
+``link-`` of one link. ``link``: a link that takes from the destination is held up itself."""
+CONSUMERS_HOLD: Final[frozenset[Cause]] = frozenset({
+    "same-session", "unsettled", "at-capacity", "slow-subscription", "slow-consumer", "slow-consumers", "head-needs",
+    "pull-idle", "oversize", "hysteresis",
+})  # fmt: skip
+"""Of these, causes that only consumers end, by settling: not the passing of time, nor credit that is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One cause, in one sentence.
+
+    Attributes:
+        limit: the limit that binds, where one does.
+        rule: the policy rule behind it, ``<pattern> (<file>:<line>)``; None when it was set by hand.
+        remedy: what would free it.
+        seconds: until it frees itself, as far as can be told.
+        settle: how much would have to be settled, in the limit's unit.
+        raise_to: or to what the limit would have to be raised.
+    """
+
+    cause: Cause
+    text: str
+    limit: Limit | None = None
+    rule: str | None = None
+    remedy: str = ""
+    seconds: float | None = None
+    settle: int | None = None
+    raise_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop(LinkEnds):
+    """One link of a chain, and why it does not move.
+
+    Attributes:
+        side: what holds it up.
+        state: of its target; ``unknown`` where that cannot be seen.
+        cause: the target's where that holds it up, else a word that begins with ``link-``; ``open`` when it moves.
+        reason: one sentence.
+        limit: of the target, where one binds.
+        rule: the policy rule that set it, ``<pattern> (<file>:<line>)``.
+        remedy: what would free it.
+        seconds: until it frees itself, as far as can be told.
+    """
+
+    side: Side
+    state: State
+    cause: Cause
+    reason: str
+    limit: Limit | None = None
+    rule: str | None = None
+    remedy: str = ""
+    seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The link and its reason in one sentence."""
+        verb = {"target": "waits", "rate": "is paced", "nobody": "rests", "stuck": "is stuck", "source": "is idle"}
+        return f"{self.title} {verb.get(self.side, 'moves')}: {self.reason}"
+
+    def __str__(self) -> str:
+        return f"{self.text}{f' (set by {self.rule})' if self.rule else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The state of a destination at one instant, and the reason for it.
+
+    Attributes:
+        state: ``open``, ``full`` (nobody waits yet), ``blocked`` (somebody waits), ``stopped`` (by hand), ``learning``
+            (state was lost) or ``unknown`` (Redis does not answer).
+        cause: a stable word for the reason; see :data:`Cause`.
+        reason: one sentence.
+        rule: the policy rule that set what binds, ``<pattern> (<file>:<line>)``; None when none did.
+        remedy: what would free it.
+        unblocks_in: seconds until it does by itself at the present pace; None when that cannot be told.
+        settle: how much would have to be settled, in the unit of ``binding``.
+        raise_to: or to what that limit would have to be raised.
+        binding: the limit that binds, None when none does.
+        blocked: how many sessions wait.
+        causes: all that hold it up, the first being ``cause``.
+        waiters: the first of them.
+        consumers: those that hold most, at most five.
+        leasers: sessions that hold credit, those that hold most, at most five.
+        backlogs: subscriptions of a topic that have most to settle, at most five.
+        dropped_messages: dropped so far for want of room; ``dropped_bytes`` are their bytes.
+        freed_per_second: bytes, over the last few seconds; None when the ledger does not tell.
+        settled_per_second: messages, likewise.
+        store: the spool store, where it has one.
+        pools: those that it takes slices of, and who holds them; read only while somebody waits.
+        session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
+        deadlock: the cycle that the wait is part of; None where none is known, which is not to say that there is none.
+        upstream: the links that fill it, as the policy has them.
+        downstream: the links that take from it.
+        chain: links that wait one for the next, where a link holds it up; the last is the one that binds.
+        link: the link itself, where it was asked about; ``destination`` is then what the link is known by.
+    """
+
+    destination: str
+    kind: str
+    state: State
+    cause: Cause
+    reason: str
+    binding: Limit | None = None
+    limits: tuple[Limit, ...] = ()
+    blocked: int = 0
+    rule: str | None = None
+    remedy: str = ""
+    unblocks_in: float | None = None
+    settle: int | None = None
+    raise_to: int | None = None
+    causes: tuple[Reason, ...] = ()
+    waiters: tuple[Waiter, ...] = ()
+    consumers: tuple[Holder, ...] = ()
+    leasers: tuple[Leaser, ...] = ()
+    backlogs: tuple[Backlog, ...] = ()
+    dropped_messages: int = 0
+    dropped_bytes: int = 0
+    freed_per_second: float | None = None
+    settled_per_second: float | None = None
+    store: StoreView | None = None
+    pools: tuple[PoolView, ...] = ()
+    session: str = ""
+    place: int = 0
+    holds: int = 0
+    upstream: tuple[LinkAt, ...] = ()
+    downstream: tuple[LinkAt, ...] = ()
+    chain: tuple[Hop, ...] = ()
+    link: LinkView | None = None
+    deadlock: Deadlock | None = None
+    fields: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return asdict(self)
+
+    @property
+    def line(self) -> str:
+        """All that matters in one line, for a log."""
+        rule = f" (set by {self.rule})" if self.rule else ""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        soon = f"; about {self.unblocks_in:.3g} s left" if self.unblocks_in is not None else ""
+        cycle = f"; a deadlock: {self.deadlock}" if self.deadlock else ""
+        return f"{self.destination} is {self.state}: {self.reason}{rule}{remedy}{soon}{cycle}"
+
+    def __str__(self) -> str:
+        return "\n".join((*self._why(), *self._amounts(), *self._who()))
+
+    def _why(self) -> Iterator[str]:
+        yield f"{self.destination} ({self.kind or 'not reached'}): {self.state}: {self.reason}"
+        if self.rule:
+            yield f"  set by {self.rule}"
+        if self.remedy:
+            yield f"  to free it: {self.remedy}"
+        if self.deadlock is not None:
+            yield f"  a deadlock: {self.deadlock}"
+        if self.unblocks_in is not None:
+            yield f"  at the present pace in about {self.unblocks_in:.3g} s"
+        if len(self.chain) > 1:
+            yield from (f"  {number}. {hop}" for number, hop in enumerate(self.chain, 1))
+        for other in self.causes[1:]:
+            yield f"  also: {other.text}{f' (set by {other.rule})' if other.rule else ''}"
+
+    def _amounts(self) -> Iterator[str]:
+        if self.link is not None:
+            yield f"  {self.link}"
+        for limit in self.limits:
+            total = "unlimited" if limit.limit is None else str(limit.limit)
+            rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""
+            gate = {"bytes": "size", "messages": "calls"}[limit.unit] if self.kind == "gate" else limit.unit
+            yield f"  {gate}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
+        if self.store is not None:
+            yield f"  {self.store}"
+        yield from (f"  {pool}" for pool in self.pools)
+        if self.dropped_messages:
+            yield f"  dropped so far: {count(self.dropped_messages)}, {self.dropped_bytes} bytes"
+        if self.freed_per_second:
+            yield f"  {self.freed_per_second:.3g} bytes are freed a second"
+
+    def _who(self) -> Iterator[str]:
+        if self.session:
+            line = f"place {self.place} in line" if self.place else "not in line"
+            yield f"  {self.session}: {line}, holds credit for {amount(self.holds, 'bytes', self.kind)}"
+        yield from (f"  {leaser.text(self.kind)}" for leaser in self.leasers)
+        yield from (f"  {waiter.text(self.kind)}" for waiter in self.waiters)
+        if self.blocked > len(self.waiters) > 0:
+            yield f"  and {self.blocked - len(self.waiters)} more in line"
+        yield from (f"  {one}" for one in (*self.consumers, *self.backlogs))
+        yield from (f"  {one}" for one in (*self.upstream, *self.downstream))

@@ -1,0 +1,132 @@
+"""Who waits at a destination and for whom, as snapshots and notes of waits tell. No I/O, and no clock.
+
+Only what is certain is a wait: what might go on for a reason that a snapshot does not show counts as going on. So does
+a consumer that nobody said is tied to a send that waits.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from headgate.core import deadlock
+from headgate.core.deadlock import Party, Wait
+from headgate.core.link import known_by
+from headgate.explain.explainer import explain
+from headgate.explain.facts import read
+from headgate.explain.link_view import LINK
+from headgate.explain.model import CONSUMERS_HOLD
+from headgate.redis.note_store import Tie
+from headgate.redis.replies import Snapshot
+
+HEARD_WITHIN_MS: Final = 3000
+"""Who waits asks again each second; who was not heard of for so long may be gone, and what it holds goes to others."""
+
+
+def party_of(sid: str) -> Party:
+    """Return the session or the link of that id."""
+    return Party("link" if sid.startswith(LINK) else "session", sid)
+
+
+def owner_of(consumer: str) -> Party:
+    """Return the session or the link that a consumer belongs to."""
+    return party_of(consumer.rpartition(".")[0])
+
+
+def waiter(tie: Tie) -> Party:
+    """Return who waits in the send that a consumer is tied to: a session, or a link by what it is known by."""
+    if tie.session.startswith(LINK):
+        return Party("link", known_by(tie.destination, tie.at), tie.at)
+    return Party("session", tie.session, tie.at)
+
+
+def destination(name: str, snapshot: Snapshot) -> Party:
+    """Return the destination, under that name."""
+    return Party("topic" if snapshot.fields["kind"] == "topic" else "queue", name)
+
+
+def wait_for_consumers(
+    snapshot: Snapshot,
+    session: str,
+    record: Mapping[str, str],
+    place: int,
+    who: Callable[[str], Party] = owner_of,
+) -> Wait | None:
+    """Return what a destination waits for, where nothing but its consumers can end the wait of a session there.
+
+    Args:
+        snapshot: with all its consumers; None is returned where some are missing.
+        session: that waits there.
+        record: its record.
+        place: its place in line.
+        who: returns who consumes with the consumer of that id.
+    """
+    fields = snapshot.fields
+    if fields["kind"] not in ("queue", "topic") or not place or not record:
+        return None
+    if len(snapshot.consumers) != int(fields.get("consumers") or 0) or fields.get("message_ttl_ms"):
+        return None
+    told = explain("", replace(snapshot, own=dict(record), place=place), session=session)
+    if told.cause not in CONSUMERS_HOLD:
+        return None
+    consumers: dict[str, list[Party]] = {}
+    for consumer, one in snapshot.consumers.items():
+        consumers.setdefault(one["sub"], []).append(who(consumer))
+    records = snapshot.consumers.values()
+    moved = tuple(sum(int(one[name]) for one in records) for name in ("delivered", "settled"))
+    epoch = (fields["epoch"], fields["pending_bytes"], fields["pending_messages"], *moved)
+    if fields["kind"] == "queue":
+        return deadlock.queue([party for parties in consumers.values() for party in parties], epoch)
+    behind = [one.subscription for one in read("", snapshot, {}, "", None).backlogs if one.messages]
+    return deadlock.topic({name: consumers.get(name, []) for name in behind}, epoch)
+
+
+def suspects(ties: Iterable[Tie]) -> list[Tie]:
+    """Return the ties that may be part of a cycle of waits; nothing of a cycle is left out.
+
+    What is waited for in a cycle is a destination with tied consumers, and what they are tied to are such destinations
+    again. All others are taken out until there are none, so a line of slow ones, however long, is nobody's suspect.
+    """
+    found = list(ties)
+    while True:
+        within = {tie.at for tie in found} & {tie.destination for tie in found}
+        left = [tie for tie in found if tie.at in within and tie.destination in within]
+        if len(left) == len(found):
+            return found
+        found = left
+
+
+def graph_of(ties: Iterable[Tie], snapshots: Mapping[str, Snapshot]) -> dict[Party, Wait]:
+    """Return who waits for whom.
+
+    Args:
+        ties: the consumers that are tied to sends that wait.
+        snapshots: of the destinations where they wait, by name, with their first waiters and all their consumers; who
+            is not among those goes on.
+    """
+    graph: dict[Party, Wait] = {}
+    tied: dict[tuple[str, str], Party] = {}
+    sends: dict[Party, tuple[str, set[str]]] = {}
+    for tie in ties:
+        party = tied[tie.destination, tie.consumer] = waiter(tie)
+        sends.setdefault(party, (tie.session, set()))[1].add(tie.wait)
+    for name, snapshot in snapshots.items():
+
+        def who(consumer: str, name: str = name) -> Party:
+            return tied.get((name, consumer)) or owner_of(consumer)
+
+        for head, record in snapshot.waiters[:1]:
+            if wait := wait_for_consumers(snapshot, head, record, 1, who):
+                graph[destination(name, snapshot)] = wait
+    for party, (session, waits) in sends.items():
+        at = snapshots.get(party.at)
+        own = dict(at.waiters).get(session) if at else None
+        if at and own and at.now_ms - int(own["seen"]) <= HEARD_WITHIN_MS:
+            epoch = (*sorted(waits), *_account(own))
+            make = deadlock.link if party.kind == "link" else deadlock.session
+            graph[party] = make([destination(party.at, at)], epoch)
+    return graph
+
+
+def _account(record: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what changes when a session that waits was served, sent something, or waits with another message."""
+    return tuple(record[name] for name in ("inc", "granted", "used", "need", "since"))

@@ -1,0 +1,1 @@
+"""Limits without messages: gates for concurrency, buckets for rates."""

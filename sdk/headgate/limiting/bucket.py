@@ -1,0 +1,159 @@
+"""Buckets: a rate shared by all hosts. Slots are moments of Redis' clock, given out first come, first served."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from headgate._util.reconnect import until_answered
+from headgate._util.tasks import stop
+from headgate.credit.calls import Ensure
+from headgate.errors import (
+    Closed,
+    CoordinatorUnavailable,
+    CreditTimeout,
+    HeadgateError,
+    InvalidValue,
+    MessageTooLarge,
+    PolicyError,
+)
+from headgate.options import DEFAULT_TIMEOUT
+from headgate.redis.keys import Address
+from headgate.redis.store import Store
+from headgate.units import MAX_DURATION, parse_timeout
+
+MAX_LINE: Final = 128
+MAX_TOKENS: Final = 2**40
+"""For one caller."""
+AHEAD: Final = 60.0
+"""Seconds before its slot that a take gets it; whoever has to wait longer asks again then. As in lua/take.lua."""
+ANSWER_WITHIN: Final = 0.25
+"""Seconds beyond the timeout for Redis to say whether there is a slot in time; a timeout of 0 needs them."""
+
+
+@dataclass(slots=True, eq=False)
+class _Taker:
+    tokens: int
+    deadline: float
+    since: float
+    slot: "asyncio.Future[float]"
+
+
+class Bucket:
+    """Takes tokens of one bucket. Get one from :meth:`Session.bucket`.
+
+    All takes of one turn of the event loop are one call; a take that must wait sleeps until its slot and asks no more.
+    """
+
+    def __init__(self, store: Store, address: Address, session: str, ensure: Ensure) -> None:
+        self.address = address
+        self._store = store
+        self._session = session
+        self._ensure = ensure
+        self._loop = asyncio.get_running_loop()
+        self._line: deque[_Taker] = deque()
+        self._wake = asyncio.Event()
+        self._later: set[_Taker] = set()
+        self._seq = 0
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Bucket({self.address.name!r})"
+
+    async def take(self, tokens: int = 1, *, timeout: float | str = DEFAULT_TIMEOUT) -> None:
+        """Wait until ``tokens`` may be used. A take that is cancelled while it sleeps has used its slot.
+
+        Args:
+            tokens: how many.
+            timeout: seconds to wait, or ``"unlimited"``.
+
+        Raises:
+            CreditTimeout: the slot is later than the timeout; nothing was taken.
+            MessageTooLarge: more than the bucket's burst.
+            CoordinatorUnavailable: Redis does not answer in time.
+            InvalidValue: not a whole number from 1 to 2**40.
+        """
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MAX_TOKENS:
+            raise InvalidValue(f"tokens: {tokens!r}; use a whole number from 1 to {MAX_TOKENS}")
+        if self._closed:
+            raise Closed(f"the bucket {self.address.name!r} is closed")
+        now = self._loop.time()
+        taker = _Taker(tokens, now + parse_timeout(timeout), now, self._loop.create_future())
+        self._line.append(taker)
+        self._wake.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
+        try:
+            async with asyncio.timeout_at(taker.deadline + ANSWER_WITHIN):
+                slot = await taker.slot
+        except TimeoutError:
+            if isinstance(
+                taker.slot.exception() if taker.slot.done() and not taker.slot.cancelled() else None,
+                HeadgateError,
+            ):
+                raise
+            raise CoordinatorUnavailable(f"the bucket {self.address.name!r} had no answer from Redis in time") from None
+        delay = slot - self._loop.time()
+        if delay > 0:
+            await asyncio.sleep(delay)
+
+    async def close(self) -> None:
+        """Refuse whoever still waits for an answer."""
+        self._closed = True
+        await stop(self._task)
+        for taker in (*self._line, *self._later):
+            if not taker.slot.done():
+                taker.slot.set_exception(Closed(f"the bucket {self.address.name!r} was closed"))
+
+    async def _keep(self) -> None:
+        while True:
+            while not self._line:
+                self._wake.clear()
+                await self._wake.wait()
+            self._seq += 1
+            takers = [self._line.popleft() for _ in range(min(len(self._line), MAX_LINE))]
+            answered: tuple[float, list[str]] = await until_answered(lambda _: None)(self._reserve, takers)
+            answered_at, answers = answered
+            for taker, answer in zip(takers, answers, strict=True):
+                self._answer(taker, answer, answered_at)
+
+    async def _reserve(self, takers: list[_Taker]) -> tuple[float, list[str]]:
+        """Ask for all of them, with one number: repeated, the call gets the stored answers, so they stay the same."""
+        while True:
+            now = self._loop.time()
+            line = [(taker.tokens, int(max(0.0, min(taker.deadline - now, MAX_DURATION)) * 1000)) for taker in takers]
+            code, answers = await self._store.take(self.address, self._session, seq=self._seq, line=line)
+            if code != "UNKNOWN":
+                # Counted from the answer: Redis looked at its clock before, so a slot may be used late, never early.
+                return self._loop.time(), answers if code == "OK" else [f"kind:{code}"] * len(takers)
+            await self._ensure(True)
+
+    def _line_up_again(self, taker: _Taker) -> None:
+        self._later.discard(taker)
+        if not self._closed and not taker.slot.done():
+            self._line.append(taker)
+            self._wake.set()
+
+    def _answer(self, taker: _Taker, answer: str, answered_at: float) -> None:
+        if taker.slot.done():
+            return
+        word, _, number = answer.rpartition(":")
+        if not word:
+            taker.slot.set_result(answered_at + int(number) / 1e6)
+        elif word == "late" and (slot := answered_at + int(number) / 1e6) <= taker.deadline:
+            self._later.add(taker)
+            self._loop.call_at(max(slot - AHEAD, answered_at + 0.01), self._line_up_again, taker)
+        elif word == "late":
+            taker.slot.set_exception(
+                CreditTimeout(
+                    self.address.name,
+                    self._loop.time() - taker.since,
+                    taker.tokens,
+                    reason=f"the rate allows it in {int(number) / 1e6:.3g} s",
+                )
+            )
+        elif word == "never":
+            taker.slot.set_exception(MessageTooLarge(self.address.name, taker.tokens, int(number)))
+        else:
+            taker.slot.set_exception(PolicyError(f"{self.address.name!r} is not a bucket"))

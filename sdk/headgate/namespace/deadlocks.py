@@ -1,0 +1,84 @@
+"""Deadlocks that a node found, as it tells of them in Redis."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.core.deadlock import Deadlock
+from headgate.redis.note_store import NoteStore
+
+CURRENT: Final = 2.0
+"""Seconds after which a deadlock that was not seen again has ended, as far as is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDeadlock:
+    """A deadlock that was found.
+
+    Attributes:
+        deadlock: the cycle of waits.
+        action: what the settings of its destinations say: ``alert``, ``fail`` or ``ticket``.
+        done: what was done about it last, in a sentence; empty when nothing was.
+        lasted: seconds from when it was found until it was last seen.
+        unseen: seconds since it was last seen.
+    """
+
+    deadlock: Deadlock
+    action: str
+    done: str
+    lasted: float
+    unseen: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """What it is known by: the same as long as the same wait for one another."""
+        return hashlib.sha256(str(self.deadlock).encode()).hexdigest()[:12]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is there still, as far as is known."""
+        return self.unseen <= CURRENT
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """The destinations in it."""
+        return tuple(party.name for party in self.deadlock.parties if party.kind in ("queue", "topic"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        facts = {"id": self.id, "current": self.is_current, "text": str(self.deadlock), "action": self.action}
+        return facts | {"done": self.done, "lasted": self.lasted, "unseen": self.unseen} | self.deadlock.as_dict()
+
+    @property
+    def note(self) -> str:
+        """What its note in Redis says."""
+        told = {"action": self.action, "done": self.done, "lasted": round(self.lasted, 3)} | self.deadlock.as_dict()
+        return json.dumps(told, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, text: str, age_ms: int) -> "FoundDeadlock":
+        """Return what a note of so many ms ago says.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is no such note.
+        """
+        told: Mapping[str, Any] = json.loads(text)
+        return cls(Deadlock.from_dict(told), told["action"], told["done"], float(told["lasted"]), age_ms / 1000)
+
+
+async def read_deadlocks(notes: NoteStore) -> list[FoundDeadlock]:
+    """Return the deadlocks that were seen in the last minute; those that are there still first, the oldest first.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer.
+        AccessDenied: they may not be read.
+    """
+    found = []
+    for text, age in (await notes.read("deadlocks")).values():
+        try:
+            found.append(FoundDeadlock.read(text, age))
+        except (KeyError, TypeError, ValueError):  # of another version
+            continue
+    return sorted(found, key=lambda one: (not one.is_current, -one.lasted, one.id))

@@ -1,0 +1,78 @@
+"""What a client says when Redis may have lost its last writes to a destination."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headgate._util.callbacks import Callbacks
+from headgate.redis.keys import Address
+
+_log: Final = logging.getLogger("headgate")
+
+
+@dataclass(frozen=True, slots=True)
+class StateLoss:
+    """Redis restarted, failed over or was emptied, and may have lost its last writes to a destination.
+
+    Attributes:
+        destination: its name.
+        epoch: number of the epoch that began with it.
+        lost: messages that one session of this client has receipts for, and of which Redis knows nothing any more.
+            Consumers may have had some of them before, so it is the most that is lost. No message is in two events of
+            one epoch.
+        at: when the client met the epoch, in seconds as :func:`time.time` counts.
+    """
+
+    destination: str
+    epoch: int
+    lost: int
+    at: float
+
+    def __str__(self) -> str:
+        if self.lost:
+            lost = f"Not found of what a session sent and has receipts for: {self.lost} (consumers may have had some)"
+        else:
+            lost = "Of what a session sent and has receipts for, nothing is known to be missing"
+        return (
+            f"Redis may have lost its last writes to {self.destination!r}: it restarted, failed over or was emptied, "
+            f"and epoch {self.epoch} began. Nothing new is granted until sessions have claimed what they held, and "
+            f"what was delivered may come again. {lost}"
+        )
+
+
+LossCallback = Callable[[StateLoss], Awaitable[None] | None]
+
+
+class Losses:
+    """The epochs that one client has met, and whom it tells of them."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[object, LossCallback] = {}
+        self._guarded = Callbacks("on_state_loss")
+        self._told: dict[str, int] = {}
+
+    def add(self, callback: LossCallback) -> Callable[[], None]:
+        """Tell ``callback`` too; returns what ends that."""
+        key = object()
+        self._callbacks[key] = callback
+
+        def end() -> None:
+            self._callbacks.pop(key, None)
+
+        return end
+
+    def meet(self, address: Address, epoch: int, lost: int = 0) -> None:
+        """Tell of an epoch that is new to a session, once for all sessions, and of what each of them lost."""
+        if self._told.get(address.key) == epoch and not lost:
+            return
+        self._told[address.key] = epoch
+        event = StateLoss(address.name, epoch, lost, time.time())
+        _log.warning("%s", event)
+        for callback in tuple(self._callbacks.values()):
+            self._guarded.call(callback, event)
+
+    async def close(self) -> None:
+        """Give callbacks that still run a moment, and end them."""
+        await self._guarded.close()

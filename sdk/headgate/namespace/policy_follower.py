@@ -1,0 +1,231 @@
+"""The policy of a namespace as one client follows it: read once, heard of when it changes, put back when it is lost."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final
+
+from headgate._util.reconnect import AWAY
+from headgate._util.tasks import stop
+from headgate.core.policy import Policy, origins
+from headgate.errors import HeadgateError, PolicyConflict, PolicyError
+from headgate.redis.backend import Backend, WakeUps
+from headgate.redis.keys import namespace_channel
+from headgate.redis.policy_store import PolicyStore
+from headgate.settings import DEFAULTS, FIELD_OF
+
+_log = logging.getLogger("headgate")
+LOOK_EVERY: Final = 1.0
+"""Seconds between looks at the version, for when nobody was heard to say that it changed."""
+GOVERNED: Final[dict[str, str]] = DEFAULTS | {"rate": "", "burst": ""}
+"""Every field that a policy governs, at its default."""
+
+
+class Policies:
+    """The policy in force, as last read.
+
+    Args:
+        server: where it is kept.
+        wake_ups: hints that it changed.
+        namespace: whose it is.
+        follow: called when another version is in force, again until it succeeds.
+
+    Attributes:
+        policy: in force when it was last looked at; version 0, without rules, where there is none.
+    """
+
+    def __init__(
+        self, server: Backend, wake_ups: WakeUps, namespace: str, follow: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.policy = Policy(0, (), defaults=GOVERNED)
+        self._store = PolicyStore(server, namespace)
+        self._wake_ups = wake_ups
+        self._channels = (namespace_channel(namespace),)
+        self._follow = follow
+        self._followed = 0
+        self._looked_at = float("-inf")
+        self._heard = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    async def current(self) -> Policy:
+        """Return the policy in force; the first call reads it, and begins to watch it.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        if self._task is None:
+            async with self._lock:
+                if self._task is None:
+                    await self._wake_ups.subscribe(self._channels, self._hear)
+                    self._followed = (await self.look()).version
+                    self._task = asyncio.create_task(self._watch(), name="headgate policy")
+        return self.policy
+
+    async def recent(self) -> Policy:
+        """Return the policy as it was within the last second: as it is followed, where it is, else read.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        if self._task is None and time.monotonic() - self._looked_at >= LOOK_EVERY:
+            await self.look()
+            self._looked_at = time.monotonic()
+        return self.policy
+
+    async def look(self) -> Policy:
+        """Read the policy if it is another than the one known, or put that back if Redis has lost it.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        known = self.policy
+        version = await self._store.version()
+        if version < known.version:
+            await self._store.switch(known.to_json(), version=known.version, expected="lost", source=known.source)
+        elif version > known.version:
+            stored = await self._store.read()
+            if stored.version > self.policy.version:
+                self._take(Policy.from_json(stored.document, defaults=GOVERNED))
+        return self.policy
+
+    async def switch(self, policy: Policy, expected: int | None, *, above: int = 0) -> int:
+        """Put a policy in force; returns its version. One that says what is in force already changes nothing.
+
+        Args:
+            policy: its version does not matter.
+            expected: the version that must be in force, 0 for none; whatever is in force when None.
+            above: a version that the new one must exceed.
+
+        Raises:
+            PolicyConflict: another version is in force than was expected.
+            CoordinatorUnavailable: Redis does not answer; whether it was switched is not known, and it may be repeated.
+        """
+        while True:
+            before = await self.look()
+            repeated = says_the_same(before, policy)
+            if expected not in (None, before.version) and not (repeated and expected == before.version - 1):
+                raise PolicyConflict(before.version, expected or 0)
+            if repeated:
+                return before.version
+            version = max(before.version, above) + 1
+            new = numbered(policy, version)
+            done, _ = await self._store.switch(
+                new.to_json(), version=version, expected=before.version, source=policy.source
+            )
+            if done:
+                self._take(new)
+                return version
+
+    @contextlib.contextmanager
+    def following(self, version: int) -> Iterator[None]:
+        """While inside, somebody else applies this version to the destinations; if that fails, the watch does."""
+        before, self._followed = self._followed, version
+        try:
+            yield
+        except BaseException:
+            self._followed = before
+            raise
+
+    async def close(self) -> None:
+        """Stop watching."""
+        await stop(self._task)
+
+    def _take(self, policy: Policy) -> None:
+        if policy.version > self.policy.version:
+            self.policy = policy
+
+    def _hear(self, words: list[str]) -> None:
+        if words[0] == "policy":
+            self._heard.set()
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._heard.wait()
+            self._heard.clear()
+            try:
+                version = (await self.look()).version
+                if version != self._followed:
+                    await self._follow()
+                    self._followed = version
+            except AWAY:
+                continue  # it looks again soon
+            except HeadgateError as error:
+                _log.warning("the policy of %s is not followed: %s", self._channels[0], error)
+
+
+def numbered(policy: Policy, version: int) -> Policy:
+    """Return the policy under a version, resolving to every field that policies govern."""
+    return Policy(
+        version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, links=policy.links, site=policy.site,
+        sites=policy.sites, channels=policy.channels, stores=policy.stores,
+    )  # fmt: skip
+
+
+def says_the_same(one: Policy, other: Policy) -> bool:
+    """Return whether two policies differ in nothing but their version."""
+    return _said(one) == _said(other)
+
+
+def _said(policy: Policy) -> tuple[object, ...]:
+    return (
+        policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.stores,
+        policy.source,
+    )  # fmt: skip
+
+
+def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] | None:
+    """Return what to apply to a destination so that it follows the policy; None when nothing is.
+
+    Where a rule matches, the policy decides every field that it governs, those included that were set by hand. Where
+    none does, only what an older policy had set goes back to its default, and what was set by hand stays.
+
+    Args:
+        policy: in force.
+        name: of the destination.
+        fields: its ``kind``, ``policy_version`` and ``policy``, as far as it has them.
+    """
+    if int(fields.get("policy_version") or 0) >= policy.version:
+        return None
+    resolved = policy.resolve(name, fields["kind"])
+    before = origins(fields.get("policy", ""))
+    if not resolved.origins and not before:
+        return None
+    if "..." in before:  # not all had room in the text
+        before = dict.fromkeys(resolved.fields, "")
+    settings = {field: GOVERNED.get(field, "") for field in before if field in FIELD_OF.values()}
+    if resolved.origins:
+        settings |= resolved.fields
+    return {**settings, "policy_version": str(policy.version), "policy": resolved.origin_text}
+
+
+def without(text: str, fields: Mapping[str, str]) -> str:
+    """Return the field ``policy`` of a destination without what it says about some fields: they were set by hand."""
+    kept = [entry for entry in text.split(";") if entry.partition("=")[0] not in fields]
+    return ";".join(kept)
+
+
+def kind_of(policy: Policy, name: str, kinds: tuple[str, ...]) -> str:
+    """Return the kind that a new destination gets: of the most specific rules that name one, else the first.
+
+    Args:
+        policy: in force.
+        name: of the destination.
+        kinds: that will do, the first of them first where rules with one pattern name several.
+
+    Raises:
+        PolicyError: the rules name only others.
+    """
+    rules = [rule for rule in reversed(policy.matching(name)) if rule.kind]
+    fit = [rule for rule in rules if rule.kind in kinds]
+    if rules and not fit:
+        raise PolicyError(
+            f"the policy (version {policy.version} of {policy.source or 'no file'}) makes {name!r} a {rules[0].kind} "
+            f"by its rule {rules[0].match!r}; this takes a {' or '.join(kinds)}"
+        )
+    named = {rule.kind for rule in fit if rule.pattern.order == fit[0].pattern.order}
+    return next((kind for kind in kinds if kind in named), kinds[0])

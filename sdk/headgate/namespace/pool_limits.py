@@ -1,0 +1,270 @@
+"""What pools are set to: limits absolute or in percent, what is kept in reserve, and how much is used."""
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from headgate.core.policy import Policy, origin_text, origins
+from headgate.errors import AccessDenied, HeadgateError, InvalidValue, PolicyError
+from headgate.namespace.pool_slices import ASK_AT_ONCE, Pools
+from headgate.redis.backend import Backend
+from headgate.redis.keys import Address, PoolAddress, decode_name, parse_pool_key
+from headgate.redis.pool_store import UNLIMITED, PoolStore, limit_of
+from headgate.units import parse_limit, parse_size
+
+TOP: Final = 5
+"""How many destinations that hold most of a pool its state names."""
+FIELDS: Final = ("limit_bytes", "percent", "total_bytes", "reserve_bytes")
+
+
+class NewerPolicyError(PolicyError):
+    """A newer policy has set the pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """A pool as it stands.
+
+    Attributes:
+        name: its name.
+        limit: bytes; None when it has no limit.
+        reserve: bytes of it that only reserved destinations may use.
+        granted: bytes that destinations hold as slices, used or not; never above ``limit`` but after that was lowered.
+        used: bytes pending and leased at those destinations, added up while they change.
+        members: destinations that hold a slice.
+        holders: those that hold most, at most five, each with the bytes of its slice.
+        waiting: destinations in line for more.
+        percent: where the limit comes from, as ``70 % of 1000 bytes`` or ``70 % of maxmemory``; empty when absolute.
+        learning: its state was lost; nothing is granted until all destinations have said what they hold.
+        origins: for each field that a policy set, ``<file>:<line>``; empty when it was set by hand.
+    """
+
+    name: str
+    limit: int | None
+    reserve: int
+    granted: int
+    used: int
+    members: int
+    waiting: int
+    percent: str
+    learning: bool
+    origins: Mapping[str, str]
+    holders: tuple[tuple[str, int], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON; a holder as ``{"destination": ..., "held": ...}``."""
+        return asdict(self) | {"holders": [{"destination": name, "held": held} for name, held in self.holders]}
+
+
+def pool_fields(
+    limit: int | str | None, percent: float | str | None, total: int | str | None, reserve: int | str
+) -> dict[str, str]:
+    """Return a pool's settings as the state's fields, before a percentage is resolved.
+
+    Raises:
+        InvalidValue: a value cannot be read.
+        PolicyError: a combination that means nothing.
+    """
+    if (limit is None) == (percent is None):
+        raise PolicyError("a pool needs a limit or a percent, and not both")
+    if total is not None and percent is None:
+        raise PolicyError("total without percent; a percent is of the total")
+    fields = {"reserve_bytes": str(parse_size(reserve, "reserve"))}
+    if limit is not None:
+        fields["limit_bytes"] = str(parse_limit(limit, "limit"))
+    if percent is not None:
+        fields["percent"] = f"{_percent(percent):g}"
+    if total is not None:
+        fields["total_bytes"] = str(parse_size(total, "total"))
+    return fields
+
+
+def _percent(value: float | str) -> float:
+    text = value.strip().removesuffix("%") if isinstance(value, str) else value
+    number = 0.0
+    if not isinstance(value, bool):
+        with contextlib.suppress(ValueError):
+            number = float(text)
+    if not 0 < number <= 100:
+        raise InvalidValue(f"percent: {value!r}; use a number above 0 up to 100, such as 70 or '70%'")
+    return number
+
+
+async def resolve(server: Backend, name: str, fields: Mapping[str, str]) -> dict[str, str]:
+    """Return a pool's fields with its limit in bytes, and the unused ones empty so that they are taken away.
+
+    Raises:
+        PolicyError: percent of a maxmemory that is not set, an unknown field, or a reserve as large as the limit.
+    """
+    if unknown := set(fields) - set(FIELDS):
+        raise PolicyError(f"pool {name!r}: field {sorted(unknown)[0]!r} is unknown; there are {', '.join(FIELDS)}")
+    resolved = dict.fromkeys(FIELDS, "") | dict(fields)
+    if resolved["percent"]:
+        total = int(resolved["total_bytes"]) if resolved["total_bytes"] else await max_memory(server, name)
+        resolved["limit_bytes"] = str(int(total * float(resolved["percent"]) / 100))
+    resolved["reserve_bytes"] = resolved["reserve_bytes"] or "0"
+    if not resolved["limit_bytes"] or limit_of(resolved["limit_bytes"]) == 0:
+        raise PolicyError(f"pool {name!r} has no limit; give it one, 'unlimited' included, or a percent of something")
+    if int(resolved["reserve_bytes"]) >= limit_of(resolved["limit_bytes"]):
+        raise PolicyError(
+            f"pool {name!r}: its reserve of {resolved['reserve_bytes']} bytes leaves nothing of its limit of "
+            f"{resolved['limit_bytes']} bytes to others"
+        )
+    return resolved
+
+
+async def max_memory(server: Backend, name: str) -> int:
+    """Return the bytes that Redis may use, over all masters: a pool's destinations are spread over them.
+
+    Raises:
+        PolicyError: a master has no maxmemory.
+    """
+    try:
+        found = [int(reply[1]) for reply in await server.everywhere("CONFIG", "GET", "maxmemory")]
+    except HeadgateError as error:  # many hosted servers forbid CONFIG, and some hide it
+        if not isinstance(error, AccessDenied) and "unknown command" not in str(error).lower():
+            raise
+        found = []
+        for text in await server.everywhere("INFO", "memory"):
+            facts = dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
+            found.append(int(facts.get("maxmemory", 0)))
+    if not all(found):
+        raise PolicyError(
+            f"pool {name!r}: a percent of Redis' maxmemory, and there is none; set maxmemory, give the pool a total, "
+            f"or a limit in bytes"
+        )
+    return sum(found)
+
+
+async def set_pool(
+    pools: Pools,
+    name: str,
+    *,
+    limit: int | str | None,
+    percent: float | str | None,
+    total: int | str | None,
+    reserve: int | str,
+) -> None:
+    """Create or change a pool; see :meth:`headgate.Client.set_pool`."""
+    pool = PoolAddress.of(pools.namespace, name)
+    fields = await resolve(pools.store.server, name, pool_fields(limit, percent, total, reserve))
+    await _set(pools, pool, {**fields, "policy": ""})
+
+
+async def _set(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> None:
+    code, epoch, learning, served = await pools.store.set(pool, fields)
+    if code == "OLD":
+        raise NewerPolicyError(f"pool {pool.name!r} has a newer policy version")
+    await pools.remember(pool)
+    if learning:
+        await pools.rebuild(pool, epoch)
+    await pools.deliver(pool, served, epoch)
+
+
+async def apply_pools(pools: Pools, entries: Sequence[Mapping[str, Any]], *, version: int, prune: bool = False) -> None:
+    """Set the pools of a compiled policy; see :meth:`headgate.Client.apply_pools`."""
+    resolved = [
+        (
+            PoolAddress.of(pools.namespace, entry["name"]),
+            {
+                **await resolve(pools.store.server, entry["name"], entry["fields"]),
+                "policy": origin_text(entry.get("origins", {})),
+            },
+        )
+        for entry in entries
+    ]
+    for pool, fields in resolved:
+        await _set(pools, pool, {**fields, "policy_version": str(version)})
+    if prune:
+        await prune_pools(pools, {pool.name for pool, _ in resolved}, version)
+
+
+async def prune_pools(pools: Pools, kept: Collection[str], version: int) -> None:
+    """Remove the pools of policies older than ``version`` that are not among those kept."""
+    for name in await pool_names(pools):
+        fields = await pools.store.fields(PoolAddress.of(pools.namespace, name))
+        if name not in kept and "policy_version" in fields and int(fields["policy_version"]) < version:
+            await remove_pool(pools, name)
+
+
+class PolicyPools:
+    """The pools of a policy: checked before it is in force, set with it, and those of earlier ones removed after it."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+
+    async def check(self, policy: Policy) -> None:
+        """Raise PolicyError if a pool cannot be set, e.g. a percent of a maxmemory that Redis does not have."""
+        for pool in policy.pools:
+            try:
+                await resolve(self._pools.store.server, pool.name, pool.fields)
+            except PolicyError as error:
+                where = pool.origins.get("percent") or next(iter(pool.origins.values()), policy.source)
+                raise PolicyError(f"{where}: {error}") from None
+
+    async def set(self, policy: Policy) -> None:
+        """Set them, unless a newer policy has."""
+        if policy.pools:
+            entries = [{"name": pool.name, "fields": pool.fields, "origins": pool.origins} for pool in policy.pools]
+            with contextlib.suppress(NewerPolicyError):
+                await apply_pools(self._pools, entries, version=policy.version)
+
+    async def prune(self, policy: Policy) -> None:
+        """Remove those of earlier policies that it has not; what a newer policy has set stays."""
+        await prune_pools(self._pools, {pool.name for pool in policy.pools}, policy.version)
+
+
+async def remove_pool(pools: Pools, name: str) -> None:
+    """Delete a pool on purpose; see :meth:`headgate.Client.remove_pool`."""
+    pool = PoolAddress.of(pools.namespace, name)
+    pools.forget(pool)
+    await pools.store.set(pool, {}, mode="remove")
+
+
+async def pool_names(pools: Pools) -> list[str]:
+    """Return the names of all pools of the namespace."""
+    keys = await pools.store.server.scan(f"hg:{{{pools.namespace}}}:pool:*")
+    return sorted(parsed[1] for key in keys if (parsed := parse_pool_key(key)))
+
+
+async def pool_states(pools: Pools, names: Sequence[str] | None = None) -> list[PoolState]:
+    """Return the pools of these names, or all of the namespace; see :meth:`headgate.Client.pools`."""
+    return [
+        await _state(pools, PoolAddress.of(pools.namespace, name), fields)
+        for name in (await pool_names(pools) if names is None else names)
+        if (fields := await pools.store.fields(PoolAddress.of(pools.namespace, name)))
+    ]
+
+
+async def _state(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> PoolState:
+    members = [share for share in await pools.store.members(pool, most=1 << 31) if share.held > 0]
+    used = 0
+    for at in range(0, len(members), ASK_AT_ONCE):
+        used += sum(
+            await asyncio.gather(
+                *(_used(pools.store, pools.namespace, share.member) for share in members[at : at + ASK_AT_ONCE])
+            )
+        )
+    limit = limit_of(fields["limit_bytes"])
+    of = f"{fields['total_bytes']} bytes" if "total_bytes" in fields else "maxmemory"
+    return PoolState(
+        name=pool.name,
+        limit=None if limit == UNLIMITED else limit,
+        reserve=int(fields["reserve_bytes"]),
+        granted=int(fields["granted_bytes"]),
+        used=used,
+        members=len(members),
+        waiting=int(await pools.store.server.command(pool.keys[0], "ZCARD", pool.keys[2])),
+        percent=f"{fields['percent']} % of {of}" if "percent" in fields else "",
+        learning=int(fields["learning"]) > 0,
+        origins=origins(fields.get("policy", "")),
+        holders=tuple((decode_name(share.member), share.held) for share in members[:TOP]),
+    )
+
+
+async def _used(store: PoolStore, namespace: str, member: str) -> int:
+    address = Address.of(namespace, decode_name(member))
+    counters = await store.server.command(address.shared[0], "HMGET", address.key, "pending_bytes", "leased_bytes")
+    return sum(int(n or 0) for n in counters)

@@ -1,0 +1,285 @@
+"""Slices of pools on the move: from the pool to who is blocked, and back from who does not use them.
+
+A pool and the destinations that share it lie in different slots, so nothing moves in one step. It moves by totals:
+*look* at the destination, *draw* from the pool, *deliver* to the destination; and to take back, *ask* a destination and
+*draw* for it, which tells the pool. Any process may take any of these steps, twice or late, and may die between two of
+them: the next one reads again and goes on from there. See docs/pools.md.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from headgate._util.tasks import stop
+from headgate.errors import HeadgateError
+from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key
+from headgate.redis.pool_store import Drawn, PoolStore, Share, Slice
+
+ASK_AT_ONCE: Final = 16
+"""Members that are asked to give back before those who wait look again."""
+PATIENCE: Final = 1.0
+"""Seconds for which one refill goes on, unless the account that is blocked asks again meanwhile."""
+IDLE: Final = 2.0
+"""Seconds after which what was drawn and is not used goes back."""
+_ALL: Final = ""
+"""Among the members that were asked: all of them were, once."""
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.2
+_CLOSE_WITHIN: Final = 0.5
+
+Tell = Callable[[str, int], None]
+"""Told the name of a pool and the most bytes that the destination can ever have of it."""
+
+
+class Pools:
+    """The pools of a namespace, as one client moves their slices.
+
+    Args:
+        store: the scripts.
+        namespace: the tenant.
+        ttl_ms: how long a pool that was lost and is made again learns.
+    """
+
+    def __init__(self, store: PoolStore, namespace: str, ttl_ms: int) -> None:
+        self.store = store
+        self.namespace = namespace
+        self._ttl_ms = ttl_ms
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._until: dict[str, float] = {}  # of the destinations that are being refilled
+        self._drawn: dict[str, tuple[Address, str]] = {}
+        self._in_line: set[tuple[str, str]] = set()
+        self._known: dict[str, dict[str, str]] = {}
+        self._trickle: asyncio.Task[None] | None = None
+
+    def refill(self, address: Address, names: str, tell: Tell) -> None:
+        """Fetch what the first in line of a destination lacks; when that is nothing, leave the lines of its pools.
+
+        Args:
+            address: the destination.
+            names: its pools, encoded, separated by blanks; none is fine.
+            tell: called with each pool that fell short.
+        """
+        if not names:
+            return
+        running = address.key in self._until
+        self._until[address.key] = asyncio.get_running_loop().time() + PATIENCE
+        if running:
+            return
+        task = asyncio.create_task(self._refill(address, names, tell), name=f"headgate pools of {address.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._drawn[address.key] = (address, names)
+        if self._trickle is None:
+            self._trickle = asyncio.create_task(self._give_back_idle(), name="headgate pools, idle")
+
+    async def close(self) -> None:
+        """Give back what this client drew and nobody uses; never longer than half a second."""
+        for task in (*self._tasks, self._trickle):
+            await stop(task)
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(_CLOSE_WITHIN):
+                await asyncio.gather(*(self.give_back(*drawn) for drawn in self._drawn.values()))
+
+    async def _refill(self, address: Address, names: str, tell: Tell) -> None:
+        loop = asyncio.get_running_loop()
+        pause, asked = _FIRST_PAUSE, set[str]()
+        try:
+            with contextlib.suppress(HeadgateError):  # whoever is still blocked starts the next refill
+                while loop.time() < self._until[address.key]:
+                    # In the order of names, each only when those before it suffice: nobody waits in a circle.
+                    for name in sorted(names.split()):
+                        if not await self.step(address, name, tell, asked):
+                            break
+                    else:
+                        return
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            del self._until[address.key]
+
+    async def step(self, address: Address, encoded: str, tell: Tell, asked: set[str]) -> bool:
+        """Take every step that may bring a destination what it lacks of one pool; returns whether it lacks nothing."""
+        pool = PoolAddress.of(self.namespace, decode_name(encoded))
+        member = encode_name(address.name)
+        held = await self.store.slice(address, encoded)
+        if held.code == "UNKNOWN" or held.lacks <= 0:
+            if (member, encoded) in self._in_line and held.code == "OK":
+                await self.draw(pool, member, held)  # nobody waits here any more, so nobody needs to wait behind it
+            return True
+        drawn = await self.draw(pool, member, held)
+        if drawn.code != "OK":
+            return False
+        own = Share(member, held.epoch, drawn.granted, drawn.returned)
+        held = await self._deliver(pool, own, drawn.pool_epoch, first=drawn.place == 1)
+        if held.lacks <= 0:
+            return True
+        tell(pool.name, drawn.limit)
+        if drawn.place == 1:
+            await self._take_back(pool, member, held.lacks, drawn.pool_epoch, asked)
+            return (await self.store.slice(address, encoded)).lacks <= 0
+        return False
+
+    async def draw(self, pool: PoolAddress, member: str, held: Slice) -> Drawn:
+        """Tell the pool what a destination holds and needs, and deliver what others were granted by that."""
+        drawn = await self.store.draw(pool, member, held)
+        if drawn.code == "GONE":  # it holds more than the pool knows of, unless the look was an old one: look again
+            address = Address.of(self.namespace, decode_name(member))
+            held = await self.store.slice(address, encode_name(pool.name))
+            drawn = await self.store.draw(pool, member, held)
+            if drawn.code == "GONE":
+                drawn = await self.store.draw(pool, member, replace(held, pool_epoch=drawn.pool_epoch + 1))
+        if drawn.code == "UNKNOWN" and pool.key in self._known:
+            await self.store.set(pool, self._known[pool.key], mode="recover", ttl_ms=self._ttl_ms)
+        elif drawn.code == "LEARNING" and drawn.place == 1:
+            await self.rebuild(pool, drawn.pool_epoch)
+        elif drawn.code == "OK" and pool.key not in self._known:
+            await self.remember(pool)
+        if drawn.place:
+            self._in_line.add((member, encode_name(pool.name)))
+        else:
+            self._in_line.discard((member, encode_name(pool.name)))
+        await self.deliver(pool, drawn.served, drawn.pool_epoch)
+        return drawn
+
+    async def remember(self, pool: PoolAddress) -> None:
+        """Remember how a pool is set, so that it can be made again if Redis loses it."""
+        if not (fields := await self.store.fields(pool)):
+            return
+        wanted = ("limit_bytes", "reserve_bytes", "percent", "total_bytes", "policy_version", "policy")
+        self._known[pool.key] = {name: fields[name] for name in wanted if name in fields}
+
+    def forget(self, pool: PoolAddress) -> None:
+        """Forget a pool that was removed on purpose."""
+        self._known.pop(pool.key, None)
+
+    async def deliver(self, pool: PoolAddress, served: Iterable[Share], pool_epoch: int) -> None:
+        """Tell destinations what the pool granted them."""
+        for share in served:
+            await self._deliver(pool, share, pool_epoch)
+
+    async def _deliver(self, pool: PoolAddress, share: Share, pool_epoch: int, *, first: bool = False) -> Slice:
+        address = Address.of(self.namespace, decode_name(share.member))
+        return await self.store.slice(
+            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, debt="void" if first else "keep"
+        )
+
+    async def _take_back(self, pool: PoolAddress, member: str, lacks: int, pool_epoch: int, asked: set[str]) -> None:
+        """Ask the largest members for what they do not use; where that is too little, for what they use, once free."""
+        members = [share for share in await self.store.members(pool) if share.member != member and share.held > 0]
+        fresh = [share for share in members if share.member not in asked]
+        got = 0
+        for share in fresh[:ASK_AT_ONCE]:
+            asked.add(share.member)
+            got += await self.ask_back(pool, share, pool_epoch, lacks - got)
+            if got >= lacks:
+                asked.discard(share.member)
+                return
+        if len(fresh) <= ASK_AT_ONCE:
+            asked.clear()
+            asked.add(_ALL)
+        if _ALL in asked:  # from now on every time, or the debt lapses
+            for share in members:
+                await self.ask_back(pool, share, pool_epoch, lacks - got, owe=True)
+                got += share.held
+                if got >= lacks:
+                    return
+
+    async def ask_back(self, pool: PoolAddress, share: Share, pool_epoch: int, lacks: int, *, owe: bool = False) -> int:
+        """Ask one member for so many bytes of its slice, and tell the pool; returns how many it gave back."""
+        address = Address.of(self.namespace, decode_name(share.member))
+        target = share.returned + min(lacks, share.held)
+        held = await self.store.slice(
+            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, target=target,
+            debt="owe" if owe else "keep",
+        )  # fmt: skip
+        if held.code == "UNKNOWN":
+            _, served = await self.store.forget(pool, share.member, share.epoch)
+            await self.deliver(pool, served, pool_epoch)
+            return share.held
+        if held.code == "EPOCH" or held.returned > share.returned:
+            drawn = await self.draw(pool, share.member, held)
+            if drawn.code == "OK" and (drawn.granted, drawn.returned) != (held.granted, held.returned):
+                now = Share(share.member, held.epoch, drawn.granted, drawn.returned)
+                await self._deliver(pool, now, drawn.pool_epoch)
+        return max(0, held.returned - share.returned) if held.code == "OK" else 0
+
+    async def give_back(self, address: Address, names: str, *, idle: bool = False) -> bool:
+        """Give back what a destination does not use; with ``idle`` only when it uses nothing.
+
+        Returns whether it uses nothing.
+        """
+        member, unused = encode_name(address.name), True
+        for encoded in names.split():
+            pool = PoolAddress.of(self.namespace, decode_name(encoded))
+            held = await self.store.slice(address, encoded)
+            if held.code != "OK" or held.lacks > 0:
+                continue
+            unused = unused and held.used == 0
+            waited = (member, encoded) in self._in_line
+            if held.used == 0 or waited or (held.used < held.held and not idle):  # perhaps what was granted never came
+                drawn = await self.draw(pool, member, held)
+                if drawn.code == "OK":
+                    share = Share(member, held.epoch, drawn.granted, drawn.returned)
+                    await self.ask_back(pool, share, drawn.pool_epoch, share.held)
+        return unused
+
+    async def leave(self, address: Address, names: str) -> None:
+        """Give back what a destination holds of pools that it no longer names."""
+        slices = address.key + ":slices"
+        held = {name.decode() for name in await self.store.server.command(address.shared[0], "HKEYS", slices)}
+        await self.give_back(address, " ".join(sorted(held - set(names.split()))))
+
+    async def release(self, address: Address, names: str, epoch: int) -> None:
+        """Give back what a destination held that was removed while its epoch was ``epoch``."""
+        self._drawn.pop(address.key, None)
+        for encoded in names.split():
+            pool = PoolAddress.of(self.namespace, decode_name(encoded))
+            _, served = await self.store.forget(pool, encode_name(address.name), epoch)
+            await self.deliver(pool, served, 0)
+
+    async def _give_back_idle(self) -> None:
+        """Give back the slices of destinations that use nothing for two looks in a row."""
+        unused: set[str] = set()
+        while True:
+            await asyncio.sleep(IDLE)
+            with contextlib.suppress(HeadgateError):
+                for encoded in {name for _, names in self._drawn.values() for name in names.split()}:
+                    await self.remember(PoolAddress.of(self.namespace, decode_name(encoded)))
+                for key, (address, names) in tuple(self._drawn.items()):
+                    if key in unused and await self.give_back(address, names, idle=True):
+                        self._drawn.pop(key, None)
+            unused = set(self._drawn)
+
+    async def rebuild(self, pool: PoolAddress, pool_epoch: int) -> bool:
+        """Ask every destination of the namespace what it holds of a pool whose state may have been lost.
+
+        Returns whether the pool serves again; it does not while holders somewhere may still claim what they had.
+        """
+        keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
+        names = [parsed[1] for key in keys if (parsed := parse_key(key))]
+        for at in range(0, len(names), ASK_AT_ONCE):
+            asking = (self._report(pool, name, pool_epoch) for name in names[at : at + ASK_AT_ONCE])
+            if not all(await asyncio.gather(*asking)):
+                return False
+        known = set(map(encode_name, names))
+        for share in await self.store.members(pool):
+            address = Address.of(self.namespace, decode_name(share.member))
+            if (
+                share.member not in known
+                and (await self.store.slice(address, encode_name(pool.name))).code == "UNKNOWN"
+            ):
+                await self.store.forget(pool, share.member, share.epoch)
+        code, epoch, _, served = await self.store.set(pool, {}, mode="ready", pool_epoch=pool_epoch)
+        await self.deliver(pool, served, epoch)
+        return code == "OK"
+
+    async def _report(self, pool: PoolAddress, name: str, pool_epoch: int) -> bool:
+        held = await self.store.slice(Address.of(self.namespace, name), encode_name(pool.name), pool_epoch=pool_epoch)
+        if held.learning_ms > 0:
+            return False
+        if held.code == "OK" and (held.granted > 0 or held.used > 0):
+            granted = max(held.granted, held.returned + held.used)
+            await self.store.draw(pool, encode_name(name), replace(held, granted=granted, need=granted))
+        return True

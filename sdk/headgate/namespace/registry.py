@@ -1,0 +1,311 @@
+"""Destinations as this client knows them: made as the policy says, kept to it, and made again as they were if lost."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from headgate._util.reconnect import until_answered
+from headgate._util.tasks import stop
+from headgate.core.policy import Policy, Resolved
+from headgate.errors import AccessDenied, PolicyError
+from headgate.explain.links import Links
+from headgate.namespace.losses import Losses
+from headgate.namespace.policy_follower import GOVERNED, Policies, due, kind_of, without
+from headgate.namespace.pool_limits import PolicyPools
+from headgate.namespace.topics import Index
+from headgate.redis.backend import Listener, WakeUps
+from headgate.redis.keys import Address, parse_key
+from headgate.redis.store import Store
+from headgate.settings import FIELD_OF, KINDS, Settings, check_levels, check_spool
+from headgate.spool import Spooling
+from headgate.spool.policy import PolicyStores
+
+REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy")
+"""All that somebody set, and nothing that the scripts count: what a lost destination is made again with."""
+BATCH: Final = 8
+"""Destinations that are brought under a policy in one write: few enough that traffic in between hardly waits."""
+IN_FLIGHT: Final = 2
+"""Batches on their way at a time."""
+TRIES: Final = 16
+Follower = Callable[[Mapping[str, str]], None]
+_GOVERNANCE: Final = ("kind", "policy_version", "policy")
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Registry:
+    """Settings in force at the destinations that this client uses."""
+
+    def __init__(
+        self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int, losses: Losses
+    ) -> None:
+        self.policies = Policies(store.server, wake_ups, namespace, self._follow_policy)
+        self.links = Links(store, self.policies, namespace)
+        self.spooling = Spooling(store, wake_ups, namespace, ttl_ms)
+        self.stores = PolicyStores(self.spooling.spools)
+        self._store = store
+        self._wake_ups = wake_ups
+        self._namespace = namespace
+        self._ttl_ms = ttl_ms
+        self.losses = losses
+        self.index = Index(store)
+        self._pools = pools
+        self._known: dict[str, tuple[Address, dict[str, str]]] = {}
+        self.may_make: Callable[[str], bool] = lambda _: True
+        """Whether a destination of that name may be made where there is none; for brokers with names of their own."""
+        self._followers: dict[str, tuple[Listener, list[Follower]]] = {}
+        self._stale: dict[str, Address] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def fields(self, address: Address) -> Mapping[str, str]:
+        """Return the settings in force, as last read and as the state spells them; nothing when it is not known."""
+        return self._known[address.key][1] if address.key in self._known else _NOTHING
+
+    async def ensure(
+        self, address: Address, kinds: tuple[str, ...], *, recover: bool, otherwise: Mapping[str, str] = _NOTHING
+    ) -> str:
+        """Make a destination exist, as it was if it was lost, else as the policy says; returns its kind.
+
+        Args:
+            address: the destination.
+            kinds: that will do; the first is the one to create where the policy does not say.
+            recover: whether the caller knew it before: then it learns for one TTL before it grants anything new.
+            otherwise: settings of a new one where the policy says nothing.
+
+        Raises:
+            PolicyError: it exists, or is to be, of another kind.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        policy = await self.policies.current()
+        if not self.may_make(address.name) and not await self._read(address, "kind"):
+            raise PolicyError(f"{address.name!r} is gone, and is not to be made again")
+        settings = self.fields(address) or {**otherwise, **self._new(policy, address, kinds)}
+        _, kind = await self._store.apply(
+            address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
+        )
+        if kind not in kinds:
+            raise PolicyError(f"{address.name!r} is a {kind}; this takes a {' or '.join(kinds)}")
+        if kind == "topic":
+            await self.index.enter(address)
+        await self.refresh(address)
+        fields = self.fields(address)
+        if fields and due(self.policies.policy, address.name, fields) is not None:
+            await self.conform([address])
+        return kind
+
+    async def refresh(self, address: Address) -> None:
+        """Read the settings that are in force now, remember them, and tell those who follow them."""
+        if fields := await self._read(address):
+            self._remember(address, fields)
+
+    def _remember(self, address: Address, fields: dict[str, str]) -> None:
+        changed = fields != self.fields(address)
+        self._known[address.key] = (address, fields)
+        if changed and address.key in self._followers:
+            for follower in tuple(self._followers[address.key][1]):
+                follower(fields)
+
+    async def conform(self, addresses: Sequence[Address]) -> None:
+        """Bring destinations under the policy in force, as far as they exist."""
+        known = [address for address in addresses if address.key in self._known]
+        names = REMEMBERED if known else _GOVERNANCE
+        changes = []
+        for address, fields in zip(addresses, await self._read_each(addresses, names), strict=True):
+            settings = due(self.policies.policy, address.name, fields) if "kind" in fields else None
+            if settings is not None:
+                changes.append((address, settings))
+            elif fields and address.key in self._known:
+                self._remember(address, fields)
+        if not changes:
+            return
+        for (address, settings), code in zip(
+            changes, await self._store.apply_each(changes, ttl_ms=self._ttl_ms), strict=True
+        ):
+            if code is None:  # e.g. the script is not loaded, or the slot moved: both are healed by a call of its own
+                await self._store.apply(address, settings, mode="change", ttl_ms=self._ttl_ms)
+        # Any other code: it was removed, or is under a newer version, and whoever did that has seen to it.
+        changed = [address for address, _ in changes if address.key in self._known]
+        for address, fields in zip(changed, await self._read_each(changed, REMEMBERED), strict=True):
+            if fields:
+                self._remember(address, fields)
+
+    async def apply_policy(self, policy: Policy, expected: int | None) -> int:
+        """Switch, and bring every destination of the namespace under the policy; any client may finish what one began.
+
+        Raises:
+            PolicyConflict: another version is in force than was expected.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        await self.check(policy)
+        above = 0 if (await self.policies.look()).version else await self._newest_version()
+        version = await self.policies.switch(policy, expected, above=above)
+        with self.policies.following(version):
+            await self._pools.set(self.policies.policy)
+            await self.stores.set(self.policies.policy)
+            await self._each(await self._destinations(), self.conform)
+            await self._pools.prune(self.policies.policy)
+            await self.stores.prune(self.policies.policy)
+        return version
+
+    async def check(self, policy: Policy) -> None:
+        """Raise PolicyError if a pool or a store of the policy cannot be set here."""
+        await self._pools.check(policy)
+        await self.stores.check(policy)
+
+    async def _newest_version(self) -> int:
+        """Return the highest policy version that any destination has: more than none, if Redis lost the policy."""
+        newest = 0
+
+        async def look(addresses: Sequence[Address]) -> None:
+            nonlocal newest
+            for fields in await self._read_each(addresses, _GOVERNANCE):
+                newest = max(newest, int(fields.get("policy_version", 0)))
+
+        await self._each(await self._destinations(), look)
+        return newest
+
+    async def effective(self, address: Address) -> Resolved:
+        """Return what the policy says about a destination of the kind that it has, or would have."""
+        policy = await self.policies.current()
+        return policy.resolve(address.name, await self.kind(address))
+
+    async def kind(self, address: Address) -> str | None:
+        """Return the kind of a destination; None where there is none.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        return (await self._read(address, "kind")).get("kind")
+
+    async def apply(self, address: Address, settings: Settings) -> None:
+        """Create or change a destination by hand. It stays so until another policy, with a rule for it, is applied.
+
+        Raises:
+            PolicyError: a kind cannot change, or what was set before contradicts it.
+        """
+        policy = await self.policies.current()
+        said = settings.fields()
+        for _ in range(TRIES):
+            stored = await self._read(address)
+            if stored:
+                fields = said | {"policy_version": stored.get("policy_version", "0")}
+                if stored.get("policy"):
+                    fields["policy"] = without(stored["policy"], said)
+            else:
+                kinds = (said["kind"],) if "kind" in said else ("bucket",) if "rate" in said else KINDS
+                fields = self._new(policy, address, kinds) | said
+                fields["policy"] = without(fields.get("policy", ""), said)
+            if said.get("kind") == "bucket" and not (fields.get("rate") or stored.get("rate")):
+                raise PolicyError(f"{address.name!r}: a bucket needs a rate")
+            try:
+                check_levels({**stored, **fields}, said)
+                check_spool({**stored, **fields}, said)
+                await self.spooling.spools.check(said.get("store", ""))
+            except PolicyError as error:
+                raise PolicyError(f"{address.name!r}: {error}") from None
+            code, kind = await self._store.apply(address, fields, mode="change", ttl_ms=self._ttl_ms)
+            if code == "KIND":
+                raise PolicyError(f"{address.name!r} is a {kind}, and a kind does not change; remove it first")
+            if code not in ("OLD", "UNKNOWN"):  # else a policy was applied or it was removed since it was read
+                if kind == "topic":
+                    await self.index.enter(address)
+                await self.refresh(address)
+                return
+        raise PolicyError(f"{address.name!r} changes all the time; apply again")
+
+    def pools(self, address: Address) -> str:
+        """Return the encoded names of a destination's pools, separated by blanks, as far as is known here."""
+        return self.fields(address).get("pools", "")
+
+    def forget(self, address: Address) -> None:
+        """Forget a destination that was removed on purpose."""
+        self._known.pop(address.key, None)
+
+    async def follow(self, address: Address, follower: Follower) -> None:
+        """Call ``follower`` with the settings whenever they are not what they were."""
+        if address.key in self._followers:
+            self._followers[address.key][1].append(follower)
+            return
+        listener = partial(self._hear, address)
+        self._followers[address.key] = (listener, [follower])
+        await self._wake_ups.subscribe((address.channels("")[1],), listener)
+
+    async def unfollow(self, address: Address, follower: Follower) -> None:
+        """Stop calling ``follower``."""
+        listener, followers = self._followers[address.key]
+        followers.remove(follower)
+        if not followers:
+            del self._followers[address.key]
+            await self._wake_ups.unsubscribe((address.channels("")[1],), listener)
+
+    async def close(self) -> None:
+        """Stop following."""
+        await self.spooling.close()
+        await self.policies.close()
+        await stop(self._refreshing)
+
+    @staticmethod
+    def _new(policy: Policy, address: Address, kinds: tuple[str, ...]) -> dict[str, str]:
+        """Return the settings of a destination that does not exist yet."""
+        kind = kind_of(policy, address.name, kinds)
+        resolved = policy.resolve(address.name, kind)
+        settings = {"kind": kind}
+        if resolved.origins:
+            settings |= {field: value for field, value in resolved.fields.items() if value != GOVERNED.get(field)}
+            settings |= {"policy_version": str(policy.version), "policy": resolved.origin_text}
+        return settings
+
+    async def _read(self, address: Address, *names: str) -> dict[str, str]:
+        names = names or REMEMBERED
+        key = address.shared[0]
+        return _named(names, await self._store.server.command(key, "HMGET", key, *names))
+
+    async def _read_each(self, addresses: Sequence[Address], names: Sequence[str]) -> list[dict[str, str]]:
+        keys = [address.shared[0] for address in addresses]
+        replies = await self._store.server.burst([(key, (b"HMGET", key, *names)) for key in keys])
+        return [
+            await self._read(address, *names) if isinstance(reply, Exception) else _named(names, reply)
+            for address, reply in zip(addresses, replies, strict=True)
+        ]
+
+    async def _destinations(self) -> list[str]:
+        return await self._store.server.scan(f"hg:{{{self._namespace}/*}}")
+
+    async def _follow_policy(self) -> None:
+        """Bring what this client uses under a policy that came into force."""
+        with contextlib.suppress(AccessDenied):  # who may not set pools leaves that to who may
+            await self._pools.set(self.policies.policy)  # perhaps it was switched by a process that died then
+            await self.stores.set(self.policies.policy)
+        await self._each(tuple(self._known), self.conform)
+
+    async def _each(self, keys: Sequence[str], work: Callable[[Sequence[Address]], Awaitable[None]]) -> None:
+        """Do the work for destinations, by key, a batch at a time and a few batches at once."""
+        batches = iter([keys[at : at + BATCH] for at in range(0, len(keys), BATCH)])
+
+        async def worker() -> None:
+            for batch in batches:
+                await work([Address.of(*parsed) for key in batch if (parsed := parse_key(key))])
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(IN_FLIGHT):
+                    group.create_task(worker())
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    def _hear(self, address: Address, words: list[str]) -> None:
+        if words[0] == "settings":
+            self._stale[address.key] = address
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = asyncio.create_task(self._refresh_stale(), name="headgate settings")
+
+    async def _refresh_stale(self) -> None:
+        while self._stale:
+            _, address = self._stale.popitem()
+            await until_answered(lambda _: None)(self.refresh, address)
+
+
+def _named(names: Sequence[str], values: Sequence[bytes | None]) -> dict[str, str]:
+    return {name: value.decode() for name, value in zip(names, values, strict=True) if value is not None}

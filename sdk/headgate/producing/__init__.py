@@ -1,0 +1,1 @@
+"""Producers: sends under credit, with their receipts."""

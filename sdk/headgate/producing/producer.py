@@ -1,0 +1,285 @@
+"""Producers: messages into a queue or a topic, paid with credit."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from headgate._util.keywords import explains
+from headgate._util.pacing import Pacing
+from headgate._util.tasks import current
+from headgate.core.full import WhenFull
+from headgate.core.outbox import Outgoing
+from headgate.credit.account import CreditAccount
+from headgate.errors import Closed, CreditTimeout, InvalidValue
+from headgate.explain.explainer import own_rate
+from headgate.message import MAX_MESSAGE, Headers, Receipt, encode
+from headgate.namespace.defaults import Defaults
+from headgate.options import read_weight, read_window
+from headgate.session.live_settings import Wish
+from headgate.units import parse_duration, parse_timeout
+
+BYTES_AHEAD: Final = 0.1
+"""Seconds' worth of a producer's own rate in bytes that may go at once."""
+
+
+class Producer:
+    """Sends to one destination. Get one from :meth:`Session.producer`; close it, or its session.
+
+    All sends of one turn of the event loop go to Redis together; a send with credit in hand waits for nobody else.
+    """
+
+    def __init__(
+        self,
+        account: CreditAccount,
+        wish: Wish,
+        *,
+        timeout: float | None,
+        rate: float | None,
+        when_full: WhenFull | None = None,
+        kind: str = "queue",
+    ) -> None:
+        self._account = account
+        self._wish = wish
+        self.kind = kind
+        """Whether the destination is a queue or a topic."""
+        self._when_full = when_full
+        self._said_timeout, self._said_rate = timeout, rate
+        self._pacing, self._byte_pacing = Pacing(), Pacing(ahead=BYTES_AHEAD)
+        self.adopt(Defaults())
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Producer({self.destination!r}, {'closed' if self._closed else f'{self.in_hand} bytes in hand'})"
+
+    def adopt(self, defaults: Defaults) -> None:
+        """Go by what the destination's settings say, but for what the producer was opened with."""
+        self._timeout = defaults.timeout if self._said_timeout is None else self._said_timeout
+        self._pacing.set(defaults.rate if self._said_rate is None else self._said_rate)
+        self._byte_pacing.set(defaults.byte_rate)
+
+    @property
+    def destination(self) -> str:
+        """The destination's name."""
+        return self._account.address.name
+
+    @property
+    def in_hand(self) -> int:
+        """Bytes that can be sent without asking."""
+        return self._account.credit.in_hand
+
+    @property
+    def resumed(self) -> int:
+        """How many messages earlier sessions of the same name and key have stored; see :meth:`Client.session`."""
+        return self._account.resumed or 0
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether sends wait for credit right now."""
+        return self._account.wants
+
+    @property
+    def rates(self) -> tuple[float | None, float | None]:
+        """Messages and bytes a second that it may send, None for no bound; :meth:`put` is not held up by them."""
+        return self._pacing.rate, self._byte_pacing.rate
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a message would wait for others, or exceed the limit where the hard limit lets it."""
+        return self._account.full
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that may wait here for nothing but a spool store, which takes them; 0 where none does."""
+        return self._account.ahead
+
+    @property
+    def queued(self) -> int:
+        """Messages sent and not known to be stored."""
+        return len(self._account.outbox)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything sent is not known to be stored."""
+        return len(self._account.outbox) > 0
+
+    @property
+    def is_confirming(self) -> bool:
+        """Whether messages are stored whose receipts wait until a channel has sent them."""
+        return self._account.confirming.waits
+
+    def confirm(self) -> None:
+        """Give at once all receipts that wait for a channel; for brokers that are about to stop."""
+        self._account.confirming.let_go()
+
+    @property
+    def reason(self) -> str:
+        """Why sends wait, as far as that is known without asking; empty when it is not."""
+        return self._account.reason(self._account.outbox.head())
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closed or self._account.closed
+
+    async def send(
+        self,
+        body: bytes | str,
+        *,
+        headers: Headers | None = None,
+        timeout: float | str | None = None,
+        ttl: float | str | None = None,
+    ) -> Receipt:
+        """Send a message and wait until it is stored, or dropped where ``when_full`` says so.
+
+        Args:
+            body: bytes, or text that arrives as text.
+            headers: names and values that travel with it.
+            timeout: seconds to wait, or ``"unlimited"``; the producer's own (30 s unless set) when None.
+            ttl: seconds after it is stored at which it expires unless it is settled; the destination's
+                ``message_ttl`` when None or when that is shorter.
+
+        Raises:
+            CreditTimeout: there was no room in time; nothing was sent.
+            DestinationFull: there was no room, and ``when_full`` says ``fail``, or ``fail-after`` and that is over.
+            DeadlockDetected: who could make room waits for this send, and ``deadlock`` says ``fail``; nothing was sent.
+            MessageTooLarge: it can never fit.
+            CoordinatorUnavailable: Redis did not answer in time; the text says whether it may be stored all the same.
+            InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
+            Closed: the producer is closed.
+        """
+        item = self._item(body, headers, timeout, ttl)
+        if self._pacing.rate is not None or self._byte_pacing.rate is not None:
+            await self._pace(item)
+        if not self._account.submit(item):
+            self._account.awaits(item, current(self._loop))
+        receipt: Receipt = await item.done
+        return receipt
+
+    async def post(
+        self,
+        body: bytes | str,
+        *,
+        headers: Headers | None = None,
+        timeout: float | str | None = None,
+        ttl: float | str | None = None,
+    ) -> Awaitable[Receipt]:
+        """Send a message and wait for its credit only; awaiting what is returned waits until it is stored.
+
+        At most the producer's window of bytes is on its way at a time. Arguments and errors are those of :meth:`send`.
+        """
+        item = await self._paid(body, headers, timeout, ttl)
+        done: Awaitable[Receipt] = item.done
+        return done
+
+    def put(
+        self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None, beyond: bool = False
+    ) -> Outgoing:
+        """Put a message in line that is encoded already, and wait for nothing; for brokers in front of Redis.
+
+        The ``done`` of what is returned is the future of its :class:`Receipt`; it fails as :meth:`send` does, and
+        cancelling it gives the message up if it has not gone out. ``paid`` says whether it has its credit. The
+        producer's own rates do not hold it up.
+
+        Args:
+            payload: as :func:`headgate.message.encode` returns it.
+            timeout: seconds until ``done`` fails for want of room; ``math.inf`` for never.
+            ttl_ms: milliseconds after it is stored at which it expires; as the destination says when None.
+            done: told in place of a future, at once and not a turn of the loop later; it has a future's ``done``,
+                ``cancelled``, ``cancel``, ``set_result``, ``set_exception`` and ``exception``.
+            beyond: where the destination has a hard limit, store it up to that rather than wait for room, and fail with
+                :class:`DestinationFull` above it.
+
+        Raises:
+            InvalidValue: the payload is too long, or an argument cannot be used.
+            Closed: the producer is closed.
+        """
+        if self._closed or self._account.closed:
+            raise self._ended()
+        if len(payload) > MAX_MESSAGE:
+            raise InvalidValue(f"a message of {len(payload)} bytes; at most {MAX_MESSAGE} can be stored")
+        if not timeout >= 0:
+            raise InvalidValue(f"timeout: {timeout!r}; use 0 s or more")
+        if ttl_ms is not None and ttl_ms < 1:
+            raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
+        item = self._outgoing(payload, timeout, ttl_ms, done)
+        item.beyond = beyond
+        self._account.submit(item)
+        return item
+
+    def seek(self) -> None:
+        """See whether there is room again while :attr:`is_full` and nothing waits; returns at once."""
+        self._account.seek()
+
+    @explains("producer")
+    def configure(self, *, window: int | str | None = None, weight: int | None = None) -> Awaitable[None]:
+        """Change the window, the weight or both, effective at once: what is in hand above the window goes back.
+
+        Producers of one session at one destination share their credit; the largest window and weight of them hold.
+
+        Args:
+            window: bytes of credit to keep in hand; as it is when None.
+            weight: its share, 1 to 1000; as it is when None.
+
+        Returns:
+            What can be awaited, as that of :meth:`Consumer.configure`, and need not be: it is done.
+
+        Raises:
+            InvalidValue: not a window or a weight; nothing was changed.
+            Closed: the producer is closed.
+        """
+        if self._closed or self._account.closed:
+            raise self._ended()
+        self._wish.change(read_window(window), read_weight(weight))
+        done: asyncio.Future[None] = self._loop.create_future()
+        done.set_result(None)
+        return done
+
+    async def close(self) -> None:
+        """Send what has its credit, give the rest of the credit back; never flow-controlled, never longer than 1 s."""
+        if not self._closed:
+            self._closed = True
+            await self._account.part()
+
+    def _item(
+        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+    ) -> Outgoing:
+        if self._closed or self._account.closed:
+            raise self._ended()
+        payload = encode(body, headers)
+        patience = self._timeout if timeout is None else parse_timeout(timeout)
+        ttl_ms = None if ttl is None else int(parse_duration(ttl, "ttl") * 1000)
+        if ttl_ms == 0:
+            raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
+        return self._outgoing(payload, patience, ttl_ms)
+
+    def _outgoing(self, payload: bytes, patience: float, ttl_ms: int | None, done: Any = None) -> Outgoing:
+        told: Any = self._loop.create_future() if done is None else done
+        return Outgoing(payload, len(payload), self._loop.time() + patience, told, ttl_ms, self._when_full)
+
+    def _ended(self) -> Closed:
+        return Closed(f"the producer of {self.destination!r} {self._account.why_closed}")
+
+    async def _paid(
+        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+    ) -> Outgoing:
+        """Put a message in line and wait for its credit."""
+        item = self._item(body, headers, timeout, ttl)
+        if self._pacing.rate is not None or self._byte_pacing.rate is not None:
+            await self._pace(item)
+        item.credited = self._loop.create_future()
+        if self._account.submit(item):
+            item.credited.set_result(None)
+        else:
+            self._account.awaits(item, current(self._loop))
+            await item.credited
+        return item
+
+    async def _pace(self, item: Outgoing) -> None:
+        """Wait for the turn of a message under the producer's own rates."""
+        for pacing, amount in ((self._pacing, 1), (self._byte_pacing, item.size)):
+            if pacing.rate is not None:
+                patience = item.deadline - self._loop.time()
+                if delay := await pacing.turn(amount, patience=patience):
+                    told = own_rate(self.destination, self._account.session, delay, pacing.rate)
+                    raise CreditTimeout(self.destination, 0.0, item.size, reason=told.reason, explanation=told)

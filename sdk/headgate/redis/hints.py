@@ -1,0 +1,180 @@
+"""Wake-up hints, heard on one pub/sub connection for a whole client.
+
+Nothing depends on them but speed: whoever waits also looks again by itself, at least once a second. Thousands who wait
+may ask whether hints come for certain, which heartbeats tell, and then look less often.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import redis.exceptions as rx
+
+from headgate._util.tasks import stop
+from headgate.redis.backend import AGAIN, Listener
+
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+_CONNECT_WITHIN: Final = 3.0
+_CONFIRM_WITHIN: Final = 0.25
+"""Seconds for which a subscription waits to be confirmed: a hint before that is lost, and costs its receiver a poll."""
+HEARTBEAT: Final = 1.0
+"""Seconds between two heartbeats, which are sent from when somebody asks whether hints come for certain."""
+_GIVEN_UP: Final = 2.5 * HEARTBEAT
+"""Seconds after which a connection is given up that answers none."""
+_BROKEN: Final = (rx.RedisError, OSError, AttributeError)
+"""AttributeError: redis-py trips over its own None where one task writes and another finds the connection broken."""
+
+
+class PubSubWakeUps:
+    """Subscriptions to channels, restored whenever the connection is.
+
+    Args:
+        dial: returns a client for one pub/sub connection, each time it is called.
+    """
+
+    def __init__(self, dial: Callable[[], Awaitable[Any]]) -> None:
+        self._dial = dial
+        self._listeners: dict[str, list[Listener]] = {}
+        self._wanted = asyncio.Event()
+        self._unconfirmed: dict[str, asyncio.Future[None]] = {}
+        self._pubsub: Any = None
+        """The connection once it is made; until then nobody else may write to it."""
+        self._making: Any = None
+        self._client: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._answered_at: float | None = None
+        """When the connection answered a heartbeat; None when it has not yet."""
+        self._leaving: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
+        """Call ``listener`` with the words of every message on these channels; on loss of Redis, from its return on."""
+        fresh = [channel for channel in channels if channel not in self._listeners]
+        for channel in channels:
+            self._listeners.setdefault(channel, []).append(listener)
+        for channel in fresh:
+            self._unconfirmed.setdefault(channel, asyncio.get_running_loop().create_future())
+        self._wanted.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen(), name="headgate wake-ups")
+        elif fresh and self._pubsub is not None:
+            with contextlib.suppress(*_BROKEN):
+                async with asyncio.timeout(_CONFIRM_WITHIN):
+                    await self._pubsub.subscribe(*fresh)
+        if coming := [self._unconfirmed[channel] for channel in channels if channel in self._unconfirmed]:
+            await asyncio.wait(coming, timeout=_CONFIRM_WITHIN)
+
+    async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
+        """Stop calling ``listener``."""
+        gone = []
+        for channel in channels:
+            listeners = self._listeners.get(channel, [])
+            if listener in listeners:
+                listeners.remove(listener)
+            if not listeners and self._listeners.pop(channel, None) is not None:
+                gone.append(channel)
+                self._confirm(channel)
+        if gone and self._pubsub is not None:
+            with contextlib.suppress(*_BROKEN):
+                async with asyncio.timeout(0.2):
+                    await self._pubsub.unsubscribe(*gone)
+
+    def sure(self, channels: tuple[str, ...]) -> bool:
+        """Return whether hints on these channels come for certain; what is lost later is told by the word ``again``.
+
+        It is so where the channels are subscribed to, and the connection answered a heartbeat a moment ago.
+        """
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat(), name="headgate heartbeats")
+        return self._answered_at is not None and all(
+            channel in self._listeners and channel not in self._unconfirmed for channel in channels
+        )
+
+    def reconnect(self) -> None:
+        """Listen elsewhere: another server is in charge, and this one may hang."""
+        if self._pubsub is not None and (connection := self._pubsub.connection) is not None:
+            leaving = connection.disconnect(nowait=True)  # whoever reads from it makes another
+            self._leaving = asyncio.create_task(leaving, name="headgate wake-ups, moved")
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._closed = True
+        await stop(self._leaving)
+        await stop(self._beating)
+        await stop(self._task)
+        await self._hang_up()
+
+    async def _listen(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._closed:
+            try:
+                await self._wanted.wait()
+                pubsub = await self._connect()
+                while not self._closed:
+                    message = await pubsub.get_message(timeout=None)
+                    pause = _FIRST_PAUSE
+                    if message and message["type"] == "message":
+                        self._dispatch(message["channel"].decode(), message["data"].decode())
+                    elif message and message["type"] == "subscribe":
+                        self._subscribed(message["channel"].decode())
+                    elif message and message["type"] == "pong":
+                        self._answered_at = asyncio.get_running_loop().time()
+            except _BROKEN:
+                await self._hang_up()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _connect(self) -> Any:
+        async with asyncio.timeout(_CONNECT_WITHIN):  # a server that hangs takes the connection and does not greet
+            self._client = await self._dial()
+            self._making = self._client.pubsub()
+            known = tuple(self._listeners) or ("hg",)  # all have gone meanwhile, and none is no command
+            await self._making.subscribe(*known)
+            self._pubsub = self._making
+            if late := [channel for channel in self._listeners if channel not in known]:
+                await self._pubsub.subscribe(*late)
+        return self._pubsub
+
+    async def _beat(self) -> None:
+        """Ask each connection whether it is alive, and end one that does not say so."""
+        loop = asyncio.get_running_loop()
+        pubsub, since = None, 0.0
+        while True:
+            if pubsub is not self._pubsub:
+                pubsub, since = self._pubsub, loop.time()
+            with contextlib.suppress(*_BROKEN):
+                if pubsub is not None and loop.time() - max(since, self._answered_at or 0.0) > _GIVEN_UP:
+                    self._answered_at, pubsub = None, None
+                    await self._pubsub.connection.disconnect(nowait=True)  # whoever reads from it makes another
+                elif pubsub is not None and self._listeners:
+                    await pubsub.ping()
+            await asyncio.sleep(HEARTBEAT)
+
+    def _subscribed(self, channel: str) -> None:
+        if channel in self._unconfirmed:
+            self._confirm(channel)
+        else:
+            self._dispatch(channel, AGAIN)
+
+    def _confirm(self, channel: str) -> None:
+        waiting = self._unconfirmed.pop(channel, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def _dispatch(self, channel: str, text: str) -> None:
+        for listener in tuple(self._listeners.get(channel, ())):
+            listener(text.split())
+
+    async def _hang_up(self) -> None:
+        pubsub, self._making, self._pubsub = self._making, None, None
+        self._answered_at = None
+        client, self._client = self._client, None
+        with contextlib.suppress(*_BROKEN):
+            async with asyncio.timeout(0.2):
+                if pubsub is not None:
+                    await pubsub.aclose()
+                if client is not None:
+                    await client.aclose()

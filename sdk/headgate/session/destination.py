@@ -1,0 +1,54 @@
+"""What one session has at one destination."""
+
+import asyncio
+from typing import Final
+
+from headgate.consuming.consumer import Consumer
+from headgate.credit.account import CreditAccount
+from headgate.credit.observer import Outlook
+from headgate.errors import InvalidValue
+from headgate.redis.keys import Address
+from headgate.session.live_settings import Following
+
+MAX_CONSUMERS: Final = 64
+
+
+class Presence:
+    """At most one account, and the consumers of a session at a destination, under one lease."""
+
+    def __init__(self, address: Address, following: Following, outlook: Outlook) -> None:
+        self.address = address
+        self.following = following
+        self.outlook = outlook
+        self.kind = ""
+        """What the destination is, as last seen."""
+        self.account: CreditAccount | None = None
+        self.consumers: set[Consumer] = set()
+        outlook.self_wait.consumers = self.consumers
+        self._number = 0
+
+    def next_number(self) -> int:
+        """Return a number no consumer of the session has now."""
+        taken = {consumer._number for consumer in self.consumers}  # noqa: SLF001
+        for _ in range(MAX_CONSUMERS):
+            self._number = self._number % MAX_CONSUMERS + 1
+            if self._number not in taken:
+                return self._number
+        raise InvalidValue(f"a session has at most {MAX_CONSUMERS} consumers of one destination; open another session")
+
+    async def close(self) -> None:
+        """Close all of it."""
+        await asyncio.gather(*(consumer.close() for consumer in tuple(self.consumers)))
+        if self.account:
+            self.account.consumers = 0
+            await self.account.close(ends=True)
+        await self.following.end()
+
+    def part_with(self, consumer: Consumer) -> bool:
+        """Note that a consumer closed; returns whether nothing is left that needs the lease."""
+        self.consumers.discard(consumer)
+        if self.account and not self.account.closed:
+            self.account.consumers = len(self.consumers)
+            self.account.freed()
+            return False
+        return not self.consumers

@@ -1,0 +1,240 @@
+"""The destinations that one session uses, and the accounts that it opens at them."""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Final
+
+from headgate.core.credit import CreditLine
+from headgate.credit.account import CLOSE_WITHIN, CreditAccount
+from headgate.credit.calls import Ensure
+from headgate.credit.notices import Listeners
+from headgate.credit.observer import Outlook
+from headgate.credit.spool_quota import Quota
+from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue
+from headgate.namespace.pool_slices import Pools
+from headgate.namespace.registry import Registry
+from headgate.options import SessionOptions
+from headgate.redis.backend import WakeUps
+from headgate.redis.keys import Address
+from headgate.redis.note_store import NoteStore
+from headgate.redis.replies import Account as Totals
+from headgate.redis.store import Store
+from headgate.session.destination import Presence
+from headgate.session.live_settings import Following, Wish
+from headgate.session.ties import Ties
+from headgate.spool.stores import Spool
+from headgate.spool.writer import Writer
+
+OPEN_WITHIN: Final = 10.0
+"""Seconds that opening a producer, a consumer, a gate or a bucket may take, the wait for its turn included."""
+
+
+def kinds_from(first: str) -> tuple[str, str]:
+    """Return the kinds that hold messages, the one first that an unknown destination is made as.
+
+    Raises:
+        InvalidValue: it is none of them.
+    """
+    if first not in ("queue", "topic"):
+        raise InvalidValue(f"kind: {first!r}; use 'queue' or 'topic'")
+    return ("queue", "topic") if first == "queue" else ("topic", "queue")
+
+
+class Presences:
+    """Where a session is; what it opens there is opened one at a time, under ``lock``.
+
+    Args:
+        store: the scripts.
+        wake_ups: hints for all that is opened.
+        registry: what makes destinations exist and tells of their settings.
+        pools: the pools of the namespace.
+        namespace: the session's.
+        session: its id.
+        options: how it lives.
+        listeners: whom it tells of its waits.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        wake_ups: WakeUps,
+        registry: Registry,
+        pools: Pools,
+        namespace: str,
+        session: str,
+        options: SessionOptions,
+        listeners: Listeners,
+    ) -> None:
+        self.spooling = registry.spooling
+        self._quotas: dict[str, Quota] = {}
+        self.store = store
+        self.wake_ups = wake_ups
+        self.registry = registry
+        self.namespace = namespace
+        self.session = session
+        self.options = options
+        self.lock = asyncio.Lock()
+        self._pools = pools
+        self._listeners = listeners
+        self._all: dict[str, Presence] = {}
+        self._ties = Ties(NoteStore(store.server, namespace), self._all.values)
+
+    def at(self, destination: str) -> Presence:
+        """Return what the session has at a destination.
+
+        Raises:
+            InvalidName: the name cannot be used.
+        """
+        address = Address.of(self.namespace, destination)
+        if address.key not in self._all:
+            following = Following(self.registry, address)
+            outlook = self._outlook(address)
+            outlook.waits, outlook.doomed = self._ties.begin, functools.partial(self._ties.doomed, destination)
+            self._all[address.key] = Presence(address, following, outlook)
+        return self._all[address.key]
+
+    def _outlook(self, address: Address) -> Outlook:
+        registry = self.registry
+        return Outlook(self.store, registry.links, address, self.session, self._listeners, registry.losses)
+
+    @contextlib.asynccontextmanager
+    async def opening(self, destination: str) -> AsyncIterator[None]:
+        """Open one thing at a time, within a bound that holds for who waits for his turn too.
+
+        Raises:
+            CoordinatorUnavailable: it took too long.
+        """
+        try:
+            async with asyncio.timeout(OPEN_WITHIN), self.lock:
+                yield
+        except TimeoutError as error:
+            if isinstance(error, HeadgateError):
+                raise
+            raise CoordinatorUnavailable(
+                f"{destination!r} was not opened within {OPEN_WITHIN:g} s: Redis does not answer, or too slowly"
+            ) from None
+
+    def ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
+        """Return what makes a destination exist, as the first of these kinds that will do."""
+
+        async def ensure(recover: bool) -> str:  # noqa: FBT001
+            return await self.registry.ensure(address, kinds, recover=recover)
+
+        return ensure
+
+    def ensure_messages(self, address: Address) -> Ensure:
+        """Return what makes a destination exist that messages can be sent to."""
+        return self.ensure(address, ("queue", "topic"))
+
+    async def account(
+        self,
+        presence: Presence,
+        window: int | None,
+        weight: int | None,
+        kinds: tuple[str, ...],
+        credit_line: Callable[[], CreditLine],
+    ) -> tuple[CreditAccount, Wish]:
+        """Return the account at a destination, opened if there is none, with one user more, and what that user says.
+
+        Args:
+            presence: the destination.
+            window: bytes to keep in hand, as that user says; None as the settings say.
+            weight: its share, likewise.
+            kinds: that the destination may have.
+            credit_line: makes the line of a gate.
+
+        Raises:
+            PolicyError: the destination is of another kind.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        async with self.opening(presence.address.name):
+            ensure = self.ensure(presence.address, kinds)
+            presence.kind = await ensure(False)
+            await presence.following.begin()
+            account = presence.account
+            if account is None or account.closed:
+                before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
+                line = credit_line() if kinds == ("gate",) else None
+                account = CreditAccount(
+                    self.store,
+                    self.wake_ups,
+                    presence.outlook,
+                    presence.address,
+                    self.session,
+                    self.options,
+                    ensure,
+                    lambda: self.registry.forget(presence.address),
+                    lambda tell: self._pools.refill(presence.address, self.registry.pools(presence.address), tell),
+                    holds_messages=kinds != ("gate",),
+                    credit=before.credit if before else line,
+                )
+                if kinds != ("gate",) and self.spooling.reaches:  # else it waits for memory
+                    account.spool(self._writer(account), topic=presence.kind == "topic")
+                if before:
+                    account.follow(before)
+                account.consumers = len(presence.consumers)
+                wish = presence.following.use(account, window, weight)
+                await account.start()
+                presence.account = account
+            else:
+                wish = presence.following.use(account, window, weight)
+            account.users += 1
+        return account, wish
+
+    def _writer(self, account: CreditAccount) -> Writer:
+        spools, sweeper = self.spooling.spools, self.spooling.sweeper
+        return Writer(spools, sweeper, self._quota, account.address, account.outbox, account.seek)
+
+    async def _quota(self, spool: Spool) -> Quota:
+        """Return the session's room at a store, opened if it is not."""
+        async with self.lock:
+            quota = self._quotas.get(spool.name)
+            if quota is None or quota.spool is not spool:
+                if quota is not None:
+                    await quota.close()  # the store has another URL now
+
+                async def ensure(recover: bool) -> None:  # noqa: FBT001
+                    await self.spooling.spools.ensure(spool.name, recover=recover)
+
+                outlook = self._outlook(spool.address)
+                outlook.notices.muted = True  # those who send are told, at the destination that they send to
+                account = CreditAccount(
+                    self.store,
+                    self.wake_ups,
+                    outlook,
+                    spool.address,
+                    self.session,
+                    replace(self.options, resumes=False),
+                    ensure,
+                    lambda: None,
+                    lambda _: None,
+                    holds_messages=False,
+                )
+                account.resize(2 * spool.settings.segment, 1)
+                try:
+                    await account.start()
+                except asyncio.CancelledError:
+                    await self._leave(spool.address)  # its call may be under way
+                    raise
+                quota = self._quotas[spool.name] = Quota(account, self.spooling.spools.calls, spool)
+        return quota
+
+    async def end_lease(self, presence: Presence) -> None:
+        """End the session's lease at a destination where it has nothing any more."""
+        await self._leave(presence.address, keep=presence.account is not None)
+        presence.outlook.start_anew()
+
+    async def _leave(self, address: Address, *, keep: bool = False) -> None:
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                totals = Totals(self.session, inc=1 << 30, epoch=0)
+                await self.store.acquire(address, totals, ttl_ms=1000, leave=True, resume=keep)
+
+    async def close(self) -> None:
+        """Close all there is."""
+        await self._ties.close()
+        await asyncio.gather(*(presence.close() for presence in self._all.values()))
+        await asyncio.gather(*(quota.close() for quota in self._quotas.values()))

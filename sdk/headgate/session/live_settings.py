@@ -1,0 +1,128 @@
+"""Producers, gates and consumers of one destination that follow its settings where they did not say their own."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakSet
+
+from headgate._util.tasks import stop
+from headgate.core.window import Window
+from headgate.credit.account import CreditAccount
+from headgate.errors import HeadgateError
+from headgate.namespace.defaults import Defaults
+from headgate.namespace.registry import Registry
+from headgate.redis.keys import Address
+
+if TYPE_CHECKING:
+    from headgate.consuming.consumer import Consumer
+    from headgate.limiting.gate import Gate
+    from headgate.producing.producer import Producer
+
+
+class Wish:
+    """What one user of an account says of its window and weight; None leaves it to the destination's settings."""
+
+    __slots__ = ("_heed", "weight", "window")
+
+    def __init__(self, window: int | None, weight: int | None, heed: Callable[[], None]) -> None:
+        self.window = window
+        self.weight = weight
+        self._heed = heed
+
+    def change(self, window: int | None, weight: int | None) -> None:
+        """Say something else from now on; None leaves what was said."""
+        self.window = self.window if window is None else window
+        self.weight = self.weight if weight is None else weight
+        self._heed()
+
+
+class Following:
+    """What one session has at one destination, told when the settings change.
+
+    Attributes:
+        defaults: what holds now for those who do not say.
+    """
+
+    def __init__(self, registry: Registry, address: Address) -> None:
+        self.defaults = Defaults()
+        self._registry = registry
+        self._address = address
+        self._begun = False
+        self._account: CreditAccount | None = None
+        self._wishes: list[Wish] = []
+        self._senders: WeakSet[Producer | Gate] = WeakSet()
+        self._windowed: WeakKeyDictionary[Consumer, Window] = WeakKeyDictionary()
+        self._paced: WeakSet[Consumer] = WeakSet()
+        self._configuring: set[asyncio.Task[None]] = set()
+
+    async def begin(self) -> None:
+        """Hear of changes from now on; called again, it only looks at what is known."""
+        if not self._begun:
+            self._begun = True
+            await self._registry.follow(self._address, self._changed)
+        self.defaults = Defaults.of(self._registry.fields(self._address))
+
+    async def end(self) -> None:
+        """Hear of no more changes."""
+        if self._begun:
+            self._begun = False
+            await self._registry.unfollow(self._address, self._changed)
+        for task in tuple(self._configuring):
+            await stop(task)
+
+    def use(self, account: CreditAccount, window: int | None, weight: int | None) -> Wish:
+        """Note what one more user of an account said; the largest of all users holds."""
+        if account is not self._account:
+            self._account, self._wishes = account, []
+        wish = Wish(window, weight, self._size)
+        self._wishes.append(wish)
+        self._size()
+        self._heed_settings()
+        return wish
+
+    def send(self, sender: "Producer | Gate") -> None:
+        """Tell a producer or a gate what holds, now and whenever it changes."""
+        sender.adopt(self.defaults)
+        self._senders.add(sender)
+
+    def receive(self, consumer: "Consumer", *, window: bool, rate: bool) -> None:
+        """Tell a consumer, which has what holds now, when its window or its rate changes: if it did not say its own."""
+        if window:
+            self._windowed[consumer] = consumer.window
+        if rate:
+            self._paced.add(consumer)
+
+    def _changed(self, fields: Mapping[str, str]) -> None:
+        self.defaults = defaults = Defaults.of(fields)
+        if self._account is not None and not self._account.closed:
+            self._size()
+            self._heed_settings()
+        for sender in tuple(self._senders):
+            sender.adopt(defaults)
+        for consumer in tuple(self._paced):
+            consumer.pacing.set(defaults.consumer_rate)
+        for consumer, before in tuple(self._windowed.items()):
+            window = defaults.consumer_window(consumer.encoded_subscription, durable=consumer.durable)
+            if consumer.window != before:
+                del self._windowed[consumer]  # it was configured: it has said its own
+            elif window != before:
+                self._windowed[consumer] = window
+                task = asyncio.create_task(self._configure(consumer, window), name=f"headgate {consumer.id}")
+                self._configuring.add(task)
+                task.add_done_callback(self._configuring.discard)
+
+    @staticmethod
+    async def _configure(consumer: "Consumer", window: Window) -> None:
+        with contextlib.suppress(HeadgateError):  # in force here all the same, and told to Redis when it attaches next
+            await consumer.configure(window=window)
+
+    def _size(self) -> None:
+        if self._account is not None:
+            window = max(self.defaults.window if wish.window is None else wish.window for wish in self._wishes)
+            weight = max(self.defaults.weight if wish.weight is None else wish.weight for wish in self._wishes)
+            self._account.resize(window, weight)
+
+    def _heed_settings(self) -> None:
+        if self._account is not None:
+            self._account.heed(self.defaults.fields)

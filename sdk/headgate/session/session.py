@@ -1,0 +1,255 @@
+"""Sessions: one unit of liveness. What a session holds is reclaimed when it is not heard of for its TTL."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from headgate._util.forks import watch
+from headgate._util.keywords import explains
+from headgate.consuming.consumer import Consumer
+from headgate.core.credit import CreditLine
+from headgate.core.full import WhenFull
+from headgate.core.url_options import split_address
+from headgate.core.window import Window
+from headgate.credit.account import CreditAccount
+from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners
+from headgate.errors import Closed, InvalidValue, PolicyError
+from headgate.limiting.bucket import Bucket
+from headgate.limiting.gate import Gate
+from headgate.namespace.pool_slices import Pools
+from headgate.namespace.registry import Registry
+from headgate.options import SessionOptions, read_weight, read_window
+from headgate.producing.producer import Producer
+from headgate.redis.backend import WakeUps
+from headgate.redis.keys import Address, session_id
+from headgate.redis.store import Store
+from headgate.session.destinations import Presences, kinds_from
+from headgate.session.live_settings import Wish
+from headgate.session.opening import Consumers, SlowCallback
+from headgate.units import parse_duration, parse_rate, parse_timeout
+
+
+class Session:
+    """Producers, consumers, gates and buckets that live and die together. Get one from :meth:`Client.session`."""
+
+    def __init__(
+        self,
+        store: Store,
+        wake_ups: WakeUps,
+        registry: Registry,
+        pools: Pools,
+        namespace: str,
+        name: str,
+        options: SessionOptions,
+        on_close: Callable[["Session"], None],
+        resume: str = "",
+    ) -> None:
+        self.id = session_id(name, store.server.session_prefix, resume)
+        self._bucket_id = session_id(name, store.server.session_prefix) if resume else self.id
+        self.name = name
+        self._options = options
+        self._on_close = on_close
+        self.credit_line: Callable[[], CreditLine] = CreditLine
+        """What makes the credit line of a gate."""
+        self._listeners = Listeners()
+        self._presences = Presences(store, wake_ups, registry, pools, namespace, self.id, options, self._listeners)
+        self._consumers = Consumers(self._presences)
+        self._buckets: dict[str, Bucket] = {}
+        self._closed = False
+        watch(self)
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r}{', closed' if self._closed else ''})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @explains("producer")
+    async def producer(
+        self,
+        destination: str,
+        *,
+        window: int | str | None = None,
+        rate: float | str | None = None,
+        weight: int | None = None,
+        timeout: float | str | None = None,
+        when_full: str | None = None,
+        kind: str = "queue",
+    ) -> Producer:
+        """Open a producer. What it does not say follows the destination's settings, and changes with them.
+
+        Args:
+            destination: a queue or a topic; an unknown name becomes what the policy says, else as ``kind`` says,
+                without limits.
+            window: bytes of credit to keep in hand, and the most that is on its way at a time; else 512 KiB.
+            rate: messages a second that this producer may send; else no bound.
+            weight: its share among the producers of the destination; else 1.
+            timeout: seconds that a send waits when it does not say, or ``"unlimited"``; else 30.
+            when_full: what a send does that finds no room: ``block``, ``fail``, ``fail-after 3s`` or ``drop``;
+                else block.
+            kind: ``queue`` or ``topic``.
+
+        Raises:
+            InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
+            PolicyError: the destination takes no messages, or ``when_full`` is another word.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        how = WhenFull.parse(when_full) if when_full is not None else None
+        destination, said = split_address(destination, self._options.connection)
+        own = parse_rate(rate, "rate") if rate is not None else said.producer_rate
+        patience = parse_timeout(timeout) if timeout is not None else None
+        window = said.producer_window if window is None else window
+        account, wish = await self._account(destination, window, weight, kinds_from(kind))
+        presence = self._presences.at(destination)
+        producer = Producer(account, wish, timeout=patience, rate=own, when_full=how, kind=presence.kind)
+        presence.following.send(producer)
+        return producer
+
+    @explains("gate")
+    async def gate(
+        self,
+        destination: str,
+        *,
+        window: int | str | None = None,
+        weight: int | None = None,
+        timeout: float | str | None = None,
+        when_full: str | None = None,
+    ) -> Gate:
+        """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name is made without limits.
+
+        A gate has no message to drop: ``when_full="drop"`` is refused, and a destination that says so fails instead.
+        """
+        how = WhenFull.parse(when_full) if when_full is not None else None
+        if how is not None and how.drops:
+            raise PolicyError("when_full: a gate has no message to drop; use block, fail or 'fail-after 3s'")
+        patience = parse_timeout(timeout) if timeout is not None else None
+        account, _ = await self._account(destination, window, weight, ("gate",))
+        gate = Gate(account, timeout=patience, when_full=how)
+        self._presences.at(destination).following.send(gate)
+        return gate
+
+    @explains("consumer")
+    async def consumer(
+        self,
+        destination: str,
+        *,
+        window: Window | int | str | None = None,
+        subscription: str | None = None,
+        durable: bool = False,
+        rate: float | str | None = None,
+        kind: str | None = None,
+    ) -> Consumer:
+        """Open a consumer.
+
+        Args:
+            destination: a queue or a topic; an unknown name becomes what the policy says, else a queue, or a topic
+                where a subscription is named. A pattern subscribes to every topic that it matches, also those to come:
+                words between dots, ``*`` for one of them, a last ``#`` for any number, a last ``>`` for at least one.
+            window: what it may hold unsettled: ``Window(...)``, a number of messages, ``"pull"``, ``"paused"``
+                or ``"unlimited"``; when None as the destination's settings say, and changing with them, else 1000.
+            subscription: of a topic; consumers of one subscription share its messages. A new one of its own when None.
+                A queue has no subscriptions, so it is refused there.
+            durable: keep the subscription, which has to have a name, when its last consumer goes.
+            rate: messages a second that this consumer takes; when None as the settings say, else no bound.
+            kind: what an unknown name becomes, ``queue`` or ``topic``, where the policy does not say.
+
+        Raises:
+            InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
+            PolicyError: the destination holds no messages, or is a queue, and a subscription is named.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_open()
+        kinds = kinds_from(kind or ("topic" if subscription is not None else "queue"))
+        if durable and subscription is None:
+            raise InvalidValue("durable: a subscription that stays needs a name to come back to; give subscription too")
+        if subscription is not None and kinds[0] != "topic":
+            raise InvalidValue("subscription: a queue has none, and kind says 'queue'; leave one of the two out")
+        try:
+            return await self._consumers.open(
+                destination, window=window, subscription=subscription, durable=durable, rate=rate,
+                kinds=kinds if subscription is None else ("topic",),
+            )  # fmt: skip
+        except PolicyError as error:
+            if subscription is None:
+                raise
+            raise PolicyError(f"{error}: only topics have subscriptions; for a queue leave them out") from None
+
+    @property
+    def consumers(self) -> Consumers:
+        """What opens its consumers; for brokers in front of Redis, which make their own kind of them."""
+        self._check_open()
+        return self._consumers
+
+    async def bucket(self, destination: str) -> Bucket:
+        """Open a bucket, as :meth:`Client.apply` set it; one that nobody set has no limit.
+
+        Raises:
+            InvalidName: the name cannot be used.
+            PolicyError: it is not a bucket.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_open()
+        at = self._presences
+        address = Address.of(at.namespace, destination)
+        async with at.opening(destination):
+            if address.key not in self._buckets:
+                ensure = at.ensure(address, ("bucket",))
+                await ensure(False)
+                self._buckets[address.key] = Bucket(at.store, address, self._bucket_id, ensure)
+        return self._buckets[address.key]
+
+    def on_slow(self, callback: SlowCallback) -> None:
+        """Call ``callback`` with each consumer of this session that becomes slow, on the event loop.
+
+        It may be async. What it raises is logged.
+        """
+        self._consumers.on_slow.append(callback)
+
+    def on_blocked(self, callback: Callback, *, notify_after: float | str = NOTIFY_AFTER) -> Callable[[], None]:
+        """Be told when sends or admissions of this session wait, and when they do no more.
+
+        Args:
+            callback: called with a :class:`Blocked`, and with the :class:`Unblocked` that belongs to it; may be async.
+                There is at most one pair a second for each destination. What it raises is logged.
+            notify_after: seconds that the first in line has waited before it is told.
+
+        Returns:
+            What ends it, to be called.
+
+        Raises:
+            InvalidValue: not a duration.
+        """
+        return self._listeners.add(callback, parse_duration(notify_after, "notify_after"))
+
+    def forked(self) -> None:
+        """Open nothing from now on, and leave what there is to the parent process."""
+        self._closed = True
+
+    async def close(self) -> None:
+        """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
+        if self._closed:
+            return
+        self._closed = True
+        for bucket in self._buckets.values():
+            await bucket.close()
+        await self._consumers.close_wildcards()
+        await self._presences.close()
+        await self._listeners.close()
+        await self._consumers.close_callbacks()
+        self._on_close(self)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"session {self.id} is closed")
+
+    async def _account(
+        self, destination: str, window: int | str | None, weight: int | None, kinds: tuple[str, ...]
+    ) -> tuple[CreditAccount, Wish]:
+        self._check_open()
+        size, share = read_window(window), read_weight(weight)
+        return await self._presences.account(self._presences.at(destination), size, share, kinds, self.credit_line)

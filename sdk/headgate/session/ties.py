@@ -1,0 +1,99 @@
+"""What a session tells of its waits, for who looks for deadlocks over many sessions: its consumers that are tied."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from headgate._util.tasks import stop
+from headgate.core.outbox import Outgoing
+from headgate.errors import HeadgateError
+from headgate.redis.note_store import TELL_EVERY, NoteStore, Tie, ToldTies
+from headgate.session.destination import Presence
+
+TELL_AFTER: Final = 0.3
+"""Seconds of waiting after which a send is worth telling of."""
+LOOK_EVERY: Final = 0.1
+"""Seconds between looks, while sends wait."""
+_log: Final = logging.getLogger("headgate")
+
+
+class Ties:
+    """Consumers of one session that are tied to sends of its own: who alone uses them waits in such a send.
+
+    It works only while sends wait in a session that has consumers, and writes only of those that are tied.
+
+    Args:
+        notes: where they are told.
+        presences: returns where the session is.
+    """
+
+    def __init__(self, notes: NoteStore, presences: Callable[[], Iterable[Presence]]) -> None:
+        self._presences = presences
+        self._told = ToldTies(notes)
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Begin to look: a send waits."""
+        if self._task is None and any(presence.consumers for presence in self._presences()):
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="headgate ties")
+
+    def doomed(self, destination: str, wait: str) -> Outgoing | None:
+        """Return the send that waits there under that name, if it does still and somebody uses a consumer beside it."""
+        users = {consumer.use.task for presence in self._presences() for consumer in presence.consumers}
+        for presence in self._presences():
+            if presence.address.name == destination:
+                return next((one for one in _waiting(presence) if one.who in users and _name(one) == wait), None)
+        return None
+
+    async def close(self) -> None:
+        """Stop, and take back what was told."""
+        await stop(self._task)
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(0.2):
+                await self._told.tell((), 0.0)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            now = loop.time()
+            pause = LOOK_EVERY
+            try:
+                await self._told.tell(self._find(now), now)
+            except HeadgateError as error:
+                _log.debug("ties could not be told: %s", error)
+                pause = TELL_EVERY
+            # Now, and not before it was told: a send that began to wait meanwhile found this at work.
+            first = min((one.since for place in self._presences() for one in _waiting(place)), default=None)
+            if first is None and not self._told.names:
+                self._task = None
+                return
+            await asyncio.sleep(max(pause, (first or 0.0) + TELL_AFTER - now))
+
+    def _find(self, now: float) -> Iterable[Tie]:
+        sends: dict[Any, tuple[Presence, Outgoing]] = {}
+        for presence in self._presences():
+            for item in _waiting(presence):
+                if now - item.since >= TELL_AFTER:
+                    sends[item.who] = presence, item
+        if not sends:
+            return
+        for presence in self._presences():
+            for consumer in presence.consumers:
+                if consumer.use.task in sends and not consumer.use.is_settling:
+                    at, item = sends[consumer.use.task]
+                    waited, left = int((now - item.since) * 1000), int(max(0.0, item.deadline - now) * 1000)
+                    yield Tie(presence.address.name, consumer.id, at.address.name, _name(item), waited, left)
+
+
+def _waiting(presence: Presence) -> Iterable[Outgoing]:
+    """Yield the sends that wait there, of which it is known for whom."""
+    if presence.account is not None:
+        for item in presence.account.outbox.waiting:
+            if item.who is not None and item.since and not (item.done.done() or item.abandoned()):
+                yield item
+
+
+def _name(item: Outgoing) -> str:
+    return f"{item.since:.6f}"
