@@ -30,7 +30,7 @@ local m = read_member(member)
 if epoch < m.epoch then
   return { 'STALE', int(p.epoch), int(m.granted), int(m.returned), '0', limit_text(p.limit), {} }
 elseif pool_epoch > p.epoch then
-  begin_learning(run_id, pool_epoch) -- the destination has heard of a later pool than this one
+  begin_learning(pool_epoch) -- the destination has heard of a later pool than this one
 end
 if p.learning == 0 and granted > m.granted then
   return { 'GONE', int(p.epoch), int(m.granted), int(m.returned), '0', limit_text(p.limit), {} }

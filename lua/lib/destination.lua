@@ -2,6 +2,7 @@
 --- @include "lib/clock"
 --- @include "lib/number"
 --- @include "lib/rules"
+--- @include "lib/run"
 -- The destination's own hash, read once, changed in memory, and what changed written once by save_destination().
 local d, raw
 local MAX_LEASES = 512 -- sessions whose leases are looked at as an epoch begins
@@ -41,26 +42,33 @@ local function longest_lease(ttl_ms)
   return math.max(ttl_ms, longest > 0 and longest or d.ttl_ms)
 end
 
-local function begin_epoch(run_id, ttl_ms)
+local function begin_epoch(ttl_ms)
   -- A restart or failover may have lost grants, so for one TTL nothing new is granted while holders claim theirs.
-  d.run_id = run_id
   d.epoch = math.max(d.epoch + 1, now_ms)
   d.epoch_ms = now_ms
   d.message_seq = math.max(d.message_seq, now_us) -- no number that was lost is ever given to another message
   d.ttl_ms = longest_lease(ttl_ms)
   d.learning_until = now_ms + d.ttl_ms
-  d.new_epoch = true
+  if d.rules ~= '' then
+    judge_rules(d) -- slices of before are in doubt
+  end
+end
+
+local function meet_run(run_id, ttl_ms)
+  local run, promotion, may_be_lost = next_run(run_id, d.run_id, K_DESTINATION)
+  if run then
+    d.run_id, d.promotion = run, promotion
+    if may_be_lost then
+      begin_epoch(ttl_ms)
+    end
+  end
 end
 
 local function load_destination(run_id, ttl_ms)
   d = read_destination()
-  -- Also when it is the run of before: it may have been a replica meanwhile, and have lost what it had then. A
-  -- connection belongs to one server, so no late call names another than the one that runs this.
+  -- A connection belongs to one server, so no late call names another than the one that runs this.
   if d and run_id ~= d.run_id then
-    begin_epoch(run_id, ttl_ms)
-    if d.rules ~= '' then
-      judge_rules(d) -- slices of before are in doubt
-    end
+    meet_run(run_id, ttl_ms)
   end
   return d
 end
@@ -75,8 +83,8 @@ local function save_destination()
       n = n + 2
     end
   end
-  if d.new_epoch then
-    redis.call('HSET', K_DESTINATION, 'run_id', d.run_id)
+  if d.promotion then
+    redis.call('HSET', K_DESTINATION, 'run_id', d.run_id, 'promotion', d.promotion)
   end
   if n > 2 then
     redis.call(unpack(changed))

@@ -1,6 +1,7 @@
 --- @include "lib/pool_keys"
 --- @include "lib/clock"
 --- @include "lib/number"
+--- @include "lib/run"
 -- A limit shared by destinations in other slots: what each was granted and gave back, in totals, and who waits for more.
 local MAX_SERVED = 16
 local STALE_MEMBER_MS = 3000 -- nobody asked for it any more, so those behind it need not wait
@@ -11,15 +12,15 @@ local MEMBER_PATTERN = '^granted=(%d+) returned=(%d+) epoch=(%d+) need=(%d+) res
 local p
 local served = {}
 
-local function begin_learning(run_id, epoch)
+local function begin_learning(epoch)
   -- What was granted may be forgotten here, so nothing new is granted until every member has said what it holds.
-  p.run_id = run_id
   p.epoch = math.max(p.epoch + 1, now_ms, epoch + 1)
   p.learning, p.rebuild_ms = now_ms, 0
 end
 
 local function new_pool(run_id, ttl_ms)
-  p = { run_id = run_id, limit = math.huge, reserve = 0, granted = 0, peak = 0, epoch = now_ms,
+  local run, promotion = name_run(run_id)
+  p = { run_id = run, promotion = promotion, limit = math.huge, reserve = 0, granted = 0, peak = 0, epoch = now_ms,
     learning = now_ms + ttl_ms, rebuild_ms = 0, tickets = 0 }
 end
 
@@ -29,20 +30,28 @@ end
 
 local function load_pool(run_id)
   local raw = redis.call('HMGET', K_POOL, 'run_id', 'limit_bytes', 'reserve_bytes', 'granted_bytes',
-    'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets')
+    'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets', 'promotion')
   if not raw[1] then
     return nil
   end
   p = { run_id = raw[1], limit = limit_of(raw[2]), reserve = raw[3] + 0, granted = raw[4] + 0, peak = raw[5] + 0,
-    epoch = raw[6] + 0, learning = raw[7] + 0, rebuild_ms = raw[8] + 0, tickets = raw[9] + 0 }
+    epoch = raw[6] + 0, learning = raw[7] + 0, rebuild_ms = raw[8] + 0, tickets = raw[9] + 0,
+    promotion = raw[10] or '' }
+  local run, promotion, may_be_lost
   if run_id ~= p.run_id then
-    begin_learning(run_id, 0)
+    run, promotion, may_be_lost = next_run(run_id, p.run_id, K_POOL)
+  end
+  if run then
+    p.run_id, p.promotion = run, promotion
+    if may_be_lost then
+      begin_learning(0)
+    end
   end
   return p
 end
 
 local function save_pool()
-  redis.call('HSET', K_POOL, 'run_id', p.run_id, 'granted_bytes', int(p.granted),
+  redis.call('HSET', K_POOL, 'run_id', p.run_id, 'promotion', p.promotion, 'granted_bytes', int(p.granted),
     'peak_bytes', int(math.max(p.peak, p.granted)), 'epoch', int(p.epoch), 'learning', int(p.learning), 'rebuild_ms',
     int(p.rebuild_ms), 'tickets', int(p.tickets))
 end

@@ -15,7 +15,7 @@ import redis
 from headgate.errors import CoordinatorUnavailable
 from tests.support.cluster import SLOTS, free_port
 from tests.support.servers import RedisServer, ServerBinary, newest_server
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until
 
 SERVICE = "main"
 AT_ONCE = {"repl-diskless-sync-delay": "0", "repl-timeout": "10"}
@@ -163,6 +163,41 @@ def is_master(server: RedisServer) -> bool:
         info: Any = client.info("replication")
         return bool(info["role"] == "master")
     return False
+
+
+async def hand_over(before: RedisServer, replica: RedisServer) -> None:
+    """Have a master of a cluster hand over to its replica; returns when that serves.
+
+    It is asked again where nothing came of it: a master that has not heard yet that this is its replica takes no
+    notice, and the others vote only once in two node timeouts for a replica of the same master.
+    """
+    ours, place = ask(before, "CLUSTER", "MYID").decode(), f"127.0.0.1:{at(replica)[1]}"
+    await wait_until(lambda: is_linked(replica) and nodes_as(before)[place] == f"slave {ours}", timeout=60)
+    for _ in range(6):
+        ask(replica, "CLUSTER", "FAILOVER")
+        with suppress(AssertionError):
+            await wait_until(lambda: is_master(replica), timeout=10, description="the replica is in charge")
+            return
+    raise AssertionError("no master hands over")
+
+
+def nodes_as(node: RedisServer) -> dict[str, str]:
+    """Return what a node of a cluster takes each for, by host and port: ``master -``, or ``slave`` and of whom."""
+    with redis.Redis.from_url(node.url, socket_timeout=5) as client:
+        told: Any = client.cluster("NODES")
+    found = {place.partition("@")[0]: told[place] for place in told}
+    return {place: f"{one['flags'].split(',')[-1]} {one['master_id']}" for place, one in found.items()}
+
+
+def move_slot(slot: int, source: RedisServer, target: RedisServer, *others: RedisServer) -> None:
+    """Move a slot with its keys to another master of a cluster, and tell all of it."""
+    theirs, ours = (ask(node, "CLUSTER", "MYID") for node in (source, target))
+    ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", theirs)
+    ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ours)
+    while keys := ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
+        ask(source, "MIGRATE", *at(target), "", 0, 5000, "KEYS", *keys)
+    for node in (target, source, *others):
+        ask(node, "CLUSTER", "SETSLOT", slot, "NODE", ours)
 
 
 def _sees(node: RedisServer, line: bytes) -> bool:

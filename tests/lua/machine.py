@@ -354,8 +354,14 @@ class Machine(RuleBasedStateMachine):
         """The server comes back with its state, so that what it may have lost is claimed; or the one before it does."""
         self.runs += 1
         before, self.run_before = self.run_before, self.model.run
-        self.model.run = before if back else f"run{self.runs}"
+        self.model.run, self.model.handed_over = before if back else f"run{self.runs}", False
         self.world.server.run = self.model.run.encode()
+
+    def hand_over(self) -> None:
+        """A replica that has everything takes the server's place."""
+        self.runs += 1
+        self.run_before, self.model.run, self.model.handed_over = self.model.run, f"run{self.runs}", True
+        self.world.server.run = f"{self.model.run}<{self.model.known_run}".encode()
 
     def lose_everything(self, *, recover: bool) -> None:
         self.world.run(self.world.server.forget(self.address, *SESSIONS))
@@ -371,7 +377,9 @@ class Machine(RuleBasedStateMachine):
         self.usage = NOTHING
 
     @rule(
-        what=st.sampled_from(("leave", "keep", "open", "wild", "jump") * 2 + ("restart", "restart", "purge", "lose")),
+        what=st.sampled_from((
+            *("leave", "keep", "open", "wild", "jump") * 2, "restart", "restart", "hand over", "purge", "lose"
+        )),
         sid=sessions, granted=amounts, used=amounts, returned=amounts, behind=st.integers(0, 1),
         ms=st.sampled_from((6000, 6000, 10_000, 3_600_000, -3000)),
     )  # fmt: skip
@@ -390,6 +398,8 @@ class Machine(RuleBasedStateMachine):
                 self.purge()
             case "restart":
                 self.restart(back=behind == 0)
+            case "hand over":
+                self.hand_over()
             case _:
                 self.lose_everything(recover=behind == 1)
 

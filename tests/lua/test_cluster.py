@@ -1,7 +1,7 @@
 """P9: every script touches one hash slot and declares every key. Run on three masters, every command watched."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -33,7 +33,7 @@ async def places(cluster_url: str, namespace: str) -> AsyncIterator[list[Place]]
     await server.open()
     addresses = [Address.of(namespace, name) for name in ("a", "d é", "e/f", "g.h")]
     for number in range(100):
-        if len({server._lane_name(address.shared[0]) for address in addresses}) == 3:
+        if len({server._lane(address.shared[0]) for address in addresses}) == 3:
             break
         addresses.append(Address.of(namespace, f"more-{number}"))
     places = [Place(server, address) for address in addresses]
@@ -102,7 +102,8 @@ async def test_every_script_keeps_to_its_declared_keys_in_one_slot(
 
 async def where(place: Place, shared_servers: SharedServers) -> str:
     """Return the URL of the master that has the destination."""
-    port = place.server._lane_name(place.address.shared[0])[1]
+    cluster: Any = place.server._cluster
+    port = cluster.get_node_from_key(place.address.key).port
     return next(url for url in shared_servers.cluster().urls if f":{port}" in url)
 
 

@@ -231,6 +231,20 @@ async def test_a_restart_makes_a_pool_ask_all_again(world: PoolWorld) -> None:
     world.server.run = None
 
 
+async def test_a_pool_whose_server_handed_it_over_whole_goes_on(world: PoolWorld) -> None:
+    """Mutant: it learns all the same."""
+    await world.open()
+    await held(world, a=60)
+    look = await world.look("a")
+    run = (await world.server.command(world.pool.keys[0], "HGET", world.pool.keys[0], "run_id")).decode()
+    world.server.run = f"another.7<{run}".encode()
+    assert (await world.store.draw(world.pool, "a", look)).code == "OK"
+    assert (await world.store.draw(world.pool, "a", look)).code == "OK"
+    told = await world.server.command(world.pool.keys[0], "HMGET", world.pool.keys[0], "run_id", "promotion")
+    assert told == [b"another", b"7"]
+    world.server.run = None
+
+
 async def test_a_grant_of_before_the_pool_was_lost_comes_too_late(world: PoolWorld) -> None:
     """Mutant: `slice` does not look at the pool's epoch."""
     await world.open()

@@ -2,6 +2,7 @@
 
 import pytest
 
+import headgate
 from tests.lua.place import TTL_MS, Place, Producer
 
 
@@ -32,6 +33,47 @@ async def test_another_run_of_the_server_begins_an_epoch(place: Place) -> None:
     assert (await place.look()).number("epoch") == credit.epoch
     await ann.publish(10)
     assert await place.usage() == 80
+
+
+async def test_a_run_that_has_all_of_the_one_before_goes_on_where_it_ended(place: Place) -> None:
+    """Mutant: an epoch begins all the same."""
+    ann, _ = await two_holders(place)
+    before = (await place.look()).fields
+    place.server.run = b"another.7<" + before["run_id"].encode()
+    await ann.publish(10)
+    assert (await place.producer("new").ask(need=10)).granted == 10
+    after = (await place.look()).fields
+    assert [after[name] for name in ("epoch", "run_id", "promotion")] == [before["epoch"], "another", "7"]
+
+
+async def test_who_does_not_know_what_became_of_the_run_before_is_told_its_name(place: Place) -> None:
+    """Nothing is written. Mutants: whatever it was counts as handed over, or nobody asks."""
+    ann, bob = await two_holders(place)
+    place.server.run = b"another.7"
+    await ann.renew()
+    before = (await place.look()).fields
+    for unknown in (b"third<another", b"third<another.8", b"third<third", b"third<", b"another.8<another"):
+        place.server.run = unknown
+        with pytest.raises(headgate.CoordinatorUnavailable, match=r"RUN another\.7"):
+            await bob.renew()
+    assert (await place.look()).fields == before
+    place.server.run = b"third<another.7"
+    assert (await bob.renew()).epoch == int(before["epoch"])
+    place.server.run = None  # it asks, and hears that nobody knows
+    assert (await bob.renew()).epoch > int(before["epoch"])
+
+
+async def test_the_same_run_after_another_promotion_may_have_lost_state(place: Place) -> None:
+    """It was a replica meanwhile. Who does not know of its last promotion learns. Mutant: one process is one run."""
+    ann, bob = await two_holders(place)
+    place.server.run = b"another.7"
+    epoch = (await ann.renew()).epoch
+    for run, later in ((b"another.7", False), (b"another", False), (b"another.9", True), (b"another", False)):
+        await place.wait(1)
+        place.server.run = run
+        now = (await bob.renew()).epoch
+        assert (now > epoch) == later
+        epoch = now
 
 
 async def test_a_failover_back_to_the_server_before_begins_an_epoch(place: Place) -> None:

@@ -24,7 +24,8 @@ NO_RECEIPT: Final = (0, 0, 0, 0)
 class Destination:
     """A queue, a topic or a gate.
 
-    ``run`` is the run of the server that the callers talk to; ``known_run`` is the one that its epoch began with.
+    ``run`` is the run of the server that the callers talk to, ``handed_over`` whether that has all that the one before
+    it had; ``known_run`` is the one that served it last.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Destination:
     run: str
     epoch: int = 0
     known_run: str = ""
+    handed_over: bool = False
     learning_until: int = 0
     longest_ttl: int = 10_000
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -488,10 +490,15 @@ class Destination:
         self.epoch, self.known_run, self.learning_until, self.shelf.seq, self.longest_ttl = met
 
     def _meet_run(self, ttl_ms: int) -> None:
-        """A run of the server that the state has not seen may have lost some of it: claim, and grant nothing new."""
+        """A run of the server that the state has not seen may have lost some of it: claim, and grant nothing new.
+
+        One that has all that the run before had lost nothing.
+        """
         if self.run == self.known_run:
             return
         self.known_run = self.run
+        if self.handed_over:
+            return
         self.epoch = max(self.epoch + 1, self.now)
         self.shelf.seq = max(self.shelf.seq, self.now * 1000)
         leases = [account.ttl_ms for account in self.accounts.values()]

@@ -79,7 +79,8 @@ class RewritingServer(Server):
     """A server whose scripts are rewritten.
 
     Attributes:
-        run: the run id that calls carry; None for the server's own.
+        run: the run id that calls carry; None for the server's own. What names no run before, as `now<before`, says
+            that state may be lost.
     """
 
     def __init__(self, url: str, *rewrites: Rewrite) -> None:
@@ -89,7 +90,7 @@ class RewritingServer(Server):
 
     async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
         if argv and argv[0] is None and self.run is not None:
-            argv = [self.run, *argv[1:]]
+            argv = [self.run if b"<" in self.run else self.run + b"!", *argv[1:]]
         return await super().call(self._rewritten(script), keys, argv)
 
     async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:

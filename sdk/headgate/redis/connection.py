@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import hiredis
 import redis.exceptions as rx
@@ -23,6 +23,20 @@ LOADS: Final = 5
 """Times that a script is loaded again during one call."""
 
 
+class OtherRunError(rx.ResponseError):
+    """Another run of a server served the state last: find out whether all that it had is here, and call again.
+
+    Attributes:
+        before: that run, as the state has it.
+        run: the one that answers now.
+    """
+
+    def __init__(self, text: str, before: bytes, run: bytes) -> None:
+        super().__init__(text)
+        self.before = before
+        self.run = run
+
+
 class TooFewReplicasError(rx.ResponseError):
     """A master refuses writes because too few replicas hear it: it may be in charge no more."""
 
@@ -36,11 +50,24 @@ _IN_A_SCRIPT: Final = (
 )
 
 
+_OTHER_RUN: Final = re.compile(r"\bRUN ([\w.]+)")
+_TOLD: Final = 3
+"""Times that a call says what became of the run before: another may serve the state meanwhile."""
 _log = logging.getLogger("headgate")
 _WARNED: Final[set[str]] = set()
 MOST_WARNED: Final = 256
 """Servers that are remembered as told of."""
 Dial = Callable[[], Awaitable[AbstractConnection]]
+
+
+class Judge(Protocol):
+    """What finds out whether a server has all that the one before it had."""
+
+    def note(self, run: bytes, history: str) -> None:
+        """Remember the replication id of a run that a connection was made to."""
+
+    async def judge(self, lane: "Lane", other: OtherRunError) -> bytes:
+        """Return what calls add to the name of the run that answers now, as lua/lib/run has it."""
 
 
 async def greet(connection: Any) -> None:
@@ -50,26 +77,31 @@ async def greet(connection: Any) -> None:
         CoordinatorUnavailable: the server is older than 6.2, or no Redis.
     """
     await connection.on_connect()
-    if connection.headgate_masters_only:  # Sentinels that hear late still name what is a replica by now
-        await connection.send_command("INFO", "replication")
-        if b"role:master" not in await connection.read_response():
-            raise rx.ReadOnlyError("the server is a replica now")
-    await connection.send_command("INFO", "server")
-    await connection.send_command("INFO", "memory")  # without waiting for the first answer
-    facts = _facts(await connection.read_response())
-    memory = _facts(await connection.read_response())
+    for section in ("replication", "server", "memory"):  # without waiting for the first answer
+        await connection.send_command("INFO", section)
+    replication, facts, memory = [facts_in(await connection.read_response()) for _ in range(3)]
+    if connection.headgate_masters_only and replication.get("role") != "master":
+        raise rx.ReadOnlyError("the server is a replica now")  # Sentinels that hear late still name it
     if not {"redis_version", "run_id"} <= facts.keys():
         raise CoordinatorUnavailable("the server is no Redis: its INFO names no version and no run")
     version = tuple(int(part) for part in re.findall(r"\d+", facts["redis_version"])[:3])
     if version < MIN_VERSION:
         raise CoordinatorUnavailable(f"Redis {facts['redis_version']} is too old; 6.2 or newer is needed")
-    connection.headgate_run_id = facts["run_id"].encode()
+    connection.headgate_run_id = run_of(facts["run_id"], replication)
+    connection.headgate_history = replication.get("master_replid", "")
     connection.headgate_version = version
     _warn_of_eviction(facts["run_id"], memory.get("maxmemory_policy", "noeviction"))
     connection.headgate_cluster = "cluster" in (facts.get("redis_mode"), facts.get("server_mode"))  # Valkey's since 8.1
 
 
-def _facts(reply: Any) -> dict[str, str]:
+def run_of(run_id: str, replication: Mapping[str, str]) -> bytes:
+    """Return what calls name a run by: with the moment of its promotion, for it may have been a replica in between."""
+    promoted = int(replication.get("second_repl_offset", -1)) >= 0
+    return f"{run_id}.{replication['second_repl_offset']}".encode() if promoted else run_id.encode()
+
+
+def facts_in(reply: Any) -> dict[str, str]:
+    """Return what an answer to INFO says, by name."""
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else ""
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
@@ -87,19 +119,22 @@ def _warn_of_eviction(run_id: str, policy: str) -> None:
         )
 
 
-def unwrapped(error: rx.ResponseError) -> rx.ResponseError:
+def unwrapped(error: rx.ResponseError, run: bytes) -> rx.ResponseError:
     """Return the error of the command that failed inside a script: Redis 6.2 hides it in one of its own."""
     text = str(error)
+    if found := _OTHER_RUN.search(text):
+        return OtherRunError(text, found[1].encode(), run)
     return next((kind(text) for mark, kind in _IN_A_SCRIPT if mark in text), error)
 
 
 class Lane:
     """The connections to one server; each carries one call at a time."""
 
-    def __init__(self, dial: Dial, *, masters_only: bool = False) -> None:
+    def __init__(self, dial: Dial, judge: Judge | None = None, *, masters_only: bool = False) -> None:
         self.answered = 0
         """Calls that were answered."""
         self._dial = dial
+        self._judge = judge
         self._masters_only = masters_only
         self._under_way: set[asyncio.Timeout] = set()
         self._ended: set[asyncio.Timeout] = set()
@@ -108,12 +143,24 @@ class Lane:
 
     async def run(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], *, asking: bool = False) -> Any:
         """Call a script; the run id of the very connection it goes over is put before ``argv`` where it is None."""
+        said: dict[bytes, bytes] = {}
+        for _ in range(_TOLD):
+            try:
+                return await self._run(script, keys, argv, said, asking=asking)
+            except OtherRunError as other:
+                said = {other.run: await self._judge.judge(self, other) if self._judge else b"!"}
+        return await self._run(script, keys, argv, said, asking=asking)
+
+    async def _run(
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], said: Mapping[bytes, bytes], *, asking: bool
+    ) -> Any:
         async with self._connection() as connection:
             if asking:
                 await connection.send_command("ASKING")
                 await connection.read_response()
             if argv and argv[0] is None:
-                argv = (connection.headgate_run_id, *argv[1:])
+                run: bytes = connection.headgate_run_id
+                argv = (run + said[run] if run in said else run, *argv[1:])
             command = _pack((b"EVALSHA", script.sha, len(keys), *keys, *argv))
             await connection.send_packed_command(command)
             for _ in range(LOADS):
@@ -124,7 +171,7 @@ class Lane:
                     await connection.send_packed_command(load + command)  # in one write, to leave no gap for another
                     await self._loaded(connection)
                 except rx.ResponseError as error:
-                    raise unwrapped(error) from None
+                    raise unwrapped(error, connection.headgate_run_id) from None
             return await connection.read_response()
 
     @staticmethod
@@ -140,6 +187,13 @@ class Lane:
         async with self._connection() as connection:
             await connection.send_command(*args)
             return await connection.read_response()
+
+    async def replication(self) -> tuple[bytes, dict[str, str]]:
+        """Return which run answers, and what it says of its master and its replicas."""
+        async with self._connection() as connection:
+            await connection.send_command("INFO", "replication")
+            facts = facts_in(await connection.read_response())
+            return run_of(connection.headgate_run_id.decode().partition(".")[0], facts), facts
 
     async def burst(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Send commands in one write and return their replies; an error is returned as one. None is the run id."""
@@ -174,6 +228,9 @@ class Lane:
                 try:
                     yield connection
                     whole = True
+                except (rx.MovedError, rx.ReadOnlyError):  # should it be in charge again, that is another promotion
+                    await self.drop()
+                    raise
                 except rx.ResponseError:
                     whole = True
                     raise
@@ -205,6 +262,8 @@ class Lane:
         except BaseException:
             await fresh.disconnect(nowait=True)
             raise
+        if self._judge:
+            self._judge.note(fresh.headgate_run_id, fresh.headgate_history)
         return fresh
 
     async def abandon(self) -> None:

@@ -31,6 +31,8 @@ from headgate.redis.connection import CALL_TIMEOUT, Dial, Lane, TooFewReplicasEr
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
 from headgate.redis.failover import Masters
 from headgate.redis.hints import PubSubWakeUps
+from headgate.redis.handover import Handovers
+from headgate.redis.lane import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
 from headgate.redis.scripts import Script
 from headgate.redis.url import RedisUrl
 
@@ -72,6 +74,7 @@ class Server:
         self._cluster: RedisCluster | None = None
         self._masters_of: Masters | None = None
         """What Sentinels say; None where there are none."""
+        self._handovers = Handovers(self._dialer, self._lanes)
         self._seeking: dict[str, asyncio.Task[None]] = {}
         self._hints: weakref.WeakSet[PubSubWakeUps] = weakref.WeakSet()
 
@@ -103,7 +106,8 @@ class Server:
             await self._open_cluster()
             connection = await self._any_master()
         else:
-            first = self._lanes["only"] = Lane(self._dial_only, masters_only=self._masters_of is not None)
+            watched = self._masters_of is not None
+            first = self._lanes["only"] = Lane(self._dial_only, self._handovers, masters_only=watched)
             connection = await first.take()
         self.version = connection.headgate_version
         await connection.disconnect(nowait=True)
@@ -274,6 +278,7 @@ class Server:
                 if self._cluster:
                     await self._cluster.nodes_manager.aclose()
                     await self._cluster.nodes_manager.aclose("startup_nodes")
+                await self._handovers.close()
                 for task in tuple(self._seeking.values()):
                     await stop(task)
                 if self._masters_of is not None:
@@ -303,28 +308,22 @@ class Server:
         # Only the map: redis-py's own initialize asks one of the masters for more, and that one may be down just now.
         await self._cluster.nodes_manager.initialize()
 
-    def _lane_name(self, key: bytes) -> tuple[str, int]:
-        if self._cluster is None:
-            raise CoordinatorUnavailable("the cluster is not connected yet")
-        node = self._cluster.get_node_from_key(key.decode())
-        if node is None:
-            raise rx.ClusterDownError("no node serves this slot")
-        return node.host, int(node.port)
-
     def _lane_at(self, place: str) -> Lane:
         lane = self._lanes.get(place)
         if lane is None:
             if self._forked:
                 raise Closed(f"{self.url}: {FORKED}")
             host, _, port = place.rpartition(":")
-            lane = self._lanes[place] = Lane(self._dialer(host, int(port)))
+            lane = self._lanes[place] = Lane(self._dialer(host, int(port)), self._handovers)
         return lane
 
     def _lane(self, key: bytes) -> Lane:
         if self._cluster is None:
-            return self._lanes.get("only") or self._lane_at("only")
-        host, port = self._lane_name(key)
-        return self._lane_at(f"{host}:{port}")
+            return self._lane_at("only")
+        node = self._cluster.get_node_from_key(key.decode())
+        if node is None:
+            raise rx.ClusterDownError("no node serves this slot")
+        return self._lane_at(f"{node.host}:{node.port}")
 
     async def _moved(self) -> None:
         """Leave the server of before: calls that are under way there are made anew where the master is now."""
@@ -371,6 +370,8 @@ class Server:
             with contextlib.suppress(*_FAILED):  # nobody answers yet: the map stays as it was, for the next attempt
                 async with asyncio.timeout(CALL_TIMEOUT):
                     await self._cluster.nodes_manager.initialize(list(self.url.hosts))
+            for place in self._lanes.keys() - set(self._masters()):  # who may come back as another than it was
+                await self._lanes[place].drop()
         else:
             await self._lane_at("only").drop()
 

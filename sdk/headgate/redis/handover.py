@@ -1,0 +1,126 @@
+"""Whether a server that took over has all that the one before it had: told by what both say of their replication.
+
+A planned failover has the master of before wait until its replica has everything, and then follow it. That one goes on
+from where it ended, without being sent all anew, only if the new master has every write that it ever did: else it
+would have to forget some. So it is the witness, by its replication ids. A slot that moves takes its keys along from a
+master that lives and goes on to be one.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import redis.exceptions as rx
+
+from headgate.errors import HeadgateError
+from headgate.redis.lane import Dial, Lane, OtherRunError
+from headgate.tasks import stop
+
+PATIENCE: Final = 0.7
+"""Seconds in which the master of before must be heard of as a replica; else some of its last writes may be lost."""
+_LOOK_EVERY: Final = 0.03
+_ANSWER_WITHIN: Final = 0.2
+_KEEP: Final = 5.0
+"""Seconds for which a verdict is that of the calls for other destinations too."""
+_MOST_REPLICAS: Final = 16
+_MOST_HISTORIES: Final = 64
+_LOSSY: Final = b"!"
+_STALE: Final = b""
+"""The connection is older than the last promotion of its server: call again, over a new one."""
+_FAILED: Final = (rx.RedisError, OSError, HeadgateError)
+
+
+class Handovers:
+    """What became of the runs that served before.
+
+    Args:
+        dialer: makes connections to a host and port.
+        lanes: those to all servers that are known.
+    """
+
+    def __init__(self, dialer: Callable[[str, int], Dial], lanes: Mapping[str, Lane]) -> None:
+        self._dialer = dialer
+        self._lanes = lanes
+        self._histories: dict[bytes, str] = {}
+        self._verdicts: dict[tuple[bytes, bytes], asyncio.Task[bytes]] = {}
+        self._expiries: deque[asyncio.TimerHandle] = deque()
+
+    def note(self, run: bytes, history: str) -> None:
+        """Remember the replication id of a run, as a connection to it was told."""
+        self._histories.pop(run, None)
+        self._histories[run] = history
+        if len(self._histories) > _MOST_HISTORIES:
+            del self._histories[next(iter(self._histories))]
+
+    async def judge(self, lane: Lane, other: OtherRunError) -> bytes:
+        """Return what calls say of the run before: that all it had is here, or that some may be lost."""
+        pair = other.run, other.before
+        if pair not in self._verdicts:
+            self._verdicts[pair] = asyncio.create_task(self._find_out(lane, *pair), name="headgate handover")
+            self._expiries.append(asyncio.get_running_loop().call_later(_KEEP, self._forget, pair))
+        verdict = await asyncio.shield(self._verdicts[pair])
+        if verdict == _STALE:
+            await lane.drop()
+        return verdict
+
+    def _forget(self, pair: tuple[bytes, bytes]) -> None:
+        self._expiries.popleft()
+        del self._verdicts[pair]
+
+    async def close(self) -> None:
+        """Find out nothing more."""
+        for expiry in self._expiries:
+            expiry.cancel()
+        for task in self._verdicts.values():
+            await stop(task)
+
+    async def _find_out(self, lane: Lane, run: bytes, before: bytes) -> bytes:
+        replicas: dict[tuple[str, int], Lane] = {}
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    with contextlib.suppress(*_FAILED):
+                        now, told = await lane.replication()
+                        if now != run:
+                            return _STALE
+                        if b"." not in run:
+                            return b"<" + before if await self._moved(lane, before) else _LOSSY
+                        if self._histories.get(before) != told.get("master_replid2"):
+                            return _LOSSY
+                        if await self._follows(told, before, replicas):
+                            return b"<" + before
+                    await asyncio.sleep(_LOOK_EVERY)
+        except TimeoutError:
+            return _LOSSY
+        finally:
+            for replica in replicas.values():
+                await replica.drop()
+
+    async def _moved(self, lane: Lane, before: bytes) -> bool:
+        """Whether the run before is in charge of other slots: it loses nothing, and its keys were moved whole.
+
+        A server that was ever promoted has keys that came by replication, and cannot tell these from those.
+        """
+        for other in [one for one in self._lanes.values() if one is not lane]:
+            with contextlib.suppress(*_FAILED):
+                run, told = await other.replication()
+                if run == before and told.get("role") == "master":
+                    return True
+        return False
+
+    async def _follows(self, told: Mapping[str, str], before: bytes, replicas: dict[tuple[str, int], Lane]) -> bool:
+        """Whether the run before is a replica now that went on from where it ended."""
+        process = before.partition(b".")[0]
+        listed = [told[f"slave{number}"] for number in range(_MOST_REPLICAS) if f"slave{number}" in told]
+        for words in (dict(part.split("=", 1) for part in text.split(",") if "=" in part) for text in listed):
+            place = words.get("ip", ""), int(words.get("port", 0))
+            replica = replicas.get(place) or Lane(self._dialer(*place))
+            replicas[place] = replica
+            with contextlib.suppress(*_FAILED):
+                async with asyncio.timeout(_ANSWER_WITHIN):
+                    run, its = await replica.replication()
+                if run.partition(b".")[0] == process and its.get("master_link_status") == "up":
+                    return all(its[name] == told[name] for name in ("master_replid", "master_replid2"))
+        return False

@@ -1,0 +1,154 @@
+"""A failover that was asked for, and a slot that moves, lose nothing: all goes on as if nothing had happened."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack
+from urllib.parse import urlsplit
+
+import pytest
+from redis.crc import key_slot
+
+import headgate
+from headgate.redis.keys import Address
+from tests.faults.deployments import Replicated, ask, at, hand_over, is_linked, is_master, move_slot, replicated
+from tests.faults.traffic import GUARD, Holder, Inside, Receiver, Sender
+from tests.links.test_failovers import AT_ONCE, Pair, replica_of
+from tests.support.servers import RedisServer
+from tests.support.waiting import wait_for, wait_until
+
+pytestmark = pytest.mark.one_server
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with ExitStack() as stack:
+        primary = stack.enter_context(RedisServer.start(port=0, persist=False, config=AT_ONCE))
+        pair = Pair(primary, stack.enter_context(replica_of(primary)))
+        wait_for(lambda: is_linked(pair.replica), timeout=GUARD)
+        yield pair
+
+
+@pytest.fixture
+def cluster() -> Iterator[Replicated]:
+    with replicated() as deployment:
+        yield deployment
+
+
+def slot_of(client: headgate.Client, name: str) -> int:
+    slot: int = key_slot(Address.of(client.namespace, name).key.encode())
+    return slot
+
+
+async def test_a_cluster_that_hands_over_and_back_and_moves_a_slot_begins_no_epoch(cluster: Replicated) -> None:
+    """Mutant: `Handovers` believes nobody; then nothing new is granted for a whole lease, four times."""
+    told: list[headgate.StateLoss] = []
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        clients = [await enter(headgate.connect(cluster.url)) for _ in range(2)]
+        for client in clients:
+            client.on_state_loss(told.append)
+        await clients[0].apply("orders", kind="queue", limit="1 MiB")
+        slot = slot_of(clients[0], "orders")
+        sessions = [await enter(client.session(f"s{number}", ttl=5.0)) for number, client in enumerate(clients)]
+        receiver = await enter(Receiver(await sessions[1].consumer("orders")))
+        sender = await enter(Sender(await sessions[0].producer("orders")))
+        await sender.goes_on()
+        master, replica = cluster.pair_of(slot)
+        targets = [node for node in cluster.masters if node is not master]
+        await hand_over(master, replica)
+        await sender.goes_on()
+        await hand_over(replica, master)
+        await sender.goes_on()
+        move_slot(slot, master, targets[0], targets[1])
+        await sender.goes_on()
+        move_slot(slot, targets[0], targets[1], master)
+        await sender.goes_on()
+        await receiver.has(sender.sent)
+        in_order = list(dict.fromkeys(receiver.got))
+        assert in_order == sorted(in_order)
+        assert len(receiver.got) == len(in_order), "nothing came twice"
+    assert not told
+
+
+async def test_a_gate_of_a_cluster_that_hands_over_admits_no_more_than_it_may(cluster: Replicated) -> None:
+    told: list[headgate.StateLoss] = []
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        clients = [await enter(headgate.connect(cluster.url)) for _ in range(2)]
+        await clients[0].apply("door", kind="gate", limit=8)
+        master, replica = cluster.pair_of(slot_of(clients[0], "door"))
+        holders = []
+        inside = Inside()
+        for number, client in enumerate(clients):
+            client.on_state_loss(told.append)
+            gate = await (await enter(client.session(f"g{number}", ttl=5.0))).gate("door")
+            holders += [await enter(Holder(gate, inside)) for _ in range(8)]
+        await asyncio.gather(*(holder.goes_on() for holder in holders))
+        for before, after in ((master, replica), (replica, master)):
+            await hand_over(before, after)
+            await asyncio.gather(*(holder.goes_on() for holder in holders))
+        assert inside.most <= 8
+    assert not told
+
+
+async def test_a_server_that_hands_over_to_its_replica_is_its_witness(pair: Pair, cleanup_namespace: str) -> None:
+    """At one address, as behind a load balancer. Mutant: as above."""
+    told: list[headgate.StateLoss] = []
+    async with pair.proxy, headgate.connect(pair.proxy.url, namespace=cleanup_namespace) as client:
+        client.on_state_loss(told.append)
+        async with client.session(ttl=5.0) as session, Sender(await session.producer("orders")) as sender:
+            await sender.goes_on()
+            ask(pair.primary, "FAILOVER", "TO", *at(pair.replica))
+            wait_for(lambda: is_master(pair.replica), timeout=GUARD)
+            put_in_front(pair, pair.replica)
+            await sender.goes_on()
+            ask(pair.replica, "FAILOVER", "TO", *at(pair.primary))
+            wait_for(lambda: is_master(pair.primary), timeout=GUARD)
+            put_in_front(pair, pair.primary)
+            await sender.goes_on()
+            assert not told
+            await client.remove("orders")
+
+
+async def test_a_server_that_had_more_than_the_next_one_is_no_witness(pair: Pair, cleanup_namespace: str) -> None:
+    """It follows the next one, but had to forget what it had besides. Mutant: whoever follows is a witness."""
+    told: list[headgate.StateLoss] = []
+    async with pair.proxy, headgate.connect(pair.proxy.url, namespace=cleanup_namespace) as client:
+        client.on_state_loss(told.append)
+        async with client.session(ttl=2.0) as session:
+            producer = await session.producer("orders")
+            await producer.send("kept")
+            pair.part()
+            await producer.send("lost")
+            ask(pair.primary, "REPLICAOF", *at(pair.replica))
+            wait_for(lambda: is_linked(pair.primary), timeout=GUARD)
+            put_in_front(pair, pair.replica)
+            await producer.send("after", timeout=GUARD)
+        await wait_until(lambda: [loss.lost for loss in told] == [1], timeout=GUARD, description="told")
+        await client.remove("orders")
+
+
+async def test_a_promotion_that_nobody_asked_for_is_noticed_on_the_way_back_too(
+    pair: Pair, cleanup_namespace: str
+) -> None:
+    """A -> B -> A, with nothing of what B did at A: its state names A still. Mutant: one process is one run."""
+    told: list[headgate.StateLoss] = []
+    async with pair.proxy, headgate.connect(pair.proxy.url, namespace=cleanup_namespace) as client:
+        client.on_state_loss(told.append)
+        async with client.session(ttl=2.0) as session:
+            producer = await session.producer("orders")
+            await producer.send("kept")
+            ask(pair.primary, "FAILOVER", "TO", *at(pair.replica))
+            wait_for(lambda: is_master(pair.replica) and is_linked(pair.primary), timeout=GUARD)
+            ask(pair.primary, "REPLICAOF", "NO", "ONE")
+            put_in_front(pair, pair.replica)
+            await producer.send("lost", timeout=GUARD)  # who handed over follows nobody: it is no witness
+            put_in_front(pair, pair.primary)
+            await producer.send("after", timeout=GUARD)
+        await wait_until(lambda: [loss.lost for loss in told] == [0, 1], timeout=GUARD, description="told")
+        await client.remove("orders")
+
+
+def put_in_front(pair: Pair, server: RedisServer) -> None:
+    pair.proxy._upstream = urlsplit(server.url)
+    pair.proxy.reset()
