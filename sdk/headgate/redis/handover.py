@@ -14,9 +14,9 @@ from typing import Final
 
 import redis.exceptions as rx
 
+from headgate._util.tasks import stop
 from headgate.errors import HeadgateError
-from headgate.redis.lane import Dial, Lane, OtherRunError
-from headgate.tasks import stop
+from headgate.redis.connection import Dial, Lane, OtherRunError
 
 PATIENCE: Final = 0.7
 """Seconds in which the master of before must be heard of as a replica; else some of its last writes may be lost."""

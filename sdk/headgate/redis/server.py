@@ -30,9 +30,8 @@ from headgate.redis.arguments import REFUSED
 from headgate.redis.connection import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
 from headgate.redis.failover import Masters
-from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.handover import Handovers
-from headgate.redis.lane import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
+from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.scripts import Script
 from headgate.redis.url import RedisUrl
 
