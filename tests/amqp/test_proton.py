@@ -8,7 +8,7 @@ import httpx
 import pytest
 from proton import Condition, Delivery, Described, Message, Terminus, symbol, ulong
 from proton.handlers import MessagingHandler
-from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Selector, SenderOption
+from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Filter, Selector, SenderOption
 from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached, SendException, SyncRequestResponse
 
 import headgate
@@ -121,9 +121,45 @@ async def test_browsing_takes_nothing(node: NodeProcess, client: headgate.Client
     assert await field(client, "orders", "pending_messages") == 3
 
 
-async def test_filters_are_refused_by_name(node: NodeProcess) -> None:
-    with pytest.raises(LinkDetached, match=r"selector.*not-implemented|not-implemented.*selector"):
+async def test_filters_are_refused_by_name(node: NodeProcess, client: headgate.Client) -> None:
+    other = Filter({symbol("no-local"): Described(symbol("apache.org:no-local-filter:list"), [])})
+    with pytest.raises(LinkDetached, match=r"no-local.*not-implemented|not-implemented.*no-local"):
+        await blocking(node, lambda connection: connection.create_receiver("q", options=other))
+    await client.apply("q", kind="queue")
+    with pytest.raises(LinkDetached, match=r"queue.*selector"):
         await blocking(node, lambda connection: connection.create_receiver("q", options=Selector("colour = 'red'")))
+    await client.apply("t", kind="topic")
+    with pytest.raises(LinkDetached, match=r"amqp:invalid-field"):
+        await blocking(node, lambda connection: connection.create_receiver("t", options=Selector("colour = ")))
+
+
+@pytest.mark.parametrize("address", ["paint.fresh", "paint.*"])
+async def test_a_selector_of_a_topic_uses_no_credit_for_what_it_does_not_match(
+    node: NodeProcess, client: headgate.Client, address: str
+) -> None:
+    await client.apply("paint.fresh", kind="topic")
+
+    def work(connection: BlockingConnection) -> list[Any]:
+        receiver: Any = connection.create_receiver(address, credit=1, options=Selector("colour = 'red'"))
+        assert receiver.link.remote_source.filter.type is not None
+        sender = connection.create_sender("paint.fresh")
+        for n in range(60):
+            sender.send(Message(body=n, properties={"colour": "red" if n % 20 == 19 else "blue"}))
+        got = []
+        for _ in range(3):
+            got.append(receiver.receive().body)
+            receiver.accept()
+        receiver.flow(10)
+        receiver.drain(0)
+        connection.wait(lambda: not receiver.link.credit)
+        return got
+
+    assert await blocking(node, work) == [19, 39, 59]
+
+    async def settled() -> bool:
+        return await field(client, "paint.fresh", "pending_messages") == 0
+
+    await wait_until(settled, timeout=GUARD)
 
 
 async def test_a_request_is_answered(node: NodeProcess) -> None:

@@ -8,11 +8,15 @@ from headgate.core.amqp import mapping as amqp_mapping
 from headgate.core.amqp import message as amqp_message
 from headgate.core.amqp import packed
 from headgate.core.amqp.mapping import PREFIX
+from headgate.core import amqp_mapping, amqp_message, packed
+from headgate.core.amqp_mapping import PREFIX
+from headgate.core.amqp_sections import APPLICATION_PROPERTIES, sections
 from headgate.core.link_calls import Entry
 from headgate.errors import MessageFormatError
 from headgate_coordinator.links.rules import Refusal
 from headgate_coordinator.selector.parser import Selector
 
+Matcher = Callable[[bytes], bool]
 NOT_SELECTED: Final = Refusal("selector")
 UNREADABLE: Final = Refusal("unreadable", dead_letter=True)
 
@@ -22,18 +26,38 @@ def judge_by(selector: Selector) -> Callable[[Entry], Refusal | None]:
 
     What does not match goes nowhere (``selector``); what cannot be read is a dead letter (``unreadable``).
     """
-    standard = {name: read for name, read in STANDARD.items() if name in selector.names}
+    matches = matcher(selector)
 
     def judge(entry: Entry) -> Refusal | None:
         try:
-            headers = headers_of(entry.body)
+            return None if matches(entry.body) else NOT_SELECTED
         except MessageFormatError:
             return UNREADABLE
-        for name, read in standard.items():
-            headers.setdefault(name, read(headers))
-        return None if selector.matches(headers) else NOT_SELECTED
 
     return judge
+
+
+def matcher(selector: Selector) -> Matcher:
+    """Return what says whether a selector matches a stored message; it raises MessageFormatError for a damaged one."""
+    standard = {name: read for name, read in STANDARD.items() if name in selector.names}
+
+    def matches(stored: bytes) -> bool:
+        headers = headers_of(stored)
+        for name, read in standard.items():
+            headers.setdefault(name, read(headers))
+        return selector.matches(headers)
+
+    return matches
+
+
+def head_size(stored: bytes) -> int:
+    """Return the bytes of a stored message that :func:`headers_of` reads. Errors as there."""
+    if stored[:1] != b"\0":
+        return len(stored) - packed.end_of_body(stored)
+    for section in sections(stored):
+        if section.code > APPLICATION_PROPERTIES:
+            return section.start
+    return len(stored)
 
 
 def headers_of(stored: bytes) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.pattern_receiver import PatternOutlet, refusal_by_pattern
 from headgate_coordinator.node.ends.receiver import Outlet
+from headgate_coordinator.node.ends.selecting import looks_only, refusal_by_filter
 from headgate_coordinator.node.ends.sender import Inlet
 from headgate_coordinator.node.ends.temporary import OwnInlet, claim
 from headgate_coordinator.node.standing import NOTHING, standing_of
@@ -209,12 +210,8 @@ class Connection(Wire):
     def _outgoing(self, link: Link) -> None:
         source = link.source
         address = source.address and address_of(source.address)
-        if source.filters:
-            self._refuse(
-                link,
-                amqp.NOT_IMPLEMENTED,
-                f"filters are not honoured here, so {source.filters[0]!r} is refused; receive all, and select there",
-            )
+        if unfit := refusal_by_filter(source):
+            self._refuse(link, amqp.NOT_IMPLEMENTED, unfit)
         elif source.dynamic:
             self._receive(link, Outlet(self, link, claim(self)))
         elif address is None:
@@ -226,7 +223,7 @@ class Connection(Wire):
                 self._refuse(link, amqp.NOT_IMPLEMENTED, unfit)
             else:
                 self._receive(link, PatternOutlet(self, link, address))
-        elif source.browse and not source.durable and not {"topic", "shared"} & set(source.capabilities):
+        elif looks_only(source):
             self._begin(link, self.node.browsing(self, link, address))
         else:
             self._receive(link, Outlet(self, link, address))

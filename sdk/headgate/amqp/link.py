@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from headgate.amqp.proton import (
     ffi,
     lib,
-    map_names,
     put_lifetime,
+    put_selector,
     put_symbols,
     put_text_map,
     read_condition,
+    read_filters,
     read_text_map,
     set_condition,
     symbols,
@@ -57,9 +58,10 @@ class Terminus:
         dynamic: whether the other side is asked to make the destination.
         durable: whether what is there outlives the link.
         capabilities: words such as ``queue`` and ``topic``.
-        filters: names of the filters asked for.
+        filters: names of the filters asked for, without a selector.
         browse: whether messages are only looked at.
         coordinator: whether it wants transactions.
+        selector: a condition on messages, and the name of the filter that says it.
     """
 
     address: str | None = None
@@ -69,6 +71,7 @@ class Terminus:
     filters: tuple[str, ...] = ()
     browse: bool = False
     coordinator: bool = False
+    selector: tuple[str, str] | None = None
 
     @classmethod
     def read(cls, terminus: Any) -> "Terminus":
@@ -77,19 +80,21 @@ class Terminus:
         Raises:
             UnicodeDecodeError: the address is not UTF-8.
         """
+        selector, filters = read_filters(lib.pn_terminus_filter(terminus))
         return cls(
             text(lib.pn_terminus_get_address(terminus)),
             bool(lib.pn_terminus_is_dynamic(terminus)),
             lib.pn_terminus_get_durability(terminus) != lib.PN_NONDURABLE
             or lib.pn_terminus_get_expiry_policy(terminus) == lib.PN_EXPIRE_NEVER,
             symbols(lib.pn_terminus_capabilities(terminus)),
-            map_names(lib.pn_terminus_filter(terminus)),
+            filters,
             lib.pn_terminus_get_distribution_mode(terminus) == lib.PN_DIST_MODE_COPY,
             lib.pn_terminus_get_type(terminus) == lib.PN_COORDINATOR,
+            selector,
         )
 
     def write(self, terminus: Any, kind: Any) -> None:
-        """Say it to the peer; filters are left out, which refuses them."""
+        """Say it to the peer; filters other than a selector are left out, which refuses them."""
         if self.address is None and not self.dynamic and not self.capabilities:
             return
         lib.pn_terminus_set_type(terminus, kind)
@@ -103,6 +108,8 @@ class Terminus:
             lib.pn_terminus_set_expiry_policy(terminus, lib.PN_EXPIRE_NEVER)
         if self.browse:
             lib.pn_terminus_set_distribution_mode(terminus, lib.PN_DIST_MODE_COPY)
+        if self.selector is not None:
+            put_selector(lib.pn_terminus_filter(terminus), *self.selector)
         put_symbols(lib.pn_terminus_capabilities(terminus), self.capabilities)
 
 

@@ -18,6 +18,8 @@ MOST_SAID: Final = 2000
 
 DELETE_ON_CLOSE: Final = 0x2B
 """Describes a destination that is deleted when the link is closed that it was made for."""
+SELECTOR: Final = b"apache.org:selector-filter:string"
+_SELECTOR_CODE: Final = 0x0000468C00000004
 _LIFETIME: Final = b"lifetime-policy"
 
 
@@ -158,16 +160,51 @@ def read_text_map(data: Any) -> dict[str, str]:
     return entries
 
 
-def map_names(data: Any) -> tuple[str, ...]:
-    """Return the names of a map, such as the filters of a source."""
+def read_filters(data: Any) -> tuple[tuple[str, str] | None, tuple[str, ...]]:
+    """Return the first selector among the filters of a source, by its name, and the names of all other filters."""
     lib.pn_data_rewind(data)
     if not lib.pn_data_next(data) or lib.pn_data_type(data) != lib.PN_MAP:
-        return ()
-    names = []
+        return None, ()
+    selector, others = None, []
     lib.pn_data_enter(data)
     while lib.pn_data_next(data):
-        if lib.pn_data_type(data) == lib.PN_SYMBOL:
-            names.append(_bytes(lib.pn_data_get_symbol(data)))
-        lib.pn_data_next(data)  # its value
+        name = _bytes(lib.pn_data_get_symbol(data)) if lib.pn_data_type(data) == lib.PN_SYMBOL else "?"
+        said = _selector(data) if lib.pn_data_next(data) else None
+        if said is None or selector is not None:
+            others.append(name)
+        else:
+            selector = name, said
     lib.pn_data_exit(data)
-    return tuple(names)
+    return selector, tuple(others)
+
+
+def _selector(data: Any) -> str | None:
+    """Return the text of the described value that is next, if it is a selector."""
+    if not lib.pn_data_is_described(data):
+        return None
+    lib.pn_data_enter(data)
+    text = None
+    if lib.pn_data_next(data) and _is_selector(data) and lib.pn_data_next(data):
+        text = _bytes(lib.pn_data_get_string(data)) if lib.pn_data_type(data) == lib.PN_STRING else None
+    lib.pn_data_exit(data)
+    return text
+
+
+def _is_selector(data: Any) -> bool:
+    if lib.pn_data_type(data) == lib.PN_ULONG:
+        return bool(lib.pn_data_get_ulong(data) == _SELECTOR_CODE)
+    return lib.pn_data_type(data) == lib.PN_SYMBOL and _bytes(lib.pn_data_get_symbol(data)) == SELECTOR.decode()
+
+
+def put_selector(data: Any, name: str, text: str) -> None:
+    """Write filters that are one selector."""
+    lib.pn_data_put_map(data)
+    lib.pn_data_enter(data)
+    raw, said = name.encode(), text.encode()
+    lib.pn_data_put_symbol(data, (len(raw), ffi.from_buffer(raw)))
+    lib.pn_data_put_described(data)
+    lib.pn_data_enter(data)
+    lib.pn_data_put_symbol(data, (len(SELECTOR), ffi.from_buffer(SELECTOR)))
+    lib.pn_data_put_string(data, (len(said), ffi.from_buffer(said)))
+    lib.pn_data_exit(data)
+    lib.pn_data_exit(data)

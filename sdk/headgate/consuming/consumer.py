@@ -84,10 +84,9 @@ class Consumer(Receivers):
         self._after = b"0"
         self._fetches = 0
         self._lost_reply = False
-        self._unanswered = 0
+        self._unanswered = self._hints = 0
         self._look_at = self._looked_at = 0.0
         self._beside = False
-        self._hints = 0
         self._flushed_at = 0.0
         self._reattach = False
         self._removed = False
@@ -360,7 +359,7 @@ class Consumer(Receivers):
             self._reattach = True
 
     def _deliver(self, answer: Deliveries, *, asked: int) -> None:
-        held, holding, buffer = self._held, self._holding, self._buffer
+        held, holding, buffer, selects = self._held, self._holding, self._buffer, self.selects
         for id_, stored, attempts in answer.messages:
             if id_ in held:
                 continue  # known: only its reply was repeated
@@ -369,8 +368,9 @@ class Consumer(Receivers):
                 message.size = payload_size(stored)
                 holding.deliver(message.size)
                 self._recall.put(message, attempts)
-            else:  # as nearly all are: it is here, whole
-                holding.deliver(message.size)
+                continue
+            holding.deliver(message.size)  # as nearly all are: it is here, whole
+            if selects is None or self._is_for(message, selects):
                 buffer.append(message)
         if buffer:
             self._arrived.set()
@@ -385,7 +385,7 @@ class Consumer(Receivers):
                 self._after, self._lost_reply = answer.messages[-1][0], True
 
     def _arrive(self, message: Message, attempts: int, trouble: str) -> None:
-        """Take a delivery that is here with its payload, or of which it is known that it cannot be read."""
+        """Take a delivery that is here with its payload, or that is known to be unreadable."""
         if attempts and self._dead_letters.is_dead(attempts):
             trouble = f"{attempts} attempts failed"
         if trouble == GONE:
@@ -394,6 +394,6 @@ class Consumer(Receivers):
         elif trouble:
             message.settled = True
             self._die(message, trouble, attempts, None)
-        else:
+        elif self.selects is None or self._is_for(message, self.selects):
             self._buffer.append(message)
             self._arrived.set()

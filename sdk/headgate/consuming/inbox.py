@@ -13,6 +13,19 @@ from headgate.consuming.dead_letters import Dead, DeadLetters
 from headgate.core.window import Holding, Window
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, SessionExpired
 from headgate.explain.self_wait import Use
+from headgate.core.selection import Matcher
+from headgate.core.window import Holding, Window
+from headgate.deadletters import Dead, DeadLetters
+from headgate.errors import (
+    AccessDenied,
+    Closed,
+    CoordinatorUnavailable,
+    HeadgateError,
+    InvalidValue,
+    MessageFormatError,
+    SessionExpired,
+)
+from headgate.forks import FORKED, watch
 from headgate.message import Message
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
@@ -58,6 +71,8 @@ class Receivers:
         self._failure: BaseException | None = None
         self.take_from_threads: Callable[[Receivers, int], list[Message]] = lambda _consumer, _most: []
         """Takes back up to so many of its messages that were handed to threads, and that none of them has begun."""
+        self.selects: Matcher | None = None
+        """Says of a stored message whether it is for this consumer; None where all are."""
         self._denied: AccessDenied | None = None
         """Why Redis or a node does nothing for it now; it is tried again, for an operator may give the right back."""
         self.trouble: BaseException | None = None
@@ -255,6 +270,19 @@ class Receivers:
         else:
             _log.warning("message %s of %r was dropped: %s", message.id, self.address.name, reason)
             self._queue("rejected", message, future)
+
+    def _is_for(self, message: Message, selects: Matcher) -> bool:
+        """Return whether a delivery is for this consumer; settle it at once where it is not, or cannot be read."""
+        try:
+            if selects(message.stored):
+                return True
+        except MessageFormatError as error:
+            message.settled = True
+            self._die(message, f"a selector cannot read it: {error}", message.delivery_count, None)
+        else:
+            message.settled = True
+            self._queue("accepted", message, None)
+        return False
 
     def _buried(self, dead: Dead) -> None:
         if dead.message._generation == self._generation:  # noqa: SLF001

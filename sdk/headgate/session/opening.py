@@ -10,6 +10,13 @@ from headgate.consuming.wildcard import Part, WildcardConsumer
 from headgate.core.url_options import split_address
 from headgate.core.window import Window
 from headgate.namespace.topics import Entry, is_pattern, read_pattern
+from headgate.callbacks import Callbacks
+from headgate.consumer import Consumer
+from headgate.core.selection import Matcher
+from headgate.errors import PolicyError
+from headgate.index import Entry, is_pattern, read_pattern
+from headgate.presence import Presence
+from headgate.presences import Presences
 from headgate.redis.keys import Address, encode_name
 from headgate.session.destination import Presence
 from headgate.session.destinations import Presences
@@ -40,6 +47,7 @@ class Consumers:
         durable: bool,
         rate: float | str | None,
         kinds: tuple[str, ...],
+        selects: Matcher | None = None,
         make: Callable[..., Consumer] | None = None,
     ) -> Consumer:
         """Open a consumer; other arguments and errors are those of :meth:`Session.consumer`.
@@ -51,6 +59,7 @@ class Consumers:
             durable: likewise.
             rate: likewise.
             kinds: that the destination may be, the one first that an unknown name becomes.
+            selects: says which stored messages it is for.
             make: called in place of :class:`Consumer`, or of :class:`WildcardConsumer` for a pattern; for brokers in
                 front of Redis.
         """
@@ -61,12 +70,19 @@ class Consumers:
         if is_pattern(destination):
             asked = Window.of(window) if window is not None else said.window("topic", durable=durable) or Window()
             whole = make or WildcardConsumer
-            return await self._wildcard(whole, destination, asked, subscription, durable=durable, rate=own)
+            return await self._wildcard(
+                whole, destination, asked, subscription, durable=durable, rate=own, selects=selects
+            )
         checked = Window.of(window) if window is not None else None
         presence = self._presences.at(destination)
         ensure = self._presences.ensure(presence.address, kinds)
         async with self._presences.opening(destination):
             kind = presence.kind = await ensure(False)
+            if selects is not None and kind == "queue":  # what it does not match would be gone for its other consumers
+                raise PolicyError(
+                    f"{destination!r} is a queue; a selector is for the subscription of a topic, so receive all of a "
+                    "queue, and select there"
+                )
             following = presence.following
             await following.begin()
             lasting = durable and kind == "topic"
@@ -90,6 +106,7 @@ class Consumers:
                 losses=self._presences.registry.losses,
                 spooling=self._presences.spooling,
             )
+            consumer.selects = selects
             following.receive(consumer, window=checked is None, rate=own is None)
             presence.consumers.add(consumer)
             if presence.account:
@@ -122,6 +139,7 @@ class Consumers:
         *,
         durable: bool,
         rate: float | None,
+        selects: Matcher | None,
     ) -> Consumer:
         pattern = read_pattern(destination)
         name = subscription or f"{self._presences.session}-{secrets.token_hex(2)}"
@@ -147,6 +165,7 @@ class Consumers:
             rate=rate,
             on_close=forget,
         )
+        consumer.selects = selects
         self._wildcards.add(consumer)
         try:
             await consumer.start()
@@ -175,6 +194,7 @@ class Consumers:
             on_close=lambda consumer: self._closed(presence, consumer),
             spooling=self._presences.spooling,
         )
+        part.selects = whole.selects
         async with self._presences.opening(topic):
             presence.consumers.add(part)
             if presence.account:

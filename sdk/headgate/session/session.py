@@ -9,6 +9,8 @@ from headgate._util.keywords import explains
 from headgate.consuming.consumer import Consumer
 from headgate.core.credit import CreditLine
 from headgate.core.full import WhenFull
+from headgate.core.selection import matcher
+from headgate.core.selector import Selector
 from headgate.core.url_options import split_address
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
@@ -143,6 +145,7 @@ class Session:
         durable: bool = False,
         rate: float | str | None = None,
         kind: str | None = None,
+        selector: str | None = None,
     ) -> Consumer:
         """Open a consumer.
 
@@ -157,27 +160,34 @@ class Session:
             durable: keep the subscription, which has to have a name, when its last consumer goes.
             rate: messages a second that this consumer takes; when None as the settings say, else no bound.
             kind: what an unknown name becomes, ``queue`` or ``topic``, where the policy does not say.
+            selector: of a topic: a condition on the headers of a message, such as ``"region = 'EU'"``. What it is not
+                true for is settled as it comes, for the whole subscription, so its consumers should all say the same.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
-            PolicyError: the destination holds no messages, or is a queue, and a subscription is named.
+            PolicyError: the destination holds no messages, or is a queue, and a subscription or a selector is said.
             CoordinatorUnavailable: Redis does not answer.
         """
         self._check_open()
-        kinds = kinds_from(kind or ("topic" if subscription is not None else "queue"))
+        selects = None if selector is None else matcher(Selector.parse(selector))
+        of_topic = subscription is not None or selects is not None
+        kinds = kinds_from(kind or ("topic" if of_topic else "queue"))
         if durable and subscription is None:
             raise InvalidValue("durable: a subscription that stays needs a name to come back to; give subscription too")
-        if subscription is not None and kinds[0] != "topic":
-            raise InvalidValue("subscription: a queue has none, and kind says 'queue'; leave one of the two out")
+        if of_topic and kinds[0] != "topic":
+            what = "selector" if subscription is None else "subscription"
+            raise InvalidValue(f"{what}: a queue has none, and kind says 'queue'; leave one of the two out")
         try:
             return await self._consumers.open(
                 destination, window=window, subscription=subscription, durable=durable, rate=rate,
-                kinds=kinds if subscription is None else ("topic",),
+                kinds=("topic",) if of_topic else kinds, selects=selects,
             )  # fmt: skip
         except PolicyError as error:
-            if subscription is None:
+            if not of_topic:
                 raise
-            raise PolicyError(f"{error}: only topics have subscriptions; for a queue leave them out") from None
+            raise PolicyError(
+                f"{error}: only topics have subscriptions and selectors; for a queue leave them out"
+            ) from None
 
     @property
     def consumers(self) -> Consumers:

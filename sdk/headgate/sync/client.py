@@ -113,9 +113,12 @@ class Session:
         subscription: str | None = None,
         durable: bool = False,
         rate: float | str | None = None,
+        selector: str | None = None,
     ) -> Consumer:
         """Open a consumer; arguments and errors as :meth:`headgate.Session.consumer`."""
-        work = self._inner.consumer(destination, window=window, subscription=subscription, durable=durable, rate=rate)
+        work = self._inner.consumer(
+            destination, window=window, subscription=subscription, durable=durable, rate=rate, selector=selector
+        )
         inner = self._thread.run(work)
         consumer = self._consumers[id(inner)] = Consumer(self._thread, inner)
         return consumer

@@ -43,6 +43,7 @@ public class Rows {
             Session session = c.createSession();
             session.createConsumer(session.createQueue("jms.selector"), "a = 1");
         }));
+        row("a selector of a topic", Rows::selected);
         row("failover", Rows::failover);
     }
 
@@ -227,6 +228,23 @@ public class Rows {
             answers.close();
             replies.delete();
             return told + refused(c -> c.createSession().createProducer(foreign)).split(":")[0];
+        }
+    }
+
+    static String selected() throws Exception {
+        try (Connection connection = connect(first + "?jms.clientID=selects")) {
+            Session session = connection.createSession();
+            Topic topic = session.createTopic("jms.selected");
+            MessageConsumer some = session.createConsumer(topic, "colour = 'red' AND JMSPriority > 4");
+            MessageConsumer lasting = session.createDurableConsumer(topic, "reds", "colour = 'red'", false);
+            MessageProducer producer = session.createProducer(topic);
+            for (String colour : new String[] {"blue", "red", "green", "red"}) {
+                producer.setPriority(9);
+                TextMessage message = session.createTextMessage(colour);
+                message.setStringProperty("colour", colour);
+                producer.send(message);
+            }
+            return next(some) + " " + next(some) + " " + text(some.receive(100)) + ", " + next(lasting) + " " + next(lasting);
         }
     }
 

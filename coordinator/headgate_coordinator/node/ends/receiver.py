@@ -15,6 +15,7 @@ from headgate.session.destinations import kinds_from
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import unsubscribe
+from headgate_coordinator.node.ends.selecting import Selecting
 from headgate_coordinator.node.ends.temporary import make, remove
 from headgate_coordinator.security import Action
 
@@ -196,6 +197,8 @@ class Outlet(LinkEnd):
         Raises:
             HeadgateError: it cannot receive from there.
         """
+        asked = self.link.source.selector
+        selects = None if asked is None else Selecting(asked[1], self.fail)
         session = self.connection.session()
         if self.link.source.dynamic:
             await make(self.connection, self.destination)
@@ -208,6 +211,7 @@ class Outlet(LinkEnd):
             durable=durable,
             rate=None,
             kinds=kinds_from(kind),
+            selects=selects,
             make=self._make,
         )
         if not self.link.alive:
@@ -218,7 +222,9 @@ class Outlet(LinkEnd):
             words: tuple[str, ...] = ("queue",)
         else:
             words = ("topic", *(word for word in source.capabilities if word in ("shared", "global")))
-        answer = Terminus(self.destination, dynamic=source.dynamic, durable=consumer.durable, capabilities=words)
+        answer = Terminus(
+            self.destination, source.dynamic, consumer.durable, capabilities=words, selector=source.selector
+        )
         self.link.accept(answer, self.link.target)
         self.flowed()
         self.connection.flush_soon()

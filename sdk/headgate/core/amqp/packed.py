@@ -102,6 +102,17 @@ def read(stored: bytes) -> tuple[bytes | str, dict[str, Any]]:
 
 def read_headers(stored: bytes) -> dict[str, Any]:
     """Return the headers of a message in this form, without its body, which may be long. Errors as :func:`read`."""
+    after = end_of_body(stored)
+    if after == len(stored):
+        return {}
+    headers: dict[str, Any] = unpack(stored[after:])
+    if not are_headers(headers):
+        raise MessageFormatError("headers are a map whose names are text", at=after)
+    return headers
+
+
+def end_of_body(stored: bytes) -> int:
+    """Return where the body of a message in this form ends, and its headers begin. Errors as :func:`read`."""
     parts, kind = stored[:1], stored[1:2]
     width = _LENGTHS.get(kind, 0)
     if kind and 0xA0 <= kind[0] < 0xC0:
@@ -111,14 +122,9 @@ def read_headers(stored: bytes) -> dict[str, Any]:
     else:
         raise MessageFormatError("it is neither AMQP 1.0 nor an array of body and headers", at=0)
     after = 2 + width + size
-    if parts == _ALONE and after == len(stored):
-        return {}
-    if parts != _BOTH or after >= len(stored):
+    if not (parts == _ALONE and after == len(stored)) and not (parts == _BOTH and after < len(stored)):
         raise MessageFormatError("it is neither AMQP 1.0 nor an array of body and headers", at=0)
-    headers: dict[str, Any] = unpack(stored[after:])
-    if not are_headers(headers):
-        raise MessageFormatError("headers are a map whose names are text", at=after)
-    return headers
+    return after
 
 
 def are_headers(found: Any) -> bool:
