@@ -4,7 +4,7 @@ import pytest
 
 from headgate import InvalidValue
 from headgate import message as stored_form
-from headgate.core.amqp_message import AmqpMessage, encode
+from headgate.core.amqp.message import AmqpMessage, encode
 from headgate_coordinator.node.ends import selecting
 from headgate_coordinator.node.ends.selecting import LONGEST, MOST_READ, Selecting
 from tests.support.waiting import wait_until

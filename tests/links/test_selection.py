@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.core.amqp.sections import Header
 from headgate.core.link_calls import Entry
+from headgate.core.selector.messages import headers_of
+from headgate.core.selector.parser import Selector
 from headgate.errors import MessageFormatError
 from headgate.message import decode, to_amqp
 from headgate.message import encode as encode_own
 from headgate_coordinator.links.rules import Forwarding, Refusal
-from headgate_coordinator.links.selection import headers_of, judge_by
-from headgate_coordinator.selector.parser import Selector
+from headgate_coordinator.links.selection import judge_by
 from tests.links.world import Links, sent
 
 MOMENT = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.core.amqp.types import Symbol, Timestamp
+from headgate.core.selector.parser import MAX_DEPTH, Selector
+from headgate.core.selector.tokens import MAX_TEXT
 from headgate.errors import InvalidValue
-from headgate_coordinator.selector.parser import MAX_DEPTH, Selector
-from headgate_coordinator.selector.tokens import MAX_TEXT
 from tests.links.expressions import CONDITIONS, HEADERS, Tree, printed, truth
 
 

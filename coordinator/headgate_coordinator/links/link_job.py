@@ -9,6 +9,7 @@ from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.link import NO_ROOM, STORES, Link
+from headgate.core.selector.parser import Selector
 from headgate.errors import HeadgateError, PolicyError
 from headgate.redis.keys import Address, encode_name, forwarder_id
 from headgate.redis.link_store import LinkStore
@@ -19,7 +20,6 @@ from headgate_coordinator.links.selection import judge_by
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.spooled_reads import Entries
 from headgate_coordinator.links.worker import End, LinkWorker
-from headgate_coordinator.selector.parser import Selector
 
 _log = logging.getLogger("headgate.explain.links")
 AGAIN: Final = 0.5

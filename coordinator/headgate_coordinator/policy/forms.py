@@ -13,12 +13,12 @@ from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.core.link import is_site_variable
 from headgate.core.pattern import WILDCARDS, Pattern
+from headgate.core.selector.parser import Selector
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace, encode_name
 from headgate.settings import DEFAULT, Settings
 from headgate.spool.storage import check_url
 from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
-from headgate_coordinator.selector.parser import Selector
 
 MOST_HOPS: Final = 64
 """Of a link: each place that a message came through is kept beside it."""

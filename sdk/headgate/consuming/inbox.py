@@ -10,12 +10,8 @@ from typing import Final, Literal, Self
 from headgate._util.forks import FORKED, watch
 from headgate._util.pacing import Pacing
 from headgate.consuming.dead_letters import Dead, DeadLetters
+from headgate.core.selector.messages import Matcher
 from headgate.core.window import Holding, Window
-from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError, InvalidValue, SessionExpired
-from headgate.explain.self_wait import Use
-from headgate.core.selection import Matcher
-from headgate.core.window import Holding, Window
-from headgate.deadletters import Dead, DeadLetters
 from headgate.errors import (
     AccessDenied,
     Closed,
@@ -25,7 +21,7 @@ from headgate.errors import (
     MessageFormatError,
     SessionExpired,
 )
-from headgate.forks import FORKED, watch
+from headgate.explain.self_wait import Use
 from headgate.message import Message
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address

@@ -7,16 +7,11 @@ from collections.abc import Awaitable, Callable
 from headgate._util.callbacks import Callbacks
 from headgate.consuming.consumer import Consumer
 from headgate.consuming.wildcard import Part, WildcardConsumer
+from headgate.core.selector.messages import Matcher
 from headgate.core.url_options import split_address
 from headgate.core.window import Window
-from headgate.namespace.topics import Entry, is_pattern, read_pattern
-from headgate.callbacks import Callbacks
-from headgate.consumer import Consumer
-from headgate.core.selection import Matcher
 from headgate.errors import PolicyError
-from headgate.index import Entry, is_pattern, read_pattern
-from headgate.presence import Presence
-from headgate.presences import Presences
+from headgate.namespace.topics import Entry, is_pattern, read_pattern
 from headgate.redis.keys import Address, encode_name
 from headgate.session.destination import Presence
 from headgate.session.destinations import Presences

@@ -9,8 +9,8 @@ from headgate._util.keywords import explains
 from headgate.consuming.consumer import Consumer
 from headgate.core.credit import CreditLine
 from headgate.core.full import WhenFull
-from headgate.core.selection import matcher
-from headgate.core.selector import Selector
+from headgate.core.selector.messages import matcher
+from headgate.core.selector.parser import Selector
 from headgate.core.url_options import split_address
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount

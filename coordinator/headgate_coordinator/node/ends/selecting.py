@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.amqp.link import RESOURCE_LIMIT, Terminus
-from headgate.core.selection import head_size, matcher
-from headgate.core.selector import Selector
+from headgate.core.selector.messages import head_size, matcher
+from headgate.core.selector.parser import Selector
 from headgate.errors import InvalidValue
 
 MOST_READ: Final = 16 << 10

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple
 
+from headgate.core.selector.logic import MAX_WHOLE
 from headgate.errors import InvalidValue
-from headgate_coordinator.selector.logic import MAX_WHOLE
 
 MAX_TEXT: Final = 4096
 """Characters of a selector."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from headgate.core.selector import logic
+from headgate.core.selector.logic import Headers, Part
+from headgate.core.selector.tokens import Token, read_tokens, refusal
 from headgate.errors import InvalidValue
-from headgate_coordinator.selector import logic
-from headgate_coordinator.selector.logic import Headers, Part
-from headgate_coordinator.selector.tokens import Token, read_tokens, refusal
 
 MAX_DEPTH: Final = 32
 """Parentheses inside one another."""
