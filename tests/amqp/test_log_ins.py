@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator
 
@@ -102,6 +103,29 @@ async def test_checks_end_with_their_connections(node: Node) -> None:
         await flood(node, stack, stay=False, user="ann")
         await wait_until(lambda: not node.connections, timeout=20)
         assert len(node.users._line) == 0
+
+
+async def test_checks_end_with_the_handshake(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Breaks when who was hung up on stays in the line: its answer finds a socket that is closed for writing."""
+    never = asyncio.Event()
+
+    async def check(_password: str, _known: str) -> bool:
+        return await never.wait()
+
+    monkeypatch.setattr(node.users._line, "_check", check)
+    monkeypatch.setattr(node, "options", dataclasses.replace(node.options, handshake=1.0))
+    host, port = node.address.split(":")
+    async with contextlib.AsyncExitStack() as stack:
+        with caplog.at_level("ERROR"):
+            for number in range(20):
+                _, writer = await asyncio.open_connection(host, int(port))
+                stack.callback(writer.close)
+                writer.write(said("ann", f"wrong {number}"))
+            await wait_until(lambda: len(node.users._line) > 0)
+            await wait_until(lambda: len(node.users._line) == 0)
+    assert not caplog.records
 
 
 async def test_connections_that_say_nothing_make_room_for_others(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

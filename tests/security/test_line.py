@@ -80,7 +80,7 @@ async def test_the_line_is_bounded_and_puts_out_the_oldest_of_who_has_most(line:
     flooding = await flood(line, 4 * MOST)
     assert len(line) <= MOST
     done = [task for task in flooding if task.done()]
-    assert len(done) == 4 * MOST - MOST - (AT_A_TIME - 1)
+    assert len(done) == 4 * MOST - MOST - 1  # one of them is checked, and one of another peer
     with pytest.raises(Crowded):
         await done[0]
     gate.go.set()
@@ -99,8 +99,43 @@ async def test_who_goes_leaves_the_line(line: Line, gate: Gate) -> None:
     assert len(gate.begun) <= AT_A_TIME + 1
 
 
+async def test_one_group_leaves_room_for_checks_of_others(line: Line, gate: Gate) -> None:
+    """Breaks when a flood has all checks that are made at a time: the next waits for the end of one."""
+    flooding = await flood(line, MOST)
+    assert len(gate.begun) == 1
+    asked = ask(line, "secret", user="bob")
+    await settle()
+    assert gate.begun[1:] == ["secret"]
+    await end([*flooding, asked])
+
+
+@pytest.mark.parametrize("went", [True, False], ids=["gone", "put out"])
+async def test_who_comes_again_with_the_same_password_is_before_who_guesses(
+    line: Line, gate: Gate, *, went: bool
+) -> None:
+    """Breaks when the newest is next whatever it is: a flood from the same peer for the same user is always newer."""
+    flooding = await flood(line, AT_A_TIME)
+    first = ask(line, "secret")
+    await settle()
+    if went:
+        await end([first])
+    else:
+        flooding += await flood(line, 2 * MOST)
+        with pytest.raises(Crowded):
+            await first
+    flooding += [ask(line, f"older {n}") for n in range(20)]
+    again = ask(line, "secret")
+    await settle()
+    flooding += [ask(line, f"newer {n}") for n in range(20)]
+    await settle()
+    gate.go.set()
+    assert await again
+    assert gate.begun.index("secret") == 1
+    await end(flooding)
+
+
 async def test_equal_ones_are_checked_once_and_one_that_goes_takes_no_other_along(line: Line, gate: Gate) -> None:
-    busy = await flood(line, AT_A_TIME, user="bob")
+    busy = [ask(line, "wrong", user=f"bob{n}") for n in range(AT_A_TIME)]
     alike = [ask(line, "secret") for _ in range(100)]
     await settle()
     alike[0].cancel()
@@ -124,5 +159,5 @@ async def test_a_check_that_fails_is_told_and_the_line_goes_on(line: Line, gate:
 async def test_closing_leaves_nobody_waiting(line: Line, gate: Gate) -> None:
     asked = await flood(line, 5)
     line.close()
-    await wait_until(lambda: sum(task.done() for task in asked) == 5 - AT_A_TIME)
+    await wait_until(lambda: sum(task.done() for task in asked) == 5 - 1)
     await end(asked)

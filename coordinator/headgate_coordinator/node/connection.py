@@ -108,6 +108,12 @@ class Connection(Wire):
                 self._identify(credentials.name, credentials.password, credentials.mechanism)
             )
 
+    def hang_up(self, error: Exception) -> None:
+        """Close the socket without a word of AMQP; what it wanted checked is not checked any more."""
+        if self._identifying is not None and self.identity is None:
+            self._identifying.cancel()
+        super().hang_up(error)
+
     async def _identify(self, name: str, password: str, mechanism: str) -> None:
         sasl = self.sasl
         assert isinstance(sasl, SaslServer)  # noqa: S101 -- a node is never a client here
@@ -374,7 +380,8 @@ class Connection(Wire):
         for link, end in ends.items():
             link.alive = False
             end.gone(lost=True)
-        self.node.spawn(self._finish(list(ends.values())))
+        if ends or self._session is not None:
+            self.node.spawn(self._finish(list(ends.values())))
 
     async def _finish(self, ends: list[LinkEnd]) -> None:
         for end in ends:

@@ -29,12 +29,17 @@ from headgate_coordinator.node.ends.reattaching import Reattaching
 from headgate_coordinator.node.ends.relay import Relay
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.gateway.replies import Replies
+from headgate_coordinator.node.door import Door
+from headgate_coordinator.node.end import LinkEnd
+from headgate_coordinator.node.facts import BridgeFacts, DeadlockFacts, NodeFacts
+from headgate_coordinator.node.facts import Counters as Totals
+from headgate_coordinator.node.gateway import Gateway
+from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.seldom import Seldom
 from headgate_coordinator.security import Users
 
 _log = logging.getLogger("headgate.node")
-BACKLOG: Final = 1024
 ASK_WITHIN: Final = 0.5
 """Seconds to find out where another node is."""
 GRACE: Final = 0.1
@@ -87,7 +92,7 @@ class Node:
         """Of its links, in the order in which they came."""
         self.refusals: Final = Seldom(_log)
         self._locked_out: Final = Seldom(_log)
-        self._server: asyncio.Server | None = None
+        self._door: Door | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.Task[None] | None = None
         users.on_change(self.look_again)
@@ -120,16 +125,8 @@ class Node:
         if self.options.certificate is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(self.options.certificate, self.options.key)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self, encrypted=encrypted),
-            self.options.host,
-            self.options.port,
-            ssl=context,
-            ssl_handshake_timeout=self.options.handshake if context else None,
-            backlog=BACKLOG,
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._door = Door(lambda: Connection(self, encrypted=encrypted), context, self.options.handshake)
+        self.port = await self._door.listen(self.options.host, self.options.port)
         self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
         _log.info("node %s listens at %s", self.name, self.address)
         self.ways_in(encrypted=encrypted)
@@ -242,8 +239,8 @@ class Node:
         if self.draining:
             return
         self.draining = True
-        if self._server:
-            self._server.close()
+        if self._door:
+            self._door.close()
         if not self.connections:
             self.emptied.set()
         for connection in tuple(self.connections):
@@ -277,8 +274,8 @@ class Node:
 
     async def close(self) -> None:
         """Let go of everything; what clients hold goes back."""
-        if self._server:
-            self._server.close()
+        if self._door:
+            self._door.close()
         for connection in tuple(self.connections):
             connection.abort()
         await asyncio.sleep(0)

@@ -14,6 +14,8 @@ AT_A_TIME: Final = 2
 """Passwords that are checked at once in one line: each takes a core for 50 ms, and 16 MiB."""
 MOST: Final = 256
 """Passwords that wait, all different; more than that, and the oldest of whoever has most goes unanswered."""
+UNSERVED: Final = 4096
+"""Passwords that left the line without an answer, by a part of their marks: who comes again with one is next."""
 
 
 class Crowded(HeadgateError):
@@ -34,6 +36,7 @@ class _Check:
     mark: bytes
     password: str
     known: str
+    again: bool
     answers: "set[asyncio.Future[bool]]" = field(default_factory=set)
 
 
@@ -41,7 +44,8 @@ class Line:
     """Checks of passwords in turn: one of each group after the other, and of a group the newest first.
 
     The newest is the one whose client most likely still waits: under a flood, first come first served would serve none
-    of those in time.
+    of those in time. Before the newest comes one that was asked before and got no answer: who has a password comes
+    again with it, and who guesses tries another. A group has one check at a time, so that it leaves room for others.
 
     Args:
         check: says whether a password is that of a hash.
@@ -51,7 +55,8 @@ class Line:
         self._check = check
         self._groups: OrderedDict[tuple[str, str], OrderedDict[bytes, _Check]] = OrderedDict()
         self._waiting: dict[bytes, tuple[tuple[str, str], _Check]] = {}
-        self._working: dict[bytes, _Check] = {}
+        self._working: dict[bytes, tuple[tuple[str, str], _Check]] = {}
+        self._unserved: OrderedDict[bytes, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -77,8 +82,9 @@ class Line:
             return await answer
         finally:
             check.answers.discard(answer)
-            if not check.answers:
+            if not check.answers and mark in self._waiting:
                 self._leave(mark, check)
+                self._remember(mark)
 
     def close(self) -> None:
         """Answer nobody any more."""
@@ -89,22 +95,28 @@ class Line:
 
     def _join(self, group: tuple[str, str], mark: bytes, password: str, known: str) -> _Check:
         if working := self._working.get(mark):
-            return working
+            return working[1]
         if mark in self._waiting:
             return self._waiting[mark][1]
         if len(self._waiting) >= MOST:
             longest = max(self._groups.values(), key=len)
             self._put_out(*next(iter(longest.items())))
-        check = _Check(mark, password, known)
+        check = _Check(mark, password, known, again=mark[:8] in self._unserved)
         self._waiting[mark] = group, check
         self._groups.setdefault(group, OrderedDict())[mark] = check
         return check
 
     def _put_out(self, mark: bytes, check: _Check) -> None:
         self._leave(mark, check)
+        self._remember(mark)
         for answer in check.answers:
             if not answer.done():
                 answer.set_exception(Crowded("too many passwords wait to be checked; try again"))
+
+    def _remember(self, mark: bytes) -> None:
+        self._unserved[mark[:8]] = None
+        if len(self._unserved) > UNSERVED:
+            self._unserved.popitem(last=False)
 
     def _leave(self, mark: bytes, check: _Check) -> None:
         group, waiting = self._waiting.get(mark, (("", ""), None))
@@ -115,12 +127,17 @@ class Line:
                 del self._groups[group]
 
     def _go(self) -> None:
-        while self._groups and len(self._working) < AT_A_TIME:
-            group = next(iter(self._groups))
+        while len(self._working) < AT_A_TIME:
+            busy = {group for group, _ in self._working.values()}
+            group = next((group for group in self._groups if group not in busy), None)
+            if group is None:
+                return
             self._groups.move_to_end(group)
-            check = next(reversed(self._groups[group].values()))
+            newest = reversed(self._groups[group].values())
+            check = max(newest, key=lambda waiting: waiting.again)  # of equals, the first that comes
             self._leave(check.mark, check)
-            self._working[check.mark] = check
+            self._unserved.pop(check.mark[:8], None)
+            self._working[check.mark] = group, check
             task = asyncio.create_task(self._work(check), name="headgate password")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

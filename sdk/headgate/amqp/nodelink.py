@@ -16,7 +16,9 @@ from headgate.amqp.wire import Wire
 from headgate.errors import AccessDenied, HeadgateError, MessageFormatError
 
 SIGN_IN: Final = 1.5
-"""Seconds in which a node must have let us in."""
+"""Seconds in which a node that is to let us in must say something."""
+LET_IN: Final = 6.0
+"""Seconds in which it must have let us in."""
 LOOK_EVERY: Final = 0.1
 """Seconds between looks whether a node that owes answers says anything."""
 ASK_AFTER: Final = 7
@@ -57,10 +59,11 @@ class NodeLink(Wire):
         over: done when the connection is.
         reason: why it ended.
         facts: what the node says of itself.
+        heard: whether it has said something.
     """
 
     def __init__(self, url: AmqpUrl, host: str, container: str, hear: Callable[[list[Any]], None]) -> None:
-        super().__init__(SaslClient(url.username, url.password, host), handshake=SIGN_IN)
+        super().__init__(SaslClient(url.username, url.password, host), handshake=LET_IN)
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.reason: Exception = ConnectionError("the node hung up")
@@ -73,6 +76,7 @@ class NodeLink(Wire):
         self._large: int | None = None
         self._posting = False
         self._quiet = 0
+        self.heard = False
         self._look: asyncio.TimerHandle | None = None
         self._calls: Link
         self._answers: Link
@@ -95,6 +99,22 @@ class NodeLink(Wire):
         self._calls = engine.attach(session, "calls", receives=False, presettled=True)
         self._calls.accept(Terminus(), Terminus(GATEWAY))
         return engine
+
+    async def let_in(self) -> None:
+        """Wait until calls can be made; a node that many push at may take some time, but not without a word.
+
+        Raises:
+            TimeoutError: it has said nothing for :data:`SIGN_IN` seconds, or has not let us in for :data:`LET_IN`.
+            HeadgateError: it refuses us.
+            OSError: it is gone.
+        """
+        async with asyncio.timeout(LET_IN):
+            while not self.ready.done():
+                self.heard = False
+                await asyncio.wait((self.ready,), timeout=SIGN_IN)
+                if not self.heard and not self.ready.done():
+                    raise TimeoutError
+        self.ready.result()
 
     def offer(self, call: Call) -> None:
         """Send a call, with all others of this turn of the loop."""
@@ -156,6 +176,7 @@ class NodeLink(Wire):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes: the node lives."""
+        self.heard = True
         self._quiet = 0
         super().data_received(data)
 

@@ -16,7 +16,7 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
 from headgate.amqp.calls import MAX_CALLS, OK, error_of, pack
 from headgate.amqp.hints import NodeWakeUps, in_calls
-from headgate.amqp.nodelink import SIGN_IN, Call, NodeLink
+from headgate.amqp.nodelink import Call, NodeLink
 from headgate.amqp.url import AmqpUrl
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
 from headgate.redis.scripts import Script, script, script_names
@@ -253,8 +253,7 @@ class NodeBackend:
                 await loop.create_connection(
                     lambda: link, host, port, ssl=self._context, server_hostname=host if self._context else None
                 )
-            async with asyncio.timeout(SIGN_IN):
-                await link.ready
+            await link.let_in()
         except BaseException:
             link.abort()
             raise

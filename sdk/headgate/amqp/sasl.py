@@ -18,7 +18,8 @@ MAX_FRAME: Final = 4096
 MAX_AHEAD: Final = 65_536
 """Bytes that may come before the peer is let in."""
 _MECHANISMS, _INIT, _OUTCOME = 0x40, 0x41, 0x44
-OK, REFUSED, UNAVAILABLE = 0, 1, 3
+OK, REFUSED, UNAVAILABLE = 0, 1, 4
+_TROUBLE: Final = (2, 3, UNAVAILABLE)
 
 
 class HandshakeFailed(HeadgateError):
@@ -275,7 +276,7 @@ class SaslClient:
         )
 
     def _outcome(self, code: object) -> None:
-        if code == UNAVAILABLE:
+        if code in _TROUBLE:
             raise HandshakeFailed("the node cannot check passwords at the moment; try again")
         if code != OK:
             who = f"user {self._name!r}" if self._name is not None else "clients without a user"
