@@ -23,18 +23,13 @@ from headgate_coordinator.node.claims import Claims
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.door import Door
 from headgate_coordinator.node.ends.browser import Browsing
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import Reattaching
 from headgate_coordinator.node.ends.relay import Relay
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.gateway.replies import Replies
-from headgate_coordinator.node.door import Door
-from headgate_coordinator.node.end import LinkEnd
-from headgate_coordinator.node.facts import BridgeFacts, DeadlockFacts, NodeFacts
-from headgate_coordinator.node.facts import Counters as Totals
-from headgate_coordinator.node.gateway import Gateway
-from headgate_coordinator.node.lines import Lines
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.seldom import Seldom
 from headgate_coordinator.security import Users
