@@ -4,8 +4,9 @@ A stored message has one of two forms, and whoever reads it need not know which:
 and headers), and a message of AMQP 1.0 as it came.
 """
 
+from asyncio import Future
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal, Protocol
 
 from headgate.core.amqp import mapping as amqp_mapping
 from headgate.core.amqp import message as amqp_message
@@ -13,10 +14,9 @@ from headgate.core.amqp import packed
 from headgate.core.amqp import sections as amqp_sections
 from headgate.errors import InvalidValue, MessageFormatError
 
-if TYPE_CHECKING:
-    from headgate.consuming.consumer import Consumer
-
 Headers = Mapping[str, Any]
+Outcome = Literal["accepted", "released", "rejected", "failed"]
+"""What settles a delivery."""
 MAX_MESSAGE: Final = 128 << 20
 """Bytes; more than this is a file, not a message."""
 _pack: Final = packed.pack
@@ -167,6 +167,36 @@ class Receipt:
         return "Receipt(dropped)" if self.dropped else f"Receipt({self.id})"
 
 
+class Named(Protocol):
+    """An address, as far as a message needs it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the destination."""
+        ...
+
+
+class Holder(Protocol):
+    """The consumer that a delivery came to, as far as its message needs it."""
+
+    _generation: int
+
+    @property
+    def address(self) -> Named:
+        """The address of its destination."""
+        ...
+
+    def settle(self, message: "Message", outcome: Outcome, *, confirm: bool, reason: str = "") -> "Future[None] | None":
+        """Settle with the next call; the future, if ``confirm`` asks for one, is done when Redis has it."""
+        ...
+
+    async def confirm(
+        self, message: "Message", outcome: Outcome, timeout: float | str | None, *, reason: str = ""
+    ) -> None:
+        """Settle, and wait until Redis has it."""
+        ...
+
+
 class Message(Stored):
     """One delivery. Settle it once: :meth:`accept`, :meth:`release`, :meth:`reject` or :meth:`modify`.
 
@@ -176,9 +206,7 @@ class Message(Stored):
 
     __slots__ = ("_consumer", "_generation", "delivery_count", "raw_id", "settled")
 
-    def __init__(
-        self, consumer: "Consumer", generation: int, raw_id: bytes, stored: bytes, delivery_count: int
-    ) -> None:
+    def __init__(self, consumer: Holder, generation: int, raw_id: bytes, stored: bytes, delivery_count: int) -> None:
         self.stored = stored  # as Stored does; a call for it would be a third of the time that this takes
         self.size = len(stored)
         self._said = None

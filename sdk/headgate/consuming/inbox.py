@@ -5,7 +5,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.pacing import Pacing
@@ -22,13 +22,12 @@ from headgate.errors import (
     SessionExpired,
 )
 from headgate.explain.self_wait import Use
-from headgate.message import Message
+from headgate.message import Message, Outcome
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
 from headgate.units import parse_timeout
 
 _log = logging.getLogger("headgate")
-Outcome = Literal["accepted", "released", "rejected", "failed"]
 CONFIRM_WITHIN: Final = DEFAULT_TIMEOUT
 """Seconds for which a settlement is waited for, where nothing else is said."""
 BREATH: Final = 64

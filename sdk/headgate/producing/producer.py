@@ -10,12 +10,12 @@ from headgate._util.tasks import current
 from headgate.core.full import WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
+from headgate.credit.wish import Wish
 from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.explain.explainer import own_rate
 from headgate.message import MAX_MESSAGE, Headers, Receipt, encode
 from headgate.namespace.defaults import Defaults
 from headgate.options import read_weight, read_window
-from headgate.session.live_settings import Wish
 from headgate.units import parse_duration, parse_timeout
 
 BYTES_AHEAD: Final = 0.1

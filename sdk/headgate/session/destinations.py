@@ -13,6 +13,7 @@ from headgate.credit.calls import Ensure
 from headgate.credit.notices import Listeners
 from headgate.credit.observer import Outlook
 from headgate.credit.spool_quota import Quota
+from headgate.credit.wish import Wish
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
@@ -23,7 +24,7 @@ from headgate.redis.note_store import NoteStore
 from headgate.redis.replies import Account as Totals
 from headgate.redis.store import Store
 from headgate.session.destination import Presence
-from headgate.session.live_settings import Following, Wish
+from headgate.session.live_settings import Following
 from headgate.session.ties import Ties
 from headgate.spool.stores import Spool
 from headgate.spool.writer import Writer

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
 from headgate._util.tasks import stop
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
+from headgate.credit.wish import Wish
 from headgate.errors import HeadgateError
 from headgate.namespace.defaults import Defaults
 from headgate.namespace.registry import Registry
@@ -18,23 +19,6 @@ if TYPE_CHECKING:
     from headgate.consuming.consumer import Consumer
     from headgate.limiting.gate import Gate
     from headgate.producing.producer import Producer
-
-
-class Wish:
-    """What one user of an account says of its window and weight; None leaves it to the destination's settings."""
-
-    __slots__ = ("_heed", "weight", "window")
-
-    def __init__(self, window: int | None, weight: int | None, heed: Callable[[], None]) -> None:
-        self.window = window
-        self.weight = weight
-        self._heed = heed
-
-    def change(self, window: int | None, weight: int | None) -> None:
-        """Say something else from now on; None leaves what was said."""
-        self.window = self.window if window is None else window
-        self.weight = self.weight if weight is None else weight
-        self._heed()
 
 
 class Following:

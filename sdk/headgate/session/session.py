@@ -15,6 +15,7 @@ from headgate.core.url_options import split_address
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
 from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners
+from headgate.credit.wish import Wish
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate
@@ -26,7 +27,6 @@ from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, session_id
 from headgate.redis.store import Store
 from headgate.session.destinations import Presences, kinds_from
-from headgate.session.live_settings import Wish
 from headgate.session.opening import Consumers, SlowCallback
 from headgate.units import parse_duration, parse_rate, parse_timeout
 

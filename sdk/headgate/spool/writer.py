@@ -10,13 +10,12 @@ import math
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from headgate._util.tasks import stop
 from headgate.core.full import BLOCK, WhenFull
 from headgate.core.outbox import Outbox
 from headgate.core.segment import MOST_MESSAGES, pack
-from headgate.credit.spool_quota import Quota
 from headgate.errors import HeadgateError, MessageTooLarge
 from headgate.redis.keys import Address, decode_name
 from headgate.spool.stores import SEGMENT, Spool, Spools, folder
@@ -26,6 +25,34 @@ REFERENCE_BYTES: Final = 64
 """More than a reference takes."""
 PAUSE: Final = (0.2, 5.0)
 """Seconds until a store is tried again that failed: at first, and at the most."""
+
+
+class Quota(Protocol):
+    """A session's room at a store: credit, as at any destination."""
+
+    @property
+    def spool(self) -> Spool:
+        """The store."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why there is no room."""
+        ...
+
+    def ask(self, size: int) -> "asyncio.Future[None]":
+        """Return a future that is done once there is room for ``size`` bytes; cancel it to give up."""
+        ...
+
+    def refused(self, asked: "asyncio.Future[None]") -> bool:
+        """Return whether the store had no room when it was asked."""
+        ...
+
+    def put_back(self, size: int) -> None:
+        """Give back room that is not needed after all."""
+
+    async def hold(self, segment: str, size: int) -> None:
+        """Spend room that was asked for on a segment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from typing import Any, Self
 import headgate.consuming.consumer
 import headgate.message
 from headgate._util.forks import FORKED, watch
-from headgate.consuming.inbox import Outcome, Receivers
+from headgate.consuming.inbox import Receivers
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
+from headgate.message import Outcome
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 

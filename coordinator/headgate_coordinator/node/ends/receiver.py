@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Link, Outcome, Terminus
 from headgate.consuming.consumer import Consumer
-from headgate.consuming.inbox import Outcome as Settlement
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
 from headgate.message import Message, to_amqp
+from headgate.message import Outcome as Settlement
 from headgate.redis.replies import Deliveries
 from headgate.session.destinations import kinds_from
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
