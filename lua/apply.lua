@@ -28,6 +28,7 @@
            confirm               text to 1000
            pools                 text to 3300
            reserved              'yes'
+           pool_weight           1 to 1000
            send_rate             rate
            send_burst            1 to 2^52
            send_byte_rate        rate

@@ -1,6 +1,7 @@
 --[[
-  pool - one member's account with a pool: take in what it gave back, and serve those who wait, first come first served.
+  pool - one member's account with a pool: take in what it gave back, and serve those who wait by weighted max-min.
 
+  The member that holds least for its weight is served first, and of equals the one that came first.
   All amounts are totals, so a repeated or late call changes nothing; one from before a loss of state is refused.
 
   KEYS  the pool's, as lib/pool_keys
@@ -12,16 +13,17 @@
   ARGV[6] returned    total          total bytes that it gave back
   ARGV[7] need        total          granted total with which its first waiter could go; as granted when there is none
   ARGV[8] reserved    'yes' or 'no'  'yes' when it may use the reserve, and goes before those who may not
+  ARGV[9] weight      1 to 1000      its share, beside those of the other members
   Returns {code, pool_epoch, granted, returned, place, limit, {member, epoch, granted, returned, ...}}; place: in line, 0 when
           not; limit: the most that this member can ever have; last, the others that were served: deliver it to them
   Codes    OK, LEARNING (state was lost: the holding is noted, nothing is granted; place 1: the caller is to ask all members),
            UNKNOWN (no such pool), STALE (a newer epoch of the destination was here), GONE (it claims more than was granted)
 ]]
---- @include "lib/pool"
+--- @include "lib/fair"
 local run_id, member, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, need, reserved = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == 'yes'
+local weight = tonumber(ARGV[9])
 local REBUILD_MS = 2000 -- one process at a time asks all members, unless it takes longer
-local AHEAD = 2 ^ 40 -- tickets of the reserved are so much lower
 
 if not load_pool(run_id) then
   return { 'UNKNOWN' }
@@ -42,13 +44,12 @@ local before = m.granted - m.returned
 m.granted = math.max(m.granted, granted)
 m.returned = math.min(math.max(m.returned, returned), m.granted)
 p.granted = p.granted + m.granted - m.returned - before
-m.known, m.epoch, m.need, m.seen, m.reserved = true, epoch, need, now_ms, reserved and 1 or 0
+m.known, m.epoch, m.need, m.seen, m.reserved, m.weight = true, epoch, need, now_ms, reserved and 1 or 0, weight
 if p.learning == 0 then
   if m.need <= m.granted or beyond_limit(m) then
     redis.call('ZREM', K_LINE, member)
   else
-    p.tickets = p.tickets + 1
-    redis.call('ZADD', K_LINE, 'NX', int(p.tickets - (reserved and AHEAD or 0)), member)
+    stand_in_line(member, m)
     local only = redis.call('ZCARD', K_LINE) == 1
     serve_line(member, m)
     if only and m.need <= m.granted then
@@ -69,4 +70,4 @@ end
 save_member(member, m)
 save_pool()
 return { code, int(p.epoch), int(m.granted), int(m.returned), int(place),
-  limit_text(p.limit - (reserved and 0 or p.reserve)), served }
+  limit_text(most_of(m)), served }

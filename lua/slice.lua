@@ -11,8 +11,9 @@
   ARGV[7] target      total  total to give back as far as it is not in use; 0 for none
   ARGV[8] debt        'owe', 'void' or 'keep'  'owe': and the rest as soon as it is not in use; 'void': it owes nothing,
                              for it is first in line at the pool and would get that back; 'keep': it owes what it owed
-  Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms}; need: granted total with which the
-          first in line could go; used: bytes pending and leased; learning_ms: for which holders may still claim
+  Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms, weight}; need: granted total with
+          which the first in line could go; used: bytes pending and leased; learning_ms: for which holders may still claim;
+          weight: its share beside others of the pool
   Codes    OK, UNKNOWN (no such destination), EPOCH (state was lost after the caller had looked: nothing was done)
 ]]
 --- @include "lib/credit"
@@ -59,8 +60,9 @@ local function reply(code)
     local base = slice.epoch == d.epoch and slice.returned + used() or slice.granted
     need = math.max(need, base + size)
   end
+  local about = redis.call('HMGET', K_DESTINATION, 'reserved', 'pool_weight')
   return { code, int(d.epoch), int(slice.pool), int(slice.granted), int(slice.returned), int(need), int(used()),
-    redis.call('HGET', K_DESTINATION, 'reserved') or '', int(member and math.max(0, d.learning_until - now_ms) or 0) }
+    about[1] or '', int(member and math.max(0, d.learning_until - now_ms) or 0), about[2] or '1' }
 end
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: room must be given back

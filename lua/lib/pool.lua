@@ -8,7 +8,9 @@ local STALE_MEMBER_MS = 3000 -- nobody asked for it any more, so those behind it
 local CHUNK_BYTES = 262144 -- handed out beyond the need while nobody waits, so that a busy member seldom asks
 local MEMBER = 'granted=%d returned=%d epoch=%d need=%d reserved=%d seen=%d'
 local NO_MEMBER = 'granted=0 returned=0 epoch=0 need=0 reserved=0 seen=0'
-local MEMBER_PATTERN = '^granted=(%d+) returned=(%d+) epoch=(%d+) need=(%d+) reserved=(%d) seen=(%d+)$'
+local MEMBER_PATTERN = '^granted=(%d+) returned=(%d+) epoch=(%d+) need=(%d+) reserved=(%d) seen=(%d+)'
+local WEIGHT = ' weight=%d' -- follows only where it is not 1, so that older scripts can read all other records
+local WEIGHT_PATTERN = ' weight=(%d+)$'
 local p
 local served = {}
 
@@ -56,25 +58,33 @@ local function save_pool()
     int(p.rebuild_ms), 'tickets', int(p.tickets))
 end
 
-local function read_member(member)
-  local text = redis.call('HGET', K_MEMBERS, member)
+local function parse_member(text)
   local granted, returned, epoch, need, reserved, seen = string.match(text or NO_MEMBER, MEMBER_PATTERN)
   return { known = text, granted = granted + 0, returned = returned + 0, epoch = epoch + 0, need = need + 0,
-    reserved = reserved + 0, seen = seen + 0 }
+    reserved = reserved + 0, seen = seen + 0, weight = tonumber(string.match(text or '', WEIGHT_PATTERN) or 1) }
+end
+
+local function read_member(member)
+  return parse_member(redis.call('HGET', K_MEMBERS, member))
 end
 
 local function save_member(member, m)
+  local weight = m.weight ~= 1 and string.format(WEIGHT, m.weight) or ''
   redis.call('HSET', K_MEMBERS, member,
-    string.format(MEMBER, m.granted, m.returned, m.epoch, m.need, m.reserved, m.seen))
+    string.format(MEMBER, m.granted, m.returned, m.epoch, m.need, m.reserved, m.seen) .. weight)
+end
+
+local function most_of(m)
+  return p.limit - (m.reserved == 1 and 0 or p.reserve)
 end
 
 local function pool_room(m)
-  return p.limit - (m.reserved == 1 and 0 or p.reserve) - p.granted
+  return most_of(m) - p.granted
 end
 
 -- With all that it has already, it asks for more than there is for it: it must first use less itself.
 local function beyond_limit(m)
-  return m.need - m.returned > p.limit - (m.reserved == 1 and 0 or p.reserve)
+  return m.need - m.returned > most_of(m)
 end
 
 local function draw(m, more)

@@ -58,6 +58,7 @@ class Settings:
         confirm: a link and its channel: receipts wait until it has sent the message; a policy's channels say so.
         pools: names of the pools whose limits it shares, separated by blanks.
         reserved: ``yes`` when it may use what its pools keep in reserve; ``no`` when not.
+        pool_weight: its share of a pool beside others that wait for it, 1 to 1000; 1 when it does not say.
         send_rate: messages a second that may be sent, shared by all hosts.
         send_burst: messages at once; one second's worth (at least 1) when only the rate is given.
         send_byte_rate: the same in bytes a second.
@@ -102,6 +103,7 @@ class Settings:
     confirm: str | None = None
     pools: str | None = None
     reserved: str | None = None
+    pool_weight: int | str | None = None
     send_rate: float | str | None = None
     send_burst: int | str | None = None
     send_byte_rate: float | str | None = None
@@ -310,6 +312,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
     "confirm": ("confirm", _text),
     "pools": ("pools", _pools),
     "reserved": ("reserved", lambda value, what: "yes" if _word("yes", "no")(value, what) == "yes" else ""),
+    "pool_weight": ("pool_weight", lambda value, what: str(_at_most(MAX_WEIGHT, _size(value, what), what))),
     "send_rate": ("send_rate", _rate),
     "send_burst": ("send_burst", _size),
     "send_byte_rate": ("send_byte_rate", _rate),

@@ -45,7 +45,7 @@ _POLICY = "test_policy"
 _NODES = "test_nodes"
 _USERS = "test_users"
 _LINKS, _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_links", "test_delivery", "test_oom", "test_cluster", "test_bounds"
-_POOLS, _SLICES = "test_pools", "test_slices"
+_POOLS, _SLICES, _FAIR = "test_pools", "test_slices", "test_fair_pools"
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
 _ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
 
@@ -473,7 +473,7 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_a_late_report_of_a_destination_that_was_lost_is_refused"),
         ("P1", "lib/pool", "elseif m.need - m.granted <= pool_room(m) then", "elseif true then",
          f"{_POOLS}::test_first_come_first_served"),
-        ("P1", "lib/pool", "p.limit - (m.reserved == 1 and 0 or p.reserve) - p.granted", "p.limit - p.granted",
+        ("P1", "lib/pool", "p.limit - (m.reserved == 1 and 0 or p.reserve)", "p.limit",
          f"{_POOLS}::test_the_reserve_is_for_the_reserved_who_go_first"),
         ("P6", "lib/pool", "(member ~= caller and now_ms - m.seen > STALE_MEMBER_MS)", "false",
          f"{_POOLS}::test_a_member_that_nobody_asks_for_any_more_does_not_hold_up_the_line"),
@@ -483,6 +483,17 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_a_restart_makes_a_pool_ask_all_again"),
         ("P7", "pool", "    if only and m.need <= m.granted then", "    if m.need <= m.granted or draw(m, 1) then",
          f"{_POOLS}::test_a_pool_answers_as_the_model_does"),
+        ("P7", "lib/fair", "step * TICKETS + ticket % TICKETS", "ticket % TICKETS",
+         f"{_FAIR}::test_the_one_that_holds_least_is_first_whoever_came_before"),
+        ("P7", "lib/fair", "held * LEVELS / (m.weight * most_of(m))", "held * LEVELS / most_of(m)",
+         f"{_FAIR}::test_shares_follow_weights_and_demands_as_these_change"),
+        ("P7", "lib/fair", "  return left >= 0", "  return true",
+         f"{_FAIR}::test_a_large_message_beyond_its_share_keeps_nobody_waiting_that_has_a_claim"),
+        ("P7", "lib/fair", "math.min(o.granted - o.returned, math.floor(own * o.weight / m.weight))",
+         "o.granted - o.returned",
+         f"{_POOLS}::test_a_pool_answers_as_the_model_does"),
+        ("P7", "lib/fair", " - m.reserved * AHEAD", "",
+         f"{_FAIR}::test_reserved_destinations_are_first_whatever_they_hold"),
         ("P1", "pool", "p.granted = p.granted + m.granted - m.returned - before", "",
          f"{_POOLS}::test_no_order_of_steps_makes_the_slices_exceed_the_limit"),
         ("P1", "pool_set", "elseif known and mode == 'ready' and now_ms < p.learning then", "elseif false then",

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from typing import Any, Final
 
 from headgate.namespace.pool_slices import Pools
@@ -17,12 +18,14 @@ NAMES: Final = ("a", "b", "c")
 class PoolWorld:
     """What is on its way between slots lies in ``mail``, and may be delivered late, twice or never."""
 
-    def __init__(self, server: RewritingServer, namespace: str, pool: str = "memory") -> None:
+    def __init__(
+        self, server: RewritingServer, namespace: str, pool: str = "memory", names: Sequence[str] = NAMES
+    ) -> None:
         self.server = server
         self.store = PoolStore(server)
         self.pool = PoolAddress.of(namespace, pool)
         self.pools = Pools(self.store, namespace, ttl_ms=1000)
-        self.places = {name: Place(server, Address.of(namespace, name)) for name in NAMES}
+        self.places = {name: Place(server, Address.of(namespace, name)) for name in names}
         self.producers: dict[str, Producer] = {}
         self.mail: list[tuple[str, Any, int]] = []
         self.now = BEGIN_MS

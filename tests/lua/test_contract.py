@@ -245,6 +245,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most MAX_LEASES, which is asked before": {
         "lib/destination": "for _, record in ipairs(redis.call('HVALS', K_SESSIONS)) do",
     },
+    "at most MAX_COMPARED members, which is asked before": {
+        "lib/fair": "for i = 1, #members, 2 do",
+    },
     "at most 100, which is asked before": {
         "snapshot": "for i, info in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do"
     },

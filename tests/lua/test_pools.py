@@ -64,25 +64,31 @@ def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...
 @given(
     reserve=st.sampled_from([0, 10]),
     draws=st.lists(
-        st.tuples(names, st.integers(-1, 3), st.integers(0, 40), st.integers(0, 60), st.booleans()),
+        st.tuples(
+            names,
+            st.integers(-1, 3),
+            st.integers(0, 40),
+            st.integers(0, 60),
+            st.booleans(),
+            st.sampled_from([1, 1, 2, 7]),
+        ),
         min_size=5,
         max_size=25,
     ),
 )
 def test_a_pool_answers_as_the_model_does(
-    runner: Runner, reserve: int, draws: list[tuple[str, int, int, int, bool]]
+    runner: Runner, reserve: int, draws: list[tuple[str, int, int, int, bool, int]]
 ) -> None:
     async def compare() -> None:
         world, model = runner.world(), ModelPool(100, reserve)
         await world.open(100, reserve)
-        for name, late, back, more, reserved in draws:
+        for name, late, back, more, reserved, weight in draws:
             known = model.members.get(name)
             granted = max(0, (known.granted if known else 0) - late)
             returned = min(granted, (known.returned if known else 0) + back)
-            drawn = await world.store.draw(
-                world.pool, name, Slice("OK", 1, 0, granted, returned, granted + more, 0, reserved)
-            )
-            expected = model.draw(name, granted, returned, granted + more, reserved)
+            held = Slice("OK", 1, 0, granted, returned, granted + more, 0, reserved, 0, weight)
+            drawn = await world.store.draw(world.pool, name, held)
+            expected = model.draw(name, granted, returned, granted + more, reserved, weight)
             assert (drawn.code, drawn.granted, drawn.returned, drawn.place) == expected
             members = await world.store.members(world.pool)
             assert {share.member: (share.granted, share.returned) for share in members} == {

@@ -9,20 +9,34 @@ class Member:
     returned: int = 0
     need: int = 0
     reserved: bool = False
+    weight: int = 1
+
+    @property
+    def held(self) -> int:
+        return self.granted - self.returned
+
+    @property
+    def lacks(self) -> int:
+        return self.need - self.granted
 
 
 @dataclass
 class ModelPool:
-    """A limit in bytes, members by name, and the line of those who wait, the reserved first."""
+    """A limit in bytes, members by name, and the line of those who wait: who holds least for its weight is first."""
 
     limit: int
     reserve: int
     members: dict[str, Member] = field(default_factory=dict)
-    line: list[str] = field(default_factory=list)
+    places: dict[str, tuple[bool, bool, int, int]] = field(default_factory=dict)
+    tickets: int = 0
+
+    @property
+    def line(self) -> list[str]:
+        return sorted(self.places, key=lambda name: self.places[name])
 
     @property
     def granted(self) -> int:
-        return sum(member.granted - member.returned for member in self.members.values())
+        return sum(member.held for member in self.members.values())
 
     def most(self, member: Member) -> int:
         return self.limit - (0 if member.reserved else self.reserve)
@@ -30,21 +44,37 @@ class ModelPool:
     def room(self, member: Member) -> int:
         return self.most(member) - self.granted
 
-    def draw(self, name: str, granted: int, returned: int, need: int, reserved: bool) -> tuple[str, int, int, int]:
+    def has_a_claim(self, name: str, member: Member) -> bool:
+        """Return whether it could be served without any other falling below its level."""
+        if member.held <= 0 or member.lacks <= self.room(member):
+            return True
+        others = (o for other, o in self.members.items() if other != name and o.reserved >= member.reserved)
+        kept = sum(min(o.held, member.held * o.weight // member.weight) for o in others)
+        return kept + member.held + member.lacks <= self.most(member)
+
+    def _stand(self, name: str, member: Member) -> None:
+        if name not in self.places:
+            self.tickets += 1
+        ticket = self.places[name][3] if name in self.places else self.tickets
+        claims = self.has_a_claim(name, member)
+        held = member.held + (0 if claims else member.lacks)
+        step = min(held * 2**20 // (member.weight * self.most(member)), 2**20 - 1)
+        self.places[name] = (not member.reserved, not claims, step, ticket)
+
+    def draw(
+        self, name: str, granted: int, returned: int, need: int, reserved: bool, weight: int = 1
+    ) -> tuple[str, int, int, int]:
         """Return code, granted, returned and place, as the script does."""
         known = self.members.get(name, Member())
         if granted > known.granted:
             return "GONE", known.granted, known.returned, 0
         member = self.members.setdefault(name, known)
         member.returned = min(max(member.returned, returned), member.granted)
-        member.need, member.reserved = need, reserved
+        member.need, member.reserved, member.weight = need, reserved, weight
         if need <= member.granted or need - member.returned > self.most(member):
-            self.line = [other for other in self.line if other != name]
+            self.places.pop(name, None)
         else:
-            if name not in self.line:
-                ahead = [other for other in self.line if self._first.get(other)] if reserved else list(self.line)
-                self.line.insert(len(ahead), name)
-                self._first[name] = reserved
+            self._stand(name, member)
             only = len(self.line) == 1
             self._serve()
             if only and need <= member.granted:
@@ -54,21 +84,19 @@ class ModelPool:
         self._stored.add(name)
         return "OK", member.granted, member.returned, self.line.index(name) + 1 if name in self.line else 0
 
-    _first: dict[str, bool] = field(default_factory=dict)
-    """Whether who is in line joined it as a reserved member."""
     _stored: set[str] = field(default_factory=set)
 
     def _new(self, name: str) -> int:
         return 1 if name in self._stored else 0  # the script counts itself in before its record is written
 
     def _serve(self) -> None:
-        while self.line:
+        while self.places:
             head = self.members[self.line[0]]
             if head.need - head.returned <= self.most(head):
                 if head.need - head.granted > self.room(head):
                     return
                 head.granted += max(0, head.need - head.granted)
-            self.line.pop(0)
+            del self.places[self.line[0]]
 
 
 @dataclass

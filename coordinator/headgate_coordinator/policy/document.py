@@ -157,6 +157,7 @@ class Destination(Table):
     burst: Count = Field(None, description="of a bucket: tokens at once")
     pools: list[Name] | None = Field(None, max_length=4, description="pools whose limits it shares")
     reserved: bool | None = Field(None, description="it may use what its pools keep in reserve", strict=True)
+    pool_weight: Count = Field(None, description="its share of its pools beside other destinations")
     message_ttl: Duration = None
     max_attempts: Count = None
     dead_letter: Name = None

@@ -53,6 +53,7 @@ KEYS: Final[dict[str, Path]] = {
     "ledger_keep": ("ledger_keep",),
     "pools": ("pools",),
     "reserved": ("reserved",),
+    "pool_weight": ("pool_weight",),
     "rate": ("rate",),
     "burst": ("burst",),
 }

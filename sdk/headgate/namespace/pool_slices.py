@@ -117,7 +117,8 @@ class Pools:
             return True
         tell(pool.name, drawn.limit)
         if drawn.place == 1:
-            await self._take_back(pool, member, held.lacks, drawn.pool_epoch, asked)
+            level = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight, held.reserved)
+            await self._take_back(pool, level, held.lacks, drawn, asked)
             return (await self.store.slice(address, encoded)).lacks <= 0
         return False
 
@@ -165,9 +166,15 @@ class Pools:
             address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, debt="void" if first else "keep"
         )
 
-    async def _take_back(self, pool: PoolAddress, member: str, lacks: int, pool_epoch: int, asked: set[str]) -> None:
-        """Ask the largest members for what they do not use; where that is too little, for what they use, once free."""
-        members = [share for share in await self.store.members(pool) if share.member != member and share.held > 0]
+    async def _take_back(self, pool: PoolAddress, first: Share, lacks: int, drawn: Drawn, asked: set[str]) -> None:
+        """Ask others for what they do not use, those first that hold most for their weight, for the first in line.
+
+        Where that is too little they owe what they use above the level of the first, once it is free; nobody does when
+        that would not suffice either, for what they then gave back would serve nobody.
+        """
+        pool_epoch = drawn.pool_epoch
+        shares = [share for share in await self.store.members(pool) if share.held > 0 and share.member != first.member]
+        members = sorted(shares, key=lambda share: -share.held / share.weight)
         fresh = [share for share in members if share.member not in asked]
         got = 0
         for share in fresh[:ASK_AT_ONCE]:
@@ -179,10 +186,12 @@ class Pools:
         if len(fresh) <= ASK_AT_ONCE:
             asked.clear()
             asked.add(_ALL)
-        if _ALL in asked:  # from now on every time, or the debt lapses
+        below = sum(share.held - share.above(first) for share in members)
+        if _ALL in asked and below + first.held + lacks <= drawn.limit:  # from now on every time, or the debt lapses
             for share in members:
-                await self.ask_back(pool, share, pool_epoch, lacks - got, owe=True)
-                got += share.held
+                if (owed := min(lacks - got, share.above(first))) > 0:
+                    await self.ask_back(pool, share, pool_epoch, owed, owe=True)
+                    got += owed
                 if got >= lacks:
                     return
 
@@ -198,7 +207,7 @@ class Pools:
             _, served = await self.store.forget(pool, share.member, share.epoch)
             await self.deliver(pool, served, pool_epoch)
             return share.held
-        if held.code == "EPOCH" or held.returned > share.returned:
+        if held.code == "EPOCH" or held.returned > share.returned or held.weight != share.weight:
             drawn = await self.draw(pool, share.member, held)
             if drawn.code == "OK" and (drawn.granted, drawn.returned) != (held.granted, held.returned):
                 now = Share(share.member, held.epoch, drawn.granted, drawn.returned)
@@ -221,7 +230,7 @@ class Pools:
             if held.used == 0 or waited or (held.used < held.held and not idle):  # perhaps what was granted never came
                 drawn = await self.draw(pool, member, held)
                 if drawn.code == "OK":
-                    share = Share(member, held.epoch, drawn.granted, drawn.returned)
+                    share = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight)
                     await self.ask_back(pool, share, drawn.pool_epoch, share.held)
         return unused
 

@@ -21,11 +21,19 @@ class Share:
     epoch: int
     granted: int
     returned: int
+    weight: int = 1
+    reserved: bool = False
 
     @property
     def held(self) -> int:
         """Bytes of its slice."""
         return self.granted - self.returned
+
+    def above(self, level: "Share") -> int:
+        """Return the bytes that it holds above the level of another: more than that holds for each unit of weight."""
+        if level.reserved and not self.reserved:
+            return self.held
+        return max(0, self.held - level.held * self.weight // level.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class Slice:
     used: int = 0
     reserved: bool = False
     learning_ms: int = 0
+    weight: int = 1
 
     @property
     def held(self) -> int:
@@ -120,7 +129,7 @@ class PoolStore:
             return Slice(reply[0].decode())
         epoch, heard, granted, returned, need, used = (int(n) for n in reply[1:7])
         code, reserved = reply[0].decode(), reply[7] == b"yes"
-        return Slice(code, epoch, heard, granted, returned, need, used, reserved, int(reply[8]))
+        return Slice(code, epoch, heard, granted, returned, need, used, reserved, int(reply[8]), int(reply[9]))
 
     async def draw(self, pool: PoolAddress, member: str, held: Slice) -> Drawn:
         """Tell a pool what a destination has on record, and ask for what its first in line needs."""
@@ -135,6 +144,7 @@ class PoolStore:
                 "returned": held.returned,
                 "need": held.need,
                 "reserved": "yes" if held.reserved else "no",
+                "weight": held.weight,
             },
         )
         if len(reply) == 1:
@@ -176,6 +186,9 @@ class PoolStore:
             cursor, flat = await self.server.command(pool.keys[0], "HSCAN", pool.keys[1], cursor, "COUNT", 500)
             for i in range(0, len(flat), 2):
                 name, values = flat[i].decode(), record(flat[i + 1])
-                found[name] = Share(name, int(values["epoch"]), int(values["granted"]), int(values["returned"]))
+                found[name] = Share(
+                    name, int(values["epoch"]), int(values["granted"]), int(values["returned"]),
+                    int(values.get("weight", 1)), values["reserved"] == "1",
+                )  # fmt: skip
             if cursor == b"0" or len(found) >= most:
                 return sorted(found.values(), key=lambda share: -share.held)

@@ -1,0 +1,42 @@
+--- @include "lib/pool"
+-- The line of a pool, by weighted max-min: the lower the level of a member, which is what it holds for each unit of its
+-- weight, the further in front. So whoever is served most has to wait, until all who wait are on one level.
+local MAX_COMPARED = 512
+local LEVELS = 1048576 -- steps from nothing to all that a member may hold
+local TICKETS = 1073741824 -- after which the tickets of equals begin anew
+local AHEAD = 4503599627370496 -- by which the reserved are before all others
+
+-- Whether what is free, and what others hold above this member's level, covers what it lacks. Otherwise it waits behind
+-- those for whom it does, for it could only be served if others fell below it: a large message keeps nobody small waiting
+-- that holds less, and none for which there is a share waits for ever.
+local function has_a_claim(member, m)
+  local own, lacks = m.granted - m.returned, m.need - m.granted
+  if own <= 0 or lacks <= pool_room(m) then
+    return true
+  end
+  local count = redis.call('HLEN', K_MEMBERS)
+  if count > MAX_COMPARED then -- too many to compare with: an equal share
+    return (own + lacks) * count <= most_of(m) * m.weight
+  end
+  local left = most_of(m) - own - lacks
+  local members = redis.call('HGETALL', K_MEMBERS)
+  for i = 1, #members, 2 do
+    local o = parse_member(members[i + 1])
+    if members[i] ~= member and o.reserved >= m.reserved then -- the reserved may have all of those who are not
+      left = left - math.min(o.granted - o.returned, math.floor(own * o.weight / m.weight))
+    end
+  end
+  return left >= 0
+end
+
+local function stand_in_line(member, m)
+  local ticket = tonumber(redis.call('ZSCORE', K_LINE, member) or nil)
+  if not ticket then
+    p.tickets = p.tickets + 1
+    ticket = p.tickets
+  end
+  local claims = has_a_claim(member, m)
+  local held = m.granted - m.returned + (claims and 0 or m.need - m.granted)
+  local step = math.min(math.floor(held * LEVELS / (m.weight * most_of(m))), LEVELS - 1) + (claims and 0 or LEVELS)
+  redis.call('ZADD', K_LINE, int(step * TICKETS + ticket % TICKETS - m.reserved * AHEAD), member)
+end

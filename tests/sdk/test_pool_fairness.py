@@ -1,0 +1,58 @@
+"""A pool is shared fairly by destinations that want more of it than there is, however many send at each."""
+
+import asyncio
+
+import pytest
+
+import headgate
+from headgate.redis.keys import Address
+from tests.sdk.observing import waiting
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+GUARD = 60.0
+
+
+async def test_one_that_never_frees_takes_its_share_by_weight_of_one_that_does(client: headgate.Client) -> None:
+    """Thirty send to heavy, whose messages are consumed; those of light stay: sixteen of twenty have room."""
+    await client.set_pool("memory", limit=20 * 1000)
+    await client.apply("heavy", pools="memory")
+    await client.apply("light", pools="memory", pool_weight=4)
+    done = False
+
+    async def send(producer: headgate.Producer) -> None:
+        while not done:
+            await producer.send(b"x" * 996, timeout="unlimited")
+
+    async def blocked() -> bool:
+        return await waiting(client, "heavy")
+
+    async def used(name: str) -> int:
+        return (await client._pools.store.slice(Address.of(client.namespace, name), "memory")).used
+
+    async def consume() -> None:
+        message = await consumer.receive(timeout=GUARD)
+        assert message
+        await wait_until(blocked, timeout=GUARD, description="heavy wants more than it has")
+        await message.accept()
+
+    async with client.session("heavy") as session, client.session("light") as other:
+        heavy, light = await session.producer("heavy", window=1), await other.producer("light", window=1)
+        consumer = await session.consumer("heavy", window=2)
+        tasks = [asyncio.ensure_future(send(heavy)) for _ in range(30)]
+        tasks += [asyncio.ensure_future(send(light)) for _ in range(20)]
+        async with asyncio.timeout(2 * GUARD):
+            while await used("light") < 15 * 1000:
+                await consume()
+            for _ in range(40):
+                await consume()
+        assert await used("light") <= 17 * 1000
+        done = True
+
+        async def all_sent() -> bool:
+            for name in ("heavy", "light"):
+                await client.purge(name)
+            return all(task.done() for task in tasks)
+
+        await wait_until(all_sent, timeout=GUARD)
+        await asyncio.gather(*tasks)
