@@ -15,6 +15,7 @@ from headgate.core.deadlock import Deadlock
 from headgate.core.url_options import UrlOptions
 from headgate.errors import AccessDenied, Closed, HeadgateError, InvalidValue
 from headgate.explain.explainer import as_consumer, explain, leased
+from headgate.explain.links import Links
 from headgate.explain.model import Explanation
 from headgate.namespace.administration import Administration
 from headgate.namespace.losses import LossCallback, Losses
@@ -91,6 +92,7 @@ class Client(Administration):
         self._registry = Registry(
             self._store, self._wake_ups, PolicyPools(self._pools), self.namespace, ttl_ms, self._losses
         )
+        self._links = Links(self._store, self._registry.policies, self.namespace)
         return self
 
     async def _find(self) -> Place:
@@ -152,6 +154,7 @@ class Client(Administration):
             store,
             self._wake_ups,
             self._registry,
+            self._links,
             self._pools,
             self.namespace,
             name or socket.gethostname(),
@@ -195,7 +198,7 @@ class Client(Administration):
             InvalidName: the name cannot be used, or is missing.
             InvalidValue: that session or consumer is not there; or a link is given and a destination too.
         """
-        store, links = self.store, self._registry.links
+        store, links = self.store, self._links
         if link:
             if destination or producer or consumer:
                 raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")

@@ -11,7 +11,6 @@ from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyError
-from headgate.explain.links import Links
 from headgate.namespace.losses import Losses
 from headgate.namespace.policy_follower import GOVERNED, Policies, due, kind_of, without
 from headgate.namespace.pool_limits import PolicyPools
@@ -42,7 +41,6 @@ class Registry:
         self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int, losses: Losses
     ) -> None:
         self.policies = Policies(store.server, wake_ups, namespace, self._follow_policy)
-        self.links = Links(store, self.policies, namespace)
         self.spooling = Spooling(store, wake_ups, namespace, ttl_ms)
         self.stores = PolicyStores(self.spooling.spools)
         self._store = store

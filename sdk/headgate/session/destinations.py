@@ -15,6 +15,7 @@ from headgate.credit.observer import Outlook
 from headgate.credit.spool_quota import Quota
 from headgate.credit.wish import Wish
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue
+from headgate.explain.links import Links
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
 from headgate.options import SessionOptions
@@ -51,6 +52,7 @@ class Presences:
         store: the scripts.
         wake_ups: hints for all that is opened.
         registry: what makes destinations exist and tells of their settings.
+        links: of the namespace, for what senders are told of a wait.
         pools: the pools of the namespace.
         namespace: the session's.
         session: its id.
@@ -63,6 +65,7 @@ class Presences:
         store: Store,
         wake_ups: WakeUps,
         registry: Registry,
+        links: Links,
         pools: Pools,
         namespace: str,
         session: str,
@@ -74,6 +77,7 @@ class Presences:
         self.store = store
         self.wake_ups = wake_ups
         self.registry = registry
+        self._links = links
         self.namespace = namespace
         self.session = session
         self.options = options
@@ -99,7 +103,7 @@ class Presences:
 
     def _outlook(self, address: Address) -> Outlook:
         registry = self.registry
-        return Outlook(self.store, registry.links, address, self.session, self._listeners, registry.losses)
+        return Outlook(self.store, self._links, address, self.session, self._listeners, registry.losses)
 
     @contextlib.asynccontextmanager
     async def opening(self, destination: str) -> AsyncIterator[None]:

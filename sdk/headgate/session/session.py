@@ -17,6 +17,7 @@ from headgate.credit.account import CreditAccount
 from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners
 from headgate.credit.wish import Wish
 from headgate.errors import Closed, InvalidValue, PolicyError
+from headgate.explain.links import Links
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate
 from headgate.namespace.pool_slices import Pools
@@ -39,6 +40,7 @@ class Session:
         store: Store,
         wake_ups: WakeUps,
         registry: Registry,
+        links: Links,
         pools: Pools,
         namespace: str,
         name: str,
@@ -54,7 +56,9 @@ class Session:
         self.credit_line: Callable[[], CreditLine] = CreditLine
         """What makes the credit line of a gate."""
         self._listeners = Listeners()
-        self._presences = Presences(store, wake_ups, registry, pools, namespace, self.id, options, self._listeners)
+        self._presences = Presences(
+            store, wake_ups, registry, links, pools, namespace, self.id, options, self._listeners
+        )
         self._consumers = Consumers(self._presences)
         self._buckets: dict[str, Bucket] = {}
         self._closed = False
