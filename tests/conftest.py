@@ -1,7 +1,7 @@
 """Servers for the tests, and the rule that no test leaves a key behind.
 
 A test that takes `redis_url` runs on the oldest Redis of this machine and on the newest, those of scripts on
-every version, and, marked `one_server`, on the newest only. `cluster_url` is a cluster of three masters of the
+every version, and, marked `one_server`, as stories are in which it makes no difference, on the newest only. `cluster_url` is a cluster of three masters of the
 newest, or, marked `every_cluster`, of every version. If `HEADGATE_REDIS_SERVER` names a server, there is no other.
 All are shared by the tests of one process, so a test that changes settings or kills its server starts its own
 `tests.support.servers.RedisServer`.

@@ -16,6 +16,8 @@ from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD, drain, waiting
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 LIMIT = 1000
 SIZE = 400
 """Two of them fit, a third one does not."""

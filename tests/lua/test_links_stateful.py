@@ -167,8 +167,8 @@ def drive(world: World, examples: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_links_do_what_their_model_does(world: World) -> None:
-    drive(world, 60)
+def test_links_do_what_their_model_does(world: World, share: int) -> None:
+    drive(world, 60 // share)
 
 
 @pytest.mark.timeout(600)

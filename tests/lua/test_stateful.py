@@ -74,8 +74,8 @@ def test_a_call_that_is_refused_after_a_restart_gives_no_numbers_away(world: Wor
 
 @pytest.mark.timeout(900)  # to shrink what it found may take long
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_scripts_do_what_the_model_does(world: World, kind: str) -> None:
-    drive(world, kind, examples=80 if kind != "gate" else 30)
+def test_the_scripts_do_what_the_model_does(world: World, kind: str, share: int) -> None:
+    drive(world, kind, examples=(80 if kind != "gate" else 30) // share)
 
 
 @pytest.mark.timeout(900)

@@ -11,6 +11,8 @@ from headgate.redis.replies import Account
 from tests.sdk.observing import drain
 from tests.sdk.test_consumer import receive
 
+pytestmark = pytest.mark.one_server
+
 THEIRS = bytes(
     proton.Message(
         body=b"content", inferred=True, durable=True, subject="new", properties={"tenant": proton.symbol("a")}

@@ -9,6 +9,8 @@ from headgate import CreditTimeout, MessageTooLarge
 from tests.sdk.observing import GUARD, counts, drain, field, outcomes, waiting
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def test_a_timeout_tells_place_and_reason(client: headgate.Client) -> None:
     await client.apply("full", limit=1000)

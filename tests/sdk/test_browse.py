@@ -8,6 +8,8 @@ from headgate import InvalidValue
 from tests.sdk.observing import counts, look
 from tests.sdk.test_consumer import fill, receive
 
+pytestmark = pytest.mark.one_server
+
 
 async def test_it_reads_what_is_stored_and_changes_nothing(client: headgate.Client) -> None:
     await client.apply("orders", kind="queue", browser_window=3)

@@ -14,6 +14,8 @@ from tests.sdk.observing import GUARD, counts, drain, field, stored_bodies
 from tests.sdk.test_consumer import fill, receive
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def pending(client: headgate.Client, destination: str) -> int:
     snapshot = await client.store.snapshot(Address.of(client.namespace, destination))

@@ -12,6 +12,8 @@ from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD, counts, field
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def swept(client: headgate.Client) -> bool:
     await client.store.reap(Address.of(client.namespace, "orders"))

@@ -12,6 +12,8 @@ from tests.sdk.scene import TTL_MS, Scene
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def test_the_rule_that_set_what_binds_is_named(scene: Scene) -> None:
     rules = "limit_bytes=orders.#@shop.toml:4;limit_messages=#@base.toml:2;stopped=orders@shop.toml:9"

@@ -10,6 +10,8 @@ import pytest
 from headgate.explain.model import Cause
 from tests.sdk.scene import TTL_MS, Scene
 
+pytestmark = pytest.mark.one_server
+
 Play = Callable[[Scene], Awaitable[object]]
 CASES: list[tuple[str, Cause, str, Play]] = []
 

@@ -12,6 +12,8 @@ import headgate.sync
 from tests.sdk.observing import GUARD, field
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 @pytest.mark.parametrize("limit", [{"limit": 8}, {"limit_messages": 8}, {"limit": 80, "limit_messages": 8}])
 async def test_who_is_always_busy_gives_others_their_share(

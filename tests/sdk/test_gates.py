@@ -11,6 +11,8 @@ from tests.sdk.observing import GUARD, counts, field, waiting
 from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 def taken(gate: headgate.Gate, size: int) -> headgate.Permit:
     permit = gate.try_admit(size)
@@ -211,7 +213,6 @@ async def test_a_queue_is_no_gate_and_a_gate_is_no_queue(client: headgate.Client
             await session.consumer("gate")
 
 
-@pytest.mark.one_server
 async def test_no_permit_is_given_while_the_credit_goes_back(
     client: headgate.Client, redis_url: str, cleanup_namespace: str
 ) -> None:

@@ -15,6 +15,8 @@ from tests.sdk.observing import GUARD, field, look
 from tests.sdk.workers import Worker
 from tests.support.waiting import wait_for, wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 @pytest.fixture
 def threads(redis_url: str, cleanup_namespace: str) -> Iterator[headgate.sync.Client]:
@@ -36,7 +38,6 @@ async def expired(client: headgate.Client, destination: str, session: str) -> bo
     return not any(one.startswith(session) for one in (await look(client, destination)).consumers)
 
 
-@pytest.mark.one_server
 @pytest.mark.parametrize("way", ["iterates", "iterates_in_threads"])
 async def test_iteration_goes_on_after_a_pause_longer_than_the_lease(
     client: headgate.Client, redis_url: str, way: str

@@ -15,6 +15,8 @@ from headgate.core.wait import Wait
 from tests.sdk.observing import GUARD, field, outcomes
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 Events = list[Blocked | Unblocked]
 
 

@@ -12,6 +12,8 @@ from tests.lua.test_p8_rates import most_beyond
 from tests.sdk.observing import GUARD, counts, drain, field, look, outcomes, waiting
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def test_all_senders_of_all_clients_share_the_rate_of_the_destination(
     client: headgate.Client, other: headgate.Client

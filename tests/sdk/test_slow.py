@@ -11,6 +11,8 @@ from tests.sdk.observing import GUARD, drain
 from tests.sdk.test_consumer import fill, receive
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def work_slowly(client: headgate.Client, consumer: headgate.Consumer) -> None:
     """Take messages and settle none."""

@@ -10,6 +10,8 @@ from headgate.redis.keys import Address
 from tests.sdk.observing import drain
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 BODY = b"x" * 1000
 ROUND = 50
 

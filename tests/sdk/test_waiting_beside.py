@@ -11,6 +11,8 @@ from tests.sdk.observing import GUARD, drain
 from tests.sdk.test_consumer import fill, receive
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 @pytest.fixture
 async def sessions(client: headgate.Client, other: headgate.Client) -> AsyncIterator[tuple[headgate.Session, ...]]:

@@ -12,6 +12,8 @@ from tests.sdk.observing import GUARD, counts, drain, field, outcomes, stored_bo
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def fill(client: headgate.Client, destination: str = "full", when_full: str | None = None) -> None:
     """Make a queue of 1000 bytes, and leave room for less than 100."""

@@ -21,6 +21,8 @@ from tests.sdk.workers import Worker
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 TTL = 2.0
 
 
@@ -97,7 +99,6 @@ async def test_topics_of_before_and_after_are_received_from_their_first_message_
     ("pattern", "matched"),
     [("a.#", {"a", "a.b", "a.b.c"}), ("a.>", {"a.b", "a.b.c"}), ("*", {"a"}), ("*.b.*", {"a.b.c"})],
 )
-@pytest.mark.one_server
 async def test_what_a_pattern_matches(client: headgate.Client, pattern: str, matched: set[str]) -> None:
     async with client.session("s") as session:
         consumer = await wildcard(session, pattern)
@@ -315,7 +316,6 @@ async def test_a_subscription_whose_consumer_never_comes_goes_with_its_lease(cli
     assert await counts(client, "news.eu") == (0, 0)
 
 
-@pytest.mark.one_server
 async def test_a_killed_one_gives_back_what_it_held_and_leaves_the_index(
     client: headgate.Client, redis_url: str
 ) -> None:
@@ -341,7 +341,6 @@ async def test_a_killed_one_gives_back_what_it_held_and_leaves_the_index(
         assert await counts(client, name) == (0, 0)
 
 
-@pytest.mark.one_server
 async def test_a_killed_one_that_was_alone_takes_its_subscriptions_along(
     client: headgate.Client, redis_url: str
 ) -> None:
@@ -399,7 +398,6 @@ async def test_unsubscribing_removes_it_everywhere_but_where_another_pattern_kee
 
 
 @pytest.mark.parametrize("name", ["news.*", "#", "a.>"])
-@pytest.mark.one_server
 async def test_only_consumers_may_name_a_pattern(client: headgate.Client, name: str) -> None:
     async with client.session("s") as session:
         for call in (session.producer, session.gate, session.bucket, client.apply, client.remove):
@@ -420,7 +418,6 @@ async def test_only_consumers_may_name_a_pattern(client: headgate.Client, name: 
         ("x" * 255 + ".*", "at most 255 bytes"),
     ],
 )
-@pytest.mark.one_server
 async def test_what_is_no_pattern_is_refused(client: headgate.Client, pattern: str, text: str) -> None:
     async with client.session("s") as session:
         with pytest.raises(InvalidName, match=text):

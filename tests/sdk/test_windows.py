@@ -11,6 +11,8 @@ from tests.sdk.observing import GUARD, drain, field, look
 from tests.sdk.test_consumer import fill, receive
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def recorded(client: headgate.Client, consumer: headgate.Consumer) -> str:
     return (await look(client, "orders")).consumers[consumer.id]["window"]
