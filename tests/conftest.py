@@ -1,8 +1,9 @@
 """Servers for the tests, and the rule that no test leaves a key behind.
 
 A test that takes `redis_url` runs on the oldest Redis of this machine and on the newest, those of scripts on
-every version, and, marked `one_server`, as stories are in which it makes no difference, on the newest only. `cluster_url` is a cluster of three masters of the
-newest, or, marked `every_cluster`, of every version. If `HEADGATE_REDIS_SERVER` names a server, there is no other.
+every version, and, marked `one_server`, on the newest only: stories in which servers make no difference.
+`cluster_url` is a cluster of three masters of the newest, or, marked `every_cluster`, of every version.
+If `HEADGATE_REDIS_SERVER` names a server, there is no other.
 All are shared by the tests of one process, so a test that changes settings or kills its server starts its own
 `tests.support.servers.RedisServer`.
 """
@@ -14,7 +15,7 @@ import hypothesis
 import pytest
 
 from headgate.amqp.remote import NodeBackend
-from headgate.redis import connection as lane
+from headgate.redis import connection, server
 from tests.links.sites import SiteOf, three_sites_of
 from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, newest_server
@@ -93,11 +94,22 @@ def cleanup_namespace(namespace: str, no_key_left: None, shared_servers: SharedS
         delete_namespace(url, namespace)
 
 
+_WHAT_FAILS = {"FaultProxy", "RedisServer", "RedisCluster3", "NodeProcess", "socket"}
+
+
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have clients wait half a minute for each answer: for tests in which others may keep Redis or a node that long."""
-    monkeypatch.setattr(lane, "CALL_TIMEOUT", 30.0)
+    """Have clients wait half a minute for each answer: others may keep Redis or a node that long."""
+    monkeypatch.setattr(connection, "CALL_TIMEOUT", 30.0)
+    monkeypatch.setattr(server, "CALL_TIMEOUT", 30.0)
     monkeypatch.setattr(NodeBackend._ask, "__kwdefaults__", {"within": 30.0})
+
+
+@pytest.fixture(autouse=True)
+def patient_where_nothing_fails(request: pytest.FixtureRequest) -> None:
+    """Be `patient` with shared servers, but in modules that cut lines or stop nodes: it matters when those give up."""
+    if "redis_url" in request.fixturenames and not _WHAT_FAILS & vars(request.module).keys():
+        request.getfixturevalue("patient")
 
 
 @pytest.fixture

@@ -11,11 +11,6 @@ from tests.support.rewriting import RewritingServer, virtual_clock
 from tests.support.servers import newest_server
 
 
-@pytest.fixture(autouse=True)
-def whenever_redis_answers(patient: None) -> None:
-    """Wait for a Redis that others keep from running: here nothing depends on when it answers."""
-
-
 @pytest.fixture
 def share(request: pytest.FixtureRequest) -> int:
     """By what examples are divided on the test's server: 3 on all but the newest, until `make soak` runs them all."""

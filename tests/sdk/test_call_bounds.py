@@ -298,13 +298,12 @@ async def test_all_who_wait_are_told_that_their_deliveries_went_to_others(
     client: headgate.Client, server: RedisServer
 ) -> None:
     count = 700  # more than one call settles
-    async with client.session("s", ttl=600) as session:  # it renews nothing that was taken from it
+    async with client.session("s", ttl=600) as session:
         producer, consumer = await session.producer("orders"), await session.consumer("orders")
         await asyncio.gather(*(producer.send(f"{number}") for number in range(count)))
         messages = [await consumer.receive(timeout=GUARD) for _ in range(count)]
-        with redis.Redis.from_url(server.url) as direct:  # the lease is over, as others see it
-            for part in ("consumers", "sessions"):
-                direct.delete(f"{Address.of(client.namespace, 'orders').key}:{part}")
+        with redis.Redis.from_url(server.url) as direct:  # they are nobody's, as after the end of a lease
+            direct.delete(f"{Address.of(client.namespace, 'orders').key}:consumers")
         waiting = [asyncio.ensure_future(message.accept(confirm=True)) for message in messages if message]
         done, pending = await asyncio.wait(waiting, timeout=GUARD)
         assert not pending

