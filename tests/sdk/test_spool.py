@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -10,6 +11,7 @@ import headgate
 from headgate import CreditTimeout, DestinationFull, MessageTooLarge
 from headgate.message import encode
 from headgate.redis.keys import Address
+from headgate.spool.sweep import Sweeper
 from tests.sdk.observing import GUARD, outcomes
 from tests.sdk.spooling import Depot, body, number_of, received, sent
 from tests.support.faultyfs import FaultyStorage
@@ -331,3 +333,19 @@ async def test_sends_that_are_cancelled_leave_nothing(depot: Depot) -> None:
         assert got == sorted(set(got))
         await depot.empty()
     await depot.no_credit_left()
+
+
+async def test_closing_beside_a_sweep_discards_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant: each discards as many as there were when it began."""
+    begun: list[str] = []
+
+    async def free(_self: Sweeper, _spool: object, _address: Address, names: Sequence[str]) -> None:
+        begun.extend(names)
+        await asyncio.sleep(0.05 if len(begun) == 2 else 0)  # the second call is that of who comes beside
+
+    monkeypatch.setattr(Sweeper, "_free", free)
+    sweeper = Sweeper(MagicMock())
+    for name in "abc":
+        sweeper.discard(MagicMock(), Address.of("ns", "orders"), name)
+    await asyncio.gather(sweeper._discard(), sweeper.close())
+    assert set(begun) == set("abc")

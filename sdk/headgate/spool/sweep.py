@@ -140,8 +140,9 @@ class Sweeper:
         await self._spools.calls.free(spool.address, [f"{folder(address)}/{name}" for name in names])
 
     async def _discard(self) -> None:
-        for _ in range(len(self._discards)):
-            spool, address, name = self._discards[0]
+        """Discard all there is to discard; closing does so beside the sweep."""
+        while self._discards:
+            spool, address, name = first = self._discards[0]
             await self._free(spool, address, [name])
-            if self._discards and self._discards[0] == (spool, address, name):
+            if self._discards and self._discards[0] is first:
                 self._discards.popleft()
