@@ -108,7 +108,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def patient_where_nothing_fails(request: pytest.FixtureRequest) -> None:
     """Be `patient` with shared servers, but in modules that cut lines or stop nodes: it matters when those give up."""
-    if "redis_url" in request.fixturenames and not _WHAT_FAILS & vars(request.module).keys():
+    if {"redis_url", "cluster_url"} & set(request.fixturenames) and not _WHAT_FAILS & vars(request.module).keys():
         request.getfixturevalue("patient")
 
 

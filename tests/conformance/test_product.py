@@ -202,10 +202,15 @@ def test_k05_spark_reads_the_ledger_and_proves_that_limits_held(redis_url: str, 
         server.xdel(f"{address.key}:ledger", "3-0")
     told = subprocess.run(
         [sys.executable, "-m", "headgate_pipeline", "audit", "--namespace", cleanup_namespace],
-        env=os.environ | {"HEADGATE_URL": redis_url, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ
+        | {
+            "HEADGATE_URL": redis_url,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
         check=False,
     )
     assert told.returncode == 0, told.stderr
