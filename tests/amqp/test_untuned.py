@@ -329,6 +329,26 @@ async def test_a_link_that_is_attached_anew_ends_where_it_was_before(
         assert b"news 0" not in first.heard
 
 
+async def test_a_durable_subscription_that_comes_back_at_another_node_ends_where_it_was(
+    start_node: StartNode, client: headgate.Client
+) -> None:
+    """And no other link does. Mutants: the older one stays; both go."""
+    await client.apply("news", kind="topic")
+    source = described(0x28, [text("news"), b"\x52\x02"])
+    attach = frame(0x12, [text("sub"), number(0), TRUE, NULL, NULL, source, described(0x29, [])])
+    plain = receiver("plain", 1)
+    nodes = [start_node("--name", name) for name in ("first", "second")]
+    async with guest(nodes[0], attach + flow(0, 10) + plain) as first:
+        await first.until(b"\x00S\x12")
+        async with guest(nodes[1], attach + flow(0, 10) + plain) as second:
+            heard = await first.until(b"to another node")
+            assert heard.count(b"amqp:link:stolen") == 1
+            async with client.session("fills") as session:
+                await (await session.producer("news")).send("after", timeout=GUARD)
+            await second.until(b"after")
+            assert b"stolen" not in second.heard
+
+
 def attach_on(channel: int, name: str) -> bytes:
     source = described(0x28, [text("orders")])
     return frame(0x12, [text(name), number(0), TRUE, NULL, NULL, source, described(0x29, [])], channel=channel)

@@ -143,8 +143,8 @@ class Node(Answer):
 
     @classmethod
     def of(cls, entry: NodeEntry) -> "Node":
-        """Return it from its entry in the registry."""
-        return cls(**asdict(entry))
+        """Return it from its entry in the registry, without what is for other nodes only."""
+        return cls(**{name: value for name, value in asdict(entry).items() if name in cls.model_fields})
 
 
 class Nodes(Answer):

@@ -114,6 +114,7 @@ class NodeFacts:
         counters: totals since it started.
         bridges: of the policy, those that it works on or worked on.
         deadlocks: what it knows of them.
+        claims: durable links that were attached lately, by a digest of what they are known by -> when.
     """
 
     id: str
@@ -126,6 +127,7 @@ class NodeFacts:
     counters: Counters = field(default_factory=Counters)
     bridges: tuple[BridgeFacts, ...] = ()
     deadlocks: DeadlockFacts = field(default_factory=DeadlockFacts)
+    claims: Mapping[str, float] = field(default_factory=dict)
 
 
 @runtime_checkable

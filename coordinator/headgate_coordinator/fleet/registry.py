@@ -40,6 +40,7 @@ class NodeEntry:
         troubles: links of the policy that it works on, and that do not move -> why; at most :data:`TROUBLES`.
         rates: links of the policy -> messages a second that it forwarded between its last two beats; those that moved,
             the quickest, at most :data:`TROUBLES`.
+        claims: durable links that clients attached to it lately, by a digest of what they are known by -> when.
     """
 
     id: str
@@ -53,6 +54,7 @@ class NodeEntry:
     silent: float = 0.0
     troubles: dict[str, str] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
+    claims: dict[str, float] = field(default_factory=dict)
 
 
 class NodeRegistry:
@@ -91,6 +93,7 @@ class NodeRegistry:
                 messages_per_second=round(self._rate(facts.counters.carried, now), 3),
                 troubles=dict([(one.link, one.trouble) for one in facts.bridges if one.trouble][:TROUBLES]),
                 rates=self._rates({one.link: one.messages for one in facts.bridges}, now),
+                claims=dict(facts.claims),
             )
         )
         del told["id"], told["silent"]

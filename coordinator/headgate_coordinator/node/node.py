@@ -165,6 +165,7 @@ class Node:
             ),
             bridges=self.bridges(),
             deadlocks=self.deadlocks(),
+            claims=self.claims.recent(),
         )
 
     async def readiness(self) -> str | None:

@@ -20,6 +20,7 @@ from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
 from headgate_coordinator.service.spool_sweep import SpoolSweep
 from headgate_coordinator.service.sweep import Sweep
+from headgate_coordinator.service.takeovers import give_way
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ async def service(
         tasks = [
             asyncio.create_task(registry.keep(node), name="headgate beats"),
             asyncio.create_task(sweep.run(), name="headgate sweep"),
+            asyncio.create_task(give_way(node, registry), name="headgate takeovers"),
             asyncio.create_task(SpoolSweep(client, node.id, sweep.mine).run(), name="headgate sweep of spool stores"),
         ]
         stack.push_async_callback(_leave, tasks, registry, node.id)
