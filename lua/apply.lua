@@ -42,6 +42,7 @@
            slow_rate             rate
            slow_period_ms        ms
            slow_action           'notify' or 'detach'
+           durability            text to 40
            producer_window       size
            producer_rate         rate
            producer_byte_rate    rate

@@ -14,6 +14,7 @@ HeadgateError
 │   └── MessageFormatError  a message that cannot be read or written as AMQP 1.0 or as the SDK stores it
 ├── CoordinatorUnavailable  Redis cannot be reached, or is not one we can use (also a ConnectionError)
 │   └── DestinationDamaged  keys of the destination are missing in Redis: evicted, or deleted by hand
+├── NotDurable              stored, but not yet on as many replicas, or on the disk, as asked for (also a TimeoutError)
 ├── SpoolUnavailable        the storage of a spool store does not take, give or delete a segment (also an OSError)
 ├── AccessDenied            Redis or a node refused the credentials, or what was asked for
 └── Closed                  the client, session or handle was closed
@@ -247,6 +248,45 @@ class CoordinatorUnavailable(HeadgateError, ConnectionError):
 
 class DestinationDamaged(CoordinatorUnavailable):
     """Keys of the destination are missing in Redis, or are no keys of ours: they were evicted, or changed by hand."""
+
+
+class NotDurable(HeadgateError, TimeoutError):
+    """Something is done in Redis, and not known to be as safe as its ``durability`` asks; it is not to be done again.
+
+    Attributes:
+        destination: its name.
+        receipt: of the message, which is stored; None where it is a settlement.
+        durability: what was asked for.
+        replicas: that were known to have it.
+        needed: replicas that were to have it.
+        waited: seconds.
+    """
+
+    def __init__(
+        self,
+        destination: str,
+        what: str,
+        *,
+        durability: str,
+        replicas: int,
+        needed: int,
+        waited: float,
+        receipt: Any = None,
+        problem: str = "",
+    ) -> None:
+        self.destination = destination
+        self.receipt = receipt
+        self.durability = durability
+        self.replicas = replicas
+        self.needed = needed
+        self.waited = waited
+        lacks = "replicated" if replicas < needed else "on disk"
+        count = f"acknowledged by {replicas} of {needed} replicas" if needed else "not written to disk"
+        why = f" ({problem})" if problem else ""
+        super().__init__(
+            f"{what} of {destination!r} is stored, not yet {lacks}: {count} within {waited * 1000:.0f} ms{why}; "
+            "it is lost only if Redis fails over or stops before, so do not repeat it; see to the replicas or the disk"
+        )
 
 
 class SpoolUnavailable(HeadgateError, OSError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 from headgate._util.keywords import explains
+from headgate.core.durability import Durability
 from headgate.core.full import WhenFull
 from headgate.core.window import Window
 from headgate.core.words import KEYS, hint
@@ -72,6 +73,7 @@ class Settings:
         slow_rate: or when it settles fewer messages a second than this although it has some.
         slow_period: seconds between looks.
         slow_action: ``notify`` or ``detach``.
+        durability: what has a write before it is told: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.
         producer_window: bytes of credit that a producer keeps in hand when it does not say.
         producer_rate: messages a second of each producer.
         producer_byte_rate: bytes a second of each producer.
@@ -117,6 +119,7 @@ class Settings:
     slow_rate: float | str | None = None
     slow_period: float | str | None = None
     slow_action: str | None = None
+    durability: str | None = None
     producer_window: int | str | None = None
     producer_rate: float | str | None = None
     producer_byte_rate: float | str | None = None
@@ -167,6 +170,8 @@ class Settings:
             for name in ("durable_window", "subscription_windows"):
                 if out.get(name):
                     raise PolicyError(f"{name} belongs to a topic: a queue has no subscriptions; leave it out")
+        if self.kind == "bucket" and self.durability not in (None, DEFAULT, "memory"):
+            raise PolicyError("durability: a bucket begins full after a failover, whoever has it; leave it out")
         if self.kind in ("gate", "bucket"):
             for name in _MESSAGES_ONLY:
                 if out.get(_SPELLING[name][0]):
@@ -326,6 +331,7 @@ _SPELLING: Final[dict[str, tuple[str, Callable[[Any, str], str]]]] = {
     "slow_rate": ("slow_rate", _rate),
     "slow_period": ("slow_period_ms", _milliseconds),
     "slow_action": ("slow_action", _word(*SLOW_ACTIONS)),
+    "durability": ("durability", lambda value, what: Durability.parse(value, what).text),
     "producer_window": ("producer_window", lambda value, what: str(_at_most(MAX_WINDOW, _size(value, what), what))),
     "producer_rate": ("producer_rate", _rate),
     "producer_byte_rate": ("producer_byte_rate", _rate),

@@ -20,7 +20,8 @@ The client is the real one and so are the scripts; only Redis is fakeredis, in t
 Each client has a Redis of its own. Clients that are to meet share one: ``redis = headgate.testing.FakeRedis()``, then
 ``client(redis=redis)`` for each.
 
-What fakeredis is not: fast, a cluster, short of memory, or ever away. Test those on a real server, which
+What fakeredis is not: fast, a cluster, short of memory, or ever away; and it has neither replicas nor a disk, so every
+``durability`` but ``memory`` is refused. Test those on a real server, which
 ``headgate.connect()`` without a URL starts in some ten milliseconds.
 """
 
@@ -32,8 +33,9 @@ from typing import Any, Final
 
 from headgate.backends import Place
 from headgate.client import Client
+from headgate.core.durability import Durability
 from headgate.core.url_options import UrlOptions
-from headgate.errors import CoordinatorUnavailable
+from headgate.errors import CoordinatorUnavailable, PolicyError
 from headgate.redis.scripts import Script
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
@@ -90,8 +92,24 @@ class FakeServer(Server):
         """Do nothing: there is nobody to connect to."""
         self.version = (*VERSION, 0)
 
-    async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
+    def promise(self, durability: Durability) -> None:
+        """Refuse whatever needs a replica or a disk.
+
+        Raises:
+            PolicyError: it does.
+        """
+        if durability:
+            raise PolicyError(
+                f"durability {durability.text!r}: headgate.testing has neither replicas nor a disk to wait for; use "
+                "'memory' in unit tests, and test the other on a Redis"
+            )
+
+    async def call(
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], after: Sequence[Sequence[Any]] = ()
+    ) -> Any:
         """Call a script and return its reply."""
+        if after:
+            raise NotImplementedError("there is nothing to wait for")
         self.calls += 1
         await asyncio.sleep(0)  # as a real call, let others go on meanwhile
         if argv and argv[0] is None:

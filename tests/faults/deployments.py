@@ -105,6 +105,18 @@ def _knows(port: int, replicas: int) -> bool:
     return bool(state["num-slaves"] >= replicas and state["num-other-sentinels"] >= 2 and state["is_master"])
 
 
+@contextmanager
+def pair(binary: ServerBinary | None = None, **config: str) -> Iterator[tuple[RedisServer, RedisServer]]:
+    """Start a master and a replica that has all it has."""
+    settings = AT_ONCE | config
+    with ExitStack() as stack:
+        master = stack.enter_context(_start(binary or newest_server(), settings))
+        host, port = at(master)
+        replica = stack.enter_context(_start(binary or newest_server(), {**settings, "replicaof": f"{host} {port}"}))
+        wait_for(partial(is_linked, replica), timeout=60, description="the replica has it all")
+        yield master, replica
+
+
 @dataclass
 class Replicated:
     """A cluster of three masters, each with one replica."""

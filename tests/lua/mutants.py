@@ -55,6 +55,13 @@ MUTANTS: Final = tuple(
         *RULES,
         *LINKS,
         *SPOOL,
+        # A wait covers what was written before, in the epoch that is named.
+        ("P3", "secure", "redis.call('HSET', K_DESTINATION, 'epoch', int(d.epoch))", "--",
+         "test_secure::test_it_writes_something_each_time_and_changes_nothing"),
+        ("P3", "secure", "(of == int(d.epoch) and tonumber(lost) or 0)", "0",
+         "test_secure::test_in_a_new_epoch_it_says_which_message_of_the_session_was_the_last_that_is_there"),
+        ("P3", "secure", "\nsave_destination()\n", "\n",
+         "test_secure::test_in_a_new_epoch_it_says_which_message_of_the_session_was_the_last_that_is_there"),
         # Drops are counted once, and a session's count ends with its account.
         ("P5", "drop", "if more <= 0 or more_b < 0 then", "if false then",
          "test_drop::test_totals_of_sessions_add_up_and_count_once"),

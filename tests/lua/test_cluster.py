@@ -5,12 +5,14 @@ from typing import Any, Final
 
 import pytest
 
+from headgate.core.durability import MEMORY
 from headgate.core.link_calls import Put, Read, Skip
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.keys import Address
 from headgate.redis.link_store import LinkStore
 from headgate.redis.pool_store import PoolStore, Slice
 from headgate.redis.scripts import parse, script_names
+from headgate.redis.secured import secure
 from headgate.redis.spool_store import SpoolStore
 from tests.lua.place import TTL_MS, Consumer, Place
 from tests.lua.pool_world import NAMES, PoolWorld
@@ -65,6 +67,7 @@ async def live(place: Place, kind: str) -> None:
     await bob.call(fetch=bob.fetches + 1, max_messages=2, max_bytes=99)
     assert answer.code == "OK"
     assert await place.store.drop(place.address, "ann", messages=1, size=20) == "OK"
+    assert (await secure(place.server, place.address, "ann", MEMORY, 1)).code == "OK"
     for _ in range(8):
         await place.wait(TTL_MS // 4)
         await bob.call()
@@ -215,6 +218,7 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
         "drop": await place.store.drop(place.address, "ann", messages=1, size=1),
         "resolve": await place.store.resolve(place.address, "ann", since=1, mode="ticket"),
     }
+    replies["secure"] = (await secure(place.server, place.address, "ann", MEMORY, 1)).code
     spool = SpoolStore(place.server)
     replies["hold"] = await spool.hold(place.address, ann.account(), "orders/x", 1, ttl_ms=TTL_MS)
     replies |= {"free": "UNKNOWN", "unspool": "UNKNOWN"}

@@ -8,6 +8,7 @@ import pytest
 import headgate
 from headgate import InvalidValue, Window
 from headgate.backends import Place, place_of
+from headgate.core.durability import Durability, Held
 from headgate.core.url_options import take_options
 from headgate.message import encode
 from headgate.redis.backend import Backend, WakeUps
@@ -32,6 +33,14 @@ class Relay:
     async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
         self.calls += 1
         return await self._behind.call(script, keys, argv)
+
+    def promise(self, durability: Durability) -> None:
+        self._behind.promise(durability)
+
+    async def secure(
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], durability: Durability, within_ms: int
+    ) -> tuple[Any, Held]:
+        return await self._behind.secure(script, keys, argv, durability, within_ms)
 
     async def command(self, key: bytes, *args: Any) -> Any:
         return await self._behind.command(key, *args)

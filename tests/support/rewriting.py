@@ -88,7 +88,9 @@ class RewritingServer(Server):
         self.run: bytes | None = None
         self._rewritten = functools.cache(functools.partial(_rewrite, rewrites))
 
-    async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
+    async def call(
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], after: Sequence[Sequence[Any]] = ()
+    ) -> Any:
         if argv and argv[0] is None and self.run is not None:
             argv = [self.run if b"<" in self.run else self.run + b"!", *argv[1:]]
         return await super().call(self._rewritten(script), keys, argv)

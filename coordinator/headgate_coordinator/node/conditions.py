@@ -1,5 +1,7 @@
 """How our errors are called in AMQP."""
 
+from typing import Final
+
 from headgate.amqp import link as amqp
 from headgate.errors import (
     AccessDenied,
@@ -10,9 +12,13 @@ from headgate.errors import (
     InvalidValue,
     MessageFormatError,
     MessageTooLarge,
+    NotDurable,
     PolicyError,
 )
 from headgate_coordinator.node.addresses import NoService
+
+NOT_DURABLE: Final = "headgate:not-durable"
+"""Of a message that is stored, and must not be sent again."""
 
 
 class LinkQueueGone(HeadgateError):
@@ -37,6 +43,8 @@ def condition_of(error: BaseException) -> tuple[str, str]:
         return amqp.NOT_FOUND, str(error)
     if isinstance(error, MessageTooLarge):
         return amqp.TOO_LARGE, str(error)
+    if isinstance(error, NotDurable):
+        return NOT_DURABLE, str(error)
     if isinstance(error, DestinationFull | TooManyTopics | TooManyQueues):
         return amqp.RESOURCE_LIMIT, str(error)
     if isinstance(error, PolicyError):

@@ -7,6 +7,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from headgate_coordinator.policy.channel_table import ChannelTable
 from headgate_coordinator.policy.forms import (
     Count,
+    DurabilityText,
     Duration,
     Kept,
     LimitCount,
@@ -151,6 +152,9 @@ class Destination(Table):
     )
     oversize: Literal["refuse", "allow-one", "default"] | None = None
     enforce: Literal["always", "with-consumers", "off", "default"] | None = None
+    durability: DurabilityText = Field(
+        None, description="what has a write before it is confirmed: memory, fsync, replicas:1, or fsync replicas:1"
+    )
     rate: (
         Annotated[Annotated[SendRate, Tag("table")] | Annotated[Rate, Tag("value")], Discriminator(_is_table)] | None
     ) = Field(None, description="of all senders together, as a table; or tokens a second of a bucket")

@@ -5,6 +5,9 @@ A message is one data section with a msgpack array. A call is ``[number, what, .
 is whose, so answers come in any order; a call that is repeated, on whatever connection, keeps its number.
 
     call        script, first key, ARGV      the other keys follow from the first, and from the session in ARGV
+    secure      script, first key, ARGV, durability, ms
+                                             the same, and then a wait of so long at most; answered
+                                             [reply, replicas, whether it is on the disk, problem]
     command     key, words                   one read-only command
     scan        pattern                      keys
     everywhere  words                        one read-only command at each master

@@ -18,6 +18,7 @@ from headgate.amqp.calls import MAX_CALLS, OK, error_of, pack
 from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import Call, NodeLink
 from headgate.amqp.url import AmqpUrl
+from headgate.core.durability import Durability, Held
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
 from headgate.redis.scripts import Script, script, script_names
 
@@ -90,6 +91,26 @@ class NodeBackend:
         """
         self.calls += 1
         return await self._ask("call", script.name, keys[0], argv)
+
+    def promise(self, durability: Durability) -> None:
+        """See that the Redis behind the nodes can say when a write is so safe.
+
+        Raises:
+            PolicyError: it is too old.
+        """
+        durability.check(self.version)
+
+    async def secure(
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], durability: Durability, within_ms: int
+    ) -> tuple[Any, Held]:
+        """Call a script, and have the node wait until what it wrote is as safe as that; returns how far that came.
+
+        Errors as :meth:`call`.
+        """
+        self.calls += 1
+        answer = await self._ask("secure", script.name, keys[0], argv, durability.text, within_ms)
+        reply, replicas, fsynced, problem = answer
+        return reply, Held(int(replicas), bool(fsynced), str(problem))
 
     async def command(self, key: bytes, *args: Any) -> Any:
         """Send one read-only command.

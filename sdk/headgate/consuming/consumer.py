@@ -151,8 +151,7 @@ class Consumer(Receivers):
                     self._wake.set()
                     await asyncio.sleep(0.001)
         await asyncio.gather(*map(stop, (self._task, *self._configuring)))
-        await self._recall.close()
-        await self._dead_letters.close()
+        await asyncio.gather(self._recall.close(), self._dead_letters.close(), self._secured())
         self._lose(lambda _: Closed(f"the consumer of {self.address.name!r} was closed"))
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
@@ -192,7 +191,7 @@ class Consumer(Receivers):
             self._settings_changed = False
             snapshot = await self._store.snapshot(self.address, waiters=0, consumers=1)
             if snapshot:
-                self._dead_letters.configure(snapshot.fields)
+                self.adopt(snapshot.fields, self._store)
 
     async def _attach(self) -> None:
         self._number = self._next_number()
@@ -344,7 +343,7 @@ class Consumer(Receivers):
         if answer.code in ("OK", "AGAIN"):
             self._lease.renewed(asked_at)
             self._strays.answered(answer.epoch)
-            self._settled(going)
+            self._settled(going, answer.epoch)
             self._deliver(answer, asked=room[0])
             if room[0]:
                 self._looked_at, self._beside = self._flushed_at, answer.beside and not waits

@@ -4,14 +4,16 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.pacing import Pacing
 from headgate.consuming.dead_letters import Dead, DeadLetters
+from headgate.core.durability import MEMORY
 from headgate.core.selector.messages import Matcher
 from headgate.core.window import Holding, Window
+from headgate.credit.securing import Securing, secured_by
 from headgate.errors import (
     AccessDenied,
     Closed,
@@ -19,17 +21,22 @@ from headgate.errors import (
     HeadgateError,
     InvalidValue,
     MessageFormatError,
+    NotDurable,
     SessionExpired,
 )
 from headgate.explain.self_wait import Use
 from headgate.message import Message, Outcome
+from headgate.namespace.defaults import durability_of
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
+from headgate.redis.store import Store
 from headgate.units import parse_timeout
 
 _log = logging.getLogger("headgate")
 CONFIRM_WITHIN: Final = DEFAULT_TIMEOUT
 """Seconds for which a settlement is waited for, where nothing else is said."""
+CLOSE_WITHIN: Final = 0.5
+"""Seconds for which a consumer that closes waits for replicas or the disk."""
 BREATH: Final = 64
 """Settlements after which a receiver that never has to wait lets the other tasks run."""
 
@@ -72,6 +79,11 @@ class Receivers:
         """Why Redis or a node does nothing for it now; it is tried again, for an operator may give the right back."""
         self.trouble: BaseException | None = None
         """Why Redis cannot be asked just now."""
+        self.securing: Securing | None = None
+        """What is settled and not as safe yet as the durability asks; None where none is asked for."""
+        self.insists = MEMORY
+        """What it asks for itself, whatever the destination says."""
+        self._epoch = 0
         watch(self)
         self.use = Use(self._loop, self._outcomes, dead_letters)
         """Which task uses it."""
@@ -79,6 +91,12 @@ class Receivers:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._holding.messages} messages held, {self._holding.window!r}"
         return f"{type(self).__name__}({self.address.name!r}, {state})"
+
+    def adopt(self, fields: Mapping[str, str], store: Store) -> None:
+        """Take in the destination's settings, as the state spells them."""
+        self._dead_letters.configure(dict(fields))
+        durability = durability_of(fields) | self.insists
+        self.securing = secured_by(durability, self.securing, store, self.address, self.session)
 
     @property
     def id(self) -> str:
@@ -166,18 +184,19 @@ class Receivers:
         return True
 
     async def flush(self, *, timeout: float | str = 5.0) -> None:
-        """Wait until every settlement made so far is in Redis.
+        """Wait until every settlement made so far is in Redis, and as safe there as its durability asks.
 
         Raises:
             CoordinatorUnavailable: not within the timeout.
+            NotDurable: in Redis within the timeout, and not as safe.
             SessionExpired: one of them came too late.
             AccessDenied: the right to settle was taken away.
         """
-        target = self._queued
+        target, until = self._queued, self._loop.time() + parse_timeout(timeout)
         expired = self._expirations
         self._wake.set()
         try:
-            async with asyncio.timeout(parse_timeout(timeout)):
+            async with asyncio.timeout_at(until):
                 dying = bool(self._dead_letters)
                 while (dying or self._flushed < target) and not self._closed and self._failure is None:
                     if self._denied is not None:
@@ -194,6 +213,8 @@ class Receivers:
             raise SessionExpired(self.address.name, self.session, "what was not settled yet went to other consumers")
         if self._flushed < target:
             raise self._failure or Closed(f"the consumer of {self.address.name!r} was closed")
+        if self.securing is not None and self._epoch:
+            await self.securing.up_to_now(self._epoch, until)
 
     async def confirm(
         self, message: Message, outcome: Outcome, timeout: float | str | None, *, reason: str = ""
@@ -204,7 +225,11 @@ class Receivers:
         try:
             async with asyncio.timeout(patience):
                 await done
-        except TimeoutError:
+        except TimeoutError as error:
+            if isinstance(error, NotDurable):
+                raise
+            if self.securing is not None and message.raw_id not in self._held:
+                raise self.securing.late(f"the settlement of message {message.id}", patience) from None
             raise CoordinatorUnavailable(
                 f"message {message.id} of {self.address.name!r} is not known to be settled after {patience:g} s: "
                 f"{self._holdup}; it is settled once that is over, unless the session's lease ends before"
@@ -326,7 +351,11 @@ class Receivers:
             self._arrived.set()
             self._progress.set()
 
-    def _settled(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]]) -> None:
+    def _settled(self, going: list[tuple[Outcome, Message, asyncio.Future[None] | None]], epoch: int) -> None:
+        self._epoch = epoch
+        if self.securing is not None:
+            self.securing.settled(epoch, (future for _, _, future in going))
+            going = [(outcome, message, None) for outcome, message, _ in going]
         for _, message, future in going:
             self._outcomes.popleft()
             self._holding.settle(message.size)
@@ -336,6 +365,11 @@ class Receivers:
         self._flushed += len(going)
         self._breathe_at = len(self._outcomes) + BREATH
         self._progress.set()
+
+    async def _secured(self) -> None:
+        """Wait a moment for what is settled and not as safe yet as asked for."""
+        if self.securing is not None:
+            await self.securing.close(CLOSE_WITHIN)
 
     def _given_away(self, message: Message) -> HeadgateError:
         return SessionExpired(self.address.name, self.session, f"message {message.id} was given to another consumer")

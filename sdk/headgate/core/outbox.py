@@ -5,6 +5,7 @@ time it is, and what became of a batch.
 """
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ class Outgoing:
         timed: whether its deadline is being watched.
         paid: whether it has its credit: then only a rate, or Redis, can hold it up.
         beyond: whether it may exceed the limit, up to the destination's hard limit, rather than wait.
+        safe_within: seconds after which it is told that what is stored is not as safe yet as asked for.
         whole: the payload where a reference to it has taken its place, for it is in a spool store.
         who: the task, or the thread, that does nothing else until the message is paid; None when that is not known.
     """
@@ -49,6 +51,7 @@ class Outgoing:
     timed: bool = False
     paid: bool = False
     beyond: bool = False
+    safe_within: float = math.inf
     whole: bytes | None = None
     who: Any = None
 

@@ -39,6 +39,7 @@ KEYS: Final[dict[str, Path]] = {
     "slow_rate": ("consumer", "slow", "rate"),
     "slow_period": ("consumer", "slow", "period"),
     "slow_action": ("consumer", "slow", "action"),
+    "durability": ("durability",),
     "producer_window": ("producer", "window"),
     "producer_rate": ("producer", "rate"),
     "producer_byte_rate": ("producer", "byte_rate"),
@@ -153,10 +154,11 @@ PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
 """Settings of other brokers, as their documents spell them."""
 _ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "producer": {"producer_window": "window", "producer_rate": "rate", "producer_weight": "weight",
-                 "producer_timeout": "timeout", "when_full": "when_full"},
-    "consumer": {"consumer_window": "window", "durable_window": "window", "consumer_rate": "rate"},
+                 "producer_timeout": "timeout", "when_full": "when_full", "durability": "durability"},
+    "consumer": {"consumer_window": "window", "durable_window": "window", "consumer_rate": "rate",
+                 "durability": "durability"},
     "gate": {"producer_window": "window", "producer_weight": "weight", "producer_timeout": "timeout",
-             "when_full": "when_full"},
+             "when_full": "when_full", "durability": "durability"},
     "url": {name: name for name in ("consumer_window", "durable_window", "browser_window", "producer_window",
                                     "consumer_rate", "producer_rate")},
     "settings": {name: name for name in KEYS},

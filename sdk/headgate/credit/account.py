@@ -127,6 +127,8 @@ class CreditAccount(AccountCalls):
                     self._wake.set()
                     await asyncio.sleep(0.001)
         await stop(self._task)
+        if self.securing is not None:
+            await self.securing.close(CLOSE_WITHIN)
         if self._timer:
             self._timer.cancel()
         self.outbox.clear(lambda item, unknown: self._tell(item, self._lost(unknown=unknown)))
@@ -142,7 +144,7 @@ class CreditAccount(AccountCalls):
     def _hear(self, words: list[str]) -> None:
         if words[0] == "credit" and self._open:
             epoch, inc, granted, granted_m = map(int, words[1:5])
-            if inc == self.credit.inc and epoch == self.credit.epoch and self.credit.raise_to(granted, granted_m):
+            if inc == self.credit.inc and epoch == self.credit.epoch and self._grant(epoch, granted, granted_m):
                 self._ask_at = 0.0  # served, so no longer in line: whoever comes next must ask
                 self._admit()
         elif words[0] == "recall":
@@ -158,6 +160,8 @@ class CreditAccount(AccountCalls):
             if words[0] == "removed":
                 self._removed = True
                 self.confirming.let_go()
+                if self.securing is not None:
+                    self.securing.let_go()  # there is nothing any more that could be lost
         else:
             return
         self._wake.set()

@@ -4,18 +4,22 @@ import asyncio
 import math
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
+from headgate.core.durability import Durability, Held
 from headgate.core.lease import Lease
 from headgate.core.outbox import Batch, Outgoing
 from headgate.credit.observer import Outlook
+from headgate.credit.securing import Nobody, Part, Securing, Written, secured_by
 from headgate.credit.waiters import Callers
 from headgate.errors import DestinationFull, MessageTooLarge, SessionExpired
 from headgate.message import Receipt
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account as Totals
 from headgate.redis.replies import Credit
+from headgate.redis.secured import Waiting
 from headgate.redis.store import Store
 
 RECEIPTS_LAST: Final = 3540.0
@@ -73,6 +77,11 @@ class AccountCalls(Callers):
         self.stored_at = -math.inf
         """When its last receipt was given, on the loop's clock."""
         self._used_before = (0, 0)
+        self._granting: tuple[int, int, int] | None = None
+
+    def secure(self, durability: Durability) -> None:
+        """Confirm from now on only what is as safe as that."""
+        self.securing = secured_by(durability, self.securing, self._store, self.address, self.session)
 
     def follow(self, before: "AccountCalls") -> None:
         """Go on with the numbers of an account of the same session that was closed."""
@@ -119,13 +128,18 @@ class AccountCalls(Callers):
         self._call_since = asked_at
         try:
             totals = self._totals(self.weight if weight is None else weight)
-            resume = self.resumed is not None
-            call = self._store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms, resume=resume, sent=self._sent)
+            resume, sent = self.resumed is not None, self._sent
+            waiting, store = None, self._store
+            if self.securing is not None and not self._holds_messages:
+                waiting, store = self.securing.waiting(store)
+            call = store.acquire(self.address, totals, ttl_ms=self.lease.ttl_ms, resume=resume, sent=sent)
             hasty = any(not self._how(item).drops for item in self._impatient())
             answer = await (self.outlook.look_during(call) if hasty else call)
         finally:
             self._call_since = 0.0
-        await self._apply(answer, asked_at)
+        if self.securing is not None and answer.code == "OK" and answer.epoch != totals.epoch:
+            self.securing.epoch_began(answer.epoch, sent - answer.lost)
+        await self._apply(answer, asked_at, None if waiting is None else waiting.held)
         if resume and self._task is None and answer.code == "OK":
             self.resumed = answer.first
             self.outbox.next_seq = answer.first + 1
@@ -143,10 +157,13 @@ class AccountCalls(Callers):
             return
         asked_at = self._call_since = self._loop.time()
         totals = self._totals(self.weight, paid=batch.size, paid_m=len(batch.items))
+        waiting, store = None, self._store
+        if securing := self.securing:
+            waiting, store = securing.waiting(store)
         try:
             bodies = [item.payload for item in batch.items]
             expires_ms = batch.items[0].ttl_ms or 0
-            answer = await self._store.publish(
+            answer = await store.publish(
                 self.address, totals, seq=batch.seq, bodies=bodies, ttl_ms=self.lease.ttl_ms, expires_ms=expires_ms,
                 beyond="spool" if batch.segment else "hard" if batch.beyond else "refuse",
                 segment=f"{batch.segment} {len(bodies)}" if batch.segment else "-", copies=self._copies(batch),
@@ -158,10 +175,7 @@ class AccountCalls(Callers):
             self._hold_back(answer.again_ms if len(stored) < len(batch.items) else 0)
             self._used_at = self.stored_at = asked_at
             self.exceeded = batch.beyond and not batch.segment
-            seq = answer.first
-            for item in stored:
-                self.confirming.stored(Receipt(seq, item.size), item)
-                seq += 1
+            self._stored(securing, waiting, answer, batch.seq + len(stored) - 1, stored)
         elif answer.code == "PASSED":
             raise AssertionError(f"{self.session}: batch {batch.seq} was overtaken")
         elif answer.code == "FULL" and batch.segment:
@@ -183,6 +197,23 @@ class AccountCalls(Callers):
             self._drop_segment(batch)
         if any(self._impatient()):
             self._ask_at = 0.0  # they do not wait for the next look
+
+    def _stored(
+        self, securing: Securing | None, waiting: Waiting | None, answer: Credit, last: int, stored: list[Outgoing]
+    ) -> None:
+        """Give receipts, at once or when what is stored is as safe as asked for."""
+        if securing is None:
+            for seq, item in enumerate(stored, answer.first):
+                self.confirming.stored(Receipt(seq, item.size), item)
+            return
+        # What was stored before may be older than what this connection wrote.
+        held = waiting.held if waiting is not None and answer.code == "OK" else None
+        confirm, parts = self.confirming.stored, []
+        for seq, item in enumerate(stored, answer.first):
+            receipt = Receipt(seq, item.size)
+            until = min(item.deadline, self.stored_at + item.safe_within)
+            parts.append(Part(partial(confirm, receipt, item), item.done, until, receipt))
+        securing.wrote(Written(answer.epoch, last, parts, self.stored_at), held)
 
     def _drop_segment(self, batch: Batch) -> None:
         """Delete what was written for a batch that is given up: nothing of it is stored."""
@@ -223,7 +254,24 @@ class AccountCalls(Callers):
             )
             self._start_anew()
 
-    async def _apply(self, answer: Credit, asked_at: float) -> None:
+    def _grant(self, epoch: int, granted: int, granted_m: int, held: Held | None = None) -> bool:
+        """Take in granted totals; those of a gate once the grant is as safe as asked for. Returns whether they grew."""
+        if self.securing is None or self._holds_messages:
+            return self.credit.raise_to(granted, granted_m)
+        grant = (self.credit.inc, granted, granted_m)
+        grows = granted > self.credit.granted or granted_m > self.credit.granted_m
+        if grows and (grant != self._granting or not self.securing.waits):
+            self._granting = grant
+            self.securing.wrote(
+                Written(epoch, math.inf, [Part(partial(self._raise, *grant), Nobody())], self._loop.time()), held
+            )
+        return grows
+
+    def _raise(self, inc: int, granted: int, granted_m: int) -> None:
+        if inc == self.credit.inc and self.credit.raise_to(granted, granted_m):
+            self._admit()
+
+    async def _apply(self, answer: Credit, asked_at: float, held: Held | None = None) -> None:
         """Take an answer in; codes of lost state are healed here, at the price of one more call."""
         if answer.code in ("OK", "DUPLICATE"):
             if answer.code == "DUPLICATE" and not answer.granted:
@@ -234,7 +282,7 @@ class AccountCalls(Callers):
             before, self.last = self.last, answer
             self.recalled = self.recalled and answer.blocked > 0
             self.lease.renewed(asked_at)
-            self.credit.raise_to(answer.granted, answer.granted_m)
+            self._grant(answer.epoch, answer.granted, answer.granted_m, held)
             served = self._admit()
             asked = self._spools or self.outbox.head() is self._asked_for  # not one that came during the call
             self._ask_at = 0.0 if served or not asked else self._loop.time() + answer.again_ms / 1000

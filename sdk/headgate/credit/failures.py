@@ -7,6 +7,7 @@ from headgate.core.full import WhenFull
 from headgate.core.outbox import Outbox, Outgoing
 from headgate.credit.confirmations import Confirming
 from headgate.credit.observer import Outlook
+from headgate.credit.securing import Securing
 from headgate.errors import (
     AccessDenied,
     CoordinatorUnavailable,
@@ -14,7 +15,7 @@ from headgate.errors import (
     DestinationFull,
     HeadgateError,
 )
-from headgate.explain.explainer import unreachable
+from headgate.explain.explainer import unreachable, unsafe
 from headgate.explain.model import Explanation
 from headgate.redis.keys import Address
 from headgate.redis.replies import Credit
@@ -44,6 +45,8 @@ class Answers:
         """Whether the destination is a gate, which counts what its callers count."""
         self.topic = False
         """Whether the destination is a topic."""
+        self.securing: Securing | None = None
+        """What is stored, or granted, and not as safe yet as the durability asks; None where none is asked for."""
         self.last = Credit("NONE")
         self.lost_since: float | None = None
         self.trouble: BaseException | None = None
@@ -81,6 +84,8 @@ class Answers:
         """Return why there is no credit for a message, as last seen; None when that is not known."""
         if self.lost_since is not None:
             return unreachable(self.address.name, self.session, self._loop.time() - self.lost_since, self.trouble)
+        if self.gate and self.securing is not None and (why := self.securing.reason):
+            return unsafe(self.address.name, self.session, why)
         return self.outlook.why(item.size if item.paid else item.size - max(0, self.credit.in_hand), paid=item.paid)
 
     def reason(self, item: Outgoing | None = None) -> str:
@@ -95,7 +100,7 @@ class Answers:
             return explanation.reason
         if self.last.place:
             return f"the destination is full; {self.last.blocked} session(s) wait"
-        return self.confirming.reason
+        return self.confirming.reason or (self.securing.reason if self.securing is not None else "")
 
     def _lost(self, *, unknown: bool) -> HeadgateError:
         if isinstance(self.trouble, AccessDenied) and self.lost_since is not None:

@@ -1,17 +1,25 @@
-"""The window and weight that one user of an account asks for; the settings of the destination decide the rest."""
+"""The window, weight and durability that one user of an account asks for; the settings decide the rest."""
 
 from collections.abc import Callable
 
+from headgate.core.durability import MEMORY, Durability
+
 
 class Wish:
-    """What one user of an account says of its window and weight; None leaves it to the destination's settings."""
+    """What one user of an account says of its window, weight and durability; None leaves it to the settings."""
 
-    __slots__ = ("_heed", "weight", "window")
+    __slots__ = ("_heed", "durability", "weight", "window")
 
     def __init__(self, window: int | None, weight: int | None, heed: Callable[[], None]) -> None:
         self.window = window
         self.weight = weight
+        self.durability = MEMORY
         self._heed = heed
+
+    def insist(self, durability: Durability) -> None:
+        """Have what is written at least so safe before it is confirmed."""
+        self.durability = durability
+        self._heed()
 
     def change(self, window: int | None, weight: int | None) -> None:
         """Say something else from now on; None leaves what was said."""

@@ -142,6 +142,13 @@ def unreachable(name: str, session: str, seconds: float, trouble: object) -> Exp
     return Explanation(name, "", "unknown", "redis-unavailable", text, remedy=remedy, session=session)
 
 
+def unsafe(name: str, session: str, reason: str) -> Explanation:
+    """Return the explanation of a wait for replicas, or for the disk."""
+    return Explanation(
+        name, "", "open", "not-durable", reason, remedy="see to the replicas or the disk", session=session
+    )
+
+
 def own_rate(name: str, session: str, seconds: float, rate: float) -> Explanation:
     """Return the explanation of a wait for a producer's own rate."""
     text = f"its own rate allows it in {seconds:.3g} s, at {rate:g} messages/s"

@@ -14,6 +14,7 @@ Cause = Literal[
     "enforcement-off",
     "redis-unavailable",
     "producer-rate",
+    "not-durable",
     "stopped",
     "learning",
     "hysteresis",

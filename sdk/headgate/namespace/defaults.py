@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from headgate.core.durability import MEMORY, Durability
 from headgate.core.window import Window
+from headgate.errors import InvalidValue
 from headgate.options import DEFAULT_TIMEOUT, DEFAULT_WINDOW
 
 CONSUMER_WINDOW: Final = Window(1000)
@@ -22,6 +24,7 @@ class Defaults:
         rate: messages a second of a producer; None for no bound.
         byte_rate: bytes a second of a producer.
         consumer_rate: messages a second of a consumer.
+        durability: that all have who write there, at least.
         fields: the settings, as the state spells them.
     """
 
@@ -31,6 +34,7 @@ class Defaults:
     rate: float | None = None
     byte_rate: float | None = None
     consumer_rate: float | None = None
+    durability: Durability = MEMORY
     fields: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -44,6 +48,7 @@ class Defaults:
             _rate(fields, "producer_rate"),
             _rate(fields, "producer_byte_rate"),
             _rate(fields, "consumer_rate"),
+            durability_of(fields),
             fields,
         )
 
@@ -60,3 +65,12 @@ class Defaults:
 
 def _rate(fields: Mapping[str, str], name: str) -> float | None:
     return float(fields[name]) if name in fields else None
+
+
+def durability_of(fields: Mapping[str, str]) -> Durability:
+    """Return the durability that settings say; ``memory`` where they say what only a later version knows."""
+    text = fields.get("durability")
+    try:
+        return Durability.parse(text) if text else MEMORY
+    except InvalidValue:
+        return MEMORY

@@ -11,6 +11,7 @@ from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyError
+from headgate.namespace.defaults import durability_of
 from headgate.namespace.losses import Losses
 from headgate.namespace.policy_follower import GOVERNED, Policies, due, kind_of, without
 from headgate.namespace.pool_limits import PolicyPools
@@ -148,7 +149,12 @@ class Registry:
         return version
 
     async def check(self, policy: Policy) -> None:
-        """Raise PolicyError if a pool or a store of the policy cannot be set here."""
+        """Raise PolicyError if a pool, a store or a durability of the policy cannot be set here."""
+        for rule in policy.rules:
+            try:
+                self._store.server.promise(durability_of(rule.fields))
+            except PolicyError as error:
+                raise PolicyError(f"{rule.match} ({rule.origins.get('durability', 'policy')}): {error}") from None
         await self._pools.check(policy)
         await self.stores.check(policy)
 
@@ -185,6 +191,7 @@ class Registry:
         """
         policy = await self.policies.current()
         said = settings.fields()
+        self._store.server.promise(durability_of(said))
         for _ in range(TRIES):
             stored = await self._read(address)
             if stored:

@@ -1,6 +1,7 @@
 """Producers: messages into a queue or a topic, paid with credit."""
 
 import asyncio
+import math
 from collections.abc import Awaitable
 from typing import Any, Final
 
@@ -105,8 +106,9 @@ class Producer:
 
     @property
     def is_confirming(self) -> bool:
-        """Whether messages are stored whose receipts wait until a channel has sent them."""
-        return self._account.confirming.waits
+        """Whether messages are stored whose receipts wait for a channel, for replicas or for the disk."""
+        securing = self._account.securing
+        return self._account.confirming.waits or (securing is not None and securing.waits)
 
     def confirm(self) -> None:
         """Give at once all receipts that wait for a channel; for brokers that are about to stop."""
@@ -144,6 +146,7 @@ class Producer:
             DestinationFull: there was no room, and ``when_full`` says ``fail``, or ``fail-after`` and that is over.
             DeadlockDetected: who could make room waits for this send, and ``deadlock`` says ``fail``; nothing was sent.
             MessageTooLarge: it can never fit.
+            NotDurable: it is stored, and was not as safe in time as its durability asks; do not send it again.
             CoordinatorUnavailable: Redis did not answer in time; the text says whether it may be stored all the same.
             InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
             Closed: the producer is closed.
@@ -173,8 +176,9 @@ class Producer:
         return done
 
     def put(
-        self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None, beyond: bool = False
-    ) -> Outgoing:
+        self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None, beyond: bool = False,
+        safe_within: float = math.inf,
+    ) -> Outgoing:  # fmt: skip
         """Put a message in line that is encoded already, and wait for nothing; for brokers in front of Redis.
 
         The ``done`` of what is returned is the future of its :class:`Receipt`; it fails as :meth:`send` does, and
@@ -189,6 +193,8 @@ class Producer:
                 ``cancelled``, ``cancel``, ``set_result``, ``set_exception`` and ``exception``.
             beyond: where the destination has a hard limit, store it up to that rather than wait for room, and fail with
                 :class:`DestinationFull` above it.
+            safe_within: seconds after it is stored until ``done`` fails with :class:`NotDurable`, if the timeout is
+                not over before.
 
         Raises:
             InvalidValue: the payload is too long, or an argument cannot be used.
@@ -203,7 +209,7 @@ class Producer:
         if ttl_ms is not None and ttl_ms < 1:
             raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
         item = self._outgoing(payload, timeout, ttl_ms, done)
-        item.beyond = beyond
+        item.beyond, item.safe_within = beyond, safe_within
         self._account.submit(item)
         return item
 

@@ -6,6 +6,7 @@ Everything above is written against these two protocols, so that the same calls 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from headgate.core.durability import Durability, Held
 from headgate.redis.scripts import Script
 
 Listener = Callable[[list[str]], None]
@@ -58,6 +59,26 @@ class Backend(Protocol):
         """Call a script and return its reply; ``argv[0]`` None stands for the server's run id.
 
         Every script may be applied more than once with the effect of once, so a call may be repeated on the way.
+
+        Raises:
+            CoordinatorUnavailable: no answer; the call may have been applied, and may be repeated.
+            AccessDenied: a command that the script needs is not allowed.
+        """
+
+    def promise(self, durability: Durability) -> None:
+        """See that the deployment can say when a write is so safe.
+
+        Raises:
+            PolicyError: it cannot.
+        """
+
+    async def secure(
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], durability: Durability, within_ms: int
+    ) -> tuple[Any, Held]:
+        """Call a script, and wait until what its connection wrote is as safe as that.
+
+        Returns:
+            Its reply, and how far what was written had come when that was enough, or the time was over.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may have been applied, and may be repeated.

@@ -141,19 +141,26 @@ class Lane:
         self._idle: list[Any] = []
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
 
-    async def run(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], *, asking: bool = False) -> Any:
-        """Call a script; the run id of the very connection it goes over is put before ``argv`` where it is None."""
+    async def run(
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], *, asking: bool = False,
+        after: Sequence[Sequence[Any]] = (),
+    ) -> Any:  # fmt: skip
+        """Call a script; the run id of the very connection it goes over is put before ``argv`` where it is None.
+
+        With commands ``after`` it, which go in the same write, return the list of its reply and theirs.
+        """
         said: dict[bytes, bytes] = {}
         for _ in range(_TOLD):
             try:
-                return await self._run(script, keys, argv, said, asking=asking)
+                return await self._run(script, keys, argv, said, asking=asking, after=after)
             except OtherRunError as other:
                 said = {other.run: await self._judge.judge(self, other) if self._judge else b"!"}
-        return await self._run(script, keys, argv, said, asking=asking)
+        return await self._run(script, keys, argv, said, asking=asking, after=after)
 
     async def _run(
-        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], said: Mapping[bytes, bytes], *, asking: bool
-    ) -> Any:
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], said: Mapping[bytes, bytes], *, asking: bool,
+        after: Sequence[Sequence[Any]],
+    ) -> Any:  # fmt: skip
         async with self._connection() as connection:
             if asking:
                 await connection.send_command("ASKING")
@@ -162,6 +169,8 @@ class Lane:
                 run: bytes = connection.headgate_run_id
                 argv = (run + said[run] if run in said else run, *argv[1:])
             command = _pack((b"EVALSHA", script.sha, len(keys), *keys, *argv))
+            if after:
+                return await self._run_and(connection, script, command, after)
             await connection.send_packed_command(command)
             for _ in range(LOADS):
                 try:
@@ -173,6 +182,18 @@ class Lane:
                 except rx.ResponseError as error:
                     raise unwrapped(error, connection.headgate_run_id) from None
             return await connection.read_response()
+
+    async def _run_and(self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]) -> Any:
+        for _ in range(LOADS):
+            await connection.send_packed_command(b"".join((command, *map(_pack, after))))
+            replies = [await self._reply(connection) for _ in (command, *after)]
+            if not isinstance(error := replies[0], rx.ResponseError):
+                return replies
+            if not isinstance(error, rx.NoScriptError):
+                raise unwrapped(error, connection.headgate_run_id) from None
+            await connection.send_packed_command(_pack(("SCRIPT", "LOAD", script.source)))
+            await self._loaded(connection)
+        raise rx.NoScriptError(f"{script.name} is forgotten as soon as it is loaded")
 
     @staticmethod
     async def _loaded(connection: Any) -> None:

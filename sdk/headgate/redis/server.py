@@ -18,14 +18,8 @@ from redis.asyncio.connection import AbstractConnection, Connection, SSLConnecti
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
-from headgate.errors import (
-    AccessDenied,
-    Closed,
-    CoordinatorUnavailable,
-    DestinationDamaged,
-    HeadgateError,
-    InvalidValue,
-)
+from headgate.core.durability import Durability, Held
+from headgate.errors import Closed, CoordinatorUnavailable, InvalidValue
 from headgate.redis.arguments import REFUSED
 from headgate.redis.connection import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
@@ -33,6 +27,7 @@ from headgate.redis.failover import Masters
 from headgate.redis.handover import Handovers
 from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.scripts import Script
+from headgate.redis.troubles import translated
 from headgate.redis.url import RedisUrl
 
 _SEEK_EVERY: Final = 0.25
@@ -41,9 +36,6 @@ _SEEK_FOR: Final = 60.0
 _CLOSE_WITHIN: Final = 0.5
 _FAILED: Final = (rx.RedisError, rx.RedisClusterException, OSError)
 """OSError: a TimeoutError is one."""
-_ANSWERS: Final = (rx.ResponseError, rx.BusyLoadingError)
-_DAMAGED: Final = ("NOGROUP", "WRONGTYPE", "equal or smaller than the target stream top item")
-"""What Redis says where keys that belong together are not all there, or are of another type."""
 _MOVE_WITHIN: Final = 4.0
 """Seconds for which a call looks for a slot or a master that is on its way to another server."""
 _MOVING: Final = (
@@ -91,7 +83,7 @@ class Server:
         except TimeoutError:
             raise CoordinatorUnavailable(f"{self.url} did not answer within {patience:g} s") from None
         except _FAILED as error:
-            raise self._translate(error) from error
+            raise translated(self.url, error) from error
 
     def forked(self) -> None:
         """Refuse from now on: the connections are those of the parent process, and are left as they are."""
@@ -127,8 +119,32 @@ class Server:
                     raise
         raise rx.ClusterDownError("the cluster has no master")
 
-    async def call(self, script: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
+    def promise(self, durability: Durability) -> None:
+        """See that the server can say when a write is so safe.
+
+        Raises:
+            PolicyError: it is too old.
+        """
+        durability.check(self.version)
+
+    async def secure(
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], durability: Durability, within_ms: int
+    ) -> tuple[Any, Held]:
+        """Call a script, and wait until what its connection wrote is as safe as that; returns how far that came.
+
+        Errors as :meth:`call`.
+        """
+        if not durability:
+            return await self.call(script, keys, argv), Held()
+        reply, *told = await self.call(script, keys, argv, durability.waits(within_ms))
+        return reply, durability.read(told)
+
+    async def call(
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], after: Sequence[Sequence[Any]] = ()
+    ) -> Any:
         """Call a script and return its reply; ``argv[0]`` None stands for the server's run id.
+
+        With commands ``after`` it, which go in the same write, the list of its reply and theirs.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may have been applied, and may be repeated.
@@ -141,29 +157,29 @@ class Server:
         while True:
             try:
                 lane = self._lane_at(asking) if asking else self._lane(keys[0])
-                return await lane.run(script, keys, argv, asking=bool(asking))
+                return await lane.run(script, keys, argv, asking=bool(asking), after=after)
             except rx.AskError as error:
                 asking = f"{error.host}:{error.port}"
             except _MOVING as error:
                 asking, moved, now = "", moved + 1, asyncio.get_running_loop().time()
                 give_up_at = give_up_at or now + _MOVE_WITHIN
                 if moved > 20 or now > give_up_at:
-                    raise self._translate(error) from error
+                    raise translated(self.url, error) from error
                 await self._look_again(moved)
             except (TimeoutError, rx.TimeoutError) as error:
                 await self._condemn(lane)
-                raise self._translate(error) from error
+                raise translated(self.url, error) from error
             except (rx.AuthenticationError, rx.BusyLoadingError) as error:
-                raise self._translate(error) from error
+                raise translated(self.url, error) from error
             except (rx.ConnectionError, OSError) as error:
                 asking, broken = "", broken + 1
                 if broken > 1:
-                    raise self._translate(error) from error
+                    raise translated(self.url, error) from error
                 await self._look_again(0)
             except rx.RedisError as error:
                 if str(error).startswith(REFUSED):
                     raise InvalidValue(script.declared.wrong(argv) or str(error)) from None
-                raise self._translate(error) from error
+                raise translated(self.url, error) from error
 
     async def command(self, key: bytes, *args: Any) -> Any:
         """Send one read-only command to the server that holds a key.
@@ -174,7 +190,7 @@ class Server:
         try:
             return await self._read(lambda: self._lane(key), args)
         except _FAILED as error:
-            raise self._translate(error) from error
+            raise translated(self.url, error) from error
 
     async def _read(self, lane_of: Callable[[], Lane], words: Sequence[Any]) -> Any:
         """Send one read-only command; once more where its connection broke, or another server is in charge now."""
@@ -211,7 +227,7 @@ class Server:
                 for position, reply in zip(positions, told, strict=True):
                     replies[position] = reply
         except _FAILED as error:
-            raise self._translate(error) from error
+            raise translated(self.url, error) from error
         return replies
 
     async def scan(self, pattern: str) -> list[str]:
@@ -227,7 +243,7 @@ class Server:
                     if cursor == b"0":
                         break
         except _FAILED as error:
-            raise self._translate(error) from error
+            raise translated(self.url, error) from error
         return sorted(found)
 
     async def everywhere(self, *args: Any) -> list[Any]:
@@ -240,7 +256,7 @@ class Server:
         try:
             return [await self._read(partial(self._lane_at, place), args) for place in self._masters()]
         except _FAILED as error:
-            raise self._translate(error) from error
+            raise translated(self.url, error) from error
 
     def _masters(self) -> list[str]:
         if self._cluster is None:
@@ -373,27 +389,3 @@ class Server:
                 await self._lanes[place].drop()
         else:
             await self._lane_at("only").drop()
-
-    def _translate(self, error: Exception) -> HeadgateError:
-        if isinstance(error, rx.NoPermissionError):
-            return AccessDenied(f"{self.url} refused: {error}; `headgate acl` prints the ACL that each role needs")
-        if isinstance(error, rx.AuthenticationError | rx.AuthorizationError):
-            return AccessDenied(f"{self.url} refused: {error}; check the user, the password and its ACL")
-        if isinstance(error, TooFewReplicasError):
-            text = f"{self.url} has fewer replicas that are up to date than min-replicas-to-write asks for"
-            return CoordinatorUnavailable(f"{text}; see that they run", answered=True)
-        if isinstance(error, rx.TryAgainError):
-            text = f"{self.url} is moving a slot: its keys are served once all are at one server"
-            return CoordinatorUnavailable(f"{text}; `redis-cli --cluster fix` ends a move that was left", answered=True)
-        if isinstance(error, TimeoutError | rx.TimeoutError):
-            return CoordinatorUnavailable(f"{self.url} did not answer within {CALL_TIMEOUT} s")
-        if isinstance(error, rx.OutOfMemoryError):
-            text = f"{self.url} is out of memory; consume, or raise its maxmemory"
-            return CoordinatorUnavailable(text, answered=True)
-        if isinstance(error, rx.ResponseError) and any(mark in str(error) for mark in _DAMAGED):
-            return DestinationDamaged(
-                f"{self.url} lacks keys of the destination ({error}): they were evicted, or changed by hand; see that "
-                "its maxmemory-policy is noeviction, and then remove the destination",
-                answered=True,
-            )
-        return CoordinatorUnavailable(f"{self.url} cannot be used: {error}", answered=isinstance(error, _ANSWERS))

@@ -159,6 +159,7 @@ class Presences:
             ensure = self.ensure(presence.address, kinds)
             presence.kind = await ensure(False)
             await presence.following.begin()
+            self.store.server.promise(presence.following.defaults.durability)
             account = presence.account
             if account is None or account.closed:
                 before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it

@@ -106,6 +106,10 @@ class Following:
             window = max(self.defaults.window if wish.window is None else wish.window for wish in self._wishes)
             weight = max(self.defaults.weight if wish.weight is None else wish.weight for wish in self._wishes)
             self._account.resize(window, weight)
+            durability = self.defaults.durability
+            for wish in self._wishes:
+                durability |= wish.durability
+            self._account.secure(durability)
 
     def _heed_settings(self) -> None:
         if self._account is not None:

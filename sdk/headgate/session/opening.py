@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from headgate._util.callbacks import Callbacks
 from headgate.consuming.consumer import Consumer
 from headgate.consuming.wildcard import Part, WildcardConsumer
+from headgate.core.durability import MEMORY, Durability
 from headgate.core.selector.messages import Matcher
 from headgate.core.url_options import split_address
 from headgate.core.window import Window
@@ -43,6 +44,7 @@ class Consumers:
         rate: float | str | None,
         kinds: tuple[str, ...],
         selects: Matcher | None = None,
+        durability: Durability = MEMORY,
         make: Callable[..., Consumer] | None = None,
     ) -> Consumer:
         """Open a consumer; other arguments and errors are those of :meth:`Session.consumer`.
@@ -55,6 +57,7 @@ class Consumers:
             rate: likewise.
             kinds: that the destination may be, the one first that an unknown name becomes.
             selects: says which stored messages it is for.
+            durability: that its settlements are to have, at least.
             make: called in place of :class:`Consumer`, or of :class:`WildcardConsumer` for a pattern; for brokers in
                 front of Redis.
         """
@@ -66,7 +69,14 @@ class Consumers:
             asked = Window.of(window) if window is not None else said.window("topic", durable=durable) or Window()
             whole = make or WildcardConsumer
             return await self._wildcard(
-                whole, destination, asked, subscription, durable=durable, rate=own, selects=selects
+                whole,
+                destination,
+                asked,
+                subscription,
+                durable=durable,
+                rate=own,
+                selects=selects,
+                durability=durability,
             )
         checked = Window.of(window) if window is not None else None
         presence = self._presences.at(destination)
@@ -80,6 +90,7 @@ class Consumers:
                 )
             following = presence.following
             await following.begin()
+            self._presences.store.server.promise(following.defaults.durability)
             lasting = durable and kind == "topic"
             checked = checked or said.window(kind, durable=lasting)
             name = "queue" if kind == "queue" else subscription or f"{self._presences.session}-{secrets.token_hex(2)}"
@@ -102,6 +113,7 @@ class Consumers:
                 spooling=self._presences.spooling,
             )
             consumer.selects = selects
+            consumer.insists = durability
             following.receive(consumer, window=checked is None, rate=own is None)
             presence.consumers.add(consumer)
             if presence.account:
@@ -135,6 +147,7 @@ class Consumers:
         durable: bool,
         rate: float | None,
         selects: Matcher | None,
+        durability: Durability,
     ) -> Consumer:
         pattern = read_pattern(destination)
         name = subscription or f"{self._presences.session}-{secrets.token_hex(2)}"
@@ -161,6 +174,7 @@ class Consumers:
             on_close=forget,
         )
         consumer.selects = selects
+        consumer.insists = durability
         self._wildcards.add(consumer)
         try:
             await consumer.start()
@@ -190,6 +204,7 @@ class Consumers:
             spooling=self._presences.spooling,
         )
         part.selects = whole.selects
+        part.insists = whole.insists
         async with self._presences.opening(topic):
             presence.consumers.add(part)
             if presence.account:

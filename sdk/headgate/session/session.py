@@ -8,6 +8,7 @@ from headgate._util.forks import watch
 from headgate._util.keywords import explains
 from headgate.consuming.consumer import Consumer
 from headgate.core.credit import CreditLine
+from headgate.core.durability import MEMORY, Durability
 from headgate.core.full import WhenFull
 from headgate.core.selector.messages import matcher
 from headgate.core.selector.parser import Selector
@@ -85,6 +86,7 @@ class Session:
         weight: int | None = None,
         timeout: float | str | None = None,
         when_full: str | None = None,
+        durability: str | None = None,
         kind: str = "queue",
     ) -> Producer:
         """Open a producer. What it does not say follows the destination's settings, and changes with them.
@@ -98,11 +100,15 @@ class Session:
             timeout: seconds that a send waits when it does not say, or ``"unlimited"``; else 30.
             when_full: what a send does that finds no room: ``block``, ``fail``, ``fail-after 3s`` or ``drop``;
                 else block.
+            durability: what has a message before its receipt is given: ``memory``, ``fsync``, ``replicas:1`` or
+                ``fsync replicas:1``; the destination's setting holds beside it, and so does that of other producers of
+                this session there.
             kind: ``queue`` or ``topic``.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
-            PolicyError: the destination takes no messages, or ``when_full`` is another word.
+            PolicyError: the destination takes no messages, ``when_full`` is another word, or this Redis cannot say when
+                a message is so safe.
             CoordinatorUnavailable: Redis does not answer.
         """
         how = WhenFull.parse(when_full) if when_full is not None else None
@@ -110,7 +116,10 @@ class Session:
         own = parse_rate(rate, "rate") if rate is not None else said.producer_rate
         patience = parse_timeout(timeout) if timeout is not None else None
         window = said.producer_window if window is None else window
+        wanted = self._durability(durability)
         account, wish = await self._account(destination, window, weight, kinds_from(kind))
+        if wanted:
+            wish.insist(wanted)
         presence = self._presences.at(destination)
         producer = Producer(account, wish, timeout=patience, rate=own, when_full=how, kind=presence.kind)
         presence.following.send(producer)
@@ -125,8 +134,11 @@ class Session:
         weight: int | None = None,
         timeout: float | str | None = None,
         when_full: str | None = None,
+        durability: str | None = None,
     ) -> Gate:
         """Open a gate; arguments and errors are those of :meth:`producer`. An unknown name is made without limits.
+
+        With a ``durability`` credit admits once replicas, or the disk, know that it was granted.
 
         A gate has no message to drop: ``when_full="drop"`` is refused, and a destination that says so fails instead.
         """
@@ -134,7 +146,10 @@ class Session:
         if how is not None and how.drops:
             raise PolicyError("when_full: a gate has no message to drop; use block, fail or 'fail-after 3s'")
         patience = parse_timeout(timeout) if timeout is not None else None
-        account, _ = await self._account(destination, window, weight, ("gate",))
+        wanted = self._durability(durability)
+        account, wish = await self._account(destination, window, weight, ("gate",))
+        if wanted:
+            wish.insist(wanted)
         gate = Gate(account, timeout=patience, when_full=how)
         self._presences.at(destination).following.send(gate)
         return gate
@@ -148,6 +163,7 @@ class Session:
         subscription: str | None = None,
         durable: bool = False,
         rate: float | str | None = None,
+        durability: str | None = None,
         kind: str | None = None,
         selector: str | None = None,
     ) -> Consumer:
@@ -163,6 +179,7 @@ class Session:
                 A queue has no subscriptions, so it is refused there.
             durable: keep the subscription, which has to have a name, when its last consumer goes.
             rate: messages a second that this consumer takes; when None as the settings say, else no bound.
+            durability: what has a settlement before it is confirmed to who waits for that, as of :meth:`producer`.
             kind: what an unknown name becomes, ``queue`` or ``topic``, where the policy does not say.
             selector: of a topic: a condition on the headers of a message, such as ``"region = 'EU'"``. What it is not
                 true for is settled as it comes, for the whole subscription, so its consumers should all say the same.
@@ -176,6 +193,7 @@ class Session:
         selects = None if selector is None else matcher(Selector.parse(selector))
         of_topic = subscription is not None or selects is not None
         kinds = kinds_from(kind or ("topic" if of_topic else "queue"))
+        wanted = self._durability(durability)
         if durable and subscription is None:
             raise InvalidValue("durable: a subscription that stays needs a name to come back to; give subscription too")
         if of_topic and kinds[0] != "topic":
@@ -184,7 +202,7 @@ class Session:
         try:
             return await self._consumers.open(
                 destination, window=window, subscription=subscription, durable=durable, rate=rate,
-                kinds=("topic",) if of_topic else kinds, selects=selects,
+                kinds=("topic",) if of_topic else kinds, selects=selects, durability=wanted,
             )  # fmt: skip
         except PolicyError as error:
             if not of_topic:
@@ -260,6 +278,11 @@ class Session:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"session {self.id} is closed")
+
+    def _durability(self, text: str | None) -> Durability:
+        wanted = Durability.parse(text) if text is not None else MEMORY
+        self._presences.store.server.promise(wanted)
+        return wanted
 
     async def _account(
         self, destination: str, window: int | str | None, weight: int | None, kinds: tuple[str, ...]

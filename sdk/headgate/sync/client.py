@@ -83,11 +83,13 @@ class Session:
         weight: int | None = None,
         timeout: float | str | None = None,
         when_full: str | None = None,
+        durability: str | None = None,
     ) -> Producer:
         """Open a producer; arguments and errors as :meth:`headgate.Session.producer`."""
         work = self._inner.producer(
-            destination, window=window, rate=rate, weight=weight, timeout=timeout, when_full=when_full
-        )
+            destination, window=window, rate=rate, weight=weight, timeout=timeout, when_full=when_full,
+            durability=durability,
+        )  # fmt: skip
         return Producer(self._thread, self._thread.run(work))
 
     @explains("gate")
@@ -99,9 +101,12 @@ class Session:
         weight: int | None = None,
         timeout: float | str | None = None,
         when_full: str | None = None,
+        durability: str | None = None,
     ) -> Gate:
         """Open a gate; arguments and errors as :meth:`headgate.Session.gate`."""
-        work = self._inner.gate(destination, window=window, weight=weight, timeout=timeout, when_full=when_full)
+        work = self._inner.gate(
+            destination, window=window, weight=weight, timeout=timeout, when_full=when_full, durability=durability
+        )
         return Gate(self._thread, self._thread.run(work))
 
     @explains("consumer")
@@ -113,11 +118,18 @@ class Session:
         subscription: str | None = None,
         durable: bool = False,
         rate: float | str | None = None,
+        durability: str | None = None,
         selector: str | None = None,
     ) -> Consumer:
         """Open a consumer; arguments and errors as :meth:`headgate.Session.consumer`."""
         work = self._inner.consumer(
-            destination, window=window, subscription=subscription, durable=durable, rate=rate, selector=selector
+            destination,
+            window=window,
+            subscription=subscription,
+            durable=durable,
+            rate=rate,
+            durability=durability,
+            selector=selector,
         )
         inner = self._thread.run(work)
         consumer = self._consumers[id(inner)] = Consumer(self._thread, inner)

@@ -11,6 +11,7 @@ from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
 from headgate.core.amqp.sections import check, expiry_of, header_of
 from headgate.errors import Closed, HeadgateError
 from headgate.message import Receipt
+from headgate.options import DEFAULT_TIMEOUT
 from headgate.producing.producer import Producer
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.credit.destination_credit import Line
@@ -26,6 +27,8 @@ LINGER: Final = 2.0
 """Seconds that the end of a link waits for what came before it to be stored, so that its client hears of it."""
 
 
+SAFE_WITHIN: Final = DEFAULT_TIMEOUT
+"""Seconds for which a message that is stored may wait for replicas or the disk."""
 FOR_EVER: Final = 10 * 365 * 86_400_000
 """Ms from now on; a message that expires later does not expire."""
 
@@ -144,7 +147,7 @@ class Inlet(LinkEnd):
             expires, ttl_ms = check(raw), header_of(raw).ttl_ms
             if expires:
                 ttl_ms = _sooner(raw, ttl_ms)
-            producer.put(raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True)
+            producer.put(raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True, safe_within=SAFE_WITHIN)
         except HeadgateError as error:
             arrival.set_exception(error)
 

@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headgate.client import Parts
+from headgate.core.durability import Durability
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.namespace.policy_follower import GOVERNED
+from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key, policy_key
 from headgate.redis.scripts import Script, script, script_names
+from headgate.redis.secured import Waiting
 from headgate.settings import KINDS
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.gateway.authorizer import Permits
-from headgate_coordinator.node.gateway.rights import text_of
+from headgate_coordinator.node.gateway.rights import MOST_WAITED_MS, SECURED, text_of
 from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy
 from headgate_coordinator.security import EVERYTHING, Action
 
@@ -56,6 +59,8 @@ class Desk:
         """
         if what == "call" and len(words) == 3:
             return await self._call(*words)
+        if what == "secure" and len(words) == 5:
+            return await self._secure(*words)
         if what == "command" and len(words) == 2 and isinstance(words[1], list):
             return await self._command(*words)
         if what == "scan" and len(words) == 1:
@@ -66,7 +71,7 @@ class Desk:
             return None
         raise InvalidValue(f"{str(what)[:40]!r} with {len(words)} words is no call that this node knows")
 
-    async def _call(self, name: Any, key: Any, argv: Any) -> Any:
+    async def _call(self, name: Any, key: Any, argv: Any, server: Backend | None = None) -> Any:
         if not isinstance(name, str) or name not in script_names() or not isinstance(argv, list):
             raise InvalidValue(f"there is no script {str(name)[:40]!r} here: node and client are of different versions")
         op = script(name)
@@ -87,7 +92,15 @@ class Desk:
                 argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
         elif name == "pool" and not self._permits.manages(EVERYTHING):
             return await self._draw(key, values["member"])
-        return await self._server.call(op, keys, argv)
+        return await (server or self._server).call(op, keys, argv)
+
+    async def _secure(self, name: Any, key: Any, argv: Any, durability: Any, within_ms: Any) -> list[Any]:
+        if name not in SECURED or type(within_ms) is not int or not 0 < within_ms <= MOST_WAITED_MS:
+            raise InvalidValue(f"a node waits up to {MOST_WAITED_MS} ms, after {', '.join(sorted(SECURED))}")
+        wanted = Durability.parse(durability)
+        waiting = Waiting(self._server, wanted, within_ms)
+        reply = await self._call(name, key, argv, waiting.backend)
+        return [reply, waiting.held.replicas, waiting.held.fsynced, waiting.held.problem]
 
     async def _permitted(self, op: Script, key: Any, argv: list[Any]) -> tuple[tuple[bytes, ...], dict[str, Any]]:
         try:

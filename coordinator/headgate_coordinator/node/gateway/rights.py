@@ -35,6 +35,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "recount": frozenset({MANAGES}),
     "remove": frozenset({MANAGES}),
     "resolve": NOBODY,
+    "secure": frozenset({SENDS, TAKES}),
     "settle": frozenset({TAKES}),
     "slice": ANY,  # who does not manage only looks
     "snapshot": ANY,
@@ -46,6 +47,9 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "wildcard": frozenset({TAKES}),
 }
 """Script -> any one of these is needed, at the destination that it is called for."""
+SECURED: Final = frozenset({"publish", "acquire", "secure"})
+"""Scripts after which a node waits for replicas, or for the disk."""
+MOST_WAITED_MS: Final = 1000
 READS: Final[Mapping[tuple[str, str], frozenset[Action]]] = {
     ("HGET", ""): ANY,
     ("HMGET", ""): ANY,

@@ -1,0 +1,39 @@
+"""What Redis says went wrong, as our errors: what happened, and what to do."""
+
+from typing import Final
+
+import redis.exceptions as rx
+
+from headgate.errors import AccessDenied, CoordinatorUnavailable, DestinationDamaged, HeadgateError
+from headgate.redis.connection import CALL_TIMEOUT, TooFewReplicasError
+from headgate.redis.url import RedisUrl
+
+_ANSWERS: Final = (rx.ResponseError, rx.BusyLoadingError)
+_DAMAGED: Final = ("NOGROUP", "WRONGTYPE", "equal or smaller than the target stream top item")
+"""What Redis says where keys that belong together are not all there, or are of another type."""
+
+
+def translated(url: RedisUrl, error: Exception) -> HeadgateError:
+    """Return the error that is raised for one of redis-py's."""
+    if isinstance(error, rx.NoPermissionError):
+        return AccessDenied(f"{url} refused: {error}; `headgate acl` prints the ACL that each role needs")
+    if isinstance(error, rx.AuthenticationError | rx.AuthorizationError):
+        return AccessDenied(f"{url} refused: {error}; check the user, the password and its ACL")
+    if isinstance(error, TooFewReplicasError):
+        text = f"{url} has fewer replicas that are up to date than min-replicas-to-write asks for"
+        return CoordinatorUnavailable(f"{text}; see that they run", answered=True)
+    if isinstance(error, rx.TryAgainError):
+        text = f"{url} is moving a slot: its keys are served once all are at one server"
+        return CoordinatorUnavailable(f"{text}; `redis-cli --cluster fix` ends a move that was left", answered=True)
+    if isinstance(error, TimeoutError | rx.TimeoutError):
+        return CoordinatorUnavailable(f"{url} did not answer within {CALL_TIMEOUT} s")
+    if isinstance(error, rx.OutOfMemoryError):
+        text = f"{url} is out of memory; consume, or raise its maxmemory"
+        return CoordinatorUnavailable(text, answered=True)
+    if isinstance(error, rx.ResponseError) and any(mark in str(error) for mark in _DAMAGED):
+        return DestinationDamaged(
+            f"{url} lacks keys of the destination ({error}): they were evicted, or changed by hand; see that "
+            "its maxmemory-policy is noeviction, and then remove the destination",
+            answered=True,
+        )
+    return CoordinatorUnavailable(f"{url} cannot be used: {error}", answered=isinstance(error, _ANSWERS))

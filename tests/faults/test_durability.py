@@ -1,0 +1,241 @@
+"""What is confirmed with a durability is on replicas, or on the disk; what is not in time is told, with numbers."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+
+import pytest
+
+import headgate
+from headgate_coordinator.node.ends import sender
+from headgate_coordinator.node.node import Node
+from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.security import Users
+from tests.amqp.client import Peer
+from tests.faults.deployments import ask, pair, watched
+from tests.support.servers import RedisServer
+from tests.support.waiting import wait_until
+
+GUARD = 60.0
+pytestmark = pytest.mark.one_server
+
+
+@contextmanager
+def stopped(*servers: RedisServer) -> Iterator[None]:
+    """Stop processes as they are; what was sent to them waits."""
+    for server in servers:
+        server.sigstop()
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.sigcont()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[RedisServer, RedisServer]]:
+    """A master and its replica."""
+    with pair(appendonly="yes") as both:
+        yield both
+
+
+async def received(session: headgate.Session, destination: str) -> list[str]:
+    """Take all that is there."""
+    consumer = await session.consumer(destination)
+    found = []
+    while (message := await consumer.receive(timeout=0.5)) is not None:
+        found.append(str(message.body))
+        await message.accept()
+    return found
+
+
+async def test_what_no_replica_has_in_time_is_stored_and_told_with_numbers(
+    servers: tuple[RedisServer, RedisServer], namespace: str
+) -> None:
+    master, replica = servers
+    async with headgate.connect(master.url, namespace=namespace) as client, client.session("s") as session:
+        producer = await session.producer("orders", durability="replicas:1")
+        assert (await producer.send("first")).seq > 0
+        with stopped(replica):
+            with pytest.raises(headgate.NotDurable, match="acknowledged by 0 of 1 replicas within") as told:
+                await producer.send("second", timeout=0.2)
+            waiting = asyncio.create_task(producer.send("third", timeout=GUARD))
+            await wait_until(lambda: producer.is_confirming, timeout=GUARD)
+            plain = await session.producer("plain")  # nobody else waits for it
+            await plain.send("at once")
+        error = told.value
+        assert (error.replicas, error.needed, error.destination) == (0, 1, "orders")
+        assert error.receipt is not None
+        assert error.receipt.seq > 0
+        assert (await waiting).seq == error.receipt.seq + 1  # confirmed as soon as the replica is there again
+        assert await received(session, "orders") == ["first", "second", "third"]
+
+
+async def test_the_stronger_of_destination_and_producer_holds_and_changes_at_run_time(
+    servers: tuple[RedisServer, RedisServer], namespace: str
+) -> None:
+    master, replica = servers
+    async with headgate.connect(master.url, namespace=namespace) as client, client.session("s") as session:
+        await client.apply("orders", kind="queue", durability="replicas:1")
+        producer = await session.producer("orders", durability="memory")
+        with stopped(replica):
+            with pytest.raises(headgate.NotDurable):
+                await producer.send("1", timeout=0.2)
+            waiting = asyncio.create_task(producer.send("2", timeout=GUARD))
+            await wait_until(lambda: producer.is_confirming, timeout=GUARD)
+            await client.apply("orders", durability="default")
+            await asyncio.wait_for(waiting, GUARD)
+            await producer.send("3")
+
+
+async def test_a_settlement_is_confirmed_once_replicas_have_it(
+    servers: tuple[RedisServer, RedisServer], namespace: str
+) -> None:
+    master, replica = servers
+    async with headgate.connect(master.url, namespace=namespace) as client, client.session("s") as session:
+        producer = await session.producer("orders")
+        for number in range(4):
+            await producer.send(str(number))
+        await client.apply("orders", durability="replicas:1")
+        consumer = await session.consumer("orders")
+        first, second, third, fourth = [await anext(consumer) for _ in range(4)]
+        await first.accept(confirm=True)
+        with stopped(replica):
+            with pytest.raises(headgate.NotDurable, match="acknowledged by 0 of 1 replicas within 200 ms") as told:
+                await second.accept(confirm=True, timeout=0.2)
+            assert f"the settlement of message {second.id} of 'orders'" in str(told.value)
+            await third.accept()  # nobody waits for it
+            with pytest.raises(headgate.NotDurable):
+                await consumer.flush(timeout=0.2)
+            waiting = asyncio.create_task(fourth.accept(confirm=True, timeout=GUARD))
+            await wait_until(lambda: consumer.held_messages == 0, timeout=GUARD)
+            assert not waiting.done()
+        await waiting
+        await consumer.flush(timeout=GUARD)
+
+
+async def test_a_gate_admits_once_replicas_know_of_the_grant(
+    servers: tuple[RedisServer, RedisServer], namespace: str
+) -> None:
+    master, replica = servers
+    async with headgate.connect(master.url, namespace=namespace) as client, client.session("s") as session:
+        await client.apply("ports", kind="gate", limit=2, durability="replicas:1")
+        gate = await session.gate("ports")
+        async with gate.admit(), gate.admit():
+            pass
+        other = client.session("t")
+        with stopped(replica):
+            late = await other.gate("ports")
+            assert late.try_admit() is None
+            with pytest.raises(headgate.CreditTimeout, match="0 of 1 replicas have it"):
+                async with late.admit(timeout=2.5):
+                    pass
+            waiting = asyncio.create_task(admitted(late))
+        assert await asyncio.wait_for(waiting, GUARD) == 1
+        await other.close()
+
+
+async def test_over_a_node_what_is_accepted_is_on_replicas(
+    servers: tuple[RedisServer, RedisServer], namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AMQP clients and the SDK over nodes alike."""
+    master, replica = servers
+    async with AsyncExitStack() as stack:
+        behind = await stack.enter_async_context(headgate.connect(master.url, namespace=namespace))
+        node = Node(behind, NodeOptions(port=0), Users.from_redis(behind))
+        await node.start()
+        stack.push_async_callback(node.close)
+        url = f"amqp://{node.address}"
+        await behind.apply("orders", kind="queue", durability="replicas:1")
+        peer = await Peer.connect(int(node.address.rpartition(":")[2]))
+        stack.push_async_callback(peer.close)
+        link = await peer.sender("orders")
+        assert (await peer.send(link, "0"))[0] == "accepted"
+        client = await stack.enter_async_context(headgate.connect(url, namespace=namespace))
+        session = await stack.enter_async_context(client.session("s"))
+        producer = await session.producer("payments", durability="replicas:1")
+        await producer.send("1")
+        gate = await session.gate("ports", durability="replicas:1")
+        async with gate.admit():
+            pass
+        with stopped(replica):
+            with pytest.raises(headgate.NotDurable, match="0 of 1 replicas"):
+                await producer.send("2", timeout=0.3)
+            with monkeypatch.context() as patched:
+                patched.setattr(sender, "SAFE_WITHIN", 0.1)
+                outcome, why = await peer.send(link, "1")
+            waits = await peer.put(link, "2")
+            line = await node.lines.get("orders", "queue")
+            await wait_until(lambda: line.producer.is_confirming, timeout=GUARD)
+            assert (outcome, waits.done()) == ("rejected", False)
+            assert "stored, not yet replicated: acknowledged by 0 of 1 replicas" in why
+        assert (await waits)[0] == "accepted"
+        assert await received(session, "payments") == ["1", "2"]
+
+
+async def admitted(gate: headgate.Gate) -> int:
+    async with gate.admit(timeout=GUARD) as permit:
+        return permit.size
+
+
+async def test_a_disk_is_waited_for_where_redis_can_say_so(
+    servers: tuple[RedisServer, RedisServer], namespace: str
+) -> None:
+    master, _ = servers
+    async with headgate.connect(master.url, namespace=namespace) as client, client.session("s") as session:
+        if client.store.server.version < (7, 2):
+            with pytest.raises(headgate.PolicyError, match=r"Redis 7\.2 or newer, and this one is"):
+                await session.producer("orders", durability="fsync")
+            with pytest.raises(headgate.PolicyError, match=r"Redis 7\.2 or newer, and this one is"):
+                await client.apply("orders", kind="queue", durability="fsync")
+            return
+        producer = await session.producer("orders", durability="fsync replicas:1")
+        assert (await producer.send("1", timeout=GUARD)).seq > 0
+        ask(master, "CONFIG", "SET", "appendonly", "no")
+        try:
+            with pytest.raises(headgate.NotDurable, match="appendonly is disabled"):
+                await producer.send("2", timeout=GUARD)
+        finally:
+            ask(master, "CONFIG", "SET", "appendonly", "yes")
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak), pytest.param(3, marks=pytest.mark.soak)])
+async def test_a_lossy_failover_loses_nothing_that_replicas_had_acknowledged(seed: int, namespace: str) -> None:
+    """The replicas stand still and the master is killed; with an odd seed they are cut off before, and are behind."""
+    choose = random.Random(seed)
+    acknowledged: list[str] = []
+    with watched(replicas=2) as deployment:
+        master = deployment.master
+        replicas = [server for server in deployment.servers if server is not master]
+        async with (
+            headgate.connect(deployment.url, namespace=namespace) as client,
+            client.session("s", ttl=3 if seed == 1 else 10) as session,
+        ):
+            producer = await session.producer("orders", durability="replicas:1")
+
+            async def send(number: str, timeout: float) -> None:
+                with suppress(headgate.NotDurable, headgate.CoordinatorUnavailable):
+                    await producer.send(number, timeout=timeout)
+                    acknowledged.append(number)
+
+            for number in range(choose.randrange(20, 60)):
+                await send(f"a{number}", GUARD)
+            before = len(acknowledged)
+            with stopped(*replicas):
+                if seed % 2:
+                    ask(master, "CLIENT", "KILL", "TYPE", "replica")
+                await send("b0", 0.05)
+                sends = [asyncio.create_task(send(f"c{number}", GUARD)) for number in range(20)]
+                await wait_until(lambda: producer.queued == 0 and producer.is_confirming, timeout=GUARD)
+                assert len(acknowledged) == before
+                master.kill9()
+            await wait_until(lambda: deployment.master in replicas, timeout=GUARD)
+            await asyncio.wait_for(asyncio.gather(*sends), GUARD)
+            await send("last", GUARD)
+            found = await received(session, "orders")
+    assert "last" in acknowledged
+    assert set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
+    if seed % 2:
+        assert not {"b0", "c0"} & set(found)  # so there was something to lose
