@@ -52,7 +52,7 @@ end
 local function count_lost(last, receipt)
   local lost, of = string.match(receipt, '^%d+ 0 (%d+) (%d+)')
   if sent > last then
-    note('lost', int(sent - last))
+    note_lost(sent - last)
     redis.call('SET', K_RECEIPT, int(sent) .. ' 0 ' .. int(sent - last) .. ' ' .. int(d.epoch), 'PX', 3600000)
     return sent - last
   end

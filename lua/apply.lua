@@ -128,6 +128,7 @@ else
     int(mode == 'recover' and now_us or 0), -- no number that was lost is ever given to another message
     'largest_bytes', '0', 'returned', '0', 'orphans', '0', 'recall_ms', '0', 'ledger', 'all', 'ledger_keep', '10000',
     'ledger_seq', '0')
+  if mode == 'recover' then redis.call('HSET', K_DESTINATION, 'epochs', '1') end
 end
 if d then
   carry_over(settings, 'rate', 'burst', 'tat', 'took_us')

@@ -118,7 +118,7 @@ if stored then
   wake_hungry(count)
 end
 if last > 0 and seq > last + 1 and count > 0 then
-  note('lost', int(seq - last - 1)) -- answered once, and gone with what a failover lost
+  note_lost(seq - last - 1) -- answered once, and gone with what a failover lost
 end
 if count > 0 then
   redis.call('SET', K_RECEIPT, int(seq + count - 1) .. ' ' .. ARGV[6] .. ' ' .. int(first), 'PX', 3600000)

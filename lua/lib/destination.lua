@@ -44,6 +44,7 @@ end
 
 local function begin_epoch(ttl_ms)
   -- A restart or failover may have lost grants, so for one TTL nothing new is granted while holders claim theirs.
+  d.new_epoch = true
   d.epoch = math.max(d.epoch + 1, now_ms)
   d.epoch_ms = now_ms
   d.message_seq = math.max(d.message_seq, now_us) -- no number that was lost is ever given to another message
@@ -73,6 +74,14 @@ local function load_destination(run_id, ttl_ms)
   return d
 end
 
+-- Epochs that began here and what is known to be lost: of all, and of this epoch.
+local function count_losses()
+  local before = redis.call('HMGET', K_DESTINATION, 'epochs', 'lost_messages', 'epoch_lost')
+  local began, lost = d.new_epoch and 1 or 0, d.lost or 0
+  redis.call('HSET', K_DESTINATION, 'epochs', int((before[1] or 0) + began), 'lost_messages',
+    int((before[2] or 0) + lost), 'epoch_lost', int((began == 0 and before[3] or 0) + lost))
+end
+
 local function save_destination()
   d.peak_bytes = math.max(d.peak_bytes, d.pending_bytes + d.leased_bytes)
   local changed, n = { 'HSET', K_DESTINATION }, 2
@@ -85,6 +94,9 @@ local function save_destination()
   end
   if d.promotion then
     redis.call('HSET', K_DESTINATION, 'run_id', d.run_id, 'promotion', d.promotion)
+  end
+  if d.new_epoch or d.lost then
+    count_losses()
   end
   if n > 2 then
     redis.call(unpack(changed))

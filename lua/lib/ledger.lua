@@ -6,6 +6,11 @@ local function note(...)
   notes[#notes + 1] = table.concat({ ... }, ':')
 end
 
+local function note_lost(count)
+  d.lost = count
+  note('lost', int(count))
+end
+
 local function write_ledger(op, sid, bytes, messages, first)
   if d.ledger == 'off' then
     return

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import headgate
+from headgate.redis.keys import Address
 from headgate_coordinator.admin.metrics import METRICS
 from headgate_coordinator.fleet.facts import BridgeFacts, Counters, DeadlockFacts
 from tests.admin.standin import StandIn, link
@@ -69,6 +70,38 @@ async def test_every_destination_has_its_figures(http: Http, client: headgate.Cl
     assert value(samples, "headgate_redis_up") == 1
     assert value(samples, "headgate_destinations", namespace=client.namespace) == 3
     assert value(samples, "headgate_build_info", version=headgate.__version__) == 1
+
+
+async def test_epochs_and_what_is_lost_are_counted(http: Http, client: headgate.Client) -> None:
+    """Mutants: `epochs` is not read; `lost_messages` is not."""
+    await client.apply("orders")
+    one = {"namespace": client.namespace, "destination": "orders"}
+    samples = await scrape(http)
+    assert value(samples, "headgate_epochs_total", **one) == 0
+    assert value(samples, "headgate_lost_messages_total", **one) == 0
+    session = client.session("ann")
+    producer = await session.producer("orders")
+    for _ in range(3):
+        await producer.send(b"x")
+    address = Address.of(client.namespace, "orders")
+    receipt = address.keys(session.id)[-1]
+    await client.store.server.command(receipt, "DEL", receipt)
+    await client.store.server.command(receipt, "HSET", address.key, "run_id", "of-before")
+    told: list[headgate.StateLoss] = []
+    client.on_state_loss(told.append)
+    sending = asyncio.create_task(producer.send(b"x", timeout=60))
+    await wait_until(lambda: bool(told), timeout=60, description="the loss is told")
+
+    async def counted() -> bool:
+        samples = await scrape(http)
+        names = ("headgate_epochs_total", "headgate_lost_messages_total")
+        return [value(samples, name, **one) for name in names] == [1, 3]
+
+    await wait_until(counted, timeout=60, description="the loss is counted")
+    (loss,) = (await http.get("/api/v1/overview")).json()["losses"]
+    assert (loss["destination"], loss["epoch"], loss["messages"]) == ("orders", told[0].epoch, told[0].lost)
+    assert loss["age_seconds"] < 600
+    sending.cancel()
 
 
 async def test_stores_and_what_is_spooled_are_apart_from_memory(http: Http, client: headgate.Client) -> None:

@@ -106,6 +106,43 @@ def test_memory_and_store_are_shown_apart(page: Browser, site: Site, width: int)
     picture(page, f"stores-{width}")
 
 
+async def _lose(client: headgate.Client, name: str) -> None:
+    """Have Redis forget what a sender has receipts for, as another server that has taken over."""
+    await client.apply(name)
+    session = client.session("ann")
+    producer = await session.producer(name)
+    for _ in range(3):
+        await producer.send(b"x")
+    address = Address.of(client.namespace, name)
+    receipt = address.keys(session.id)[-1]
+    await client.store.server.command(receipt, "DEL", receipt)
+    await client.store.server.command(receipt, "HSET", address.key, "run_id", "of-before")
+    await producer.send(b"x", timeout=60)
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_a_loss_is_shown_until_it_is_acknowledged(page: Browser, site: Site, width: int) -> None:
+    """Mutants: losses are not drawn; they are shown again; a loss that comes after is not."""
+    page.look_like(width, 900)
+    site.run(site.client.apply("calm"))
+    page.wait(f"{ROWS}.join() == 'calm'")
+    assert page.run("return document.querySelector('#losses-part').hidden")
+    site.spawn(_lose(site.client, "orders"))
+    page.wait(f"{TEXT} == 'Redis lost 3 messages'", "#losses-title")
+    one = page.wait(TEXT, "#losses li")
+    assert one.startswith("orders 3 messages that senders have receipts for"), one
+    assert "ago" in one
+    assert page.run("return document.documentElement.scrollWidth") <= width, "nothing is cut off"
+    picture(page, f"losses-{width}")
+    page.click("#losses-known")
+    page.wait("document.querySelector('#losses-part').hidden")
+    page.open(site.url)
+    page.wait(f"{ROWS}.join() == 'calm,orders'")
+    assert page.run("return document.querySelector('#losses-part').hidden"), "it is known"
+    site.spawn(_lose(site.client, "mail"))
+    assert page.wait(f"/^mail/.test({TEXT}) && {TEXT}", "#losses li").startswith("mail 3 messages")
+
+
 async def _share(client: headgate.Client) -> None:
     await client.set_pool("memory", limit="4KB")
     await client.apply("orders", pools="memory")

@@ -369,7 +369,7 @@ class Machine(RuleBasedStateMachine):
         self.apply(self.model.limit, self.model.rules, "recover" if recover else "ensure")
         self.model = Destination(
             self.kind, self.model.limit, self.now, self.model.run, rules=self.model.rules,
-            learning_until=self.now + TTL_MS if recover else 0,
+            learning_until=self.now + TTL_MS if recover else 0, losses=(int(recover), 0, 0),
         )  # fmt: skip
         self.model.shelf.seq = self.now * 1000 if recover else 0
         self.said.clear()  # a repeated apply would not change an existing destination
@@ -454,6 +454,8 @@ class Machine(RuleBasedStateMachine):
         model = self.model
         assert (seen.pending, seen.leased, seen.line) == (model.pending, model.leased, model.line)
         assert (seen.number("epoch"), seen.number("learning_until")) == (model.epoch, model.learning_until)
+        counted = (seen.fields.get(name, "0") for name in ("epochs", "lost_messages", "epoch_lost"))
+        assert tuple(map(int, counted)) == model.losses
         assert seen.leases == {sid: account.lease_ends for sid, account in model.accounts.items()}
         assert {sid: (seen.granted(sid), seen.held(sid)) for sid in seen.sessions} == {
             sid: (account.granted, account.held) for sid, account in model.accounts.items()

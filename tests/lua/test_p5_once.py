@@ -62,7 +62,7 @@ async def test_a_session_of_the_same_id_is_told_what_was_published_before_it(pla
 
 
 async def test_numbers_that_a_failover_lost_are_told_in_the_ledger(place: Place) -> None:
-    """Mutant: `publish` says nothing about a gap."""
+    """Mutants: `publish` says nothing about a gap; what is lost is not counted."""
     await place.create()
     ann = place.producer("ann")
     await ann.send(10)
@@ -71,6 +71,13 @@ async def test_numbers_that_a_failover_lost_are_told_in_the_ledger(place: Place)
     ledger = f"{place.address.key}:ledger".encode()
     entries = await place.server.command(ledger, "XREVRANGE", ledger, "+", "-", "COUNT", 1)
     assert b"lost:3" in entries[0][1][1]
+    assert await losses_of(place) == (0, 3, 3)
+
+
+async def losses_of(place: Place) -> tuple[int, int, int]:
+    """Return the epochs that began, and the messages that were lost in all and in this one."""
+    look = await place.look()
+    return look.number("epochs"), look.number("lost_messages"), look.number("epoch_lost")
 
 
 async def lost_in(place: Place) -> list[bytes]:
@@ -101,8 +108,10 @@ async def test_what_an_epoch_lost_of_a_session_is_told_once(place: Place, keep: 
     await place.wait(TTL_MS)
     await ann.send(10)
     assert await lost_in(place) == [b"lost:4"], "and not by who publishes then"
+    assert await losses_of(place) == (1, 4, 4)
     place.server.run = b"a third run"
     assert (await ann.call(ann.account(), sent=8)).lost == 0
+    assert await losses_of(place) == (2, 4, 0), "in all, and in this epoch"
 
 
 async def test_a_session_whose_receipt_is_gone_too_lost_all_that_it_has_receipts_for(place: Place) -> None:

@@ -156,12 +156,13 @@ async def test_grants_that_a_failover_lost_are_given_back_to_who_claims_them(pla
 
 
 async def test_after_a_loss_of_everything_sessions_get_what_they_claim(place: Place) -> None:
-    """Mutant: 'recover' does not learn."""
+    """Mutants: 'recover' does not learn; it is not counted as an epoch."""
     ann, bob = await two_holders(place)
     await place.forget()
     await place.wait(1000)
     assert (await ann.renew()).code == "UNKNOWN"
     assert await place.create(limit=100, mode="recover") == "CREATED"
+    assert (await place.look()).number("epochs") == 1
     assert (await place.producer("new").ask(need=10)).granted == 0
     for producer, granted, held in ((ann, 50, 30), (bob, 30, 30)):
         credit = await producer.renew()

@@ -47,6 +47,8 @@ class Destination:
     orphans: dict[str, int] = field(default_factory=dict)
     receipts: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     shelf: Shelf = field(default_factory=lambda: Shelf(topic=False))
+    losses: tuple[int, int, int] = (0, 0, 0)
+    """Epochs that began, and the messages that are known to be lost: in all, and in this epoch."""
 
     def __post_init__(self) -> None:
         self.shelf.topic = self.kind == "topic"
@@ -128,8 +130,13 @@ class Destination:
         last, batch, lost, epoch = self.receipts.get(sid, NO_RECEIPT)
         if sent > last:
             self.receipts[sid] = (sent, 0, sent - last, self.epoch)
+            self._lose(sent - last)
             return last, sent - last
         return last, lost if batch == 0 and epoch == self.epoch else 0
+
+    def _lose(self, messages: int) -> None:
+        epochs, in_all, in_this = self.losses
+        self.losses = epochs, in_all + messages, in_this + messages
 
     def publish(self, totals: Totals, seq: int, sizes: list[int]) -> Answer:
         sid, account = totals.session, self.accounts.get(totals.session)
@@ -165,6 +172,7 @@ class Destination:
         for size in sizes:
             self.shelf.append(size)
         account.used += spent
+        self._lose(seq - last - 1 if last else 0)
         self.receipts[sid] = (seq + len(sizes) - 1, seq, first, 0)
         account.need, account.want = totals.need, totals.want.most(totals.need)
         self._renew(account, totals.ttl_ms)
@@ -482,12 +490,12 @@ class Destination:
             del self.shelf.subscriptions[name]
         return True
 
-    def _met(self) -> tuple[int, str, int, int, int]:
-        return self.epoch, self.known_run, self.learning_until, self.shelf.seq, self.longest_ttl
+    def _met(self) -> tuple[int, str, int, int, int, tuple[int, int, int]]:
+        return self.epoch, self.known_run, self.learning_until, self.shelf.seq, self.longest_ttl, self.losses
 
-    def _forget(self, met: tuple[int, str, int, int, int]) -> None:
+    def _forget(self, met: tuple[int, str, int, int, int, tuple[int, int, int]]) -> None:
         """What is refused writes nothing, the run of the server that it met included."""
-        self.epoch, self.known_run, self.learning_until, self.shelf.seq, self.longest_ttl = met
+        self.epoch, self.known_run, self.learning_until, self.shelf.seq, self.longest_ttl, self.losses = met
 
     def _meet_run(self, ttl_ms: int) -> None:
         """A run of the server that the state has not seen may have lost some of it: claim, and grant nothing new.
@@ -499,6 +507,7 @@ class Destination:
         self.known_run = self.run
         if self.handed_over:
             return
+        self.losses = (self.losses[0] + 1, self.losses[1], 0)
         self.epoch = max(self.epoch + 1, self.now)
         self.shelf.seq = max(self.shelf.seq, self.now * 1000)
         leases = [account.ttl_ms for account in self.accounts.values()]

@@ -23,6 +23,7 @@ from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.policy.plan import plan
 
 _log = logging.getLogger("headgate")
+MOST_LOSSES: Final = 200
 MOST_LINKS: Final = 200
 """Links that an overview has."""
 MOST_WAITING: Final = 100
@@ -112,6 +113,7 @@ class Api:
             trouble=picture.trouble,
             age_seconds=picture.age,
             totals=models.Totals.of(picture),
+            losses=models.Loss.latest(picture)[:MOST_LOSSES],
             page=_page(picture, told, call.query),
             pools=[pools.Pool.of(pool) for pool in picture.pools],
             stores=[stores.Store.of(store) for store in picture.stores],

@@ -7,9 +7,27 @@ from typing import Final
 FIELDS: Final = (
     "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes", "leased_messages",
     "peak_bytes", "blocked", "consumers", "stopped", "shut", "learning_until", "enforce", "message_seq",
-    "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes",
+    "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "epoch", "epoch_ms", "epochs",
+    "lost_messages", "epoch_lost",
 )  # fmt: skip
 """What is read of each destination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The last time that Redis may have lost what a destination had.
+
+    Attributes:
+        epoch: that began with it.
+        at: when, in seconds since 1970 by Redis' clock.
+        age: seconds since then, by the same.
+        messages: of which sessions have receipts, and Redis knows nothing; consumers may have had some.
+    """
+
+    epoch: int
+    at: float
+    age: float
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +47,9 @@ class Figures:
         taken: tokens taken of a bucket.
         stopped: why it was stopped by hand; empty when it was not.
         rate: tokens a second of a bucket; None when unlimited or no bucket.
+        epochs: times that Redis may have lost some of its state.
+        lost: messages that are known to be lost so far.
+        loss: the last of these times; None while there was none.
     """
 
     name: str
@@ -51,6 +72,9 @@ class Figures:
     taken: float
     stopped: str
     rate: float | None
+    epochs: int = 0
+    lost: int = 0
+    loss: Loss | None = None
 
     @property
     def used(self) -> float | None:
@@ -108,7 +132,15 @@ def from_fields(name: str, told: Mapping[str, str], now_ms: float) -> Figures:
         taken=float(told.get("taken") or 0),
         stopped=told.get("stopped", ""),
         rate=float(rate) if rate else None,
+        epochs=number("epochs"),
+        lost=number("lost_messages"),
+        loss=_loss(number, now_ms) if number("epochs") else None,
     )
+
+
+def _loss(number: Callable[[str], int], now_ms: float) -> Loss:
+    began = number("epoch_ms")
+    return Loss(number("epoch"), began / 1000, max(0.0, (now_ms - began) / 1000), number("epoch_lost"))
 
 
 def _limit(text: str | None) -> int | None:

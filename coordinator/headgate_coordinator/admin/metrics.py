@@ -65,6 +65,10 @@ OF_DESTINATIONS: Final = (
     _each("dropped_bytes", "counter", "Bytes of these.", lambda one: one.dropped_bytes),
     _each("spooled_bytes", "gauge", "Bytes of segments in spool stores that messages here refer to; not pending.",
           lambda one: one.spooled_bytes),
+    _each("epochs", "counter", "Times that Redis may have lost its last writes: it restarted, failed over or was "
+          "emptied.", lambda one: one.epochs),
+    _each("lost_messages", "counter", "Messages that senders have receipts for, and Redis lost; consumers may have had "
+          "some.", lambda one: one.lost),
     _each("taken_tokens", "counter", "Tokens taken; of buckets only.",
           lambda one: one.taken if one.kind == "bucket" else None),
 )  # fmt: skip

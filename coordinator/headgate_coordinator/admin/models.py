@@ -1,7 +1,7 @@
 """The answers of the JSON API."""
 
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,8 @@ from headgate_coordinator.admin.watch import Flow, Picture
 from headgate_coordinator.fleet.facts import LinkFacts
 from headgate_coordinator.fleet.registry import NodeEntry
 
+SHOWN_FOR: Final = 86_400.0
+"""Seconds for which a loss is shown."""
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
 
 
@@ -64,6 +66,26 @@ _SAME = (
     "name", "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes",
     "leased_messages", "peak_bytes", "spooled_bytes", "used", "blocked", "consumers", "rate", "stopped",
 )  # fmt: skip
+
+
+class Loss(Answer):
+    """A destination that Redis may have lost writes of within the last day."""
+
+    destination: str
+    epoch: int = Field(description="that began with it")
+    at: float = Field(description="seconds since 1970, by Redis' clock")
+    age_seconds: float
+    messages: int = Field(description="that senders have receipts for, and Redis lost; consumers may have had some")
+
+    @classmethod
+    def latest(cls, picture: Picture) -> "list[Loss]":
+        """Return those of the last day: where most was lost first, then the latest."""
+        found = [
+            cls(destination=one.name, epoch=lost.epoch, at=lost.at, age_seconds=lost.age, messages=lost.messages)
+            for one in picture.destinations.values()
+            if (lost := one.loss) is not None and lost.age < SHOWN_FOR
+        ]
+        return sorted(found, key=lambda loss: (-loss.messages, loss.age_seconds, loss.destination))
 
 
 class Destinations(Answer):
@@ -271,6 +293,7 @@ class Overview(Answer):
     trouble: str = Field(description="why the figures are not those of now; empty: they are")
     age_seconds: float | None = Field(description="of the figures; null: there are none")
     totals: Totals
+    losses: list[Loss] = Field(description="of the last day, where most was lost first, at most two hundred")
     page: Destinations
     pools: list[Pool] = Field(description="limits that destinations share, by name, the first fifty")
     stores: list[Store] = Field(description="spool stores, by name")

@@ -5,6 +5,7 @@ import { Failed, ask, askForToken, hasToken } from "./ask.js";
 import { History, draw } from "./chart.js";
 import { showCycles } from "./cycles.js";
 import { showLists } from "./lists.js";
+import { showLosses } from "./losses.js";
 import { Panel } from "./panel.js";
 import { showPools } from "./pools.js";
 import { showStores } from "./stores.js";
@@ -84,6 +85,7 @@ function show(told) {
     }
     history.forget(now);
   }
+  showLosses(told.namespace, told.losses, (name) => panel.open(name));
   showTotals(told.totals);
   showRows(told.page, now);
   showArrows(told.policy_links, (name) => panel.open(name));
