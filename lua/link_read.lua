@@ -23,6 +23,7 @@
 local run_id, link, fence, mark, after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local most, most_b = math.min(tonumber(ARGV[7]), MAX_DELIVERED), tonumber(ARGV[8])
 local cid = link .. '.1'
+local BESIDE_MS = 1000 -- others hold what it waits for: it does not rest for longer, as it would at an empty source
 
 if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
@@ -76,9 +77,13 @@ if most > 0 then
   entries, bytes = within_bytes(hand)
   if #entries == 0 or (#entries < most and bytes < most_b) then
     local before, fresh = c.delivered, {}
-    local _, _, new_b, due_ms = deliver(cid, c, most - #entries, most_b - bytes, fresh)
+    local _, _, new_b, due_ms = deliver(cid, c, most - #entries, most_b - bytes, 1, fresh)
     delivered, delivered_b, again_ms = c.delivered - before, new_b, due_ms
     entries = within_bytes(#hand == 0 and fresh or in_hand())
+    if #entries == 0 and again_ms == 0 and is_beside(c) then
+      seek(c)
+      again_ms = BESIDE_MS
+    end
   end
 end
 local out, n = {}, 0

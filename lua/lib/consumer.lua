@@ -67,6 +67,11 @@ local function save_subscription(name, s)
   redis.call('HSET', K_SUBSCRIPTIONS, name, string.format(SUBSCRIPTION, s.durable, s.from, s.till, s.consumers))
 end
 
+-- Of the destination: when holders of a subscription's messages were last asked for what nobody has begun.
+local function sought_field(sub)
+  return sub == 'queue' and 'sought_ms' or 'sought_ms|' .. sub
+end
+
 local function size_of(id)
   return tonumber(string.match(id, '%-(%d+)'))
 end

@@ -6,8 +6,10 @@ local MAX_DELIVERED = 256
 -- Returns {id, body, id, body...}, the attempt counts of the first of them, their bytes, and in how many ms to look
 -- again: 0 when there is nothing to fetch now, else the rate or the bytes held some back, or some had expired. At least one message,
 -- however large, is delivered when there is any room; sizes are bounded by the largest stored, so the room is never overshot by more.
--- Who wants more of them than id and body gives `whole`, a table for their entries.
-local function deliver(cid, c, max_messages, max_bytes, whole)
+-- Who wants more of them than id and body gives `whole`, a table for their entries. A consumer that finds nothing is woken
+-- for what comes: one at which somebody waits before all that have room alone.
+local AHEAD = 4503599627370496 -- of tickets
+local function deliver(cid, c, max_messages, max_bytes, waits, whole)
   local out, counts, bytes, payload, read, again_ms = {}, {}, 0, 0, 0, 0
   max_messages = math.min(max_messages, MAX_DELIVERED)
   local most = deliverable(max_messages)
@@ -41,7 +43,7 @@ local function deliver(cid, c, max_messages, max_bytes, whole)
   end
   if again_ms == 0 and #out / 2 < max_messages then
     d.tickets = d.tickets + 1
-    redis.call('ZADD', K_HUNGRY, 'NX', int(d.tickets), cid)
+    redis.call('ZADD', K_HUNGRY, 'LT', int(d.tickets - (waits > 0 and AHEAD or 0)), cid)
   else
     redis.call('ZREM', K_HUNGRY, cid)
   end
@@ -56,26 +58,35 @@ local function deliver_again(cid, c, after)
   return out
 end
 
--- For one that waits beside what others hold: those who hold most are asked for what they have not begun, at most five
--- times a second; each may keep an equal part of all that is held, if it works on what it has.
+-- Whether nothing is left for it but what other consumers of its subscription hold.
+local function is_beside(c)
+  return d.consumers > 1 and d.pending_messages > c.delivered - c.settled and read_subscription(c.sub).consumers > 1
+end
+
+-- For one that waits beside what others hold: they are asked for what they have not begun, at most five times a second
+-- for a subscription; each may keep an equal part of all that is held, if it works on what it has. Of many, those who
+-- hold most are asked, and as many of the others, from anywhere among them, so that nobody is passed over for ever.
 local SEEK_MS = 200
-local MAX_ASKED = 16
+local MAX_ASKED = 64
 local function seek(c)
-  local before = tonumber(redis.call('HGET', K_DESTINATION, 'sought_ms') or 0)
+  local field = sought_field(c.sub)
+  local before = tonumber(redis.call('HGET', K_DESTINATION, field) or 0)
   if math.abs(now_ms - before) < SEEK_MS then
     return
   end
-  redis.call('HSET', K_DESTINATION, 'sought_ms', int(now_ms))
+  redis.call('HSET', K_DESTINATION, field, int(now_ms))
   local held = redis.call('XPENDING', K_MESSAGES, c.sub)
   local holders = held[4] or {}
   table.sort(holders, function(one, other)
     return tonumber(one[2]) > tonumber(other[2])
   end)
   local keep = math.floor(held[1] / read_subscription(c.sub).consumers)
+  local most = #holders > MAX_ASKED and MAX_ASKED / 2 or #holders
   for i = 1, math.min(#holders, MAX_ASKED) do
-    local sid = session_of(holders[i][1])
+    local at = i <= most and i or most + 1 + (now_us + i) % (#holders - most)
+    local sid = session_of(holders[at][1])
     if sid then
-      wake(sid, 'wanted', holders[i][1], int(keep))
+      wake(sid, 'wanted', holders[at][1], int(keep))
     end
   end
 end
@@ -83,11 +94,11 @@ end
 -- As deliver, where `waits` receivers wait and have none; returns also whether nothing is left but what others hold.
 local function deliver_to(cid, c, room, max_bytes, waits)
   local first = waits > 0 and d.returned > 0 and d.consumers > 1 and math.min(waits, room) or room
-  local out, counts, bytes, again_ms = deliver(cid, c, first, max_bytes)
+  local out, counts, bytes, again_ms = deliver(cid, c, first, max_bytes, waits)
   if #out / 2 == first and first < room then
     again_ms = 1 -- the rest is for whoever comes first, once others that wait had theirs
   end
-  local beside = #out == 0 and again_ms == 0 and d.consumers > 1 and d.pending_messages > c.delivered - c.settled
+  local beside = #out == 0 and again_ms == 0 and is_beside(c)
   if beside and waits > 0 then
     seek(c)
   end

@@ -63,6 +63,7 @@ local function drain_subscription(member)
     end
     redis.call('XGROUP', 'DESTROY', K_MESSAGES, name)
     redis.call('HDEL', K_SUBSCRIPTIONS, name)
+    redis.call('HDEL', K_DESTINATION, sought_field(name))
   end
   forget_orphan(member)
 end

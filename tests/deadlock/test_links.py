@@ -87,7 +87,6 @@ async def tickets(client: headgate.Client, queues: str) -> int:
     return found
 
 
-@pytest.mark.skip(reason="to be told anew: a consumer now gives back what nobody has begun, so the ring does not form")
 async def test_a_link_whose_target_is_consumed_is_in_none(client: headgate.Client, redis_url: str) -> None:
     """Both queues are full and both links wait, but somebody may take from one of them."""
     with nodes(redis_url, client.namespace, 1) as (node,):

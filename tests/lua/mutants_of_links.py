@@ -8,6 +8,11 @@ _MODEL = "test_stateful::test_the_scripts_do_what_the_model_does"
 _STATEFUL = "test_links_stateful::test_links_do_what_their_model_does"
 
 LINKS: Final = (
+    # At the source, beside other consumers.
+    ("P6", "link_read", "      seek(c)\n", "",
+     f"{_L}::test_a_link_that_finds_nothing_has_others_asked_for_what_they_hold"),
+    ("P6", "link_read", "      again_ms = BESIDE_MS\n", "",
+     f"{_L}::test_a_link_that_finds_nothing_has_others_asked_for_what_they_hold"),
     # At the target: in order, once, paid, by the latest lease.
     ("P5", "link_commit", "if seq > mark and ARGV[i + 1] ~= 'skip' then", "if ARGV[i + 1] ~= 'skip' then",
      f"{_L}::test_a_commit_that_is_repeated_stores_and_pays_once"),

@@ -415,3 +415,23 @@ async def test_gates_and_what_is_not_there_are_refused(route: Route) -> None:
     await gate.source.create("gate")
     await gate.target.create("gate")
     assert (await gate.open()).code == (await gate.commit()).code == "KIND"
+
+
+async def test_a_link_that_finds_nothing_has_others_asked_for_what_they_hold(route: Route) -> None:
+    """Mutants: nobody is asked; the worker rests as it would at an empty source."""
+    bob, channel = await route.source.consumer("bob"), f"{route.source.address.key}:wake:bob"
+    assert (await route.read()).again_ms is None
+    await route.source.producer("ann").send(10, 10)
+    ids = await bob.fetch()
+    listener = await route.server.subscriber()
+    pubsub = listener.pubsub()
+    await pubsub.subscribe(channel)
+    await pubsub.get_message(timeout=1)
+    assert (await route.read()).again_ms == 1000
+    heard = await pubsub.get_message(ignore_subscribe_messages=True, timeout=60)
+    assert heard is not None
+    assert heard["data"] == b"wanted bob.1 1"
+    await bob.call(released=ids[1:])
+    assert [entry.body for entry in (await route.read()).entries] == [b"B" * 10]
+    await pubsub.aclose()  # type: ignore[no-untyped-call]
+    await listener.aclose()

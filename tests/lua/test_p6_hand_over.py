@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import redis.asyncio
 
-from tests.lua.place import TTL_MS, Place
+from tests.lua.place import TTL_MS, Consumer, Place
 from tests.support.waiting import wait_until
 
 
@@ -311,6 +311,67 @@ async def test_who_waits_beside_what_others_hold_has_them_asked_for_it(place: Pl
     await place.wait(200)
     await dan.call(fetch=4, max_messages=9, max_bytes=99, waits=1)
     assert len(await ear.heard()) == 2
+
+
+async def test_consumers_at_which_somebody_waits_are_woken_before_those_that_have_room(place: Place, ear: Ear) -> None:
+    """Mutants: all are woken in the order in which they found nothing; or in that of their last look."""
+    await place.create()
+    bob, cid, dan = await place.consumer("bob"), await place.consumer("cid"), await place.consumer("dan")
+    for fetch in (1, 2):
+        for consumer, waits in ((bob, 0), (cid, 1), (dan, 1)):
+            await consumer.call(fetch=fetch, max_messages=9, max_bytes=99, waits=waits)
+        await bob.call(fetch=3, max_messages=9, max_bytes=99)
+    await dan.call(fetch=4, max_messages=9, max_bytes=99, waits=1)
+    await cid.call(fetch=4, max_messages=9, max_bytes=99, waits=1)
+    ann = place.producer("ann")
+    for name in ("cid", "dan", "bob"):
+        await ear.heard()
+        await ann.send(10)
+        assert await ear.heard() == [(name, f"ready {name}.1")]
+
+
+async def test_each_subscription_of_a_topic_has_its_holders_asked(place: Place, ear: Ear) -> None:
+    """Mutants: one subscription's look keeps those of others from theirs; so does one that has a single consumer."""
+    await place.create("topic")
+    for name in ("red", "blue"):
+        await place.consumer(f"{name}1", name)
+    lonely, lines = await place.consumer("lonely", "white"), []
+    await place.producer("ann").send(10)
+    for name in ("red", "blue"):
+        await Consumer(place, f"{name}1", name).call(fetch=1, max_messages=1, max_bytes=99)
+        lines.append(await place.consumer(f"{name}2", name))
+    await lonely.accept(*await lonely.fetch())
+    await ear.heard()
+    for line in (lonely, *lines):
+        answer = await line.call(fetch=9, max_messages=9, max_bytes=99, waits=1)
+        assert answer.beside == (line is not lonely)
+    assert await ear.heard() == [("red1", "wanted red1.1 0"), ("blue1", "wanted blue1.1 0")]
+    for name in ("red1", "red2"):
+        await Consumer(place, name, "red").detach()
+    for _ in range(3):
+        await place.reap()
+    fields = (await place.store.snapshot(place.address)).fields  # type: ignore[union-attr]  # it is there
+    assert [field for field in fields if field.startswith("sought")] == ["sought_ms|blue"]
+
+
+async def test_of_many_who_hold_messages_nobody_is_passed_over_for_ever(place: Place, ear: Ear) -> None:
+    """Mutant: of many, those who hold most are asked each time, and they may have nothing to give back."""
+    await place.create()
+    holders = [await place.consumer(f"c{number}") for number in range(66)]
+    ann = place.producer("ann")
+    for _ in range(11):
+        await ann.send(*[10] * 6)
+    for holder in holders:
+        await holder.fetch(1)
+    dan, asked = await place.consumer("dan"), set()
+    for fetch in range(1, 6):
+        await ear.heard()
+        await dan.call(fetch=fetch, max_messages=9, max_bytes=99, waits=1)
+        heard = [words.split()[1] for _, words in await ear.heard()]
+        assert len(heard) == len(set(heard)) == 64
+        asked.update(heard)
+        await place.wait(200)
+    assert len(asked) == 66
 
 
 async def test_who_gives_back_is_not_woken_for_it(place: Place, ear: Ear) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import headgate
 import headgate.sync
-from tests.sdk.observing import GUARD, drain
+from tests.sdk.observing import GUARD, drain, look
 from tests.sdk.test_consumer import fill, receive
 from tests.support.waiting import wait_until
 
@@ -70,6 +70,22 @@ async def test_who_takes_one_at_a_time_gets_its_turn_too(sessions: tuple[headgat
     await wait_until(lambda: idle.held_messages == 5)
     puller = await there.consumer("orders", window="pull")
     await drain(puller, 5)
+
+
+@pytest.mark.one_server
+async def test_who_waits_comes_before_many_idle_consumers(
+    client: headgate.Client, sessions: tuple[headgate.Session, ...]
+) -> None:
+    """What one gives back does not go from idle consumer to idle consumer until each has had it."""
+    here, there = sessions
+    idle = [await here.consumer("orders") for _ in range(12)]
+    await fill(here, 1)
+    await wait_until(lambda: any(consumer.held_messages for consumer in idle))
+    waiting = await there.consumer("orders")
+    await (await receive(waiting)).accept(confirm=True)
+    records = (await look(client, "orders")).consumers
+    had = sum(int(records[consumer.id]["delivered"]) for consumer in idle)
+    assert 1 <= had < len(idle) / 2  # one, unless others look again just then
 
 
 async def test_both_work_and_nothing_goes_to_and_fro(sessions: tuple[headgate.Session, ...]) -> None:
