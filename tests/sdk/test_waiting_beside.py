@@ -9,7 +9,7 @@ import headgate
 import headgate.sync
 from tests.sdk.observing import GUARD, drain, look
 from tests.sdk.test_consumer import fill, receive
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.one_server
 
@@ -113,6 +113,34 @@ async def test_consumers_of_a_shared_subscription_of_all_topics(sessions: tuple[
     another = await there.consumer("news.*", subscription="both", durable=True)
     await drain(another, 9)
     await in_work.accept(confirm=True)
+
+
+@pytest.mark.one_server
+def test_a_thread_that_polls_without_waiting_gets_what_is_here(redis_url: str, cleanup_namespace: str) -> None:
+    """What was fetched ahead, and what it had given back for another that has gone since."""
+    with (
+        headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client,
+        client.session() as here,
+        client.session() as there,
+    ):
+        producer = here.producer("orders")
+        for number in range(4):
+            producer.send(b"%d" % number)
+        polls = here.consumer("orders")
+        wait_for(lambda: polls.held_messages == 4, timeout=GUARD)
+        first = polls.receive(timeout=0)
+        assert first is not None
+        first.accept(confirm=True)
+        other = there.consumer("orders", window=1)
+        assert other.receive(timeout=GUARD) is not None
+        other.close()
+        bodies = []
+        for _ in range(3):
+            message = wait_for(lambda: polls.receive(timeout=0), timeout=GUARD)
+            assert message is not None
+            bodies.append(message.body)
+            message.accept(confirm=True)
+        assert sorted(bodies) == [b"1", b"2", b"3"]
 
 
 def test_a_thread_gives_back_what_it_took_over_and_has_not_begun(redis_url: str, cleanup_namespace: str) -> None:

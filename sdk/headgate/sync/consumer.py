@@ -166,7 +166,7 @@ class Consumer:
                     return message
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    return None
+                    break
                 self._receivers += 1
                 try:
                     if not self._pumping:
@@ -177,6 +177,7 @@ class Consumer:
                     self._receivers -= 1
                     if not self._receivers and not self._arrived:
                         self._thread.tell(self._stop_pump)
+        return self._thread.run(self._poll(), self._put_back)
 
     def configure(self, *, window: Window | int | str) -> None:
         """Change the window, effective at once; errors as :meth:`headgate.Consumer.configure`."""
@@ -249,6 +250,20 @@ class Consumer:
         with self._changed:
             if not self._receivers and self._pump is not None:
                 self._pump.cancel()
+
+    async def _poll(self) -> Message | None:
+        """Return what is here already, for a caller that does not wait until it is handed over."""
+        with self._changed:
+            if (message := self._next()) is not None:
+                return message
+        polled = await self._inner.receive(timeout=0)
+        return None if polled is None else Message(self, polled)
+
+    def _put_back(self, message: Message | None) -> None:
+        if message is not None:
+            with self._changed:
+                self._arrived.appendleft(message)
+                self._changed.notify()
 
     async def _receive(self) -> None:
         inner = self._inner
