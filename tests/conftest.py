@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Iterator
 import hypothesis
 import pytest
 
-from headgate.amqp.remote import NodeBackend
-from headgate.redis import connection, server
+from headgate.amqp import remote
+from headgate.redis import connection, connection_options, server
 from tests.links.sites import SiteOf, three_sites_of
 from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, newest_server
@@ -102,7 +102,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have clients wait half a minute for each answer: others may keep Redis or a node that long."""
     monkeypatch.setattr(connection, "CALL_TIMEOUT", 30.0)
     monkeypatch.setattr(server, "CALL_TIMEOUT", 30.0)
-    monkeypatch.setattr(NodeBackend._ask, "__kwdefaults__", {"within": 30.0})
+    monkeypatch.setattr(remote.NodeBackend._ask, "__kwdefaults__", {"within": 30.0})
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +110,8 @@ def patient_where_nothing_fails(request: pytest.FixtureRequest) -> None:
     """Be `patient` with shared servers, but in modules that cut lines or stop nodes: it matters when those give up."""
     if {"redis_url", "cluster_url"} & set(request.fixturenames) and not _WHAT_FAILS & vars(request.module).keys():
         request.getfixturevalue("patient")
+        for module in (connection_options, server, remote):
+            request.getfixturevalue("monkeypatch").setattr(module, "CONNECT_TIMEOUT", 30.0)
 
 
 @pytest.fixture

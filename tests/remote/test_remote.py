@@ -111,6 +111,7 @@ async def test_messages_of_any_size_go_there_and_back(client: headgate.Client, s
         assert [message.body for message in await drain(consumer, 3)] == bodies
 
 
+@pytest.mark.usefixtures("patient")
 async def test_calls_of_one_turn_go_in_one_message(client: headgate.Client, node: Node) -> None:
     await client.apply("orders", limit=10)
     (gateway,) = [end for connection in node.connections for end in connection.ends.values() if end.link.receives]
@@ -119,6 +120,7 @@ async def test_calls_of_one_turn_go_in_one_message(client: headgate.Client, node
     assert gateway.messages - before <= 20
 
 
+@pytest.mark.usefixtures("patient")
 async def test_who_does_not_read_the_answers_does_not_grow_the_node(
     client: headgate.Client, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

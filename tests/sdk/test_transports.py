@@ -114,6 +114,7 @@ def over_tls(port: int) -> list[str]:
             "--tls-ca-cert-file", "cert.pem", "--tls-replication", "yes"]  # fmt: skip
 
 
+@pytest.mark.usefixtures("patient")
 async def test_sentinels_are_spoken_to_over_tls_and_get_credentials_of_their_own(
     certificate: Path, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ async def test_who_answers_for_a_sentinel_without_a_certificate_gets_nothing(tmp
 
 
 @pytest.mark.parametrize("scheme", ["rediss+cluster", "rediss"])
+@pytest.mark.usefixtures("patient")
 async def test_a_cluster_is_reached_over_tls_with_a_certificate_of_its_own_authority(
     certificate: Path, tmp_path: Path, scheme: str
 ) -> None:
