@@ -98,7 +98,7 @@ def test_links_of_the_runbook_lead_to_headings() -> None:
 
 def test_reasons_that_alerts_name_are_reasons_of_the_node() -> None:
     folder = REPOSITORY / "coordinator" / "headgate_coordinator" / "node"
-    source = "\n".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    source = "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     counted = {
         word for call in re.findall(r"counters\.refused\((.*)\)", source) for word in re.findall(r'"(.+?)"', call)
     }

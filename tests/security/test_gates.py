@@ -13,6 +13,7 @@ from headgate_coordinator.node.ends.reattaching import Reattaching
 from headgate_coordinator.node.ends.receiver import Outlet
 from headgate_coordinator.node.ends.relay import Relay
 from headgate_coordinator.node.ends.sender import Inlet
+from headgate_coordinator.node.ends.temporary import OwnInlet
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.security import Action
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / "coordinator" / "headgate_coordinator" / "node"
 NEEDS = {
     Inlet: Action.PRODUCE,
+    OwnInlet: Action.PRODUCE,
     Outlet: Action.CONSUME,
     PatternOutlet: Action.CONSUME,
     Browsing: Action.BROWSE,
@@ -54,7 +56,7 @@ def test_each_end_of_a_link_is_behind_a_gate() -> None:
 
 def test_grants_are_read_at_one_place() -> None:
     """An identity is asked what it may by `Access` alone."""
-    for module in (*NODE.glob("*.py"), *(NODE.parent / "admin").glob("*.py")):
+    for module in (*NODE.rglob("*.py"), *(NODE.parent / "admin").rglob("*.py")):
         calls = [
             ast.unparse(call.func)
             for call in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
