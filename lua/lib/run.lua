@@ -2,9 +2,9 @@
 --   B    nothing; where the state was served by another one last, the call is refused with the name of that one
 --   B<A  all that A ever answered is here: B goes on where A ended
 --   B!   some of it may be lost
--- Behind the point stands which promotion made B a master: one may have been a replica meanwhile that was behind.
+-- Behind the point stands the replication id that B got as it was promoted: it may have been a replica that was behind.
 local function name_run(run_id)
-  return string.match(run_id, '^([^.<!]+)%.?(%d*)([<!]?)(.*)$')
+  return string.match(run_id, '^([^.<!]+)%.?(%x*)([<!]?)(.*)$')
 end
 
 -- Returns the run that is in charge now, its promotion, and whether state may be lost; nil where it is that of before.

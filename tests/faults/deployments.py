@@ -136,7 +136,7 @@ class Replicated:
 
 @contextmanager
 def replicated(binary: ServerBinary | None = None, **config: str) -> Iterator[Replicated]:
-    """Start three masters and three replicas; yields once each replica has all that its master has."""
+    """Start three masters and three replicas; yields once each replica has it all, and all know of it."""
     binary = binary or newest_server()
     settings = AT_ONCE | {
         "cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "2500",
@@ -159,7 +159,13 @@ def replicated(binary: ServerBinary | None = None, **config: str) -> Iterator[Re
             wait_for(partial(_sees, node, b"cluster_state:ok"), timeout=60)
         for replica in replicas:
             wait_for(partial(is_linked, replica), timeout=60, description="a replica has it all")
+        for node in nodes:  # who does not know whose replica one is has no vote for it
+            wait_for(partial(_knows_replicas, node), timeout=60, description="a node knows the replicas")
         yield Replicated(masters, replicas)
+
+
+def _knows_replicas(node: RedisServer) -> bool:
+    return sum(taken.startswith("slave ") for taken in nodes_as(node).values()) == 3
 
 
 def is_linked(replica: RedisServer) -> bool:

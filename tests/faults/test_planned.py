@@ -9,6 +9,7 @@ import pytest
 from redis.crc import key_slot
 
 import headgate
+from headgate.redis import handover
 from headgate.redis.keys import Address
 from tests.faults.deployments import Replicated, ask, at, hand_over, is_linked, is_master, move_slot, replicated
 from tests.faults.traffic import GUARD, Holder, Inside, Receiver, Sender
@@ -17,6 +18,12 @@ from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.one_server
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, the master of before is waited for."""
+    monkeypatch.setattr(handover, "PATIENCE", GUARD)
 
 
 @pytest.fixture
@@ -39,6 +46,7 @@ def slot_of(client: headgate.Client, name: str) -> int:
     return slot
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_cluster_that_hands_over_and_back_and_moves_a_slot_begins_no_epoch(cluster: Replicated) -> None:
     """Mutant: `Handovers` believes nobody; then nothing new is granted for a whole lease, four times."""
     told: list[headgate.StateLoss] = []
@@ -70,6 +78,7 @@ async def test_a_cluster_that_hands_over_and_back_and_moves_a_slot_begins_no_epo
     assert not told
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_gate_of_a_cluster_that_hands_over_admits_no_more_than_it_may(cluster: Replicated) -> None:
     told: list[headgate.StateLoss] = []
     async with AsyncExitStack() as stack:
@@ -91,6 +100,7 @@ async def test_a_gate_of_a_cluster_that_hands_over_admits_no_more_than_it_may(cl
     assert not told
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_server_that_hands_over_to_its_replica_is_its_witness(pair: Pair, cleanup_namespace: str) -> None:
     """At one address, as behind a load balancer. Mutant: as above."""
     told: list[headgate.StateLoss] = []
@@ -110,6 +120,7 @@ async def test_a_server_that_hands_over_to_its_replica_is_its_witness(pair: Pair
             await client.remove("orders")
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_server_that_had_more_than_the_next_one_is_no_witness(pair: Pair, cleanup_namespace: str) -> None:
     """It follows the next one, but had to forget what it had besides. Mutant: whoever follows is a witness."""
     told: list[headgate.StateLoss] = []

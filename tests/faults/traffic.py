@@ -49,10 +49,14 @@ class Worker:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def end(self) -> None:
+        """Do nothing more."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
 
 
 class Sender(Worker):

@@ -95,9 +95,9 @@ async def greet(connection: Any) -> None:
 
 
 def run_of(run_id: str, replication: Mapping[str, str]) -> bytes:
-    """Return what calls name a run by: with the moment of its promotion, for it may have been a replica in between."""
+    """Return what calls name a run by: with the history that its promotion began, for it may have been a replica."""
     promoted = int(replication.get("second_repl_offset", -1)) >= 0
-    return f"{run_id}.{replication['second_repl_offset']}".encode() if promoted else run_id.encode()
+    return f"{run_id}.{replication['master_replid']}".encode() if promoted else run_id.encode()
 
 
 def facts_in(reply: Any) -> dict[str, str]:

@@ -18,7 +18,7 @@ from headgate._util.tasks import stop
 from headgate.errors import HeadgateError
 from headgate.redis.connection import Dial, Lane, OtherRunError
 
-PATIENCE: Final = 0.7
+PATIENCE = 1.0
 """Seconds in which the master of before must be heard of as a replica; else some of its last writes may be lost."""
 _LOOK_EVERY: Final = 0.03
 _ANSWER_WITHIN: Final = 0.2
@@ -87,10 +87,11 @@ class Handovers:
                             return _STALE
                         if b"." not in run:
                             return b"<" + before if await self._moved(lane, before) else _LOSSY
-                        if self._histories.get(before) != told.get("master_replid2"):
+                        history = before.partition(b".")[2].decode() or self._histories.get(before)
+                        if history != told.get("master_replid2"):
                             return _LOSSY
-                        if await self._follows(told, before, replicas):
-                            return b"<" + before
+                        if (witness := await self._follows(told, before, replicas)) is not None:
+                            return b"<" + before if witness else _LOSSY
                     await asyncio.sleep(_LOOK_EVERY)
         except TimeoutError:
             return _LOSSY
@@ -110,8 +111,10 @@ class Handovers:
                     return True
         return False
 
-    async def _follows(self, told: Mapping[str, str], before: bytes, replicas: dict[tuple[str, int], Lane]) -> bool:
-        """Whether the run before is a replica now that went on from where it ended."""
+    async def _follows(
+        self, told: Mapping[str, str], before: bytes, replicas: dict[tuple[str, int], Lane]
+    ) -> bool | None:
+        """Whether the run before went on from where it ended, or was sent all anew; None while it does not follow."""
         process = before.partition(b".")[0]
         listed = [told[f"slave{number}"] for number in range(_MOST_REPLICAS) if f"slave{number}" in told]
         for words in (dict(part.split("=", 1) for part in text.split(",") if "=" in part) for text in listed):
@@ -121,6 +124,7 @@ class Handovers:
             with contextlib.suppress(*_FAILED):
                 async with asyncio.timeout(_ANSWER_WITHIN):
                     run, its = await replica.replication()
-                if run.partition(b".")[0] == process and its.get("master_link_status") == "up":
-                    return all(its[name] == told[name] for name in ("master_replid", "master_replid2"))
-        return False
+                ours, linked = run.partition(b".")[0] == process, its.get("master_link_status") == "up"
+                if ours and linked and its["master_replid"] == told["master_replid"]:
+                    return its["master_replid2"] == told["master_replid2"]
+        return None
