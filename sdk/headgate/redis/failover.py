@@ -89,7 +89,7 @@ class Masters:
                 except (*_FAILED, AccessDenied) as error:
                     failed.append(error)
                     continue
-                if epoch >= self._epoch:
+                if epoch >= self._epoch or place == self._place:
                     await self._take_in(place, epoch)
                     return place
                 failed.append(MasterNotFoundError(f"no Sentinel knows of the last failover of {self._url.service!r}"))
@@ -109,10 +109,12 @@ class Masters:
         state = masters.get(self._url.service)
         if not state or not sentinel.check_master_state(state, self._url.service):
             raise MasterNotFoundError(f"the Sentinel at {where} knows no master {self._url.service!r} that is alive")
-        return (str(state["ip"]), int(state["port"])), int(state.get("config-epoch", 0))
+        # The one that leads a failover names the new epoch with the old address, until all replicas follow.
+        leads = "failover_in_progress" in str(state.get("flags", ""))
+        return (str(state["ip"]), int(state["port"])), 2 * int(state.get("config-epoch", 0)) - leads
 
     async def _take_in(self, place: Place, epoch: int) -> None:
-        before, self._place, self._epoch = self._place, place, epoch
+        before, self._place, self._epoch = self._place, place, max(epoch, self._epoch)
         if before not in (None, place):
             await self._moved()
 
