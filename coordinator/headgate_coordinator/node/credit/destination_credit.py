@@ -6,12 +6,11 @@ accepted, so that no limit is passed.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from headgate.amqp.link import Link
 from headgate.producing.producer import Producer
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.ends.sender import Inlet
+from headgate_coordinator.node.credit.link_pace import LinkPace
 
 FIRST_SIZE: Final = 1024.0
 LOOK_EVERY: Final = 0.05
@@ -20,6 +19,26 @@ SEEK_EVERY: Final = 0.2
 """The same where looking takes a call."""
 LEARN: Final = 1 / 64
 """How much one message changes what is known of their sizes."""
+
+
+class Inlet(Protocol):
+    """A link that sends, as far as its credit needs it.
+
+    Attributes:
+        link: the link.
+        pace: its rate.
+    """
+
+    link: Link
+    pace: LinkPace
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many of its messages wait to be confirmed."""
+        ...
+
+    def look(self) -> None:
+        """Take what waited for credit."""
 
 
 class Line:
@@ -39,13 +58,13 @@ class Line:
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.TimerHandle | None = None
 
-    def join(self, inlet: "Inlet") -> None:
+    def join(self, inlet: Inlet) -> None:
         """Count a link in, and give it credit."""
         self.inlets.add(inlet)
         self._weigh()
         self.look_soon(inlet)
 
-    def part(self, inlet: "Inlet") -> None:
+    def part(self, inlet: Inlet) -> None:
         """Count a link out."""
         self.inlets.discard(inlet)
         self._due.pop(inlet, None)
@@ -60,7 +79,7 @@ class Line:
         """Learn of so many messages of so many bytes together."""
         self.size += (size / messages - self.size) * min(1.0, messages * LEARN)
 
-    def give(self, inlet: "Inlet") -> None:
+    def give(self, inlet: Inlet) -> None:
         """Give a link the credit that is due to it, or take it back when there is no more room."""
         has = inlet.link.credit
         if self._is_full:
@@ -88,7 +107,7 @@ class Line:
     def _is_full(self) -> bool:
         return self.producer.is_full or (self.producer.is_blocked and self._room < 1)
 
-    def look_soon(self, inlet: "Inlet | None" = None) -> None:
+    def look_soon(self, inlet: Inlet | None = None) -> None:
         """See, at the end of this turn of the loop, what credit is due: to a link, or to all if that has changed."""
         if inlet is not None:
             self._due[inlet] = None
@@ -113,7 +132,7 @@ class Line:
                 self.give(inlet)
                 inlet.look()
 
-    def _paid_off(self, inlet: "Inlet") -> None:
+    def _paid_off(self, inlet: Inlet) -> None:
         inlet.pace.is_waiting = False
         if inlet in self.inlets:
             self.look_soon(inlet)

@@ -1,16 +1,14 @@
 """A client's link that only looks: stored messages, oldest first, settled as they are sent and left where they are."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import TOO_LARGE, Link, Outcome, Terminus
 from headgate.message import to_amqp
 from headgate_coordinator.node.ends.end import LinkEnd
+from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.connection import Connection
 
 PAGE = 100
 
@@ -18,7 +16,7 @@ PAGE = 100
 class Browsing(LinkEnd):
     """Shows what a destination holds, to a source whose distribution mode is ``copy``; takes no credit of anybody."""
 
-    def __init__(self, connection: "Connection", link: Link, destination: str) -> None:
+    def __init__(self, connection: Connection, link: Link, destination: str) -> None:
         super().__init__(connection, link, destination)
         self._more = asyncio.Event()
         self._drains = False

@@ -4,17 +4,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import UNAUTHORIZED, Link, Outcome
 from headgate.core.printable import printable
 from headgate_coordinator.fleet.facts import LinkFacts
 from headgate_coordinator.node.conditions import condition_of
+from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.connection import Connection
 
 _log = logging.getLogger("headgate.node")
 
@@ -30,7 +28,7 @@ class LinkEnd:
         bytes: and how many bytes.
     """
 
-    def __init__(self, connection: "Connection", link: Link, destination: str) -> None:
+    def __init__(self, connection: Connection, link: Link, destination: str) -> None:
         self.connection = connection
         self.link = link
         self.destination = destination

@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import NOT_FOUND, Link, Terminus
 from headgate.errors import HeadgateError, PolicyError
 from headgate.redis.keys import PARTS, Address, encode_name
 from headgate_coordinator.node.ends.end import LinkEnd
+from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.connection import Connection
 
 _SUBSCRIPTIONS: Final = PARTS.index("subscriptions") + 1
 AT_ONCE: Final = 32
@@ -24,7 +22,7 @@ TRIES: Final = 60
 class Reattaching(LinkEnd):
     """Finds the patterns and topics that have the subscription; a close of the link ends it. It delivers nothing."""
 
-    def __init__(self, connection: "Connection", link: Link, subscription: str) -> None:
+    def __init__(self, connection: Connection, link: Link, subscription: str) -> None:
         super().__init__(connection, link, "")
         self._subscription = subscription
         self._topics: list[str] | None = None
@@ -82,7 +80,7 @@ class Reattaching(LinkEnd):
         self.connection.flush_soon()
 
 
-async def unsubscribe(connection: "Connection", topic: str, subscription: str) -> None:
+async def unsubscribe(connection: Connection, topic: str, subscription: str) -> None:
     """Remove a subscription, once its last consumer is gone.
 
     Raises:

@@ -1,7 +1,7 @@
 """A client's link that receives: messages of one consumer, under the link's credit and the consumer's window."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Link, Outcome, Terminus
@@ -17,10 +17,8 @@ from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import unsubscribe
 from headgate_coordinator.node.ends.selecting import Selecting
 from headgate_coordinator.node.ends.temporary import make, remove
+from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.connection import Connection
 
 _SAYS: Final[dict[Outcome, Settlement]] = {
     "accepted": "accepted",
@@ -177,7 +175,7 @@ class LinkConsumer(Fetcher, Feed):
 class Outlet(LinkEnd):
     """Hands the messages of one consumer to a client, and settles them as the client says."""
 
-    def __init__(self, connection: "Connection", link: Link, destination: str) -> None:
+    def __init__(self, connection: Connection, link: Link, destination: str) -> None:
         super().__init__(connection, link, destination)
         self.credit = 0
         self._consumer: Feed | None = None

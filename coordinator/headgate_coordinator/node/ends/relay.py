@@ -1,7 +1,7 @@
 """A client's link without an address of its own: each message says where it goes (``ANONYMOUS-RELAY``)."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INVALID_FIELD, UNAUTHORIZED, Link, Terminus
@@ -11,10 +11,8 @@ from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.credit.destination_credit import Line
 from headgate_coordinator.node.ends.sender import Inlet
+from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.connection import Connection
 
 LINES: Final = 256
 """Destinations of one relay whose lines are kept open."""
@@ -27,7 +25,7 @@ class Relay(Inlet):
     link's credit reaches.
     """
 
-    def __init__(self, connection: "Connection", link: Link) -> None:
+    def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(connection, link, "", "queue")
         self._lines: dict[str, Line] = {}
         self._late: dict[str, list[Incoming]] = {}

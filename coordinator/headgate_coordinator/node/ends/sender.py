@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
@@ -17,10 +17,8 @@ from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.credit.destination_credit import Line
 from headgate_coordinator.node.credit.link_pace import LinkPace
 from headgate_coordinator.node.ends.end import LinkEnd
+from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.connection import Connection
 
 _log = logging.getLogger("headgate.node")
 LINGER: Final = 2.0
@@ -81,7 +79,7 @@ class Arrival:
 class Inlet(LinkEnd):
     """Takes messages for one destination: each is accepted once Redis has it."""
 
-    def __init__(self, connection: "Connection", link: Link, destination: str, kind: str) -> None:
+    def __init__(self, connection: Connection, link: Link, destination: str, kind: str) -> None:
         super().__init__(connection, link, destination)
         self._kind = kind
         self._line: Line | None = None

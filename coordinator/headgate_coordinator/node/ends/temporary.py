@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
 
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
@@ -10,12 +9,10 @@ from headgate_coordinator.fleet.reply_queues import reply_queue
 from headgate_coordinator.node.access import REPLY_QUEUES
 from headgate_coordinator.node.conditions import TooManyQueues
 from headgate_coordinator.node.ends.sender import Inlet
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.connection import Connection
+from headgate_coordinator.node.host import Connection
 
 
-def claim(connection: "Connection") -> str:
+def claim(connection: Connection) -> str:
     """Return the name of a new queue for one of a connection's links.
 
     Raises:
@@ -29,7 +26,7 @@ def claim(connection: "Connection") -> str:
     return name
 
 
-async def make(connection: "Connection", name: str) -> None:
+async def make(connection: Connection, name: str) -> None:
     """Make a queue as the policy says, but never without a limit: strangers who know its name may fill it.
 
     Raises:
@@ -41,7 +38,7 @@ async def make(connection: "Connection", name: str) -> None:
     await node.client.parts.registry.ensure(address, ("queue",), recover=False, otherwise=bound)
 
 
-async def remove(connection: "Connection", name: str) -> None:
+async def remove(connection: Connection, name: str) -> None:
     """Remove a queue with all that it holds; where Redis does not answer, the sweep of reply queues does it."""
     try:
         with contextlib.suppress(HeadgateError):

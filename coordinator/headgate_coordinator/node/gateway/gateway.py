@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate.amqp.calls import GATEWAY, LARGE, MAX_CALLS, OK, failure, read_calls
 from headgate.amqp.handler import Incoming
@@ -20,9 +20,7 @@ from headgate_coordinator.node.gateway.authorizer import Permits
 from headgate_coordinator.node.gateway.executor import Desk
 from headgate_coordinator.node.gateway.payloads import Payloads, Wanted
 from headgate_coordinator.node.gateway.replies import Replies
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.connection import Connection
+from headgate_coordinator.node.host import Connection
 
 _log = logging.getLogger("headgate.node")
 CHANNELS: Final = 20_000
@@ -32,7 +30,7 @@ CHANNELS: Final = 20_000
 class Gateway(LinkEnd):
     """Calls of one connection."""
 
-    def __init__(self, connection: "Connection", link: Link) -> None:
+    def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(connection, link, GATEWAY)
         client = connection.node.client
         self._permits = Permits(connection.access, client.namespace)

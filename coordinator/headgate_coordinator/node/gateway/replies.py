@@ -2,15 +2,13 @@
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate.amqp.calls import GATEWAY, HINT, LARGE, message, pack
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Terminus
 from headgate_coordinator.node.ends.end import LinkEnd
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.connection import Connection
+from headgate_coordinator.node.host import Connection
 
 HINTS_AHEAD: Final = 64 << 10
 """Bytes of answers above which hints are left out: each costs its receiver a poll."""
@@ -19,7 +17,7 @@ HINTS_AHEAD: Final = 64 << 10
 class Replies(LinkEnd):
     """Answers of one connection."""
 
-    def __init__(self, connection: "Connection", link: Link) -> None:
+    def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(connection, link, GATEWAY)
         self.waiting_bytes = 0
         self._ahead = connection.standing.ahead
