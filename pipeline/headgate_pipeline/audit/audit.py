@@ -162,23 +162,27 @@ def verdicts(findings: DataFrame) -> DataFrame:
         findings: rows of :data:`FINDING`.
 
     Returns:
-        ``namespace``, ``destination``; ``verdict``: ``violated``, ``unproven`` (not all could be said) or ``proven``;
-        ``first_seq``, ``last_seq`` and ``entries`` that were replayed; how many are ``violated``, ``unproven``,
-        ``excused`` and ``taken_over``; and of the first violation, or else of what is unproven first, ``at`` (number of
-        the entry), ``promise`` and ``what``.
+        ``namespace``, ``destination``; ``verdict``: ``violated``, ``unproven`` (not all could be said), ``lost`` (all
+        else holds) or ``proven``; ``first_seq``, ``last_seq`` and ``entries`` that were replayed; how many are
+        ``violated``, ``unproven``, ``excused`` and ``taken_over``; ``lost``: messages; and of the first
+        violation, or else of what is unproven first, or lost, ``at`` (number of the entry), ``promise`` and ``what``.
     """
     kind = F.col("finding")
-    rank = F.when(kind == "violated", 0).when(kind == "unproven", 1)
+    rank = F.when(kind == "violated", 0).when(kind == "unproven", 1).otherwise(2)
     audited = F.struct("first_seq", F.col("seq").alias("last_seq"), "entries", "excused", "taken_over")
     told = findings.groupBy(*PLACE).agg(
         F.count_if(kind == "violated").alias("violated"),
         F.count_if(kind == "unproven").alias("unproven"),
+        F.count_if(kind == "lost").alias("losses"),
+        F.coalesce(F.sum(F.when(kind == "lost", F.col("found").cast("long"))), F.lit(0)).alias("lost"),
         F.min(F.when(kind != "audited", F.struct(rank.alias("rank"), "seq", "promise", "what"))).alias("first"),
         F.max(F.when(kind == "audited", audited)).alias("audited"),
     )
-    verdict = F.when(F.col("violated") > 0, "violated").when(F.col("unproven") > 0, "unproven").otherwise("proven")
+    verdict = F.lit("proven")
+    for counted, word in (("losses", "lost"), ("unproven", "unproven"), ("violated", "violated")):
+        verdict = F.when(F.col(counted) > 0, word).otherwise(verdict)
     return told.select(
         *PLACE, verdict.alias("verdict"), "audited.first_seq", "audited.last_seq", "audited.entries", "violated",
-        "unproven", "audited.excused", "audited.taken_over", F.col("first.seq").alias("at"), "first.promise",
+        "unproven", "lost", "audited.excused", "audited.taken_over", F.col("first.seq").alias("at"), "first.promise",
         "first.what",
     )  # fmt: skip

@@ -26,7 +26,7 @@ _PARTS: Final = np.array([4, 2, 4, 3, 3, 3, 3, 3])
 """Of an event's text, its name included."""
 _NONE: Final = -1
 _WITHOUT: Final = frozenset(
-    {"", "block", "unblock", "giveup", "late", "lost", "detach", "slow", "brisk", "committed", "regressed", "spooled"}
+    {"", "block", "unblock", "giveup", "late", "detach", "slow", "brisk", "committed", "regressed", "spooled"}
 )
 """Events that change nothing that a replay follows."""
 _TEXT: Final = frozenset({"op", "session", "detail", "problem"})

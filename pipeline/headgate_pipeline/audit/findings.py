@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["violated", "unproven", "audited"]
+Kind = Literal["violated", "unproven", "lost", "audited"]
 
 ROW: Final = (
     "seq", "ms", "op", "session", "bytes", "messages", "first", "detail",
@@ -16,8 +16,9 @@ class Finding(NamedTuple):
 
     Attributes:
         finding: ``violated``: the promise was broken by this entry. ``unproven``: nothing can be said, and why.
+            ``lost``: Redis lost so many messages as ``found`` says, and no promise was broken by that.
             ``audited``: the last row of each destination: entries ``first_seq`` to ``seq`` were replayed.
-        promise: ``P1`` no overshoot, ``P2`` conservation, ``P4`` reclaim, ``P5`` once, ``P8`` rates.
+        promise: ``P1`` no overshoot, ``P2`` conservation, ``P3`` no loss, ``P4`` reclaim, ``P5`` once, ``P8`` rates.
         seq: of the entry.
         what: one sentence.
         expected: what the entries before it lead to; None where no number does.

@@ -49,6 +49,7 @@ class Replay:
         self.limit: float | None = None
         self.limit_m: float | None = None
         self.limit_asked = False
+        self._limits_seq = 0  # of the entry that told them
         self.binds: bool | None = None  # whether the limits do; None: the ledger does not say
         self._loose: Row | None = None  # an entry in whose middle they began to
         self._above: tuple[str, int] | None = None  # `oversize` and `hard_bytes`
@@ -71,6 +72,7 @@ class Replay:
             "open": lambda event: self.accounts.open(event[1]), "attach": self._attach, "expired": self._expired,
             "purge": self._purge, "limits": self._limits, "repair": self._repair, "slice": self._sliced,
             "released": self._link_released, "binds": self._bind, "above": self._allow,
+            "lost": self._lost,
         }  # fmt: skip
         self._columns: dict[str, Callable[[str, int, int, int], None]] = {
             "publish": self._published, "acquire": self._acquired, "leave": self._left, "settle": self._settled,
@@ -158,12 +160,8 @@ class Replay:
         anew = seq == 1 and epoch > self.epoch
         if anew:  # the destination was made, or made again after it was removed
             if op != "apply" or epoch != ms:
-                self._violated(
-                    "P2",
-                    "a destination begins with `apply`, in the epoch of that moment",
-                    f"apply {ms}",
-                    f"{op} {epoch}",
-                )
+                begins = "a destination begins with `apply`, in the epoch of that moment"
+                self._violated("P2", begins, f"apply {ms}", f"{op} {epoch}")
             self.pending = self.pending_m = self.leased = self.leased_m = 0
         elif seq == self.seq + 1 and epoch > self.epoch:
             if not min(self.ms, ms) <= epoch <= max(self.epoch, ms) + MOST_EPOCHS:
@@ -171,17 +169,20 @@ class Replay:
             self.renumbered = True
             self.accounts.doubt()
             return True
+        elif self.last is not None and seq <= self.seq and epoch > self.epoch:
+            gone = f"entries from {seq} to {self.seq} of the epoch before were lost with a failover"
+            self._say("lost", "P3", gone, None, 0)
         elif self.last is not None:
-            missing = f"entries {self.seq + 1} to {seq - 1} are missing"
-            lost = f"entries from {seq} to {self.seq} of the epoch before were lost with a failover"
-            self._say("unproven", "P2", missing if seq > self.seq else lost, self.seq + 1, seq)
+            self._say("unproven", "P2", f"entries {self.seq + 1} to {seq - 1} are missing", self.seq + 1, seq)
+        keeps = self.epoch < epoch and self._limits_seq < seq <= self.seq  # the limits of before the loss hold after it
         if self._first_seq is None:
             self._first_seq = seq
         self.accounts.forget(whole=anew)
         self.taken.clear()
         self._in_hand.clear()
         self.next = None
-        self.limit = self.limit_m = self.binds = self._above = None
+        if anew or not keeps:
+            self.limit = self.limit_m = self.binds = self._above = None
         self.takes.forget()
         return anew
 
@@ -215,6 +216,7 @@ class Replay:
 
     def _limits(self, event: list[str]) -> None:
         self.limit, self.limit_m = (inf if text == "inf" else int(float(text)) for text in event[1:])
+        self._limits_seq = self.row[0] if self.row else 0
         self.binds = self._above = None  # an `apply` of older scripts says no more
         self.takes.forget(tat=0 if self.row and self.row[0] == 1 else None)
         self.sends.forget()
@@ -237,6 +239,10 @@ class Replay:
 
     def _sliced(self, event: list[str]) -> None:
         self._slice = (int(event[-3]), int(event[-2]))
+
+    def _lost(self, event: list[str]) -> None:
+        what = f"{int(event[1])} message(s) that a sender has receipts for are gone; consumers may have had some"
+        self._say("lost", "P3", what, None, int(event[1]))
 
     def _link_released(self, _: list[str]) -> None:
         self.renumbered = True  # messages that came back may have been given numbers of their own, for the link

@@ -63,11 +63,16 @@ def as_line(verdict: dict[str, Any]) -> str:
     period = f"entries {verdict['first_seq']} to {verdict['last_seq']}"
     also = "".join(
         f", {verdict[name]} {text}"
-        for name, text in (("excused", "above the limit as a setting allows"), ("taken_over", "taken over from before"))
+        for name, text in (
+            *([] if verdict["verdict"] == "lost" else [("lost", "messages lost")]),
+            ("excused", "above the limit as a setting allows"),
+            ("taken_over", "taken over from before"),
+        )
         if verdict[name]
     )
     why = f"; first at entry {verdict['at']}: {verdict['promise']}, {verdict['what']}" if verdict["what"] else ""
-    return f"{verdict['destination']}: {verdict['verdict']} ({period}{also}){why}"
+    said = f"lost {verdict['lost']}" if verdict["verdict"] == "lost" else verdict["verdict"]
+    return f"{verdict['destination']}: {said} ({period}{also}){why}"
 
 
 def as_lines(finding: dict[str, Any]) -> str:

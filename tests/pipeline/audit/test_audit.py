@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import headgate
 from headgate_pipeline.audit.audit import audit, verdicts
+from headgate_pipeline.cli.audit import as_line
 from headgate_pipeline.cli.main import app
 from headgate_pipeline.ledger.schema import ENTRY
 from tests.pipeline.faults import faults
@@ -35,6 +36,9 @@ def test_the_faulty_are_told_from_the_sound(spark: SparkSession, ledger: list[Ro
     rows = [entry(f"sound {n}", row) for n in range(3) for row in ledger]
     rows += [entry(name, row) for name, faulty in chosen for row in faulty]
     rows += [entry("gap", row) for row in ledger[:20] + ledger[30:]]
+    lost = next(n for n, row in enumerate(ledger) if row[2] == "acquire" and n > 5)
+    told = [(*row[:7], f"{row[7]};lost:12".strip(";"), *row[8:]) if n == lost else row for n, row in enumerate(ledger)]
+    rows += [entry("lossy", row) for row in told]
     rows += [("tests", "gap", 30, *[None] * 13, "gap: 21-30", None)]
     random.Random(5).shuffle(rows)
     spark.createDataFrame(rows, ENTRY).repartition(5).write.parquet(str(tmp_path / "entries"))
@@ -43,6 +47,8 @@ def test_the_faulty_are_told_from_the_sound(spark: SparkSession, ledger: list[Ro
     assert {name for name, row in said.items() if row.verdict == "proven"} == {f"sound {n}" for n in range(3)}
     assert (said["sound 1"].entries, said["sound 1"].first_seq, said["sound 1"].excused) == (len(ledger), 1, 1)
     assert said["gap"].verdict == "unproven", "what is missing proves nothing, and accuses nobody"
+    assert (said["lossy"].verdict, said["lossy"].lost, said["lossy"].promise) == ("lost", 12, "P3")
+    assert as_line(said["lossy"].asDict()).startswith("lossy: lost 12 (entries 1 to ")
     violated = findings.where("finding = 'violated'").collect()
     assert all(row.entry and row.promise in {"P1", "P2", "P4", "P5", "P8"} for row in violated)
 
@@ -51,7 +57,7 @@ def test_the_faulty_are_told_from_the_sound(spark: SparkSession, ledger: list[Ro
     assert (run.exit_code, run.output.splitlines()[0].split(" (")[0]) == (0, "orders: proven"), run.output
     run = CliRunner().invoke(app, ["audit", "--input", str(tmp_path / "entries"), "--namespace", "tests", "--json"])
     assert run.exit_code == 1
-    assert {row["finding"] for row in json.loads(run.output)} == {"violated", "unproven", "audited"}
+    assert {row["finding"] for row in json.loads(run.output)} == {"violated", "unproven", "lost", "audited"}
 
 
 async def lives(url: str, namespace: str) -> None:

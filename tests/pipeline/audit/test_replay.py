@@ -1,6 +1,7 @@
 """The audit without Spark: real ledgers are proven, and every single fault in them is found."""
 
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 
@@ -166,7 +167,30 @@ def test_a_destination_made_again_begins_anew() -> None:
     later = [(row[0], row[1] + 5000, *row[2:12], row[12] + 5000, *row[13:]) for row in made(APPLY, opened)]
     assert said([*made(APPLY, opened), *later]) == []
     lost = [(row[0] + 1, *row[1:12], row[12] + 5000, *row[13:]) for row in later]
-    assert said([*made(APPLY, opened, opened), *lost])[-1][0] == "unproven"
+    assert said([*made(APPLY, opened, opened), *lost])[-1] == ("lost", "P3", 2)
+
+
+def test_what_a_failover_lost_is_lost_and_not_unproven() -> None:
+    """Mutants: the limits are forgotten with the entries that were lost; those of a lost `apply` are kept."""
+    opened = ("acquire", "a", 50, 4, 0, "open:a;grant:a:50:4", 0, 0, 50, 4)
+    sends = [("publish", "a", 10, 1, n + 1, "", 10 * n + 10, n + 1, 40 - 10 * n, 3 - n) for n in range(4)]
+    before = made(APPLY, opened, *sends)
+    claimed = ("acquire", "a", 50, 4, 0, "lost:2", 20, 2, 30, 2)
+    more = ("acquire", "a", 60, 5, 0, "grant:a:60:5", 20, 2, 40, 3)
+
+    def then(first: int, *entries: Any) -> list[Row]:
+        rows = made(*entries)
+        return [(row[0] + first - 1, row[1] + 5000, *row[2:12], row[12] + 5000, *row[13:]) for row in rows]
+
+    whole = ("acquire", "a", 50, 4, 0, "lost:2", 40, 4, 10, 0)
+    assert said([*before, *then(7, whole)]) == [("lost", "P3", 7)], "the ledger was not behind"
+    behind = [*before, *then(5, claimed, more)]
+    assert said(behind) == [("lost", "P3", 5), ("lost", "P3", 5)]
+    assert [found.found for found in replay(behind)[:-1]] == ["0", "2"]
+    too_much = ("acquire", "a", 5000, 5, 0, "grant:a:5000:5", 20, 2, 4980, 3)
+    assert said([*before, *then(5, claimed, too_much)])[-1][:2] == ("violated", "P1"), "the limit is known"
+    again = made(APPLY, opened, *sends[:2], APPLY, *sends[2:])
+    assert said([*again, *then(5, claimed, more)])[-1][:2] == ("unproven", "P1"), "a lost `apply` may have changed it"
 
 
 def test_senders_that_send_more_than_the_rate_are_found() -> None:
