@@ -349,3 +349,27 @@ async def test_closing_beside_a_sweep_discards_all_there_is(monkeypatch: pytest.
         sweeper.discard(MagicMock(), Address.of("ns", "orders"), name)
     await asyncio.gather(sweeper._discard(), sweeper.close())
     assert set(begun) == set("abc")
+
+
+async def test_where_a_pool_has_no_room_for_references_it_is_named(depot: Depot) -> None:
+    """Mutant: memory is said to be full of references, of which there are none."""
+    await depot.client.set_pool("memory", limit=20_000)
+    await depot.client.apply("filler", pools="memory")
+    await depot.make("1MiB", pools="memory")
+    async with depot.client.session("s") as session:
+        filler = await session.producer("filler", window=1)
+        for _ in range(19):
+            await filler.send(b"x" * 990, timeout=GUARD)
+        producer = await session.producer("orders", window=1)
+        errors: list[str] = []
+
+        async def named() -> bool:
+            try:
+                await producer.send(body(0, 900), timeout=1)
+            except CreditTimeout as error:
+                errors.append(str(error))
+                return "pool memory is" in str(error) and "references to spooled messages need room in it" in str(error)
+            return False
+
+        await wait_until(named, timeout=60, description="the pool is named")
+        assert not any("full of references" in error for error in errors)

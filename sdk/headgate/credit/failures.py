@@ -95,7 +95,8 @@ class Answers:
                 return str(self.trouble)
             return unreachable("", "", self._loop.time() - self.lost_since, self.trouble).reason
         if self.writer is not None and self.writer.store and (why := self.writer.reason):
-            return why
+            explanation = self.why(item) if item is not None and self.writer.crowded else None
+            return explanation.reason if explanation else why
         if item is not None and (explanation := self.why(item)):
             return explanation.reason
         if self.last.place:

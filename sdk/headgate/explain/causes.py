@@ -148,12 +148,13 @@ def _pools(facts: Facts) -> Iterator[Reason]:
         pool = next((one for one in facts.pools if one.name == name and (one.exists or not size)), None)
         lends = f"{taken} of the {size} bytes that it lends here are taken" if size else "it lends nothing here"
         remedy = f"settle {short} bytes here or elsewhere in pool {name}, or enlarge the pool"
+        references = "; references to spooled messages need room in it too" if facts.store else ""
         if pool and not pool.exists:
             lends = "there is no such pool in the namespace"
             remedy = f"create pool {name}, or correct the setting pools; headgate status lists the pools there are"
         yield Reason(
             "pool",
-            f"pool {name} {_pool_state(pool, short)}: {lends}{_pool_holders(pool)}",
+            f"pool {name} {_pool_state(pool, short)}: {lends}{_pool_holders(pool)}{references}",
             Limit("bytes", size, in_bytes.pending, in_bytes.leased),
             facts.rule("pools"),
             remedy,

@@ -104,6 +104,8 @@ class Writer:
         """What is written and waits to be published."""
         self.waits = False
         """Whether the store has no room, or does not take anything: then memory is waited for as well."""
+        self.crowded = False
+        """Whether memory, or a pool of it, has no room for references: what is said of the destination says which."""
         self.when_full: WhenFull = BLOCK
         """What the store says of those that find no room in it either."""
         self._spools = spools
@@ -165,7 +167,8 @@ class Writer:
         """Delete the segment of a batch that was not taken, for memory has only ``room`` bytes for references."""
         self._most = max(1, room // REFERENCE_BYTES)
         if room < REFERENCE_BYTES:
-            self.postpone("memory is full of references to spooled messages")
+            self.postpone("memory has no room for references to spooled messages")
+            self.crowded = True
         self.drop(segment)
 
     def drop(self, segment: str) -> None:
@@ -183,7 +186,7 @@ class Writer:
         """Let nothing go to the store for a while, and wait for memory."""
         self._resume_at = self._loop.time() + self._pause
         self._pause = min(2 * self._pause, PAUSE[1])
-        self._trouble, self.waits = why, True
+        self._trouble, self.waits, self.crowded = why, True, False
 
     async def close(self) -> None:
         """Stop; what was being written goes back in line."""
@@ -211,7 +214,7 @@ class Writer:
         size = await self._fitting(quota, most_bytes)
         if not size:
             return
-        self.waits, self._trouble = False, ""
+        self.waits, self._trouble, self.crowded = False, "", False
         items = self._outbox.spool(self._most, size)
         payloads = [item.payload for item in items]
         name = next(self._names)
