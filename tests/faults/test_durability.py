@@ -8,6 +8,9 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 import pytest
 
 import headgate
+from headgate.redis.keys import Address, forwarder_id
+from headgate_coordinator.links.endpoints import Place
+from headgate_coordinator.links.removal import end_link
 from headgate_coordinator.node.ends import sender
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
@@ -172,6 +175,28 @@ async def test_over_a_node_what_is_accepted_is_on_replicas(
             assert "stored, not yet replicated: acknowledged by 0 of 1 replicas" in why
         assert (await waits)[0] == "accepted"
         assert await received(session, "payments") == ["1", "2"]
+
+
+async def test_a_link_ends_once_every_replica_of_its_target_knows_what_it_committed(
+    servers: tuple[RedisServer, RedisServer], namespace: str
+) -> None:
+    """Mutant: an `end_link` that does not wait."""
+    master, replica = servers
+    async with headgate.connect(master.url, namespace=namespace) as client:
+        for name in ("here", "there"):
+            await client.apply(name, kind="queue")
+        source, target = (Place(client, Address.of(namespace, name)) for name in ("here", "there"))
+        link = forwarder_id(namespace, "here>there")
+        with stopped(replica), pytest.raises(headgate.CoordinatorUnavailable, match="0 of 1 replicas of the target"):
+            await end_link(link, source, target, fence=2, ttl_ms=10_000)
+
+        async def ended() -> bool:
+            with suppress(headgate.CoordinatorUnavailable):
+                await end_link(link, source, target, fence=3, ttl_ms=10_000)
+                return True
+            return False
+
+        await wait_until(ended, timeout=GUARD)
 
 
 async def admitted(gate: headgate.Gate) -> int:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from headgate.core.durability import MEMORY
 from headgate.core.link_calls import Put, Skip
 from headgate.redis.keys import link_id
 from tests.lua.place import TTL_MS
@@ -134,7 +135,7 @@ async def test_a_barrier_leaves_the_link_in_line(route: Route) -> None:
     one, two = await filled(route, 60, 50, want=100)
     assert (await route.commit(one, two)).place == 1
     answer, _ = await route.store.barrier(
-        route.target.address, LINK, fence=1, born=route.born, prev=0, ttl_ms=TTL_MS, replicas=0, timeout_ms=1
+        route.target.address, LINK, fence=1, born=route.born, prev=0, ttl_ms=TTL_MS, durability=MEMORY, timeout_ms=1
     )
     assert (answer.mark, answer.held, answer.place) == (1, 40, 1)
     bob = await route.target.consumer("bob")

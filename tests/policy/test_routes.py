@@ -115,3 +115,16 @@ def test_what_makes_no_sense_is_refused(text: str, place: str, why: str) -> None
     assert place in told
     assert why in told
     assert "hush" not in told
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [("durability = 'replicas:2'", (2, False)), ("durability = 'fsync'\nreplicas = 1", (1, True)), ("", (0, False))],
+)
+def test_a_link_has_the_durability_that_is_said_and_replicas_are_short_for_it(
+    said: str, means: tuple[int, bool]
+) -> None:
+    policy = loads(HERE + BERLIN + ROUTE + f"topics = 'a'\n{said}\n", "x")
+    link = policy.links[0]
+    assert (link.replicas, link.fsync) == means
+    assert type(link).from_dict(link.as_dict()) == link

@@ -323,7 +323,7 @@ class Forwarder:
     def _secure(self, born: int) -> Call | None:
         if self.mark is None or self.mark <= self.durable or self.mark < self.released:
             return None
-        if self.how.replicas == 0:
+        if not self.how.durability:
             self.durable = self.mark
             return None
         return Secure(born, self.mark)

@@ -11,6 +11,7 @@ from headgate.client import Client
 from headgate.core.link import NO_ROOM, STORES, Link
 from headgate.core.selector.parser import Selector
 from headgate.errors import HeadgateError, PolicyError
+from headgate.namespace.defaults import durability_of
 from headgate.redis.keys import Address, encode_name, forwarder_id
 from headgate.redis.link_store import LinkStore
 from headgate_coordinator.links.forwarder import Forwarder
@@ -113,11 +114,15 @@ class Duty:
         self._kinds = link.kinds_there(kind)
         target, _ = await _end(there, link.target, self._kinds)
         dead = (await _end(here, link.dead_letters))[0] if link.dead_letters else None
+        await there.parts.registry.refresh(target.address)
+        durability = link.durability | durability_of(there.parts.registry.fields(target.address))
+        there.store.server.promise(durability)
         how = Forwarding(
             link.place(here.namespace, encode_name(link.source)),
             link.place_there(there.namespace, encode_name(link.target)),
             max_hops=link.max_hops or MAX_HOPS,
-            replicas=link.replicas,
+            replicas=durability.replicas,
+            fsync=durability.fsync,
             has_dead_letters=dead is not None,
             zone=link.zone,
             pace=quantum(link),

@@ -6,8 +6,10 @@ from typing import Final
 
 from headgate.client import Client
 from headgate.core.channel import feed_of
+from headgate.core.durability import MAX_REPLICAS, Durability
 from headgate.core.link import ends_of
-from headgate.errors import PolicyError
+from headgate.errors import CoordinatorUnavailable, PolicyError
+from headgate.redis.connection import facts_in
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Account
@@ -18,6 +20,7 @@ from headgate_coordinator.links.routed import links_now
 _RECORD: Final = re.compile(r"owner=(\S+).*?fence=(\d+)")
 _TTL_MS: Final = 3_600_000
 """Longer than any node's: a call with a shorter one would have the others' leases end sooner."""
+WITHIN_MS: Final = 1000
 _SETTLED: Final = 0.5
 """Seconds after which a node that was about to claim the lease once more has done so."""
 
@@ -36,7 +39,7 @@ async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_m
         ttl_ms: length of the lease on the credit, which is given back here.
 
     Raises:
-        CoordinatorUnavailable: no answer; call again.
+        CoordinatorUnavailable: no answer, or a replica of the target does not have yet what it committed; call again.
     """
     here, there = LinkStore(source.client.store.server), LinkStore(target.client.store.server)
     while True:
@@ -45,6 +48,7 @@ async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_m
         if not (later := max(opened.fence, answer.fence)):
             break
         fence = later + 1  # the leases were lost, and are numbered anew
+    await _secure(there, target, link, fence, opened.born, ttl_ms)
     mark = answer.mark if answer.code not in ("UNKNOWN", "KIND", "STALE") else 0
     if opened.code == "OK":
         code = "MORE" if mark else "OK"
@@ -57,6 +61,27 @@ async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_m
             while await source.client.store.detach(source.address, link, member, failed=False) == "MORE":
                 pass
     await target.client.store.acquire(target.address, Account(link, fence, 0, weight=0), ttl_ms=ttl_ms, leave=True)
+
+
+async def _secure(store: LinkStore, target: Place, link: str, fence: int, born: int, ttl_ms: int) -> None:
+    """Wait until every replica that the target has knows the mark: what is below it leaves the source.
+
+    How safe the link was to be, no policy says any more.
+    """
+    told = await store.server.everywhere("INFO", "replication")
+    counts = [int(facts_in(one).get("connected_slaves", 0)) for one in told]
+    durability = Durability(min([*counts, MAX_REPLICAS]))
+    if not durability:
+        return
+    answer, held = await store.barrier(
+        target.address, link, fence=fence, born=born, prev=0, ttl_ms=ttl_ms, durability=durability, timeout_ms=WITHIN_MS
+    )
+    if answer.code == "OK" and not durability.is_met(held):
+        raise CoordinatorUnavailable(
+            f"{held.replicas} of {durability.replicas} replicas of the target have what the link {link!r} committed; "
+            "it ends once all have",
+            answered=True,
+        )
 
 
 async def give_up(client: Client, link: str) -> None:

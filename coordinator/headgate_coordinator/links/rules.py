@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.core.durability import Durability
 from headgate.core.link_calls import Entry
 
 MAX_HOPS: Final = 8
@@ -34,6 +35,7 @@ class Forwarding:
         messages: the same in messages.
         max_hops: places that a message may come through, the source included.
         replicas: that must have a commit before the source lets go.
+        fsync: whether the disk of the target must.
         zone: of which messages may make one hop only; empty where they may go on.
         pace: messages and bytes to ask the rate for at a time, of a link that has one.
         has_dead_letters: whether there is a place for what can never be delivered; else that stops the link.
@@ -46,10 +48,16 @@ class Forwarding:
     messages: int = 1000
     max_hops: int = MAX_HOPS
     replicas: int = 0
+    fsync: bool = False
     has_dead_letters: bool = True
     zone: str = ""
     pace: tuple[int, int] | None = None
     judge: Callable[[Entry], Refusal | None] | None = None
+
+    @property
+    def durability(self) -> Durability:
+        """What must have a commit before the source lets go."""
+        return Durability(self.replicas, self.fsync)
 
     @property
     def stamp(self) -> str:

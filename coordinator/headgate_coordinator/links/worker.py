@@ -34,6 +34,8 @@ Whole = Callable[[Address, Sequence[Entry], int], Awaitable[tuple[Entry, ...]]]
 IDLE: Final = 2.0
 """Seconds without anything to forward after which credit goes back."""
 BARRIER_MS: Final = 1000
+NOT_SAFE: Final = -1
+"""In place of a number of replicas: they are too few, or the disk does not have it."""
 SOON: Final = 0.01
 
 
@@ -121,10 +123,12 @@ class LinkWorker:
                 )  # fmt: skip
                 return await commit, 0
             case Secure(born=born):
-                return await target.store.barrier(
+                durability = self.forwarder.how.durability
+                answer, held = await target.store.barrier(
                     target.address, self.link, fence=fence, born=born, prev=0, ttl_ms=self.ttl_ms,
-                    replicas=self.forwarder.how.replicas, timeout_ms=BARRIER_MS, weight=self.weight,
+                    durability=durability, timeout_ms=BARRIER_MS, weight=self.weight,
                 )  # fmt: skip
+                return answer, held.replicas if durability.is_met(held) else NOT_SAFE
             case Copy():
                 return await self._copy(call), 0
             case Pace(messages, size):

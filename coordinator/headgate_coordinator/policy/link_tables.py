@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from headgate_coordinator.policy.forms import (
+    DurabilityText,
     Hops,
     Name,
     Names,
@@ -47,7 +48,10 @@ class LinkTable(Table):
     byte_rate: Rate = Field(None, description="bytes a second, over all links of this table and all nodes")
     max_hops: Hops = Field(None, description="places that a message may come through, the source included; else 8")
     dead_letters: Name = Field(None, description="gets copies of what can never be delivered; else it stops there")
-    replicas: Replicas = Field(0, description="of the target that must have a message before the source lets go of it")
+    durability: DurabilityText = Field(
+        None, description="what must have a message at the target before the source lets go of it, as of a destination"
+    )
+    replicas: Replicas = Field(0, description="short for durability = 'replicas:N'")
 
 
 class BridgeTable(LinkTable):

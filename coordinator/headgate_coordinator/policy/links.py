@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
+from headgate.core.durability import MEMORY, Durability
 from headgate.core.link import Kind, Link, Site, burst_of, cycle, rate_bucket
 from headgate.core.policy import Policy, Rule
-from headgate.settings import Settings
+from headgate.settings import DEFAULT, Settings
 from headgate.units import parse_rate
 from headgate_coordinator.policy.document import Document
 from headgate_coordinator.policy.link_tables import BridgeTable, LinkTable, RouteTable
@@ -105,10 +106,13 @@ class Links:
     def _add(
         self, kind: Kind, table: LinkTable, source: str, target: str, site: Site | None, zone: str, path: Path
     ) -> None:
+        said = table.durability if table.durability not in (None, DEFAULT) else MEMORY.text
+        durability = Durability.parse(said) | Durability(table.replicas)
         made = Link(
             table.name, source, target, table.max_hops, table.dead_letters, self.at(path[:-1]), kind,
             here=self.document.site_name or "", site=site, zone=zone, selector=table.selector or "",
-            rate=_rate(table.rate, "rate"), byte_rate=_rate(table.byte_rate, "byte_rate"), replicas=table.replicas,
+            rate=_rate(table.rate, "rate"), byte_rate=_rate(table.byte_rate, "byte_rate"), replicas=durability.replicas,
+            fsync=durability.fsync,
         )  # fmt: skip
         if other := self._made.get(made.link):
             text = f"{other.kind} {other.name!r} forwards {source!r} to {made.where!r} already; keep one"

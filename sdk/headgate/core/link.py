@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
+from headgate.core.durability import Durability
 from headgate.core.pattern import WILDCARDS, Pattern
 
 Kind = Literal["bridge", "route"]
@@ -102,6 +103,7 @@ class Link:
         rate: messages a second of all links of the table together; None for any.
         byte_rate: the same in bytes.
         replicas: of the target that must have a message before the source lets go of it.
+        fsync: whether the disk of the target must.
     """
 
     name: str
@@ -118,6 +120,12 @@ class Link:
     rate: float | None = None
     byte_rate: float | None = None
     replicas: int = 0
+    fsync: bool = False
+
+    @property
+    def durability(self) -> Durability:
+        """What must have a message before the source lets go of it."""
+        return Durability(self.replicas, self.fsync)
 
     @property
     def link(self) -> str:
@@ -197,6 +205,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "rate": None,
     "byte_rate": None,
     "replicas": 0,
+    "fsync": False,
 }
 
 

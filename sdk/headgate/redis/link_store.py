@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+from headgate.core.durability import Durability, Held
 from headgate.core.link_calls import Committed, Entry, Opened, Put, Read, Skip
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PARTS, Address
@@ -152,10 +153,10 @@ class LinkStore:
         return _committed(await self._call("link_commit", target, link, values, _flat(entries)))
 
     async def barrier(
-        self, target: Address, link: str, *, fence: int, born: int, prev: int, ttl_ms: int, replicas: int,
+        self, target: Address, link: str, *, fence: int, born: int, prev: int, ttl_ms: int, durability: Durability,
         timeout_ms: int, weight: int = 1,
-    ) -> tuple[Committed, int]:  # fmt: skip
-        """Say the mark again and wait until replicas have it; returns the target's answer, and how many do.
+    ) -> tuple[Committed, Held]:  # fmt: skip
+        """Say the mark again and wait until it is as safe as that; returns the target's answer, and how far that came.
 
         Both go over one connection in one write, for WAIT is about what its own connection wrote. What the link asked
         for stays as it is, and its place in line.
@@ -168,12 +169,8 @@ class LinkStore:
             fence=fence, born=born, prev=prev, lost=False, need="same", want=0, ttl_ms=ttl_ms, weight=weight
         )
         argv = op.argv({"run_id": None, "link": link, **values})
-        keys = target.keys(link)
-        commit = (b"EVALSHA", op.sha, len(keys), *keys, *argv)
-        reply, replicated = await self.server.burst([(keys[0], commit), (keys[0], (b"WAIT", replicas, timeout_ms))])
-        if isinstance(reply, Exception) or isinstance(replicated, Exception):  # not loaded yet, or moved: nothing shown
-            return _committed(await self.server.call(op, keys, argv)), 0
-        return _committed(reply), int(replicated)
+        reply, held = await self.server.secure(op, target.keys(link), argv, durability, timeout_ms)
+        return _committed(reply), held
 
 
 def _entry(identifier: bytes, ttl: bytes, path: bytes, body: bytes) -> Entry:
