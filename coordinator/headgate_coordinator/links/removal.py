@@ -9,7 +9,6 @@ from headgate.core.channel import feed_of
 from headgate.core.durability import MAX_REPLICAS, Durability
 from headgate.core.link import ends_of
 from headgate.errors import CoordinatorUnavailable, PolicyError
-from headgate.redis.connection import facts_in
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Account
@@ -18,6 +17,7 @@ from headgate_coordinator.links.endpoints import Place
 from headgate_coordinator.links.routed import links_now
 
 _RECORD: Final = re.compile(r"owner=(\S+).*?fence=(\d+)")
+_REPLICAS: Final = re.compile(rb"connected_slaves:(\d+)")
 _TTL_MS: Final = 3_600_000
 """Longer than any node's: a call with a shorter one would have the others' leases end sooner."""
 WITHIN_MS: Final = 1000
@@ -69,8 +69,8 @@ async def _secure(store: LinkStore, target: Place, link: str, fence: int, born: 
     How safe the link was to be, no policy says any more.
     """
     told = await store.server.everywhere("INFO", "replication")
-    counts = [int(facts_in(one).get("connected_slaves", 0)) for one in told]
-    durability = Durability(min([*counts, MAX_REPLICAS]))
+    counts = [int(found[1]) for one in told if (found := _REPLICAS.search(one))]
+    durability = Durability(min(min(counts, default=0), MAX_REPLICAS))
     if not durability:
         return
     answer, held = await store.barrier(
