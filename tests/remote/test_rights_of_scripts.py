@@ -46,6 +46,7 @@ ADMITTED: dict[str, set[str]] = {
     "reap": ANYBODY,
     "recount": MANAGERS,
     "remove": MANAGERS,
+    "secure": SENDERS | TAKERS,
     "settle": TAKERS,
     "slice": ANYBODY,
     "snapshot": ANYBODY,
