@@ -11,7 +11,8 @@
   ARGV[7] window        window   as the operator reads it, '<messages>/<bytes>'
   Returns {code, epoch}
   Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (the consumer or
-           the subscription is being removed, a piece a call: try again)
+           the subscription is being removed, a piece a call: try again), FULL (the topic has as many subscriptions as
+           it may; their number follows epoch)
 ]]
 --- @include "lib/attach"
 local run_id, sid, k, ttl_ms, sub = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
@@ -32,12 +33,13 @@ if reap() then
   hand_over()
 end
 local subscription = read_subscription(sub)
-if redis.call('ZSCORE', K_ORPHANS, cid) or (subscription and subscription.till > 0) then
+local full = has_no_place(subscription)
+if full or redis.call('ZSCORE', K_ORPHANS, cid) or (subscription and subscription.till > 0) then
   if #notes > 0 then
     write_ledger('attach', cid, 0, 0, 0)
   end
   save_destination()
-  return { 'GONE', int(d.epoch) }
+  return full and { 'FULL', int(d.epoch), int(MAX_SUBSCRIPTIONS) } or { 'GONE', int(d.epoch) }
 end
 local s = read_session(sid)
 if not s then

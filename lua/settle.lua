@@ -63,11 +63,16 @@ redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that 
 d.caller = sid
 local reaped = reap()
 local again = fetch > 0 and fetch == c.fetches
+-- Of these ids, those that this consumer holds, each once. Mostly they follow one another, and one look finds them all.
 local function mine(ids)
-  local held_here = {}
+  local held_here, found = {}, {}
+  local look = #ids > 1 and redis.call('XPENDING', K_MESSAGES, c.sub, ids[1], ids[#ids], #ids, cid) or {}
+  for _, entry in ipairs(look) do
+    found[entry[1]] = true
+  end
   for _, id in ipairs(ids) do
-    local entry = redis.call('XPENDING', K_MESSAGES, c.sub, id, id, 1)[1]
-    if entry and entry[2] == cid and not held_here[id] then
+    local held = found[id] or #redis.call('XPENDING', K_MESSAGES, c.sub, id, id, 1, cid) == 1
+    if held and not held_here[id] then
       held_here[#held_here + 1], held_here[id] = id, true
     end
   end
@@ -75,8 +80,9 @@ local function mine(ids)
 end
 for _, ids in ipairs({ accepted, rejected }) do
   if #ids > 0 then
-    -- XACK does not ask who holds it: what was given back is not to be settled before it is delivered again.
-    local n, n_bytes, gone, gone_bytes = settle_ids(c.sub, d.returned > 0 and mine(ids) or ids)
+    -- XACK does not ask who holds it: what was given back waits for its next delivery, and others hold what is theirs.
+    local shared = d.returned > 0 or d.consumers > 1
+    local n, n_bytes, gone, gone_bytes = settle_ids(c.sub, shared and mine(ids) or ids)
     settled, settled_b, freed, bytes = settled + n, settled_b + n_bytes, freed + gone, bytes + gone_bytes
     stale = stale + #ids - n
   end

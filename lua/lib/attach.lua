@@ -1,6 +1,13 @@
 --- @include "lib/orphans"
 -- A consumer's place: its subscription, made where there is none, and its record.
 
+local MAX_SUBSCRIPTIONS = 1000 -- of one topic: each message counts for all, and calls look through them
+
+-- Whether there is no place for one more subscription.
+local function has_no_place(subscription)
+  return not subscription and d.kind == 'topic' and d.subscriptions >= MAX_SUBSCRIPTIONS
+end
+
 -- Returns the consumer, which is new or as it was.
 local function place_consumer(cid, sub, durable)
   local subscription = read_subscription(sub)

@@ -28,6 +28,7 @@ from headgate.errors import (
     SessionExpired,
     SlowConsumer,
     SpoolUnavailable,
+    TooManySubscriptions,
 )
 from headgate.explain.model import Explanation
 from headgate.limiting.bucket import Bucket
@@ -80,6 +81,7 @@ __all__ = [
     "SpoolUnavailable",
     "StateLoss",
     "StoreState",
+    "TooManySubscriptions",
     "Unblocked",
     "Window",
     "connect",

@@ -9,6 +9,7 @@ HeadgateError
 ├── SlowConsumer            the consumer was closed because it was too slow
 ├── PolicyError             settings that contradict each other or the destination (also a ValueError)
 ├── PolicyConflict          somebody else applied a policy meanwhile
+├── TooManySubscriptions    a topic has as many as it may
 ├── InvalidName             a namespace or a name that cannot be used (also a ValueError)
 ├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
 │   └── MessageFormatError  a message that cannot be read or written as AMQP 1.0 or as the SDK stores it
@@ -190,6 +191,23 @@ class SlowConsumer(HeadgateError):
 
 class PolicyError(HeadgateError, ValueError):
     """Settings that contradict each other, or the destination as it is."""
+
+
+class TooManySubscriptions(HeadgateError):
+    """A topic has as many subscriptions as it may have; this one was not made.
+
+    Attributes:
+        destination: the topic.
+        limit: how many it may have.
+    """
+
+    def __init__(self, destination: str, limit: int) -> None:
+        self.destination = destination
+        self.limit = limit
+        super().__init__(
+            f"topic {destination!r} has {limit} subscriptions, as many as it may; remove one that nobody needs, "
+            f"or share one between several consumers"
+        )
 
 
 class PolicyConflict(HeadgateError):

@@ -207,7 +207,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/spooled": "for i = 1, count do",
         "publish": "for i = 1, count do",
         "link_commit": "for i = 1, #puts do|for _, i in ipairs(puts) do",
-        "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(ids) do|for _, id in ipairs(back) do",
+        "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(ids) do|for _, id in ipairs(back) do|"
+        "for _, entry in ipairs(look) do",
     },
     "at most 256 ids or entries, as their callers count them": {
         "lib/consumer": "for i, entry in ipairs(redis.call("

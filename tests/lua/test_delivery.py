@@ -1,5 +1,8 @@
 """What a fetch delivers: within the window, in order, what came back first; and how consumers go."""
 
+import pytest
+
+from headgate import TooManySubscriptions
 from tests.lua.place import Consumer, Place
 
 
@@ -147,6 +150,20 @@ async def test_closing_a_consumer_that_holds_much_takes_several_calls(place: Pla
 async def test_a_gate_has_no_consumers(place: Place) -> None:
     await place.create("gate")
     assert await Consumer(place, "bob", "queue").attach() == "KIND"
+
+
+@pytest.mark.one_server
+async def test_a_topic_has_so_many_subscriptions_and_no_more(place: Place) -> None:
+    """Mutant: `attach` counts nobody."""
+    await place.create("topic")
+    assert await Consumer(place, "first", "sub7").attach(durable=True) == "OK"
+    key = place.address.shared[0]
+    await place.server.command(key, "HSET", place.address.key, "subscriptions", 999)
+    assert await Consumer(place, "last", "sub8").attach(durable=True) == "OK"
+    with pytest.raises(TooManySubscriptions, match="1000 subscriptions"):
+        await Consumer(place, "late", "one-more").attach(durable=True)
+    assert await Consumer(place, "late", "sub7").attach() == "OK"
+    await place.server.command(key, "HSET", place.address.key, "subscriptions", 2)
 
 
 async def test_the_ledger_misses_no_number_and_tells_the_counters(place: Place) -> None:

@@ -52,6 +52,33 @@ async def test_what_was_given_back_cannot_be_accepted_any_more(place: Place) -> 
     assert await bob.fetch() == ids
 
 
+async def test_what_another_consumer_holds_is_not_settled(place: Place) -> None:
+    """Mutant: `settle` asks who holds what is accepted or rejected only while something was given back."""
+    await place.create()
+    ann, bob, eve = place.producer("ann"), await place.consumer("bob"), await place.consumer("eve")
+    await ann.send(10)
+    ids = await bob.fetch()
+    assert (await eve.accept(*ids)).stale == 1
+    assert (await eve.call(rejected=ids)).stale == 1
+    assert (await place.look()).number("pending_messages") == 1
+    assert (await bob.accept(*ids)).stale == 0
+    assert (await place.look()).number("pending_messages") == 0
+
+
+async def test_in_any_order_what_a_consumer_holds_is_settled_beside_others(place: Place) -> None:
+    """Mutant: only what one look from the first id to the last finds is its own."""
+    await place.create()
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    await place.consumer("eve")
+    for _ in range(6):
+        await ann.send(10)
+    ids = await bob.fetch(6)
+    assert len(ids) == 6
+    assert (await bob.accept(ids[4], ids[0], ids[2], ids[2])).stale == 1
+    assert (await bob.accept(ids[1], ids[5], ids[3])).stale == 0
+    assert (await place.look()).number("pending_messages") == 0
+
+
 async def test_an_id_given_back_twice_in_one_call_counts_once(place: Place) -> None:
     """Mutant: `mine` lists an id as often as it is named."""
     await place.create()

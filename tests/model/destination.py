@@ -332,9 +332,7 @@ class Destination:
         self._meet_run(ttl_ms)
         freed = self.housekeeping(sid)
         sub = self.shelf.subscriptions[consumer.subscription]
-        # While anything awaits redelivery only its holder settles a delivery; else any consumer's word is taken.
-        anybodys = not self.shelf.awaiting_redelivery()
-        going = [seq for seq in accepted if anybodys or sub.holders.get(seq) == cid]
+        going = [seq for seq in accepted if sub.holders.get(seq) == cid]
         settled, gone = self.shelf.settle(consumer.subscription, going)
         known = 0 < fetch <= consumer.fetches  # a repeated call gives nothing back twice
         for back, as_failed in () if known else ((released, False), (failed, True)):

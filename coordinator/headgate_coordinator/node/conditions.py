@@ -14,6 +14,7 @@ from headgate.errors import (
     MessageTooLarge,
     NotDurable,
     PolicyError,
+    TooManySubscriptions,
 )
 from headgate_coordinator.node.addresses import NoService
 
@@ -45,7 +46,7 @@ def condition_of(error: BaseException) -> tuple[str, str]:
         return amqp.TOO_LARGE, str(error)
     if isinstance(error, NotDurable):
         return NOT_DURABLE, str(error)
-    if isinstance(error, DestinationFull | TooManyTopics | TooManyQueues):
+    if isinstance(error, DestinationFull | TooManySubscriptions | TooManyTopics | TooManyQueues):
         return amqp.RESOURCE_LIMIT, str(error)
     if isinstance(error, PolicyError):
         return amqp.NOT_ALLOWED, str(error)

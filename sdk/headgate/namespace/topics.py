@@ -7,13 +7,14 @@ the topics that it finds. Whatever the order, one of the two sees the other, and
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.core.pattern import WILDCARDS, Pattern
-from headgate.errors import InvalidName, PolicyError
+from headgate.errors import InvalidName, PolicyError, TooManySubscriptions
 from headgate.redis.keys import (
     MAX_NAME_BYTES,
     Address,
@@ -29,6 +30,7 @@ from headgate.redis.store import Store
 
 PLACEHOLDER: Final = "wildcard~"
 """What the session begins with that holds a new subscription until its consumer is there."""
+_log = logging.getLogger("headgate")
 _ALIVE: Final = "0"  # in a subscription's record, as `until`
 
 
@@ -241,11 +243,19 @@ class Index:
         A paused consumer in the entry's name stands in. A durable subscription outlives it; another one lives until its
         lease ends, by when the consumer whose entry it is has attached, or is dead.
         """
-        session = _stand_in(entry)
+        try:
+            code = await self._stand_in(address, entry)
+        except TooManySubscriptions as error:  # the topic goes on for those who are on it
+            _log.warning("wildcard subscription %r: %s", entry.name, error)
+            return
+        if entry.durable and code == "OK":
+            await self.relieve(address, entry)
+
+    async def _stand_in(self, address: Address, entry: Entry) -> str:
         while True:
             code, _ = await self._store.attach(
                 address,
-                session,
+                _stand_in(entry),
                 number=1,
                 subscription=encode_name(entry.subscription, "subscription"),
                 durable=entry.durable,
@@ -253,10 +263,8 @@ class Index:
                 ttl_ms=entry.ttl_ms,
             )
             if code != "GONE":
-                break
+                return code
             await asyncio.sleep(0.01)  # one of that name is being removed, a piece a call
-        if entry.durable and code == "OK":
-            await self.relieve(address, entry)
 
     async def _withdraw(self, namespace: str, name: str) -> None:
         await self._topic(namespace, name, present=0)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from headgate.errors import AccessDenied
+from headgate.errors import AccessDenied, TooManySubscriptions
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress, decode_name
 from headgate.redis.replies import (
@@ -167,20 +167,15 @@ class Store:
         window: str,
         ttl_ms: int,
     ) -> tuple[str, str]:
-        """Open a consumer; returns the code, and the destination's kind with KIND."""
-        reply = await self._call(
-            "attach",
-            address,
-            session,
-            {
-                "session": session,
-                "number": number,
-                "ttl_ms": ttl_ms,
-                "subscription": subscription,
-                "durable": int(durable),
-                "window": window,
-            },
-        )
+        """Open a consumer; returns the code, and the destination's kind with KIND.
+
+        Raises:
+            TooManySubscriptions: it would make one more than a topic may have.
+        """
+        words = {"session": session, "number": number, "ttl_ms": ttl_ms, "subscription": subscription, "window": window}
+        reply = await self._call("attach", address, session, words | {"durable": int(durable)})
+        if reply[0] == b"FULL":
+            raise TooManySubscriptions(address.name, int(reply[-1]))
         return reply[0].decode(), reply[-1].decode()
 
     async def detach(self, address: Address, session: str, member: str, *, failed: bool) -> str:
