@@ -194,7 +194,7 @@ async def hand_over(before: RedisServer, replica: RedisServer) -> None:
     for _ in range(6):
         ask(replica, "CLUSTER", "FAILOVER")
         with suppress(AssertionError):
-            await wait_until(lambda: is_master(replica), timeout=10, description="the replica is in charge")
+            await wait_until(lambda: is_master(replica), timeout=60, description="the replica is in charge")
             return
     raise AssertionError("no master hands over")
 

@@ -104,14 +104,14 @@ async def test_a_route_by_pattern_is_a_link_of_each_topic_that_it_matches_also_o
     both = route("berlin", "topics = ['news.>', 'prices']") + route("rome", "topics = 'news.*'")
     await paris.govern(both, berlin, rome)
     async with paris.working(2), berlin.client.session() as session:
-        await wait_until(partial(_linked, paris, "news.eu", "prices", "news.eu"), timeout=10, description="old ones")
+        await wait_until(partial(_linked, paris, "news.eu", "prices", "news.eu"), timeout=60, description="old ones")
         await paris.client.apply("news.us", kind="topic")
         await wait_until(
-            partial(_linked, paris, "news.eu", "news.us", "prices", "news.eu", "news.us"), timeout=10, description="new"
+            partial(_linked, paris, "news.eu", "news.us", "prices", "news.eu", "news.us"), timeout=60, description="new"
         )
         for name in ("news.eu", "news.us"):
-            await wait_until(partial(_has_subscriptions, paris, name, 2), timeout=10, description="both listen")
-            await wait_until(partial(_is, berlin, name, "topic"), timeout=10, description="it is a topic there")
+            await wait_until(partial(_has_subscriptions, paris, name, 2), timeout=60, description="both listen")
+            await wait_until(partial(_is, berlin, name, "topic"), timeout=60, description="it is a topic there")
             readers = [await session.consumer(name, subscription=who, durable=True) for who in ("one", "two")]
             await paris.send(name, b"first")
             for reader in readers:
@@ -119,7 +119,7 @@ async def test_a_route_by_pattern_is_a_link_of_each_topic_that_it_matches_also_o
         assert (await paris.client.explain(link="paris:news.us>berlin:news.us")).cause.startswith("link-")
         assert len((await paris.client.explain("news.us")).downstream) == 2
         await paris.govern("destination = []\n", berlin, rome)
-        await wait_until(lambda: _none(paris), timeout=10, description="the links have ended")
+        await wait_until(lambda: _none(paris), timeout=60, description="the links have ended")
         for name in ("news.eu", "news.us"):
             assert await paris.field(name, "subscriptions") == "0"
 
@@ -235,7 +235,7 @@ async def test_a_link_whose_site_left_the_policy_says_how_to_end_it_and_is_ended
         await paris.govern(route("rome", "topics = 'other'"), three_sites[2])
         if working:  # the one that could be ended meanwhile is
             await paris.govern(route("berlin", "queues = 'orders'\ntopics = 'news'"), berlin)
-            await wait_until(partial(_all_work, paris, links), timeout=10, description="the links work again")
+            await wait_until(partial(_all_work, paris, links), timeout=60, description="the links work again")
             await paris.govern("destination = []\n")
         found = {one.link: one for one in await list_links(paris.client) if one.link in links}
         assert {one.state for one in found.values()} == {"ending"}

@@ -87,7 +87,7 @@ async def test_what_a_failover_lost_is_told_once_by_each_session(
         with caplog.at_level(logging.WARNING, "headgate"):
             for producer in producers:
                 await producer.send("after", timeout=60)
-        await wait_until(lambda: len(told) == 2, timeout=10, description="both told")
+        await wait_until(lambda: len(told) == 2, timeout=60, description="both told")
         assert sorted(loss.lost for loss in told) == [2, 3]
         assert len({(loss.destination, loss.epoch) for loss in told}) == 1
         assert sum("may have lost its last writes to 'orders'" in text for text in caplog.messages) == 2
