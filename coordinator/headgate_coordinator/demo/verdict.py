@@ -17,6 +17,8 @@ GRACE: Final = 1.0
 BACK: Final = 2.0
 """Seconds within which the clients of a dead node must be at work at another."""
 KILLED: Final = -9
+LATE: Final = 0.01
+"""The share of messages that may come after a later one, because another consumer gave them back unbegun."""
 _SHOWN: Final = 3
 
 
@@ -211,23 +213,29 @@ def _once(facts: Facts) -> Check:
 def _in_order(facts: Facts) -> Check:
     """Whether each consumer saw each producer's messages in the order in which they were sent, redeliveries aside.
 
-    What an AMQP client sends again over its next connection begins a new order there.
+    A consumer that waits gets what another holds and has not begun: such a message may come to it after a later one.
+    These are few; nothing in a delivery tells them apart, so a small share of messages may be late. What an AMQP client
+    sends again over its next connection begins a new order there.
     """
-    wrong = []
+    late, count = [], 0
     for consumer, received in facts.received.items():
         latest: dict[tuple[str, int], int] = {}
         for message in received:
             if message.attempts:
                 continue
             line = message.producer, message.connection
+            count += 1
             if message.seq <= latest.get(line, 0):
-                wrong.append(f"{message.id} at {consumer}")
-            latest[line] = message.seq
-    if wrong:
-        sentence = f"{len(wrong)} messages arrived after a later one of the same producer: {_some(wrong)}"
+                late.append(f"{message.id} at {consumer}")
+            else:
+                latest[line] = message.seq
+    if len(late) > LATE * count:
+        sentence = f"{len(late)} messages arrived after a later one of the same producer: {_some(late)}"
+    elif late:
+        sentence = f"all but {len(late)}, which a waiting consumer got from one that had not begun them"
     else:
         sentence = f"each of {len(facts.received)} consumers saw each producer's messages in the order they were sent"
-    return Check("in order", not wrong, sentence)
+    return Check("in order", len(late) <= LATE * count, sentence)
 
 
 def _limit(facts: Facts) -> Check:
