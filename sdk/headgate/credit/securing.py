@@ -27,7 +27,7 @@ PROMPT_MS: Final = 50
 ROUND_MS: Final = 500
 """Milliseconds that a call waits for what stands in line; then the next one does."""
 PAUSE: Final = 0.1
-"""Seconds between calls while Redis does not answer."""
+"""Seconds between calls while Redis does not answer, or answers with an error in place of waiting."""
 
 
 @dataclass(slots=True, eq=False)
@@ -213,7 +213,7 @@ class Securing:
 
     async def _keep(self) -> None:
         while self._line:
-            covered = tuple(self._line)
+            covered, began = tuple(self._line), self._loop.time()
             try:
                 told = await secure(self._store.server, self._address, self._session, self.durability, ROUND_MS)
             except AWAY as error:
@@ -234,6 +234,8 @@ class Securing:
             elif told.held.problem:
                 self._late(math.inf)
             self._watch()
+            if self._line and self._loop.time() - began < PAUSE:
+                await asyncio.sleep(PAUSE)
 
     def _watch(self) -> None:
         """Look again when the first of those who wait stops waiting."""

@@ -1,0 +1,32 @@
+"""The line of what is written and not confirmed yet, on a Redis that a test stands in for."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from headgate import NotDurable
+from headgate.core.durability import Durability, Held
+from headgate.credit.securing import Securing
+from headgate.redis.keys import Address
+from headgate.redis.store import Store
+
+
+async def test_an_error_in_place_of_a_wait_is_no_reason_to_ask_without_a_pause() -> None:
+    """Mutant: `Securing._keep` goes on at once, thousands of times a second, each a write to Redis."""
+    calls = 0
+
+    async def secure(*_: Any) -> tuple[Any, Held]:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0)
+        return [b"OK", b"1", b"0"], Held()
+
+    store = cast("Store", SimpleNamespace(server=SimpleNamespace(secure=secure)))
+    line = Securing(store, Address.of("t", "orders"), "ann~1")
+    line.durability = Durability(replicas=1)
+    with pytest.raises(NotDurable, match="0 of 1 replicas"):
+        await line.up_to_now(1, asyncio.get_running_loop().time() + 0.5)
+    assert 0 < calls < 10
+    await line.close(0)
