@@ -16,8 +16,8 @@ from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn, link
+from tests.links.policy.test_explain_links import worker
 from tests.links.site import work
-from tests.links.test_explain_links import worker
 from tests.support.waiting import wait_until
 
 Http = httpx.AsyncClient

@@ -9,7 +9,7 @@ from headgate_coordinator.policy import loads
 from tests.admin.browser import CHROMIUM, DRIVER, TEXT, Browser, picture
 from tests.admin.site import Site
 from tests.amqp.node_processes import NodeProcess, nodes
-from tests.links.test_bridges import bridges, rule
+from tests.links.policy.test_bridges import bridges, rule
 from tests.support.servers import newest_server
 from tests.support.shared import SharedServers
 

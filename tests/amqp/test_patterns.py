@@ -19,9 +19,9 @@ from headgate_coordinator.security.document import GrantTable, User
 from headgate_coordinator.security.permissions import Action
 from headgate_coordinator.security.store import UserStore
 from tests.amqp.conftest import StartNode
+from tests.amqp.doors.test_users import call, grant, there
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
-from tests.amqp.test_users import call, grant, there
 from tests.sdk.observing import counts, drain, look
 from tests.support.waiting import wait_until
 

@@ -12,7 +12,7 @@ from tests.faults.deployments import ask, at, is_linked, is_master
 from tests.faults.test_planned import put_in_front
 from tests.faults.traffic import GUARD
 from tests.links.chaos import Breeder, at_rest
-from tests.links.test_failovers import AT_ONCE, Consumer, Pair, replica_of, send
+from tests.links.forwarding.test_failovers import AT_ONCE, Consumer, Pair, replica_of, send
 from tests.links.worker_process import Plan
 from tests.support.servers import RedisServer, available_servers
 from tests.support.shared import SharedServers

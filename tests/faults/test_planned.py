@@ -13,7 +13,7 @@ from headgate.redis import handover
 from headgate.redis.keys import Address
 from tests.faults.deployments import Replicated, ask, at, hand_over, is_linked, is_master, move_slot, replicated
 from tests.faults.traffic import GUARD, Holder, Inside, Receiver, Sender
-from tests.links.test_failovers import AT_ONCE, Pair, replica_of
+from tests.links.forwarding.test_failovers import AT_ONCE, Pair, replica_of
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for, wait_until
 

@@ -667,8 +667,14 @@ def copy(target: Path) -> None:
             shutil.copy(ROOT / name, target / name)
 
 
+def file_of(test: str) -> Path:
+    """Return the one file below tests/lua that has a mutant's test (``test_file::test_name``)."""
+    (file,) = (ROOT / "tests" / "lua").rglob(f"{test.partition('::')[0]}.py")
+    return file
+
+
 def run(folder: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
-    module = [f"tests/lua/{name.replace('::', '.py::')}" for name in tests]
+    module = [str(file_of(name).relative_to(ROOT)) + f"::{name.partition('::')[2]}" for name in tests]
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", *module],
         cwd=folder,

@@ -24,8 +24,8 @@ from headgate_coordinator.node.gateway.rights import INDEX_SCRIPTS, POOL_SCRIPTS
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.policy import loads
+from tests.links.policy.test_explain_links import overfill, worker
 from tests.links.site import work
-from tests.links.test_explain_links import overfill, worker
 from tests.remote.grants import B, C, M, P, users
 from tests.sdk.observing import GUARD, drain, field
 from tests.support.spooled import spooling

@@ -9,7 +9,7 @@ import headgate
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
-from tests.sdk import test_lost_replies
+from tests.sdk.session import test_lost_replies
 from tests.support.faultproxy import FaultProxy
 
 pytestmark = pytest.mark.one_server

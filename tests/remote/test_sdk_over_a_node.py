@@ -9,29 +9,23 @@ from types import ModuleType
 
 import pytest
 
-from tests.sdk import (
-    test_blocked,
+from tests.sdk.consuming import (
     test_browse,
-    test_bucket,
     test_consumer,
     test_dead_letters,
-    test_expiry,
-    test_explain,
-    test_gates,
-    test_names,
-    test_on_blocked,
-    test_pools,
-    test_producer,
     test_rates_of_delivery,
-    test_rules,
     test_slow,
     test_waiting_beside,
-    test_when_full,
     test_wildcards,
     test_windows,
 )
-from tests.sdk.test_on_blocked import full  # noqa: F401 -- a fixture of its stories
-from tests.sdk.test_waiting_beside import sessions  # noqa: F401 -- the same
+from tests.sdk.consuming.test_waiting_beside import sessions  # noqa: F401 -- the same
+from tests.sdk.credit import test_blocked, test_on_blocked, test_rules
+from tests.sdk.credit.test_on_blocked import full  # noqa: F401 -- a fixture of its stories
+from tests.sdk.explain import test_explain
+from tests.sdk.limiting import test_bucket, test_gates
+from tests.sdk.namespace import test_pools
+from tests.sdk.producing import test_expiry, test_names, test_producer, test_when_full
 
 pytestmark = pytest.mark.one_server
 

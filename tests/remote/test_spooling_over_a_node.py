@@ -12,8 +12,8 @@ import headgate
 from headgate.core.segment import is_reference
 from headgate.spool.storage import Storage
 from headgate_coordinator.node.gateway import payloads
+from tests.sdk.consuming.test_consumer import receive
 from tests.sdk.observing import GUARD, counts, drain
-from tests.sdk.test_consumer import receive
 from tests.support.spooled import body, fill, first_segment, number_of, references, spooling, swept
 from tests.support.waiting import wait_until
 

@@ -14,19 +14,11 @@ import headgate
 from headgate_coordinator.node.node import Node
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import node_with, sdk_as
-from tests.sdk import (
-    test_bucket,
-    test_consumer,
-    test_dead_letters,
-    test_expiry,
-    test_gates,
-    test_on_blocked,
-    test_producer,
-    test_slow,
-    test_wildcards,
-    test_windows,
-)
-from tests.sdk.test_on_blocked import full  # noqa: F401 -- a fixture of its stories
+from tests.sdk.consuming import test_consumer, test_dead_letters, test_slow, test_wildcards, test_windows
+from tests.sdk.credit import test_on_blocked
+from tests.sdk.credit.test_on_blocked import full  # noqa: F401 -- a fixture of its stories
+from tests.sdk.limiting import test_bucket, test_gates
+from tests.sdk.producing import test_expiry, test_producer
 
 pytestmark = pytest.mark.one_server
 _OVER_A_NODE = {"client", "other"}

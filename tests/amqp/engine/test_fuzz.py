@@ -1,0 +1,47 @@
+"""Damaged conversations by the thousand: no crash, no error but those declared, and no memory that stays."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LAYERS = ("engine", "node", "sasl", "codec")
+GROWTH = 32 << 20
+"""Bytes that a process may grow by, however long it runs."""
+
+
+def play(layer: str, count: int, seed: int, *, timeout: float) -> None:
+    process = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-m", "tests.amqp.fuzzing", layer, f"--seed={seed}", f"--count={count}"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    said = process.stdout + process.stderr
+    assert process.returncode == 0, said[-3000:]
+    assert "Error" not in process.stderr, said[-3000:]
+    sizes = [int(size) for size in re.findall(r"rss (\d+)", process.stdout)]
+    assert sizes[-1] - sizes[min(1, len(sizes) - 1)] < GROWTH, sizes
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_damaged_conversations_crash_nothing(layer: str) -> None:
+    play(layer, 1500, 0, timeout=100)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("layer", LAYERS)
+def test_four_hundred_thousand_damaged_conversations_crash_nothing(
+    layer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for start in range(0, 400_000, 50_000):
+        with capsys.disabled():
+            print(f"\n{layer}: {start} of 400000 played", flush=True)
+        play(layer, 50_000, 1_000_000 + start, timeout=900)

@@ -1,0 +1,207 @@
+"""Links from and to destinations that spool: payloads are forwarded, never what stands for them."""
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+import headgate
+from headgate.core.link_calls import Entry
+from headgate.redis.keys import Address, link_id
+from headgate.redis.link_store import LinkStore
+from headgate_coordinator.links.listing import list_links
+from headgate_coordinator.links.rules import Forwarding, Refusal
+from headgate_coordinator.links.spooled_reads import Entries
+from headgate_coordinator.policy import loads
+from tests.amqp.node_processes import NodeProcess, nodes
+from tests.links.channels import Group, collecting, opened
+from tests.links.policy.test_bridges import bridges, consume, fields, rule
+from tests.support.spooled import PAYLOAD, body, fill, first_segment, references, spooling, swept
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+COUNT = 200
+MEMORY = 60_000
+
+
+@pytest.fixture
+async def client(redis_url: str, cleanup_namespace: str) -> AsyncIterator[headgate.Client]:
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        yield client
+
+
+@pytest.fixture
+def node(redis_url: str, cleanup_namespace: str) -> Iterator[NodeProcess]:
+    with nodes(redis_url, cleanup_namespace, 1, "--ttl", 2) as (started,):
+        yield started
+
+
+async def stored(client: headgate.Client, name: str) -> list[bytes | str]:
+    return [browsed.body async for browsed in client.browse(name)]
+
+
+async def there(client: headgate.Client, name: str, bodies: list[bytes]) -> None:
+    async def same() -> bool:
+        return await stored(client, name) == bodies
+
+    await wait_until(same, timeout=80)
+
+
+async def test_payloads_are_forwarded_in_order(client: headgate.Client, node: NodeProcess, tmp_path: Path) -> None:
+    """Breaks when what was read at the source is committed as it is."""
+    await spooling(client, tmp_path, memory=MEMORY)
+    assert await fill(client, COUNT) > COUNT // 2
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+    await there(client, "billing", [body(n) for n in range(COUNT)])
+    assert await references(client, "billing") == []
+    await swept(tmp_path)
+
+
+async def test_the_target_has_room_for_payloads(client: headgate.Client, node: NodeProcess, tmp_path: Path) -> None:
+    """Breaks when a reference's bytes are asked for and a payload is put there."""
+    await spooling(client, tmp_path, memory=MEMORY)
+    await fill(client, COUNT)
+    await client.apply_policy(loads(bridges(("orders", "billing"), more=rule("billing", "limit = 9000"))))
+
+    async def full() -> bool:
+        return int((await fields(client, "billing")).get("pending_bytes", 0)) > 8 * PAYLOAD
+
+    await wait_until(full, timeout=80)
+    assert await consume(client, "billing", COUNT) == [body(n) for n in range(COUNT)]
+    assert int((await fields(client, "billing"))["peak_bytes"]) <= 9000
+
+
+async def test_a_target_that_spools_is_waited_for_as_with_block(
+    client: headgate.Client, node: NodeProcess, tmp_path: Path
+) -> None:
+    """What is forwarded waits at the source until the target's memory has room; its store is not used."""
+    await spooling(client, tmp_path, memory=MEMORY)
+    await spooling(client, tmp_path, "billing", memory=12_000)
+    await fill(client, COUNT)
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+
+    async def full() -> bool:
+        return int((await fields(client, "billing")).get("pending_bytes", 0)) > 7 * PAYLOAD
+
+    await wait_until(full, timeout=80)
+    assert await consume(client, "billing", COUNT) == [body(n) for n in range(COUNT)]
+    assert "spooled_bytes" not in await fields(client, "billing")
+    await swept(tmp_path)
+
+
+async def test_a_lost_segment_goes_to_the_links_dead_letters(
+    client: headgate.Client, node: NodeProcess, tmp_path: Path
+) -> None:
+    """Breaks when a payload that is not there any more stops the link, or goes to the target."""
+    await spooling(client, tmp_path, memory=MEMORY)
+    await fill(client, COUNT)
+    lost = await first_segment(client, tmp_path)
+    lost.unlink()
+    policy = '[[bridge]]\nname = "b"\nfrom = "orders"\nto = "billing"\ndead_letters = "DLQ"\n'
+    await client.apply_policy(loads("destination = []\n" + policy))
+    await wait_until(lambda: is_empty(client, "orders"), timeout=80)
+    got, dead = await stored(client, "billing"), [message async for message in client.browse("DLQ")]
+    assert (len(got) + len(dead), got[-1], got == sorted(got, key=str)) == (COUNT, body(COUNT - 1), True)
+    assert dead
+    assert all(lost.name in message.headers["headgate-lost-segment"] for message in dead)
+    await swept(tmp_path)
+
+
+async def is_empty(client: headgate.Client, name: str) -> bool:
+    return (await fields(client, name)).get("pending_messages") == "0"
+
+
+async def test_without_dead_letters_it_is_skipped(client: headgate.Client, node: NodeProcess, tmp_path: Path) -> None:
+    """Breaks when it waits for dead letters that are not there: nobody can mend it."""
+    await spooling(client, tmp_path, memory=MEMORY)
+    await fill(client, COUNT)
+    (await first_segment(client, tmp_path)).unlink()
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+    await wait_until(lambda: is_empty(client, "orders"), timeout=80)
+    got = await stored(client, "billing")
+    assert len(got) < COUNT
+    assert got[-1] == body(COUNT - 1)
+
+
+def test_what_is_lost_is_a_dead_letter_unless_it_has_been_at_the_target() -> None:
+    how = Forwarding("a", "b", judge=lambda _: Refusal("filter"))
+    assert how.refusal(Entry(1, b"stub", lost="gone")) == Refusal("lost", dead_letter=True)
+    assert how.refusal(Entry(1, b"stub", path=("b",), lost="gone")) == Refusal("loop")
+
+
+async def test_a_store_that_does_not_answer_stalls_the_link_which_says_so(
+    client: headgate.Client, node: NodeProcess, tmp_path: Path
+) -> None:
+    """Breaks when a payload that cannot be read for now is taken for lost, or nothing is said."""
+    await spooling(client, tmp_path, memory=MEMORY)
+    await fill(client, COUNT)
+    first = await first_segment(client, tmp_path)
+    kept = first.read_bytes()
+    first.unlink()
+    first.mkdir()  # a file system that answers with an error
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+
+    async def said() -> bool:
+        return any("cannot read" in one.trouble for one in await list_links(client))
+
+    await wait_until(said, timeout=80)
+    shutil.rmtree(first)
+    first.write_bytes(kept)
+    await there(client, "billing", [body(n) for n in range(COUNT)])
+
+
+async def test_a_link_holds_no_more_payloads_than_its_window(client: headgate.Client, tmp_path: Path) -> None:
+    """After a worker died, the source reads what it held by the bytes of references.
+
+    Breaks when all of it is read back.
+    """
+    await spooling(client, tmp_path, memory=MEMORY)
+    await fill(client, COUNT)
+    source, link = Address.of(client.namespace, "orders"), link_id("x")
+    links = LinkStore(client.store.server)
+    born = (await links.open(source, link, fence=1, window="1000/1000000")).born
+    how = {"fence": 1, "born": born, "mark": 0}
+    await links.read(source, link, **how, after=0, messages=256, size=1 << 20)
+    again = await links.read(source, link, **how, after=100, messages=256, size=10 * PAYLOAD)
+    assert len(again.entries) > 50
+    whole = await Entries(client.parts.registry.spooling).whole(source, again.entries, 10 * PAYLOAD)
+    assert [entry.seq for entry in whole] == list(range(101, 110))
+    assert all(body(entry.seq - 1) in entry.body for entry in whole)
+    assert len(await Entries(client.parts.registry.spooling).whole(source, again.entries, 1)) == 1
+
+
+async def test_a_channel_sends_payloads_and_readers_miss_what_is_lost(
+    client: headgate.Client, node: NodeProcess, tmp_path: Path
+) -> None:
+    """A topic of a channel has no limit, unless it is set by hand.
+
+    Breaks when the feeder sends what it read as it is; and when it says nothing of what it leaves out.
+    """
+    group = Group()
+    await client.apply_policy(loads('flow_control = "off"\n' + group.channel("prices", maxrate=50_000)))
+    await opened(client)
+    await spooling(client, tmp_path, "prices", kind="topic", enforce="always")
+    async with collecting(group.reader()) as got:
+        assert await fill(client, COUNT, "prices", kind="topic") > 0
+        (await first_segment(client, tmp_path, "prices", at=-1)).unlink()
+        await wait_until(lambda: is_empty(client, "prices"), timeout=120)
+        await wait_until(lambda: len(got.messages) + got.reader.lost.total() == COUNT, timeout=80)
+        assert got.reader.lost.total() > 0
+        assert [message.body for message in got.messages] == [body(message.seq - 1) for message in got.messages]
+
+
+async def test_a_message_that_a_spooling_targets_memory_never_has_room_for_is_a_dead_letter(
+    client: headgate.Client, node: NodeProcess, tmp_path: Path
+) -> None:
+    """Three quarters of the limit are for whole messages. Breaks when it waits for the whole limit."""
+    await spooling(client, tmp_path, "billing", memory=20_000)
+    policy = '[[bridge]]\nname = "b"\nfrom = "orders"\nto = "billing"\ndead_letters = "DLQ"\n'
+    await client.apply_policy(loads("destination = []\n" + policy))
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        for size in (14_000, 16_000, 500):
+            await producer.send(b"x" * size)
+    await wait_until(lambda: is_empty(client, "orders"), timeout=80)
+    assert [len(message) for message in await stored(client, "billing")] == [14_000, 500]
+    assert [len(message) for message in await stored(client, "DLQ")] == [16_000]

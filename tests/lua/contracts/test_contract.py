@@ -1,0 +1,334 @@
+"""The scripts say what they do: each header against its body, the keys against Python's, and what no script may use."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from headgate.redis.keys import (
+    INDEX,
+    NODES,
+    OWNED,
+    PARTS,
+    Address,
+    PoolAddress,
+    index_keys,
+    node_keys,
+    owned_keys,
+)
+from headgate.redis.scripts import ScriptError, expand, hasten, parse, script, script_names
+
+LUA: Final = Path(__file__).resolve().parents[3] / "lua"
+SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
+_POOL: Final = ("the pool's, as lib/pool_keys", "local K_POOL = KEYS[1]")
+_INDEX: Final = ("the namespace's, as lib/index", "local K_WILDCARDS = KEYS[1]")
+KEYS: Final = {
+    "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
+    "node": ("the namespace's registry of nodes, as lib/node_keys", "local K_NODES = KEYS[1]"),
+    "policy": ("the namespace's policy", "local K_POLICY = KEYS[1]"),
+    "users": ("the namespace's users", "local K_USERS = KEYS[1]"),
+    "note": ("notes of the namespace, of one sort", "local K_NOTES = KEYS[1]"),
+    "lease": ("the namespace's, as lib/owned", "local K_OWNED = KEYS[1]"),
+    "topic": _INDEX,
+    "wildcard": _INDEX,
+    "pool": _POOL,
+    "pool_set": _POOL,
+    "pool_forget": _POOL,
+}
+"""What a script's header says of its keys, and where it has them from."""
+FILES: Final = sorted(path.relative_to(LUA).as_posix() for path in LUA.rglob("*.lua"))
+
+
+def without_comments(text: str) -> str:
+    text = re.sub(r"--\[\[.*?\]\]", "", text, flags=re.DOTALL)
+    return re.sub(r"--[^\n]*", "", text)
+
+
+def body(name: str) -> str:
+    return without_comments((LUA / f"{name}.lua").read_text(encoding="utf-8"))
+
+
+def without_calls(text: str) -> str:
+    """Cut out every ``redis.call(...)``, whose upper-case words are Redis' own."""
+    while (start := text.find("redis.call(")) >= 0:
+        depth, end = 0, start
+        for end in range(text.index("(", start), len(text)):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            if depth == 0:
+                break
+        text = text[:start] + text[end + 1 :]
+    return text
+
+
+def test_python_finds_the_scripts_that_are_there() -> None:
+    assert list(script_names()) == SCRIPTS
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_header_says_what_the_script_is(name: str) -> None:
+    source = (LUA / f"{name}.lua").read_text(encoding="utf-8")
+    assert re.match(rf"--\[\[\n  {name} - \S.*[.]\n", source)
+    assert f"\n  KEYS  {KEYS.get(name, KEYS['*'])[0]}\n" in source
+    assert re.search(r"^  Returns \{code", source, re.MULTILINE)
+    assert script(name).codes
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_header_declares_the_arguments_that_the_body_uses(name: str) -> None:
+    declared, text = script(name), body(name)
+    used = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", text)}
+    count = len(declared.arguments)
+    fixed = count - 1 if declared.variadic else count
+    assert used == set(range(1, fixed + 1))
+    computed = set(re.findall(r"ARGV\[([^\]\d][^\]]*)\]|(#)ARGV|ARGV\[(\d+ \+ \w+)\]", text))
+    assert bool(computed) == declared.variadic
+    if declared.variadic:
+        assert re.search(rf"for \w+ = {count}, #ARGV|local at = {count - 1}\b", text), "it reads the rest from there on"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_header_declares_the_codes_that_the_body_returns(name: str) -> None:
+    said = set(re.findall(r"'([A-Z][A-Z_]+)'", without_calls(body(name))))
+    assert said == set(script(name).codes)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_names_its_keys_through_lib_keys(name: str) -> None:
+    assert KEYS.get(name, KEYS["*"])[1] in expand(LUA, name)
+    assert "KEYS[" not in body(name)
+
+
+def test_lua_and_python_have_the_keys_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/keys.lua").read_text(), re.MULTILINE)
+    assert [int(number) for _, number in declared] == list(range(1, len(PARTS) + 3))
+    assert [part.lower() for part, _ in declared] == ["destination", *PARTS, "receipt"]
+    keys = Address.of("shop", "orders").keys("ann")
+    assert keys[0] == b"hg:{shop/orders}"
+    assert keys[1:] == (*(f"hg:{{shop/orders}}:{part}".encode() for part in PARTS), b"hg:{shop/orders}:receipt:ann")
+
+
+def test_lua_and_python_have_the_keys_of_a_pool_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/pool_keys.lua").read_text(), re.MULTILINE)
+    assert declared == [(name, str(number + 1)) for number, name in enumerate(("POOL", "MEMBERS", "LINE"))]
+    assert PoolAddress.of("shop", "disk 1").keys == (
+        b"hg:{shop}:pool:disk%201",
+        b"hg:{shop}:pool:disk%201:members",
+        b"hg:{shop}:pool:disk%201:line",
+    )
+
+
+def test_lua_and_python_have_the_keys_of_the_index_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/index.lua").read_text(), re.MULTILINE)
+    assert [(part.lower(), int(number)) for part, number in declared] == [(p, n + 1) for n, p in enumerate(INDEX)]
+    assert index_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in INDEX)
+
+
+def test_lua_and_python_have_the_keys_of_the_nodes_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/node_keys.lua").read_text(), re.MULTILINE)
+    assert [(part.lower(), int(number)) for part, number in declared] == [(p, n + 1) for n, p in enumerate(NODES)]
+    assert node_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in NODES)
+
+
+def test_lua_and_python_have_the_keys_of_leases_in_the_same_order() -> None:
+    declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/owned.lua").read_text(), re.MULTILINE)
+    assert [(part.lower(), int(number)) for part, number in declared] == [(p, n + 1) for n, p in enumerate(OWNED)]
+    assert owned_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in OWNED)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_script_uses_what_is_forbidden(file: str) -> None:
+    text = without_comments((LUA / file).read_text(encoding="utf-8"))
+    assert ("'TIME'" in text) == (file == "lib/clock.lua")
+    assert not re.findall(r"\b(?:cjson|cmsgpack|struct|bit|loadstring|dofile|math\.random|os|io)\b\s*[.(]", text)
+    commands = set(re.findall(r"redis\.p?call\('(\w+)'", text))
+    assert not commands & {
+        "KEYS",
+        "SCAN",
+        "FLUSHALL",
+        "FLUSHDB",
+        "EVAL",
+        "SORT",
+        "RANDOMKEY",
+        "WAIT",
+        "SELECT",
+        "SMEMBERS",
+    }
+    assert all(command.isupper() for command in commands)
+    assert "pcall" not in text, "an error is an error"
+    assert not re.findall(r"\b(?:while|repeat)\b", text), "every loop is bounded"
+    assert "MAXLEN" not in text.replace("'XADD', K_LEDGER, 'MAXLEN'", ""), "no message is ever trimmed"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_script_assigns_a_global(file: str) -> None:
+    text = without_comments((LUA / file).read_text(encoding="utf-8"))
+    assert not re.findall(r"^function \w+", text, re.MULTILINE)
+    known = set(re.findall(r"\b(?:local function|function) (\w+)", text))
+    for names in re.findall(r"\blocal ((?:\w+\s*,\s*)*\w+)", text) + re.findall(r"\bfor ((?:\w+\s*,\s*)*\w+)", text):
+        known.update(re.split(r"\s*,\s*", names))
+    for names in re.findall(r"\bfunction\s*\w*\(([^)]*)\)", text):
+        known.update(re.split(r"\s*,\s*", names))
+    assigned = set()
+    for names in re.findall(r"^[ \t]*((?:\w+,\s*)*\w+) = ", text, re.MULTILINE):
+        assigned.update(re.split(r"\s*,\s*", names))
+    inside_tables = set(re.findall(r"[{,]\s*(\w+) =", text))
+    assert assigned - known - inside_tables <= {"d", "raw"}
+
+
+def test_every_library_is_included_somewhere() -> None:
+    included = set(re.findall(r'@include "([\w/]+)"', "".join((LUA / file).read_text() for file in FILES)))
+    assert included == {file.removesuffix(".lua") for file in FILES if file.startswith("lib/")}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_library_is_included_once_and_before_it_is_used(name: str) -> None:
+    source = without_comments(script(name).source)
+    functions = re.findall(r"^local function (\w+)", source, re.MULTILINE)
+    assert len(functions) == len(set(functions))
+    for function in functions:
+        first_use = re.search(rf"\b{function}\(", source)
+        assert first_use
+        assert source[: first_use.start()].endswith("local function "), f"{function} is used before it is there"
+
+
+BOUNDED: Final = re.compile(
+    r"#ARGV|\bMAX_[A-Z_]+|\bMOST_[A-Z_]+|\bCHUNK\b|\bPIECE\b|#FIELDS|unpack\((?:names|NUMBERS|RULES)\)|ipairs\(\{"
+    r"|at_most_100"
+)
+"""What bounds a loop where it stands: arguments, whose number a header says, a constant, or a list in the script."""
+LOOPS: Final[dict[str, dict[str, str]]] = {
+    "at most the arguments": {
+        "apply": "for field in pairs(settings) do",
+        "pool_set": "for field, value in pairs(settings) do",
+        "lib/append": "for i = 1, count do",
+        "lib/hot": "for i = 1, count do",
+        "lib/sendrate": "for i = 1, count do",
+        "lib/spooled": "for i = 1, count do",
+        "publish": "for i = 1, count do",
+        "link_commit": "for i = 1, #puts do|for _, i in ipairs(puts) do",
+        "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(ids) do|for _, id in ipairs(back) do|"
+        "for _, entry in ipairs(look) do",
+    },
+    "at most 256 ids or entries, as their callers count them": {
+        "lib/consumer": "for i, entry in ipairs(redis.call("
+        "'XPENDING', K_MESSAGES, sub, '-', '+', int(count), consumer)) do",
+        "lib/expiry": "for _, id in ipairs(ids) do|for _, entry in ipairs(entries) do",
+        "lib/orphans": "for _, entry in ipairs(entries) do"
+        "|for _, entry in ipairs(unexpired_entries(name, counting)) do",
+        "lib/putback": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do",
+        "lib/redeliver": "for i, id in ipairs(ids) do|for _, entry in ipairs(entries) do"
+        "|for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do"
+        "|for i, n in ipairs(delivery_counts(c.sub, ids)) do",
+        "lib/renumber": "for _, id in ipairs(unexpired(sub, ids)) do",
+        "lib/settle": "for _, id in ipairs(ids) do",
+        "link_read": "for i, entry in ipairs(entries) do|for _, entry in ipairs(entries) do",
+        "lib/wake": "for i = 1, #popped, 2 do",
+        "node": "for i = 1, #there, 2 do|for i = 1, #gone do",
+        "note": "for i = 1, #found, 2 do",
+        "spent": "for i = 1, #rows, 2 do",
+        "take": "for slot in string.gmatch(string.sub(stored, #seq + 2), '%S+') do",
+        "remove": "for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
+    },
+    "the fields of one record or entry": {
+        "lib/account": "for name, value in pairs(claim) do|for name, value in pairs(with_claim(s, s.inc, claim)) do",
+        "lib/pace": "for i = 1, #group, 2 do",
+        "lib/renumber": "for i = 1, #entry[2], 2 do",
+        "lib/index": "for word in string.gmatch(words, '([^.]*)%.') do",
+        "link_read": "for i = 3, #fields, 2 do",
+        "snapshot": "for j = 1, #info, 2 do",
+    },
+    "at most 4 pools, at most 14 rules": {
+        "lib/rules": "for _, name in ipairs(read.pools) do|for name in string.gmatch(read.rules, '%S+') do"
+        "|for name in string.gmatch(read.pools, '%S+') do",
+        "slice": "for _, name in ipairs(d.pools or {}) do",
+    },
+    "at most MAX_LEASES, which is asked before": {
+        "lib/destination": "for _, record in ipairs(redis.call('HVALS', K_SESSIONS)) do",
+    },
+    "at most MAX_COMPARED members, which is asked before": {
+        "lib/fair": "for i = 1, #members, 2 do",
+    },
+    "at most 100, which is asked before": {
+        "snapshot": "for i, info in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do"
+    },
+    "at most `most`, which is asked before, and at most a million": {
+        "recount": "for _, record in ipairs(redis.call('HVALS', K_REFS)) do"
+        "|for i, sid in ipairs(redis.call('HKEYS', K_SESSIONS)) do"
+        "|for _, cid in ipairs(redis.call('HKEYS', K_CONSUMERS)) do",
+    },
+    "by the subscriptions of one topic, which no constant bounds": {
+        "lib/expiry": "for _, sub in ipairs(subs) do",
+        "lib/pace": "for _, group in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do",
+        "remove": "for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do",
+    },
+    "by the consumers of one subscription, which no constant bounds": {
+        "lib/pace": "for _, holder in ipairs(summary[4] or {}) do",
+    },
+}
+"""Why each other loop is bounded, as it was reviewed: file -> loops."""
+
+
+def test_every_loop_is_bounded_or_was_reviewed() -> None:
+    found = {
+        (file.removesuffix(".lua"), loop)
+        for file in FILES
+        for loop in re.findall(r"\bfor [^\n]*? do\b", without_comments((LUA / file).read_text(encoding="utf-8")))
+        if not BOUNDED.search(loop)
+    }
+    reviewed = {(file, loop) for files in LOOPS.values() for file, all_ in files.items() for loop in all_.split("|")}
+    assert found == reviewed
+
+
+class TestLoader:
+    def test_a_circle_is_named_with_its_chain(self, tmp_path: Path) -> None:
+        for name, other in (("a", "b"), ("b", "c"), ("c", "b")):
+            (tmp_path / f"{name}.lua").write_text(f'--- @include "{other}"\n')
+        with pytest.raises(ScriptError, match="circular include: a -> b -> c -> b"):
+            expand(tmp_path, "a")
+
+    def test_a_missing_include_is_named_with_its_chain(self, tmp_path: Path) -> None:
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "a.lua").write_text('--- @include "lib/b"\n')
+        (tmp_path / "lib/b.lua").write_text('--- @include "lib/none"\n')
+        with pytest.raises(ScriptError, match="missing include: a -> lib/b -> lib/none"):
+            expand(tmp_path, "a")
+
+    def test_what_two_files_include_comes_once(self, tmp_path: Path) -> None:
+        for name, text in (("a", ("b", "c")), ("b", ("d",)), ("c", ("d", "b"))):
+            (tmp_path / f"{name}.lua").write_text("".join(f'--- @include "{i}"\n' for i in text) + f"{name}\n")
+        (tmp_path / "d.lua").write_text("d\n")
+        assert expand(tmp_path, "a").split() == ["d", "b", "c", "a"]
+
+    def test_a_constant_is_put_where_it_is_used_and_nowhere_else(self) -> None:
+        source = """--[[ MOST of all, 'EMPTY ]]
+local K_LINE = KEYS[3]
+local MOST = 16 -- a MOST of something
+local EMPTY = 'MOST'
+local LONG = 'a'
+  .. 'b'
+return { 'EMPTY', EMPTY, MOST, K_LINE, LONG, MOST_OF_ALL } -- EMPTY
+"""
+        hastened = hasten(source).splitlines()
+        assert hastened[6] == "return { 'EMPTY', 'MOST', 16, KEYS[3], LONG, MOST_OF_ALL } -- EMPTY"
+        assert hastened[4:6] == ["local LONG = 'a'", "  .. 'b'"]
+        assert hastened[0] == source.splitlines()[0]
+        assert len(hastened) == len(source.splitlines()), "an error names the line as it is in the files together"
+
+    def test_what_follows_a_mark_is_a_function_of_its_own(self) -> None:
+        assert hasten("local d\n--- @enclose\nreturn d\n") == "local d\nreturn (function()\nreturn d\nend)()\n"
+
+    def test_arguments_are_numbered_without_a_gap(self) -> None:
+        with pytest.raises(ScriptError, match=r"x\.lua.*ARGV\[3\]"):
+            parse("x", "--[[\n  ARGV[1] one\n  ARGV[3] three\n]]\n")
+        with pytest.raises(ScriptError, match=r"ARGV\[2\]"):
+            parse("x", "--[[\n  ARGV[1..] rest\n  ARGV[2] two\n]]\n")
+
+    def test_arguments_are_given_by_name(self) -> None:
+        found = parse("x", "--[[\n  ARGV[1] one  first\n  ARGV[2] two\n  ARGV[3..] rest\n  Codes    OK, NO (why)\n]]\n")
+        assert (found.arguments, found.variadic, found.codes) == (("one", "two", "rest"), True, ("OK", "NO"))
+        assert found.argv({"two": 2, "one": 1}, (3, 4)) == [1, 2, 3, 4]
+        with pytest.raises(TypeError, match="x takes one, two; got one"):
+            found.argv({"one": 1})
+        with pytest.raises(TypeError, match="two"):
+            found.argv({"one": 1, "three": 3})

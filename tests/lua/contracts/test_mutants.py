@@ -1,0 +1,38 @@
+"""The table of mutants is about the scripts as they are; `make soak` also runs them all."""
+
+import re
+
+import pytest
+
+from tests.lua.mutants import MUTANTS, ROOT, Mutant, file_of, main
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_each_mutant_changes_one_place_and_names_a_test(mutant: Mutant) -> None:
+    source = (ROOT / "lua" / f"{mutant.file}.lua").read_text(encoding="utf-8")
+    assert source.count(mutant.old) == 1
+    assert mutant.new != mutant.old
+    name = mutant.test.partition("::")[2]
+    text = file_of(mutant.test).read_text(encoding="utf-8")
+    assert re.search(rf"def {name}\(", text)
+
+
+def test_every_script_and_library_has_a_mutant() -> None:
+    """Or says here why not: what is only read, spelled or formatted."""
+    files = {path.relative_to(ROOT / "lua").as_posix().removesuffix(".lua") for path in (ROOT / "lua").rglob("*.lua")}
+    without = {
+        "lib/keys",
+        "lib/pool_keys",
+        "lib/policy_key",
+        "lib/node_keys",
+        "lib/users_key",
+        "lib/notes_key",
+        "lib/clock",
+    }
+    assert files - {mutant.file for mutant in MUTANTS} == without
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_every_mutant_is_caught() -> None:
+    assert main([]) == 0

@@ -1,0 +1,153 @@
+"""The known traps: for each a document that stalls, and its twin that does not."""
+
+from pathlib import Path
+
+import pytest
+
+from headgate_coordinator.policy import loads
+from headgate_coordinator.policy.finding import Finding
+from headgate_coordinator.policy.lint import CODES, Known, lint
+
+RULE = '[[destination]]\nmatch = "orders.#"\n'
+BILLS = '[[destination]]\nmatch = "bills"\n'
+BRIDGE = '\n[[bridge]]\nname = "b"\nfrom = "orders"\nto = "bills"\n'
+PARIS = 'site_name = "paris"\n[[site]]\nname = "berlin"\nurl = "env:HEADGATE_SITE_BERLIN"\n'
+ROUTE = '[[route]]\nname = "r"\nto = "berlin"\ntopics = "orders"\n'
+LIMIT = 'limit = "1MB"'
+SPOOLS = 'when_full = "spool"\nstore = "disk"\n[[store]]\nname = "disk"\nurl = "file:///spool"\nlimit = "10MB"\n'
+POOL = '[[pool]]\nname = "memory"\nlimit = "10MB"\n'
+# Code, line of the finding, what is known beside the document, one that stalls, and its twin.
+PAIRS: list[tuple[str, int, Known, str, str]] = [
+    (
+        "HG101", 4, Known(),
+        RULE + 'limit = "1MiB"\nconsumer = { window = { bytes = "2MiB" } }',
+        RULE + 'limit = "1MiB"\nconsumer = { window = { bytes = "100KiB" } }',
+    ),
+    (
+        "HG101", 4, Known(),
+        RULE + "limit = { messages = 100 }\nconsumer = { durable = { window = 1000 } }",
+        RULE + "limit = { messages = 100 }\nconsumer = { durable = { window = 10 } }",
+    ),
+    (
+        "HG101", 4, Known(),
+        RULE + 'limit = "1MiB"\nconsumer = { window = "unlimited" }',
+        RULE + 'limit = "1MiB"\nconsumer = { window = "pull" }',
+    ),
+    ("HG102", 4, Known(), RULE + 'limit = "1MiB"\nresume_at = "5%"', RULE + 'limit = "1MiB"\nresume_at = "80%"'),
+    (
+        "HG102", 4, Known(),
+        RULE + "limit = { messages = 1000 }\nresume_at = { messages = 10 }",
+        RULE + "limit = { messages = 1000 }\nresume_at = { messages = 500 }",
+    ),
+    (
+        "HG103", 3, Known(),
+        RULE + 'consumer = { slow = { rate = "1/min", period = "30s" } }',
+        RULE + 'consumer = { slow = { rate = "10/s", period = "30s" } }',
+    ),
+    (
+        "HG104", 3, Known(),
+        RULE + 'consumer = { rate = 10, slow = { rate = 20, period = "30s" } }',
+        RULE + 'consumer = { rate = 10, slow = { rate = 2, period = "30s" } }',
+    ),
+    (
+        "HG105", 4, Known(producers=20),
+        RULE + 'limit = "1MiB"\nproducer = { window = "64KiB" }',
+        RULE + 'limit = "10MiB"\nproducer = { window = "64KiB" }',
+    ),
+    (
+        "HG106", 4, Known(),
+        RULE + 'pools = ["memory"]\nconsumer = { window = { bytes = "20MB" } }\n' + POOL,
+        RULE + 'pools = ["memory"]\nconsumer = { window = { bytes = "1MB" } }\n' + POOL,
+    ),
+    (
+        "HG107", 11, Known(),
+        RULE + 'limit = "6MB"\npools = ["memory"]\n' + BILLS + 'limit = "6MB"\npools = ["memory"]\n' + POOL,
+        RULE + 'limit = "4MB"\npools = ["memory"]\n' + BILLS + 'limit = "4MB"\npools = ["memory"]\n' + POOL,
+    ),
+    ("HG108", 4, Known(), RULE + 'limit = "1MB"\nenforce = "off"', RULE + 'limit = "1MB"\nenforce = "with-consumers"'),
+    (
+        "HG109", 6, Known(),
+        '[[destination]]\nmatch = "#"\nlimit = "1MB"\n' + RULE + 'dead_letter = "dead"',
+        '[[destination]]\nmatch = "#"\nlimit = "1MB"\n' + RULE + 'dead_letter = "dead"\n'
+        '[[destination]]\nmatch = "dead"\nlimit = "unlimited"',
+    ),
+    (
+        "HG110", 3, Known(),
+        RULE + "rate = { messages = 5000, burst = 5 }",
+        RULE + "rate = { messages = 5000, burst = 500 }",
+    ),
+    (
+        "HG111", 3, Known(),
+        RULE + 'message_ttl = "5s"\nconsumer = { slow = { multiple = 2, period = "30s" } }',
+        RULE + 'message_ttl = "1h"\nconsumer = { slow = { multiple = 2, period = "30s" } }',
+    ),
+    (
+        "HG112", 3, Known(),
+        RULE + 'limit = "20MB"\npools = ["memory"]\n' + POOL,
+        RULE + 'limit = "5MB"\npools = ["memory"]\n' + POOL,
+    ),
+    (
+        "HG113", 3, Known(largest=2_000_000),
+        RULE + 'limit = "1MB"',
+        RULE + 'limit = "1MB"\noversize = "allow-one"',
+    ),
+    (
+        "HG113", 3, Known(largest=2_000_000),
+        RULE + 'rate = { bytes = "1MB/s", byte_burst = "1MB" }',
+        RULE + 'rate = { bytes = "1MB/s", byte_burst = "4MB" }',
+    ),
+    ("HG115", 4, Known(), BILLS + LIMIT + BRIDGE, RULE + LIMIT + "\n" + BILLS + LIMIT + BRIDGE),
+    ("HG115", 5, Known(), PARIS + ROUTE, PARIS + ROUTE + RULE + 'kind = "topic"\nlimit = "1MB"'),
+    ("HG116", 3, Known(), RULE + SPOOLS, RULE + SPOOLS.replace("when_full", LIMIT + "\nwhen_full")),
+    ("HG116", 4, Known(), RULE + "limit.messages = 5\n" + SPOOLS, RULE + "limit.bytes = 5\n" + SPOOLS),
+    ("HG117", 3, Known(mean=100), RULE + LIMIT + "\n" + SPOOLS, RULE + 'limit = "10MB"\n' + SPOOLS),
+    (
+        "HG118", 8, Known(),
+        RULE + LIMIT + "\n" + SPOOLS.replace("file:///", "memory://"), RULE + LIMIT + "\n" + SPOOLS,
+    ),
+    ("HG114", 3, Known(), RULE + 'pools = ["memroy"]\n' + POOL, RULE + 'pools = ["memory"]\n' + POOL),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "line", "known", "stalls", "twin"), PAIRS)
+def test_what_stalls_is_found_and_its_twin_is_not(code: str, line: int, known: Known, stalls: str, twin: str) -> None:
+    (finding,) = lint(loads(stalls, "shop.toml"), known)
+    assert (finding.code, finding.place) == (code, f"shop.toml:{line}")
+    assert str(finding) == f"{finding.place}: {code} {finding.key}: {finding.stalls}; {finding.remedy}"
+    assert "inf " not in str(finding)
+    assert lint(loads(twin, "shop.toml"), known) == []
+
+
+def test_each_rule_has_its_pair() -> None:
+    assert sorted({code for code, *_ in PAIRS}) == list(CODES)
+
+
+def test_a_trap_that_two_rules_lay_together_is_found() -> None:
+    text = (
+        '[[destination]]\nmatch = "*.eu"\nlimit = "1MB"\n[[destination]]\nmatch = "a.#"\nconsumer.window.bytes = "2MB"'
+    )
+    (finding,) = lint(loads(text, "x"))
+    assert (finding.code, finding.place) == ("HG101", "x:6")
+
+
+def test_limits_that_are_switched_off_everywhere_are_told_once() -> None:
+    text = 'flow_control = "off"\n' + RULE + 'limit = "1MB"\n[[destination]]\nmatch = "bills"\nlimit = "1MB"'
+    found = lint(loads(text, "x"))
+    assert [(finding.code, finding.place) for finding in found] == [("HG108", "x:1")]
+
+
+@pytest.mark.parametrize("preset", ["artemis", "activemq", "tibco-ems", "blazingmq"])
+def test_presets_lay_no_traps(preset: str) -> None:
+    assert lint(loads(f'preset = "{preset}"')) == []
+
+
+def test_the_documentation_names_every_rule() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")
+    assert [code for code in CODES if code not in page] == []
+
+
+def test_a_finding_is_facts() -> None:
+    finding = Finding("HG101", "x:1", "limit", "it stalls", "do not")
+    assert finding.as_dict() == {
+        "code": "HG101", "place": "x:1", "key": "limit", "stalls": "it stalls", "remedy": "do not",
+    }  # fmt: skip
