@@ -7,9 +7,9 @@ import time
 import headgate
 from bench.brokers import Cluster, running_nodes
 from bench.harness import Figure, Stopwatch, at_least, at_most, cpu_seconds, percentile
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.links.listing import list_links
-from headgate_coordinator.policy import loads
 
 MESSAGES = 40_960
 TASKS = 256

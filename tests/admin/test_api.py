@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 import headgate
+from headgate.policy import loads
 from headgate_coordinator.fleet.facts import BridgeFacts
 from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.fleet.registry import NodeRegistry
-from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn, link
 from tests.links.policy.test_explain_links import worker
 from tests.links.site import work

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import headgate
-from headgate_coordinator.policy import loads
+from headgate.policy import loads
 from tests.admin.browser import CHROMIUM, DRIVER, TEXT, Browser, picture
 from tests.admin.site import Site
 from tests.amqp.node_processes import NodeProcess, nodes

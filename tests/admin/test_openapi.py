@@ -10,13 +10,13 @@ from pydantic import BaseModel, ValidationError
 from starlette.routing import Route
 
 import headgate
+from headgate.policy import loads
 from headgate_coordinator.admin import create_app
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.app import PAGE
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.watch import Watch
 from headgate_coordinator.fleet.registry import NodeRegistry
-from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn, link
 
 Http = httpx.AsyncClient

@@ -7,8 +7,8 @@ import pytest
 
 import headgate
 from headgate import Window
+from headgate.policy import loads
 from headgate.redis.keys import Address
-from headgate_coordinator.policy import loads
 from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import fill, held, holds, take, with_options
 from tests.sdk.observing import drain, field, look

@@ -6,9 +6,9 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, DestinationFull
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
-from headgate_coordinator.policy import loads
 from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import MiB, blocked_send, body, fill, take
 from tests.sdk.observing import GUARD, drain, field, stored_bodies

@@ -6,9 +6,9 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, DestinationFull, MessageTooLarge, Window
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
-from headgate_coordinator.policy import loads
 from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import KiB, MiB, blocked_send, body, fill, held, holds, published, take, with_options
 from tests.sdk.observing import GUARD, counts, drain, field

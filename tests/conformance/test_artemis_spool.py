@@ -7,7 +7,7 @@ import pytest
 
 import headgate
 from headgate import DestinationFull
-from headgate_coordinator.policy import loads
+from headgate.policy import loads
 from tests.conformance.story import body
 from tests.sdk.observing import GUARD, drain, field
 

@@ -13,10 +13,10 @@ import pytest
 import redis
 
 import headgate
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate.redis.url import parse_url
 from headgate_coordinator.links.listing import list_links
-from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import nodes
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea

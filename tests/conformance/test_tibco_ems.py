@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 
 import headgate
+from headgate.policy import loads
 from headgate_coordinator.deadlock.detector import Detector
 from headgate_coordinator.links.listing import list_links
-from headgate_coordinator.policy import loads
 from tests.conformance.story import blocked_send, body, fill, take
 from tests.links.channels import Group, Stamped, collecting, opened, sending
 from tests.sdk.observing import GUARD, counts, drain, field

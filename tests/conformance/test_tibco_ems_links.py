@@ -7,7 +7,7 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout
-from headgate_coordinator.policy import loads
+from headgate.policy import loads
 from tests.amqp.node_processes import nodes
 from tests.conformance.story import fill
 from tests.links.sites import SiteOf, next_of, route, send_all, stalls

@@ -8,9 +8,9 @@ import pytest
 import headgate
 from headgate.message import encode
 from headgate.namespace.deadlocks import FoundDeadlock
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.deadlock.detector import Detector
-from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import nodes
 from tests.sdk.observing import counts, field, waiting
 from tests.support.waiting import wait_until

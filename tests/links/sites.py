@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import headgate
 from headgate.backends import place_of
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.links.listing import LinkState, list_links
 from headgate_coordinator.links.supervisor import Supervisor
-from headgate_coordinator.policy import loads
 from headgate_coordinator.security.reach import Reach
 from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until

@@ -10,10 +10,10 @@ from typer.testing import CliRunner, Result
 
 from headgate.core.words import KEYS
 from headgate.errors import InvalidName, InvalidValue
+from headgate.policy.document import schema
 from headgate.settings import DEFAULTS, FIELD_OF
 from headgate_coordinator.cli.commands import app
 from headgate_coordinator.cli.policy import schema_text
-from headgate_coordinator.policy.document import schema
 from tests.demo.command import run
 
 REPOSITORY = Path(__file__).resolve().parents[2]

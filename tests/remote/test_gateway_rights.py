@@ -16,6 +16,7 @@ from headgate.amqp.calls import MAX_CALL, MAX_CALLS, message, pack
 from headgate.amqp.remote import NodeBackend
 from headgate.core.policy import Policy, Rule
 from headgate.message import MAX_MESSAGE
+from headgate.policy import loads
 from headgate.redis.keys import Address, PoolAddress, index_keys, is_session_of, policy_key, session_id, session_prefix
 from headgate.redis.pool_store import PoolStore, Share
 from headgate.redis.replies import Account
@@ -23,7 +24,6 @@ from headgate.redis.scripts import script_names
 from headgate_coordinator.node.gateway.rights import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.policy import loads
 from tests.links.policy.test_explain_links import overfill, worker
 from tests.links.site import work
 from tests.remote.grants import B, C, M, P, users

@@ -8,9 +8,9 @@ import pytest
 import redis as plain
 
 import headgate
+from headgate import policy
 from headgate.errors import AccessDenied, InvalidName, InvalidValue
 from headgate.redis.scripts import script, script_names
-from headgate_coordinator import policy
 from headgate_coordinator.operate import audit, status
 from headgate_coordinator.security.acl import ROLES, Role, acl_line, commands_of, scripts_of
 from headgate_coordinator.security.document import User

@@ -11,8 +11,8 @@ import pytest
 
 import headgate
 from headgate.errors import InvalidValue, PolicyError
+from headgate.policy.problems import BadDocument
 from headgate.redis.keys import users_key
-from headgate_coordinator.policy.problems import BadDocument
 from headgate_coordinator.security import users as module
 from headgate_coordinator.security.document import NamedUser, User, parse_grant
 from headgate_coordinator.security.file import parse_users, read_users, to_toml, write_users

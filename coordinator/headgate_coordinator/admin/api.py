@@ -9,9 +9,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from headgate import Client, Explanation, FoundDeadlock, HeadgateError, PolicyConflict, PolicyError, __version__
+from headgate import policy as documents
 from headgate.explain.link_view import LinkEnds
 from headgate.redis.keys import Address
-from headgate_coordinator import policy as documents
 from headgate_coordinator.admin import models, pools, stores
 from headgate_coordinator.admin.figures import Figures, from_fields
 from headgate_coordinator.admin.links import LinkWatch

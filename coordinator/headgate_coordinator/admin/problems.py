@@ -18,7 +18,7 @@ from headgate import (
     PolicyConflict,
     PolicyError,
 )
-from headgate_coordinator.policy import BadDocument
+from headgate.policy import BadDocument
 
 MEDIA_TYPE: Final = "application/problem+json"
 STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (

@@ -1,4 +1,4 @@
-"""The commands `headgate policy ...`; what they do is in :mod:`headgate_coordinator.policy`.
+"""The commands `headgate policy ...`; documents are read by :mod:`headgate.policy`.
 
 Commands that need only a file are here. Those that talk to Redis belong below the line 'on a running system'.
 """
@@ -12,17 +12,17 @@ import typer
 from rich.table import Table
 
 from headgate import StoreState
+from headgate import policy as documents
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyConflict
+from headgate.policy.compile import key_of, shown
+from headgate.policy.document import schema as document_schema
 from headgate.redis.keys import Address, encode_name
 from headgate.settings import KINDS
 from headgate.units import parse_size
-from headgate_coordinator import policy as documents
 from headgate_coordinator.cli.entry import FAILED, USAGE
 from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
 from headgate_coordinator.operate.terminal import show as print_table
-from headgate_coordinator.policy.compile import key_of, shown
-from headgate_coordinator.policy.document import schema as document_schema
 from headgate_coordinator.policy.lint import Known
 from headgate_coordinator.policy.lint import lint as find_traps
 from headgate_coordinator.policy.plan import Plan, plan

@@ -10,9 +10,9 @@ from typing import Any, Final, Self
 import headgate
 from headgate import Client, Consumer, HeadgateError
 from headgate._util.tasks import stop
+from headgate.policy import loads
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address
-from headgate_coordinator.policy import loads
 
 TOPIC: Final = "news"
 ARCHIVE: Final = "news.archive"

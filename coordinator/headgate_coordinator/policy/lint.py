@@ -1,6 +1,6 @@
 """The known traps: policies that are right by the letter, and stall.
 
-A rule of this linter looks at what holds for names (see :func:`headgate_coordinator.policy.check.examples`), never at
+A rule of this linter looks at what holds for names (see :func:`headgate.policy.check.examples`), never at
 one rule of the document alone: traps come from what several of them add up to.
 
 A producer and a consumer of one session is a matter of programs: that deadlock is found when it happens. A link's
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from headgate.core.policy import Policy, Pool
 from headgate.core.window import Window
+from headgate.policy.check import Example, examples, place_of
+from headgate.policy.compile import key_of
 from headgate.redis.keys import decode_name
-from headgate_coordinator.policy.check import Example, examples, place_of
-from headgate_coordinator.policy.compile import key_of
 from headgate_coordinator.policy.finding import Finding
 from headgate_coordinator.policy.lint_links import link_traps
 from headgate_coordinator.policy.lint_spool import spool_traps

@@ -10,8 +10,8 @@ from headgate.core.channel import Feed
 from headgate.core.link import Link
 from headgate.core.policy import Policy, Pool, Store, origins
 from headgate.namespace.policy_follower import due, numbered, says_the_same
+from headgate.policy.compile import key_of, shown
 from headgate.redis.keys import Address
-from headgate_coordinator.policy.compile import key_of, shown
 
 LOOKS: Final = 16
 """Destinations looked at at a time."""

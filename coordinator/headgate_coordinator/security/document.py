@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from headgate.core.pattern import WILDCARDS, Pattern
 from headgate.errors import InvalidName, InvalidValue
+from headgate.policy.tables import Table
 from headgate.redis.keys import encode_name
-from headgate_coordinator.policy.tables import Table
 from headgate_coordinator.security.passwords import check_form
 from headgate_coordinator.security.permissions import Action, Grant
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from headgate_coordinator.policy.places import Path as Place
-from headgate_coordinator.policy.problems import BadDocument, Problem
-from headgate_coordinator.policy.read import toml
+from headgate.policy.places import Path as Place
+from headgate.policy.problems import BadDocument, Problem
+from headgate.policy.read import toml
 from headgate_coordinator.security.document import User, Users, UsersDocument
 
 NO_USERS = "user = []\n"

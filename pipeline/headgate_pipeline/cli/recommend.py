@@ -66,11 +66,12 @@ def _read(base: Path) -> str:
     """Return the text of a policy that `headgate policy apply` takes.
 
     Raises:
-        InvalidValue: it does not take it, or it is no TOML.
+        InvalidValue: it is no TOML.
+        BadDocument: it does not take it.
     """
     if base.suffix == ".json":
         raise InvalidValue(f"--base {base}: proposals are added to a policy in TOML, and this is JSON")
-    from headgate_pipeline.recommend import read_policy as documents
+    from headgate import policy
 
-    documents.read(base, "--base")
+    policy.load(base)
     return base.read_text(encoding="utf-8")

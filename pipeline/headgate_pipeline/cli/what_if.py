@@ -43,15 +43,15 @@ def what_if(
         raise InvalidValue("what is asked? give --policy FILE, or --limit NAME=SIZE such as orders=1MiB")
     limits = limits_of(limit or [])
 
+    from headgate import policy as documents
     from headgate_pipeline.ledger import events
     from headgate_pipeline.ledger.entries import entries
     from headgate_pipeline.live_settings import in_force
-    from headgate_pipeline.recommend import read_policy as documents
     from headgate_pipeline.simulate import what_if as job
     from headgate_pipeline.simulate.scenario import ask, seen_of
     from headgate_pipeline.spark_session import session
 
-    document = documents.read(policy) if policy else None
+    document = documents.load(policy) if policy else None
     found = events.prepare(entries(session("headgate what-if"), folder, redis, namespace)).persist()
     seen = seen_of(row.asDict() for row in job.look(found).orderBy("destination").collect())
     if missing := set(limits) - {destination.name for destination in seen}:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import headgate
-from headgate_coordinator.policy import loads
+from headgate.policy import loads
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.policy.test_bridges import TTL, bridges, consume, fields, rule, send, settled
 from tests.support.waiting import wait_until

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import headgate
+from headgate.policy import loads
 from headgate.redis.keys import Address, owned_keys
 from headgate.redis.scripts import Script
 from headgate.redis.server import Server
 from headgate_coordinator.links.endpoints import Place
 from headgate_coordinator.links.removal import end_link
-from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import nodes
 from tests.links.chaos import Breeder, Load, at_rest, linked, look
 from tests.links.site import Dead

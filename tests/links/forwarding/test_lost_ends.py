@@ -3,9 +3,9 @@
 import pytest
 
 import headgate
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.links.supervisor import Supervisor
-from headgate_coordinator.policy import loads
 from tests.links.chaos import look
 from tests.links.sites import TTL
 from tests.support.waiting import wait_until

@@ -11,10 +11,10 @@ import pytest
 import headgate
 from headgate import InvalidValue
 from headgate.core.link import Site
+from headgate.policy import loads
 from headgate.redis.url import FILES, parse_url
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.policy import loads
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.reach import Reach
 from headgate_coordinator.service.service import service

@@ -8,12 +8,12 @@ import pytest
 
 import headgate
 from headgate.core.link_calls import Entry
+from headgate.policy import loads
 from headgate.redis.keys import Address, link_id
 from headgate.redis.link_store import LinkStore
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from headgate_coordinator.links.spooled_reads import Entries
-from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.channels import Group, collecting, opened
 from tests.links.policy.test_bridges import bridges, consume, fields, rule

@@ -8,10 +8,10 @@ import pytest
 import headgate
 from headgate.core.channel import HEADERS
 from headgate.multicast import Loss
+from headgate.policy import loads
 from headgate.redis.keys import Address, owned_keys
 from headgate_coordinator.links.channel_job import ChannelDuty
 from headgate_coordinator.links.listing import list_links
-from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.channels import Group, Stamped, collecting, fields, opened, sending
 from tests.support.waiting import wait_until

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import headgate
-from headgate_coordinator.policy import loads
+from headgate.policy import loads
 from tests.amqp.client import Peer
 from tests.amqp.node_processes import nodes
 from tests.links.channels import Group, collecting, fields, opened, released, sending

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import headgate
+from headgate.policy import loads
 from headgate.redis.keys import Address, owned_keys
 from headgate_coordinator.links.listing import list_links
-from headgate_coordinator.policy import loads
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.support.waiting import wait_until
 

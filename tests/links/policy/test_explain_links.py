@@ -13,6 +13,7 @@ from headgate.explain.link_chain import Behind, Load, Work, judge_link
 from headgate.explain.link_view import LinkEnds, Side
 from headgate.explain.links import MOST_HOPS
 from headgate.explain.model import Cause, Explanation
+from headgate.policy import loads
 from headgate.redis.keys import Address, forwarder_id
 from headgate.redis.link_store import LinkStore
 from headgate_coordinator.fleet.facts import BridgeFacts
@@ -20,7 +21,6 @@ from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.links.rules import Forwarding
 from headgate_coordinator.links.worker import End, LinkWorker
-from headgate_coordinator.policy import loads
 from tests.admin.standin import StandIn
 from tests.demo.command import run
 from tests.links.policy.test_bridges import bridges, rule

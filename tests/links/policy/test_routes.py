@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 
 import headgate
+from headgate.policy import loads
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.removal import give_up
-from headgate_coordinator.policy import loads
 from tests.demo.command import run
 from tests.links.sites import SiteOf, next_of, route, stalls
 from tests.support.waiting import wait_until

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import headgate
+from headgate import policy
 from headgate.redis.keys import Address
-from headgate_coordinator import policy
 from headgate_coordinator.cli.commands import app as headgate_app
 from headgate_pipeline.cli.main import app
 from headgate_pipeline.ledger import events

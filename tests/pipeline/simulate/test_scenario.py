@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate import InvalidValue
 from headgate.core.policy import Policy
-from headgate_coordinator.policy import loads
+from headgate.policy import BadDocument, load, loads
 from headgate_pipeline.live_settings import InForce
-from headgate_pipeline.recommend import read_policy as documents
 from headgate_pipeline.simulate.rules import Bucket
 from headgate_pipeline.simulate.scenario import Question, Seen, ask
 
@@ -62,9 +60,7 @@ ALL = [
 
 
 def shop(text: str = SHOP) -> Policy:
-    from headgate.namespace.policy_follower import GOVERNED
-
-    return Policy.from_json(loads(text).to_json(), defaults=GOVERNED)
+    return loads(text)
 
 
 def why(question: Question, of: str) -> str:
@@ -133,9 +129,9 @@ def test_documents_are_read_as_apply_reads_them(tmp_path: Path) -> None:
     """Mutant: only the first thing that is wrong told."""
     file = tmp_path / "shop.toml"
     file.write_text(SHOP, encoding="utf-8")
-    assert documents.read(file).resolve("eu.a").fields["limit_messages"] == "100"
+    assert load(file).resolve("eu.a").fields["limit_messages"] == "100"
     file.write_text('[[destination]]\nlimt = "1MiB"\nmatch = "a"\nwhen_ful = "fail"\n', encoding="utf-8")
-    with pytest.raises(InvalidValue, match=r"(?s)did you mean 'limit'.*did you mean 'when_full'"):
-        documents.read(file)
-    with pytest.raises(InvalidValue, match=r"nowhere\.toml: cannot be read"):
-        documents.read(tmp_path / "nowhere.toml")
+    with pytest.raises(BadDocument, match=r"(?s)did you mean 'limit'.*did you mean 'when_full'"):
+        load(file)
+    with pytest.raises(BadDocument, match=r"nowhere\.toml: cannot be read"):
+        load(tmp_path / "nowhere.toml")

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import headgate
-from headgate_coordinator import policy
+from headgate import policy
 from headgate_pipeline.cli.main import app
 from tests.pipeline.load import Load, run
 from tests.support.leaks import delete_namespace

@@ -6,7 +6,7 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, PolicyError
-from headgate_coordinator.policy import loads
+from headgate.policy import loads
 from tests.policy.live import state
 from tests.sdk.observing import GUARD, drain
 

@@ -8,9 +8,9 @@ import pytest
 
 import headgate
 from headgate import PolicyError
+from headgate.policy import loads
 from headgate.spool.stores import Spools, store_fields
 from headgate_coordinator.cli.policy import kept
-from headgate_coordinator.policy import loads
 from tests.policy.live import state
 from tests.sdk.observing import GUARD, drain
 from tests.support.waiting import wait_until

@@ -6,7 +6,7 @@ import headgate
 from headgate.core.link import Ends, Link, Site, cycle, ends_of
 from headgate.core.policy import Policy
 from headgate.namespace.policy_follower import says_the_same
-from headgate_coordinator.policy import BadDocument, loads
+from headgate.policy import BadDocument, loads
 from headgate_coordinator.policy.plan import plan
 
 TOPIC = "[[destination]]\nmatch = 'events'\nkind = 'topic'\n"

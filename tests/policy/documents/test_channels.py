@@ -6,8 +6,8 @@ import headgate
 from headgate.core.channel import Channel, feed_of
 from headgate.core.policy import Policy
 from headgate.namespace.policy_follower import says_the_same
+from headgate.policy import BadDocument, loads
 from headgate.redis.keys import link_id
-from headgate_coordinator.policy import BadDocument, loads
 from headgate_coordinator.policy.lint import lint
 from headgate_coordinator.policy.plan import plan
 

@@ -8,8 +8,8 @@ import pytest
 
 from headgate.core.pattern import Pattern
 from headgate.core.pattern_index import PatternIndex
-from headgate_coordinator.policy import BadDocument, load, loads
-from headgate_coordinator.policy.check import examples
+from headgate.policy import BadDocument, load, loads
+from headgate.policy.check import examples
 
 WORDS = ("a", "b", "*")
 DEEP = {

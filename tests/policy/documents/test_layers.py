@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from headgate.policy import loads
 from headgate.settings import DEFAULTS
-from headgate_coordinator.policy import loads
 from tests.policy.documents.test_patterns import reference
 
 MATCHES = ["#", "orders.#", "orders.>", "orders.*", "orders.eu", "orders.eu.#", "*.eu", "*.eu.>", "orders.eu.paid"]

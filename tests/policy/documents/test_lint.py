@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate_coordinator.policy import loads
+from headgate.policy import loads
 from headgate_coordinator.policy.finding import Finding
 from headgate_coordinator.policy.lint import CODES, Known, lint
 

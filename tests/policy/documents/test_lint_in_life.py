@@ -9,8 +9,8 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, MessageTooLarge
+from headgate.policy import loads
 from headgate_coordinator.links.supervisor import Supervisor
-from headgate_coordinator.policy import loads
 from headgate_coordinator.policy.lint import Known, lint
 from tests.sdk.observing import GUARD, field
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headgate_coordinator.policy import BadDocument, loads
+from headgate.policy import BadDocument, loads
+from headgate.policy.presets import PRESETS
 from headgate_coordinator.policy.lint import lint
-from headgate_coordinator.policy.presets import PRESETS
 from tests.docs.test_readme import blocks, read
 
 PAGE = "docs/policy.md"

@@ -5,10 +5,10 @@ from typing import get_args
 import pytest
 
 from headgate.core.policy import Policy
-from headgate_coordinator.policy import loads, needs_maxmemory
-from headgate_coordinator.policy.document import Preset
+from headgate.policy import loads, needs_maxmemory
+from headgate.policy.document import Preset
+from headgate.policy.presets import PRESETS
 from headgate_coordinator.policy.lint import lint
-from headgate_coordinator.policy.presets import PRESETS
 
 SET = {
     ("artemis", "queue"): {

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import PolicyError
-from headgate_coordinator.policy import BadDocument, load, loads
-from headgate_coordinator.policy.places import Path as Keys
-from headgate_coordinator.policy.places import json_lines, toml_lines
+from headgate.policy import BadDocument, load, loads
+from headgate.policy.places import Path as Keys
+from headgate.policy.places import json_lines, toml_lines
 
 TOML = '''# a comment = [1]
 preset = "artemis" # "

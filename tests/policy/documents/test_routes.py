@@ -4,8 +4,8 @@ import pytest
 
 from headgate.core.link import Link, Site, ends_of
 from headgate.core.policy import Policy
+from headgate.policy import BadDocument, loads
 from headgate.redis.keys import forwarder_id
-from headgate_coordinator.policy import BadDocument, loads
 
 HERE = "site_name = 'paris'\n"
 BERLIN = "[[site]]\nname = 'berlin'\nurl = 'env:HEADGATE_SITE_BERLIN'\nnamespace = 'shop'\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core.words import KEYS, foreign
-from headgate_coordinator.policy import BadDocument, loads, note
+from headgate.policy import BadDocument, loads, note
 from tests.demo.command import run
 from tests.sdk.redis.test_words import EVERY, names_ours
 

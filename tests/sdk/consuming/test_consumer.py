@@ -8,9 +8,9 @@ import pytest
 
 import headgate
 from headgate import Closed, InvalidValue, PolicyError, SessionExpired, Window
+from headgate.policy import loads
 from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.keys import Address
-from headgate_coordinator.policy import loads
 from tests.sdk.observing import GUARD, counts, drain, field, look
 from tests.support.waiting import wait_until
 

@@ -17,8 +17,8 @@ import headgate.sync
 from headgate import CoordinatorUnavailable, DestinationDamaged, InvalidValue, SessionExpired
 from headgate.consuming.wildcard import WildcardConsumer
 from headgate.limiting.gate import Admission
+from headgate.policy import loads
 from headgate.redis.keys import Address
-from headgate_coordinator.policy import loads
 from tests.sdk.observing import GUARD, look
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from headgate_coordinator.policy.forms import LimitSize, Name, Percent, Size, StoreFull, StoreUrl
-from headgate_coordinator.policy.tables import Table
+from headgate.policy.forms import LimitSize, Name, Percent, Size, StoreFull, StoreUrl
+from headgate.policy.tables import Table
 
 
 class StoreTable(Table):

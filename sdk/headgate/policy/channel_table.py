@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from headgate_coordinator.policy.channel_forms import ByteRate, Group, Interface, PacketSize, Port, Topics, Ttl
-from headgate_coordinator.policy.forms import Name
-from headgate_coordinator.policy.tables import Table
+from headgate.policy.channel_forms import ByteRate, Group, Interface, PacketSize, Port, Topics, Ttl
+from headgate.policy.forms import Name
+from headgate.policy.tables import Table
 
 
 class ChannelTable(Table):

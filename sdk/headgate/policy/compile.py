@@ -9,18 +9,18 @@ from headgate.core.policy import BUCKET_FIELDS, MESSAGE_FIELDS, Policy, Rule
 from headgate.core.window import Window
 from headgate.core.words import KEYS
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
+from headgate.policy.channels import compile_channels, rules_of
+from headgate.policy.document import Destination, Document, WindowTable
+from headgate.policy.links import Links
+from headgate.policy.places import Path
+from headgate.policy.presets import STORES, SWITCHED_OFF, preset
+from headgate.policy.problems import BadDocument, Problem
+from headgate.policy.read import Origin, Source
+from headgate.policy.sharing import Sharing, compile_pools
+from headgate.policy.stores import compile_stores
+from headgate.policy.tables import Table
 from headgate.redis.keys import encode_name
 from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
-from headgate_coordinator.policy.channels import compile_channels, rules_of
-from headgate_coordinator.policy.document import Destination, Document, WindowTable
-from headgate_coordinator.policy.links import Links
-from headgate_coordinator.policy.places import Path
-from headgate_coordinator.policy.presets import STORES, SWITCHED_OFF, preset
-from headgate_coordinator.policy.problems import BadDocument, Problem
-from headgate_coordinator.policy.read import Origin, Source
-from headgate_coordinator.policy.sharing import Sharing, compile_pools
-from headgate_coordinator.policy.stores import compile_stores
-from headgate_coordinator.policy.tables import Table
 
 _SETTING_OF: Final = {field: setting for setting, field in FIELD_OF.items()}
 _SPELLED: Final = re.compile(rf"\b({'|'.join(sorted((s for s in KEYS if '_' in s), key=len, reverse=True))})\b")

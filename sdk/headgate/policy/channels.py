@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from headgate.core.channel import HEADERS, Channel
 from headgate.core.multicast import room
 from headgate.core.policy import Policy, Rule
+from headgate.policy.channel_forms import SMALLEST, byte_rate
+from headgate.policy.channel_table import ChannelTable
+from headgate.policy.places import Path
+from headgate.policy.problems import Problem
+from headgate.policy.read import Origin, Source
 from headgate.redis.keys import encode_name, link_id
 from headgate.units import parse_size
-from headgate_coordinator.policy.channel_forms import SMALLEST, byte_rate
-from headgate_coordinator.policy.channel_table import ChannelTable
-from headgate_coordinator.policy.places import Path
-from headgate_coordinator.policy.problems import Problem
-from headgate_coordinator.policy.read import Origin, Source
 
 
 def compile_channels(told: list[ChannelTable], source: Source, at: Origin, problems: list[Problem]) -> list[Channel]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headgate.core.policy import Policy
-from headgate_coordinator.policy.read import parse
+from headgate.policy.read import parse
 
 PRESETS: Final = {
     "artemis": """

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from headgate.core.multicast import LARGEST
 from headgate.errors import InvalidValue
+from headgate.policy.forms import form
 from headgate.redis.keys import encode_name
 from headgate.units import parse_rate, parse_size
-from headgate_coordinator.policy.forms import form
 
 MOST_TTL: Final = 255
 SMALLEST: Final = 256

@@ -8,13 +8,13 @@ from typing import Any, Final
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.link import Kind, Link, Site, burst_of, cycle, rate_bucket
 from headgate.core.policy import Policy, Rule
+from headgate.policy.document import Document
+from headgate.policy.link_tables import BridgeTable, LinkTable, RouteTable
+from headgate.policy.places import Path
+from headgate.policy.problems import Problem
+from headgate.policy.read import Origin, Source
 from headgate.settings import DEFAULT, Settings
 from headgate.units import parse_rate
-from headgate_coordinator.policy.document import Document
-from headgate_coordinator.policy.link_tables import BridgeTable, LinkTable, RouteTable
-from headgate_coordinator.policy.places import Path
-from headgate_coordinator.policy.problems import Problem
-from headgate_coordinator.policy.read import Origin, Source
 
 MOST_NAME: Final = 200
 """Bytes of a table's name: the bucket of its rate is named after it."""

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, get_args
 from pydantic import BaseModel, ValidationError
 
 from headgate.core.words import hint
-from headgate_coordinator.policy.document import Document
-from headgate_coordinator.policy.places import Path, json_lines, toml_lines
-from headgate_coordinator.policy.problems import BadDocument, Problem
+from headgate.policy.document import Document
+from headgate.policy.places import Path, json_lines, toml_lines
+from headgate.policy.problems import BadDocument, Problem
 
 Format = Literal["toml", "json"]
 MOST_PROBLEMS: Final = 100

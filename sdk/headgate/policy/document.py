@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from headgate_coordinator.policy.channel_table import ChannelTable
-from headgate_coordinator.policy.forms import (
+from headgate.policy.channel_table import ChannelTable
+from headgate.policy.forms import (
     Count,
     DurabilityText,
     Duration,
@@ -24,9 +24,9 @@ from headgate_coordinator.policy.forms import (
     WhenFull,
     WindowWord,
 )
-from headgate_coordinator.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
-from headgate_coordinator.policy.store_table import StoreTable
-from headgate_coordinator.policy.tables import Table
+from headgate.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
+from headgate.policy.store_table import StoreTable
+from headgate.policy.tables import Table
 
 Preset = Literal["artemis", "activemq", "tibco-ems", "blazingmq"]
 

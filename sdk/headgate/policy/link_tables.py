@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from headgate_coordinator.policy.forms import (
+from headgate.policy.forms import (
     DurabilityText,
     Hops,
     Name,
@@ -17,7 +17,7 @@ from headgate_coordinator.policy.forms import (
     Tenant,
     Topics,
 )
-from headgate_coordinator.policy.tables import Table
+from headgate.policy.tables import Table
 
 
 class SiteTable(Table):

@@ -8,12 +8,12 @@ from typing import Final
 from headgate.core.pattern import Pattern
 from headgate.core.pattern_index import PatternIndex
 from headgate.core.policy import Policy, Resolved, Rule
+from headgate.policy.channels import check_channels
+from headgate.policy.compile import key_of
+from headgate.policy.links import check_links
+from headgate.policy.problems import BadDocument, Problem
+from headgate.policy.stores import check_spooling, check_stores
 from headgate.settings import MOST_POOLS
-from headgate_coordinator.policy.channels import check_channels
-from headgate_coordinator.policy.compile import key_of
-from headgate_coordinator.policy.links import check_links
-from headgate_coordinator.policy.problems import BadDocument, Problem
-from headgate_coordinator.policy.stores import check_spooling, check_stores
 
 MOST_DEAD: Final = 100
 """Destinations of a chain of dead letters that are looked at."""

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from headgate.policy.document import Document
+from headgate.policy.places import Path
+from headgate.policy.problems import Problem
+from headgate.policy.read import Source
 from headgate.units import parse_size
-from headgate_coordinator.policy.document import Document
-from headgate_coordinator.policy.places import Path
-from headgate_coordinator.policy.problems import Problem
-from headgate_coordinator.policy.read import Source
 
 _THOUSANDS: Final = re.compile(
     r"\s*((\d+(?:\.\d+)?)\s*([kmgt])b)\s*(?:/\s*(?:s|min|h)\s*)?\Z", re.ASCII | re.IGNORECASE

@@ -7,12 +7,12 @@ from typing import Any
 from headgate.core.pattern import Pattern
 from headgate.core.policy import Policy, Resolved, Store
 from headgate.errors import InvalidValue, PolicyError
+from headgate.policy.places import Path
+from headgate.policy.problems import Problem
+from headgate.policy.read import Origin, Source
+from headgate.policy.store_table import StoreTable
 from headgate.redis.keys import decode_name
 from headgate.spool.stores import store_fields
-from headgate_coordinator.policy.places import Path
-from headgate_coordinator.policy.problems import Problem
-from headgate_coordinator.policy.read import Origin, Source
-from headgate_coordinator.policy.store_table import StoreTable
 
 _KEY_OF = {"limit_bytes": "limit", "total_bytes": "total", "segment_bytes": "segment"}
 

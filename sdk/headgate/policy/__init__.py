@@ -1,0 +1,68 @@
+"""Policy documents: read, checked, compiled to rules that clients resolve.
+
+Nodes and the pipeline read them here. It takes pydantic, which the extras `node` and `spark` install, and nothing else
+of the SDK imports it.
+
+:func:`load` is the way from a file to a :class:`headgate.core.policy.Policy`; everything that is wrong with the file
+comes at once, as :class:`BadDocument`.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from headgate.core.policy import Policy
+from headgate.errors import HeadgateError
+from headgate.policy.check import check, needs_maxmemory
+from headgate.policy.compile import compile_document
+from headgate.policy.problems import BadDocument, Problem
+from headgate.policy.read import Format, parse, read
+from headgate.policy.thousands import thousands
+
+__all__ = ["BadDocument", "Format", "Problem", "load", "loads", "needs_maxmemory", "note"]
+
+
+def load(file: Path) -> Policy:
+    """Return the policy in a TOML or JSON file, at version 0.
+
+    Raises:
+        BadDocument: everything that is wrong with it.
+    """
+    with _readable(file.name):
+        return _checked(compile_document(*read(file)))
+
+
+def loads(text: str, name: str = "policy.toml", form: Format = "toml") -> Policy:
+    """Return the policy that a text says; ``name`` is what origins and errors call it.
+
+    Raises:
+        BadDocument: everything that is wrong with it.
+    """
+    with _readable(name):
+        return _checked(compile_document(*parse(text, name, form)))
+
+
+def note(file: Path) -> Problem | None:
+    """Return what to say of a file that can be used, once: that sizes in it count in thousands, where some do.
+
+    Raises:
+        BadDocument: it cannot be read.
+    """
+    return thousands(*read(file))
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Tell of what no check of a single value expects: numbers of thousands of digits, and tables without end."""
+    try:
+        yield
+    except HeadgateError:
+        raise
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise BadDocument([Problem(f"{name}:1", "", f"cannot be used: {error}"[:500])]) from None
+
+
+def _checked(policy: Policy) -> Policy:
+    if problems := check(policy):
+        raise BadDocument(problems)
+    return policy
