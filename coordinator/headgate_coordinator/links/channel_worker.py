@@ -20,9 +20,9 @@ from headgate.redis.keys import Address, link_id
 from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
-from headgate_coordinator.links.channel_rate import Allowance
 from headgate_coordinator.links.forwarder import BATCH, LOOK_AGAIN
 from headgate_coordinator.links.multicast_socket import Multicaster
+from headgate_coordinator.links.rates import ChannelRate
 from headgate_coordinator.links.worker import Whole
 
 HEARTBEAT: Final = 1.0
@@ -94,7 +94,7 @@ class Feeder:
         self._store, self._links, self._wake_ups = store, LinkStore(store.server), wake_ups
         self._topic = Address.of(namespace, feed.source)
         self._socket = socket
-        self._allowance = Allowance(store, namespace, feed.channel, self._missing)
+        self._rate = ChannelRate(store, namespace, feed.channel, self._missing)
         self._read = min(MOST_READ, feed.channel.slice)
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class Feeder:
         channels = self._topic.channels(self._link)
         await self._wake_ups.subscribe(channels, self._hear)
         try:
-            await self._allowance.begin(ttl_ms=1000)
+            await self._rate.begin(ttl_ms=1000)
             while not self._progress.later:
                 self._place = place = await self._open()
                 while place and await self._step(place):
@@ -189,7 +189,7 @@ class Feeder:
 
     async def _packet(self, packet: bytes, ahead: int) -> None:
         size = len(packet) + HEADERS
-        await self._allowance.pay(size, ahead)
+        await self._rate.pay(size, ahead)
         await self._socket.send(packet)
         self._said_at = self._loop.time()
         self._progress.packets += 1

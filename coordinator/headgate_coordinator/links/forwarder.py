@@ -32,7 +32,7 @@ from headgate.core.link_calls import (
     Secure,
     Skip,
 )  # fmt: skip
-from headgate_coordinator.links.rate_credit import Allowance
+from headgate_coordinator.links.allowance import LinkAllowance
 from headgate_coordinator.links.rules import Forwarding, Refusal
 
 BATCH: Final = 256
@@ -102,7 +102,7 @@ class Forwarder:
         self.hinted = False
         self._pause = LOOK_AGAIN
         self._flying: dict[type, Call] = {}
-        self._allowed = Allowance(forwarding.pace)
+        self._allowed = LinkAllowance(forwarding.pace)
 
     @property
     def phase(self) -> Phase:
@@ -273,10 +273,10 @@ class Forwarder:
         if head.waits_for_copy:
             return self._copy(born, head, now)
         size = len(head.entry.body)
-        if head.refusal is None and self.held >= size and not self._allowed.covers(1, size):
+        if head.refusal is None and self.held >= size and not self._allowed.covers(1, size, now):
             self.trouble = self.trouble or PACED
             return None
-        return self._batch(born)
+        return self._batch(born, now)
 
     def _pace(self, now: float) -> Call | None:
         """Ask the rate for what is in hand and has its credit."""
@@ -300,7 +300,7 @@ class Forwarder:
             return None
         return Copy(born, item.entry, reason)
 
-    def _batch(self, born: int) -> Call:
+    def _batch(self, born: int, now: float) -> Call:
         entries: list[Put | Skip] = []
         credit = self.held
         need = puts = size = 0
@@ -313,7 +313,7 @@ class Forwarder:
                 if size > credit:
                     need = len(entry.body)
                     break
-                if not self._allowed.covers(puts, size):
+                if not self._allowed.covers(puts, size, now):
                     break
                 entries.append(Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, self.how.stamp)))
             if len(entries) == BATCH:

@@ -2,10 +2,7 @@
 
 import asyncio
 import contextlib
-import logging
-from typing import Final
 
-from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.link import NO_ROOM, STORES, Link
@@ -14,21 +11,17 @@ from headgate.errors import HeadgateError, PolicyError
 from headgate.namespace.defaults import durability_of
 from headgate.redis.keys import Address, encode_name, forwarder_id
 from headgate.redis.link_store import LinkStore
-from headgate_coordinator.links.forwarder import Forwarder
-from headgate_coordinator.links.link_rate import LinkRate, quantum
+from headgate_coordinator.links.job import Carried, Job
+from headgate_coordinator.links.rates import LinkRate, quantum
 from headgate_coordinator.links.rules import MAX_HOPS, Forwarding
 from headgate_coordinator.links.selection import judge_by
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.spooled_reads import Entries
 from headgate_coordinator.links.worker import End, LinkWorker
 
-_log = logging.getLogger("headgate.explain.links")
-AGAIN: Final = 0.5
-"""Seconds between two tries to find or make the ends."""
 
-
-class Duty:
-    """The work on one link under one lease. Its ends are made as the policy says, as any producer or consumer does.
+class LinkJob(Job[Link]):
+    """The work on one link between two destinations. Its ends are made as the policy says, as any producer does.
 
     Args:
         client: connected.
@@ -36,21 +29,15 @@ class Duty:
         link: what the policy says.
         fence: number of the lease.
         ttl: seconds for which the target keeps its credit without hearing of it.
-
-    Attributes:
-        done: set when a later lease was found to be in force: nothing more will come of this one.
     """
 
     def __init__(self, client: Client, sites: Sites, link: Link, fence: int, *, ttl: float) -> None:
-        self.link, self.fence = link, fence
-        self.done = False
+        super().__init__(link, fence)
         self._client, self._sites, self._ttl = client, sites, ttl
         self._worker: LinkWorker | None = None
         self._there = client
         self._kinds: tuple[str, ...] = STORES
         self._mending: asyncio.Task[None] | None = None
-        self._trouble: str | None = "it begins"
-        self._task = asyncio.create_task(self._run(), name=f"headgate link {link.link}")
 
     @property
     def trouble(self) -> str | None:
@@ -58,20 +45,16 @@ class Duty:
         return self._trouble if self._trouble or self._worker is None else self._worker.forwarder.trouble
 
     @property
-    def forwarder(self) -> Forwarder | None:
-        """How far it is; None until both ends are there."""
-        return self._worker.forwarder if self._worker else None
-
-    @property
-    def later(self) -> int:
-        """The number of the lease that was found to be in force, 0 where this one is."""
-        return (self._worker.forwarder.fence or 0) if self._worker else 0
+    def carried(self) -> Carried:
+        """What it forwarded so far; nothing until both ends are there."""
+        at = self._worker.forwarder if self._worker else None
+        return Carried(at.committed, at.committed_bytes) if at else Carried()
 
     @property
     def waits(self) -> str:
-        """Names its wait in line at the target, another one after each message; empty while it does not wait there."""
-        forwarder = self.forwarder
-        return f"{forwarder.born}.{forwarder.mark}" if forwarder and self.trouble == NO_ROOM else ""
+        """Name of its wait in line at the target, of one at this site: who looks for deadlocks sees no other."""
+        at = self._worker.forwarder if self._worker and self.link.site is None else None
+        return f"{at.born}.{at.mark}" if at and self.trouble == NO_ROOM else ""
 
     def look_after(self) -> None:
         """Begin to make ends that are gone again, and to fetch what a target without room lacks from its pools."""
@@ -86,28 +69,11 @@ class Duty:
             parts.pools.refill(target, names, lambda _name, _limit: None)
 
     async def stop(self, *, lost: bool = False) -> None:
-        """Stop at once. What is in hand stays with the link; its credit goes back, unless the lease is lost."""
-        await stop(self._task)
+        """Stop at once, as any job; its credit goes back."""
+        await super().stop(lost=lost)
         await stop(self._mending)
-        if self._worker is not None and not lost and not self.done:
-            with contextlib.suppress(HeadgateError):  # it ends by itself, with its lease
-                await self._worker.leave()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._work()
-            except AWAY as error:
-                self._trouble = str(error)
-            except HeadgateError as error:
-                if self._trouble != str(error):
-                    _log.warning("%s %s (%s) does not work: %s", self.link.kind, self.link.name, self.link.link, error)
-                self._trouble = str(error)
-            if self.done:
-                return
-            await asyncio.sleep(AGAIN)
-
-    async def _work(self) -> None:
+    async def _work(self) -> int:
         link, here = self.link, self._client
         there = await self._sites.client(link.site) if link.site else here
         source, kind = await _end(here, link.source)
@@ -139,10 +105,13 @@ class Duty:
             )  # fmt: skip
             self._worker, self._there, self._trouble = worker, there, None
             try:
-                await worker.run()
-                self.done = worker.forwarder.fence is not None
+                return await worker.run()
             finally:
                 await stop(self._mending)
+
+    async def _leave(self) -> None:
+        if self._worker is not None:
+            await self._worker.leave()
 
     async def _mend(self, missing: frozenset[str]) -> None:
         link, here = self.link, self._client

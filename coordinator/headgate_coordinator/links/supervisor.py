@@ -7,7 +7,6 @@ it but speed: a node that believes to have a lease that is another's does no har
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -19,10 +18,10 @@ from headgate.errors import HeadgateError
 from headgate.redis.keys import namespace_channel, owned_keys
 from headgate_coordinator.fleet.facts import BridgeFacts
 from headgate_coordinator.fleet.leases import Held, LeaseStore, Mode
-from headgate_coordinator.links.channel_job import ChannelDuty, end_feed
-from headgate_coordinator.links.channel_worker import Progress
+from headgate_coordinator.links.channel_job import ChannelJob, end_feed
 from headgate_coordinator.links.endpoints import places_of
-from headgate_coordinator.links.link_job import Duty
+from headgate_coordinator.links.job import AnyJob, Carried
+from headgate_coordinator.links.link_job import LinkJob
 from headgate_coordinator.links.removal import end_link
 from headgate_coordinator.links.routed import links_now
 from headgate_coordinator.links.sites import Sites
@@ -54,10 +53,8 @@ class Supervisor:
         self._client, self._node, self._ttl = client, node, ttl
         self._leases = LeaseStore(client.store.server, client.namespace)
         self._sites = Sites(client.namespace, reach or Reach())
-        self._duties: dict[str, Duty | ChannelDuty] = {}
-        self._messages: Counter[str] = Counter()  # of duties that ended
-        self._bytes: Counter[str] = Counter()
-        self._packets: Counter[str] = Counter()
+        self._jobs: dict[str, AnyJob] = {}
+        self._carried: dict[str, Carried] = {}  # by jobs that ended
         self._where: dict[str, str] = {}  # targets of links in the policy, for people
         self._troubles: dict[str, str] = {}  # of links that could not be ended
         self._above = 0
@@ -71,7 +68,7 @@ class Supervisor:
         """Begin."""
         await self._client.parts.wake_ups.subscribe((namespace_channel(self._client.namespace),), self._hear)
         self._task = asyncio.create_task(self._run(), name="headgate links")
-        self._tells = asyncio.create_task(LinkTies(self._client, self._duties).run(), name="headgate ties of links")
+        self._tells = asyncio.create_task(LinkTies(self._client, self._jobs).run(), name="headgate ties of links")
         self._looking = asyncio.create_task(self._look_after(), name="headgate ends of links")
 
     async def close(self) -> None:
@@ -82,34 +79,36 @@ class Supervisor:
         await stop(self._tells)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSING):
-                held = list(self._duties)
+                held = list(self._jobs)
                 await self._stop(held)
                 for page in _pages(held) if held else ([],):
                     await self._call("leave", page, held=0, total=0)
-        await self._stop(list(self._duties), lost=True)
+        await self._stop(list(self._jobs), lost=True)
         await self._sites.close()
 
     def facts(self) -> tuple[BridgeFacts, ...]:
         """Return the links that this node works on, or worked on while they are in the policy."""
-        told = []
-        for link in sorted({*self._duties, *self._messages, *self._troubles}):
-            duty = self._duties.get(link)
-            now, ends = duty.forwarder if duty else None, ends_of(link)
-            sent = now if isinstance(now, Progress) else None
-            told.append(
+        facts = []
+        for link in sorted({*self._jobs, *self._carried, *self._troubles}):
+            job, ends = self._jobs.get(link), ends_of(link)
+            carried = self._total(link, job)
+            facts.append(
                 BridgeFacts(
                     link,
                     ends.source,
                     self._where.get(link) or ends.where,
-                    works=duty is not None,
-                    trouble=(duty.trouble or "") if duty else self._troubles.get(link, ""),
-                    messages=self._messages[link] + (now.committed if now else 0),
-                    bytes=self._bytes[link] + (now.committed_bytes if now else 0),
-                    packets=self._packets[link] + (sent.packets if sent else 0),
-                    backlog=sent.backlog if sent else None,
+                    works=job is not None,
+                    trouble=(job.trouble or "") if job else self._troubles.get(link, ""),
+                    messages=carried.messages,
+                    bytes=carried.bytes,
+                    packets=carried.packets,
+                    backlog=carried.backlog if job else None,
                 )
             )
-        return tuple(told)
+        return tuple(facts)
+
+    def _total(self, link: str, job: AnyJob | None) -> Carried:
+        return (job.carried if job else Carried()).after(self._carried.get(link, Carried()))
 
     def _hear(self, words: list[str]) -> None:
         if words[0] == "policy" or (words[0] == "created" and self._by_pattern):
@@ -129,7 +128,7 @@ class Supervisor:
             except HeadgateError as error:
                 _log.debug("a round of links ended early: %s", error)
                 if loop.time() - renewed > self._ttl:
-                    await self._stop(list(self._duties), lost=True)
+                    await self._stop(list(self._jobs), lost=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._heard.wait()
@@ -137,9 +136,8 @@ class Supervisor:
     async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            for duty in self._duties.values():
-                if isinstance(duty, Duty):
-                    duty.look_after()
+            for job in self._jobs.values():
+                job.look_after()
 
     async def round(self) -> int | None:
         """Do once what is to be done; returns in how many ms a lease may become free, None when that is not known.
@@ -152,32 +150,31 @@ class Supervisor:
         self._by_pattern = bool(policy.patterns)
         wanted = await links_now(self._client, policy)
         self._where = {name: link.where for name, link in wanted.items()}
-        await self._stop([name for name, duty in self._duties.items() if wanted.get(name) != duty.link])
+        await self._stop([name for name, job in self._jobs.items() if wanted.get(name) != job.link])
         await self._sites.keep(policy.sites)
-        for link in set(self._messages) - set(wanted):
-            del self._messages[link], self._bytes[link], self._packets[link]
-        names = sorted({*wanted, *known}, key=lambda link: (link not in self._duties, hash((self._node, link))))
-        held, fences, fair, again = len(self._duties), dict[str, int](), 1, list[int]()
+        self._carried = {link: carried for link, carried in self._carried.items() if link in wanted}
+        names = sorted({*wanted, *known}, key=lambda link: (link not in self._jobs, hash((self._node, link))))
+        held, fences, fair, again = len(self._jobs), dict[str, int](), 1, list[int]()
         for page in _pages(names):
             answer = await self._call("hold", page, held=held, total=len(names))
-            held += len(answer.fences) - sum(link in self._duties for link in page)
+            held += len(answer.fences) - sum(link in self._jobs for link in page)
             fences |= answer.fences
             fair = answer.fair
             again += [answer.again_ms] if answer.again_ms else []
-        await self._stop([link for link, duty in self._duties.items() if fences.get(link) != duty.fence], lost=True)
+        await self._stop([link for link, job in self._jobs.items() if fences.get(link) != job.fence], lost=True)
         mine = [link for link in fences if link in wanted]
         given = await self._give_back(mine, len(fences) - fair)
         for link in mine:
-            if link not in self._duties and link not in given:
-                self._duties[link] = self._begin(wanted[link], fences[link])
+            if link not in self._jobs and link not in given:
+                self._jobs[link] = self._begin(wanted[link], fences[link])
         ending = {link: fence for link, fence in fences.items() if link not in wanted}
         await self._end_each(ending, {site.name: site for site in policy.sites})
         return min(again, default=None)
 
-    def _begin(self, link: Link | Feed, fence: int) -> Duty | ChannelDuty:
+    def _begin(self, link: Link | Feed, fence: int) -> AnyJob:
         if isinstance(link, Feed):
-            return ChannelDuty(self._client, link, fence)
-        return Duty(self._client, self._sites, link, fence, ttl=self._ttl)
+            return ChannelJob(self._client, link, fence)
+        return LinkJob(self._client, self._sites, link, fence, ttl=self._ttl)
 
     async def _known(self) -> set[str]:
         """Return the links of which there is or was a lease."""
@@ -192,8 +189,8 @@ class Supervisor:
 
     async def _give_back(self, links: Sequence[str], surplus: int) -> Sequence[str]:
         """Leave to others what is above this node's part, and what a later lease than this one is known of."""
-        fenced = [link for link in links if link in self._duties and self._duties[link].done]
-        self._above = max([self._above, *(self._duties[link].later for link in fenced)])
+        fenced = [link for link in links if link in self._jobs and self._jobs[link].later]
+        self._above = max([self._above, *(self._jobs[link].later for link in fenced)])
         others = [link for link in links if link not in fenced]
         given = [*fenced, *others[len(others) - surplus :]] if surplus > 0 else fenced
         await self._stop(given)
@@ -231,14 +228,10 @@ class Supervisor:
             _log.info("the link %s has ended: the policy does not name it any more", link)
 
     async def _stop(self, links: Iterable[str], *, lost: bool = False) -> None:
-        ending = {link: self._duties.pop(link) for link in tuple(links) if link in self._duties}
-        await asyncio.gather(*(duty.stop(lost=lost) for duty in ending.values()))
-        for link, duty in ending.items():
-            if duty.forwarder:
-                self._messages[link] += duty.forwarder.committed
-                self._bytes[link] += duty.forwarder.committed_bytes
-            if isinstance(duty, ChannelDuty):
-                self._packets[link] += duty.forwarder.packets
+        ending = {link: self._jobs.pop(link) for link in tuple(links) if link in self._jobs}
+        await asyncio.gather(*(job.stop(lost=lost) for job in ending.values()))
+        for link, job in ending.items():
+            self._carried[link] = self._total(link, job)
 
 
 def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -9,8 +9,7 @@ from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import link_id
 from headgate.redis.note_store import NoteStore, Tie, ToldTies
-from headgate_coordinator.links.channel_job import ChannelDuty
-from headgate_coordinator.links.link_job import Duty
+from headgate_coordinator.links.job import AnyJob
 
 _log = logging.getLogger("headgate.explain.links")
 LOOK_EVERY: Final = 0.3
@@ -22,12 +21,12 @@ class LinkTies:
 
     Args:
         client: connected.
-        duties: the links, as they are at each moment.
+        jobs: the links, as they are at each moment.
     """
 
-    def __init__(self, client: Client, duties: Mapping[str, Duty | ChannelDuty]) -> None:
+    def __init__(self, client: Client, jobs: Mapping[str, AnyJob]) -> None:
         self._told = ToldTies(NoteStore(client.store.server, client.namespace))
-        self._duties = duties
+        self._jobs = jobs
         self._since: dict[str, tuple[str, float]] = {}
 
     async def run(self) -> None:
@@ -42,13 +41,11 @@ class LinkTies:
 
     def _look(self, now: float) -> list[Tie]:
         before, self._since, found = self._since, {}, []
-        for link, duty in self._duties.items():
-            if isinstance(duty, ChannelDuty) or duty.link.site is not None:
-                continue  # a channel waits for nobody, and who looks sees no other site
-            if wait := duty.waits:
+        for link, job in self._jobs.items():
+            if wait := job.waits:
                 known, since = before.get(link, ("", now))
                 self._since[link] = (wait, since if known == wait else now)
                 if known == wait:
                     waited = int((now - since) * 1000)
-                    found.append(Tie(duty.link.source, f"{link_id(link)}.1", duty.link.target, wait, waited))
+                    found.append(Tie(job.link.source, f"{link_id(link)}.1", job.link.target, wait, waited))
         return found

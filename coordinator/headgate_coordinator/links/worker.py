@@ -159,12 +159,13 @@ class LinkWorker:
         await Store(self.target.store.server).acquire(self.target.address, account, ttl_ms=self.ttl_ms, leave=True)
         self.forwarder.left()
 
-    async def run(self) -> None:
-        """Work until a later lease is in force, or until it is cancelled. What is under way is then given up."""
+    async def run(self) -> int:
+        """Work until a later lease is in force, and return its number. What is under way is then given up."""
         await self._listen()
         try:
             while self.forwarder.fence is None:
                 await self._turn()
+            return self.forwarder.fence
         finally:
             for task in self._tasks:
                 task.cancel()

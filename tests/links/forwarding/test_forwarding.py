@@ -22,8 +22,8 @@ from headgate.core.link_calls import (
     Secure,
     Skip,
 )
+from headgate_coordinator.links.allowance import LinkAllowance
 from headgate_coordinator.links.forwarder import Forwarder, Phase
-from headgate_coordinator.links.rate_credit import Allowance
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from tests.links.world import FAULTS, Links, sent
 from tests.model.link import ModelTarget
@@ -302,18 +302,18 @@ def test_a_link_with_a_rate_commits_what_it_was_allowed_and_no_more() -> None:
 
 
 def test_what_was_allowed_and_not_used_is_worth_nothing_a_second_later() -> None:
-    allowance = Allowance((10, 1000))
+    allowance = LinkAllowance((10, 1000))
     pace = allowance.ask([5] * 20, 0.0)
     assert pace == Pace(10, 50)
     allowance.add(pace, 0.0)
-    assert allowance.covers(10, 50)
+    assert allowance.covers(10, 50, 0.0)
     assert allowance.ask([5], 0.9) is None
     assert allowance.ask([5], 1.1) == Pace(1, 5)
 
 
 def test_a_message_larger_than_the_rate_allows_at_once_is_asked_for_alone() -> None:
-    assert Allowance((10, 100)).ask([500, 1], 0.0) == Pace(1, 500)
-    assert Allowance((10, 100)).ask([60, 50], 0.0) == Pace(1, 60)
+    assert LinkAllowance((10, 100)).ask([500, 1], 0.0) == Pace(1, 500)
+    assert LinkAllowance((10, 100)).ask([60, 50], 0.0) == Pace(1, 60)
 
 
 @pytest.mark.parametrize(("path", "reason"), [

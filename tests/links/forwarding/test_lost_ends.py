@@ -40,7 +40,7 @@ async def holds(client: headgate.Client, name: str, *bodies: str) -> bool:
 
 @pytest.mark.parametrize("end", ["orders", "billing", "DLQ"])
 async def test_an_end_that_is_removed_is_made_again(redis_url: str, cleanup_namespace: str, end: str) -> None:
-    """Mutants: `Duty._watch` that does not look after one of the three."""
+    """Mutants: `LinkJob.look_after` that does not look after one of the three."""
     async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
         client.parts.registry._ttl_ms = 500  # for which what is made again learns who holds what
         await client.apply_policy(loads(POLICY))

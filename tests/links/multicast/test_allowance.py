@@ -8,7 +8,7 @@ import pytest
 
 from headgate.core.channel import USE_WITHIN, Channel
 from headgate.errors import CoordinatorUnavailable
-from headgate_coordinator.links.channel_rate import Allowance
+from headgate_coordinator.links.rates import ChannelRate
 
 
 class Bucket:
@@ -58,14 +58,16 @@ async def bucket() -> Bucket:
 
 
 @pytest.fixture
-async def allowance(bucket: Bucket, clock: Clock) -> Allowance:
+async def allowance(bucket: Bucket, clock: Clock) -> ChannelRate:
     channel = Channel("quotes", ("prices",), "239.1.2.3", 7000, maxrate=100_000)
-    made = Allowance(bucket, "shop", channel, lambda _: None)  # type: ignore[arg-type]  # what it asks of a store
+    made = ChannelRate(bucket, "shop", channel, lambda _: None)  # type: ignore[arg-type]  # what it asks of a store
     made._loop = clock  # type: ignore[assignment]
     return made
 
 
-async def test_no_more_is_taken_than_is_at_hand_and_no_more_than_a_slice(allowance: Allowance, bucket: Bucket) -> None:
+async def test_no_more_is_taken_than_is_at_hand_and_no_more_than_a_slice(
+    allowance: ChannelRate, bucket: Bucket
+) -> None:
     await allowance.pay(100, 100)
     assert bucket.taken == [100]
     ahead = 12_000
@@ -75,7 +77,7 @@ async def test_no_more_is_taken_than_is_at_hand_and_no_more_than_a_slice(allowan
     assert bucket.taken == [100, 5000, 5000, 2000]
 
 
-async def test_what_is_not_used_in_time_is_lost(allowance: Allowance, bucket: Bucket, clock: Clock) -> None:
+async def test_what_is_not_used_in_time_is_lost(allowance: ChannelRate, bucket: Bucket, clock: Clock) -> None:
     """Breaks when what was taken is good for ever: a node that stood still would send two slices at once."""
     await allowance.pay(1000, 4000)
     clock.now += USE_WITHIN * 0.9
@@ -87,7 +89,7 @@ async def test_what_is_not_used_in_time_is_lost(allowance: Allowance, bucket: Bu
 
 
 async def test_what_was_taken_by_a_call_without_an_answer_is_as_old_as_that_call(
-    allowance: Allowance, bucket: Bucket, clock: Clock
+    allowance: ChannelRate, bucket: Bucket, clock: Clock
 ) -> None:
     """Breaks when the time is counted from the call that was answered: the slot was given before."""
 
@@ -101,7 +103,7 @@ async def test_what_was_taken_by_a_call_without_an_answer_is_as_old_as_that_call
 
 
 async def test_a_slot_to_come_is_waited_for_and_counts_from_then(
-    allowance: Allowance, bucket: Bucket, clock: Clock
+    allowance: ChannelRate, bucket: Bucket, clock: Clock
 ) -> None:
     bucket.waits.append("30000")
     began = asyncio.get_running_loop().time()
@@ -112,7 +114,7 @@ async def test_a_slot_to_come_is_waited_for_and_counts_from_then(
     assert bucket.taken == [4000]
 
 
-async def test_a_bucket_that_is_gone_is_made_again(allowance: Allowance, bucket: Bucket) -> None:
+async def test_a_bucket_that_is_gone_is_made_again(allowance: ChannelRate, bucket: Bucket) -> None:
     bucket.trouble.append("UNKNOWN")
     await allowance.pay(1000, 1000)
     assert (bucket.made, bucket.taken) == (1, [1000])

@@ -10,7 +10,7 @@ from headgate.core.channel import HEADERS
 from headgate.multicast import Loss
 from headgate.policy import loads
 from headgate.redis.keys import Address, owned_keys
-from headgate_coordinator.links.channel_job import ChannelDuty
+from headgate_coordinator.links.channel_job import ChannelJob
 from headgate_coordinator.links.listing import list_links
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.channels import Group, Stamped, collecting, fields, opened, sending
@@ -241,14 +241,14 @@ async def test_of_two_workers_the_one_with_the_earlier_lease_ends_and_readers_ge
     await client.apply_policy(policy)
     (feed,) = policy.channels[0].feeds
     async with collecting(group.reader()) as got:
-        earlier = ChannelDuty(client, feed, 1)
+        earlier = ChannelJob(client, feed, 1)
         await opened(client)
         bodies = [b"%04d" % number * 50 for number in range(1000)]
         await send(client, "prices", *bodies)
         await wait_until(lambda: len(got.bodies) > 50, timeout=80)
-        later = ChannelDuty(client, feed, 2)
-        await wait_until(lambda: earlier.done, timeout=80)
-        assert (earlier.later, later.done) == (2, False)
+        later = ChannelJob(client, feed, 2)
+        await wait_until(lambda: bool(earlier.later), timeout=80)
+        assert (earlier.later, later.later) == (2, 0)
         await wait_until(lambda: len(got.bodies) == len(bodies), timeout=80)
         assert got.bodies == bodies
         await later.stop()

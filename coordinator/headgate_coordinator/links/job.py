@@ -1,0 +1,111 @@
+"""The work of this node on one link: tried again until a later lease is found to be in force, or it is stopped."""
+
+import asyncio
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from headgate._util.reconnect import AWAY
+from headgate._util.tasks import stop
+from headgate.core.channel import Feed
+from headgate.core.link import Link
+from headgate.errors import HeadgateError
+
+_log = logging.getLogger("headgate.explain.links")
+AGAIN: Final = 0.5
+"""Seconds between two tries."""
+
+
+class Carried(NamedTuple):
+    """What went over a link.
+
+    Attributes:
+        messages: that were forwarded.
+        bytes: of these.
+        packets: of a channel, that were sent.
+        backlog: of a channel, messages that its topic has for it, as last seen; None of other links.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    packets: int = 0
+    backlog: int | None = None
+
+    def after(self, earlier: "Carried") -> "Carried":
+        """Return the totals with those of a job that ended."""
+        return Carried(
+            self.messages + earlier.messages, self.bytes + earlier.bytes, self.packets + earlier.packets, self.backlog
+        )
+
+
+_Kind = TypeVar("_Kind", bound=Link | Feed)
+
+
+class Job(ABC, Generic[_Kind]):
+    """The work on one link under one lease.
+
+    Args:
+        link: what the policy says.
+        fence: number of the lease.
+
+    Attributes:
+        later: the number of the lease that was found to be in force, after which the job is done; 0 while this one is.
+    """
+
+    def __init__(self, link: _Kind, fence: int) -> None:
+        self.link, self.fence = link, fence
+        self.later = 0
+        self._trouble: str | None = "it begins"
+        self._task = asyncio.create_task(self._run(), name=f"headgate {link.kind} {link.link}")
+
+    @property
+    @abstractmethod
+    def trouble(self) -> str | None:
+        """Why nothing moves, None while it does."""
+
+    @property
+    @abstractmethod
+    def carried(self) -> Carried:
+        """What it forwarded so far."""
+
+    @property
+    def waits(self) -> str:
+        """Name of its wait in line at the target, another one after each message; empty while it does not wait."""
+        return ""
+
+    def look_after(self) -> None:
+        """Mend what can be mended while the work goes on."""
+
+    async def stop(self, *, lost: bool = False) -> None:
+        """Stop at once. What is in hand stays with the link; what it holds goes back, unless the lease is lost."""
+        await stop(self._task)
+        if not lost and not self.later:
+            with contextlib.suppress(HeadgateError):  # without Redis it ends by itself, with its lease
+                await self._leave()
+
+    async def _run(self) -> None:
+        while not self.later:
+            try:
+                self.later = await self._work()
+            except AWAY as error:
+                self._trouble = str(error)
+            except (HeadgateError, OSError) as error:
+                trouble = f"cannot send to {self.link.where}: {error}" if isinstance(error, OSError) else str(error)
+                if self._trouble != trouble:
+                    link = self.link
+                    _log.warning("%s %s (%s) does not work: %s", link.kind, link.name, link.link, trouble)
+                self._trouble = trouble
+            if not self.later:
+                await asyncio.sleep(AGAIN)
+
+    @abstractmethod
+    async def _work(self) -> int:
+        """Forward until a later lease is in force, and return its number. Makes ends that are not there."""
+
+    @abstractmethod
+    async def _leave(self) -> None:
+        """Give back what the link holds."""
+
+
+AnyJob = Job[Link] | Job[Feed]
