@@ -8,13 +8,13 @@ receipt comes, stand beside a Redis that writes and syncs its log before it answ
 import asyncio
 from dataclasses import dataclass
 
-from bench import amqp, stomp
-from bench.activemq_server import ActiveMQ, missing, running_activemq
-from bench.blocking import LIMIT, SIZE, STREAM, Neighbour, blocked, neighbour, unblocking
-from bench.brokers import Cluster, running_nodes
-from bench.flows import Flow, measure_flows
 from bench.harness import Figure, median, percentile
-from bench.worker import Job
+from bench.traffic import amqp, stomp
+from bench.traffic.activemq_server import ActiveMQ, missing, running_activemq
+from bench.traffic.blocking import LIMIT, SIZE, STREAM, Neighbour, blocked, neighbour, unblocking
+from bench.traffic.brokers import Cluster, running_nodes
+from bench.traffic.flows import Flow, measure_flows
+from bench.traffic.worker import Job
 
 SYNCED = {"appendonly": "yes", "appendfsync": "always"}
 CREDIT, LOW = 1000, 300

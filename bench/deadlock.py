@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 import headgate
 from bench.harness import Figure, at_most, percentile, private_client
-from headgate.redis.note_store import NoteStore, Tie
+from headgate.redis.stores.notes import NoteStore, Tie
 from headgate_coordinator.deadlock.detector import EVERY, Detector
 
 SAMPLES = 30

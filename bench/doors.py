@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import headgate
-from bench.connections import raise_files
 from bench.harness import Figure
+from bench.traffic.connections import raise_files
 from headgate.amqp.calls import read_calls
 from headgate.amqp.sasl import SaslClient
 from headgate.errors import MessageFormatError

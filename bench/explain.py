@@ -9,12 +9,12 @@ from redis.asyncio import Redis
 import headgate
 from bench.harness import Figure, at_most, private_client
 from bench.scripts import crowd
-from headgate.core.link import Link
+from headgate.core.links.link import Link
 from headgate.core.policy import Policy
 from headgate.explain.links import STALE_MS
 from headgate.redis.keys import Address, forwarder_id
-from headgate.redis.link_store import LinkStore
-from headgate.redis.node_store import NodeStore
+from headgate.redis.stores.links import LinkStore
+from headgate.redis.stores.nodes import NodeStore
 from headgate_coordinator.fleet.leases import LeaseStore
 
 LINE = 10_000

@@ -5,8 +5,8 @@ import re
 import time
 
 import headgate
-from bench.brokers import Cluster, running_nodes
 from bench.harness import Figure, Stopwatch, at_least, at_most, cpu_seconds, percentile
+from bench.traffic.brokers import Cluster, running_nodes
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.links.listing import list_links

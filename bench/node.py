@@ -1,12 +1,12 @@
 """A node and its clients, each a process: messages a second, processor time, memory, and what a lost node costs."""
 
-from bench import blocking
-from bench.amqp import Peer, Receiver, Sender
-from bench.brokers import Cluster, running_nodes
-from bench.connections import MANY, failover, many_connections
-from bench.flows import Flow, measure_flows
 from bench.harness import Figure, percentile
-from bench.worker import Job
+from bench.traffic import blocking
+from bench.traffic.amqp import Peer, Receiver, Sender
+from bench.traffic.brokers import Cluster, running_nodes
+from bench.traffic.connections import MANY, failover, many_connections
+from bench.traffic.flows import Flow, measure_flows
+from bench.traffic.worker import Job
 
 PRESETS = ((1000, 300), (100, 30))
 KINDS = ((1024, False), (100, False), (1024, True), (100, True))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core.url_options import UrlOptions
+from headgate.core.addresses.url_options import UrlOptions
 from headgate.redis.backend import Backend
 from headgate.redis.server import Server
 from headgate.redis.url import FILES, FORMS, SCHEMES, parse_url

@@ -11,8 +11,8 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.keywords import explains
 from headgate.backends import Place, place_of
 from headgate.consuming.browse import Browsed, browse
+from headgate.core.addresses.url_options import UrlOptions
 from headgate.core.deadlock import Deadlock
-from headgate.core.url_options import UrlOptions
 from headgate.errors import AccessDenied, Closed, HeadgateError, InvalidValue
 from headgate.explain.explainer import as_consumer, explain, leased
 from headgate.explain.links import Links
@@ -26,8 +26,8 @@ from headgate.options import SessionOptions
 from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address, check_namespace
-from headgate.redis.pool_store import PoolStore
 from headgate.redis.store import Store
+from headgate.redis.stores.pools import PoolStore
 from headgate.session.session import Session
 
 

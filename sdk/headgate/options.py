@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from headgate.core.url_options import UrlOptions
+from headgate.core.addresses.url_options import UrlOptions
 from headgate.errors import InvalidValue
 from headgate.units import MAX_WINDOW, parse_duration, parse_size
 

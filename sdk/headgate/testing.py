@@ -33,8 +33,8 @@ from typing import Any, Final
 
 from headgate.backends import Place
 from headgate.client import Client
+from headgate.core.addresses.url_options import UrlOptions
 from headgate.core.durability import Durability
-from headgate.core.url_options import UrlOptions
 from headgate.errors import CoordinatorUnavailable, PolicyError
 from headgate.redis.scripts import Script
 from headgate.redis.server import Server

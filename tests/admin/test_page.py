@@ -5,7 +5,7 @@ import pytest
 import headgate
 from headgate.core.deadlock import Deadlock, Party, Step
 from headgate.redis.keys import Address
-from headgate.redis.note_store import NoteStore
+from headgate.redis.stores.notes import NoteStore
 from headgate_coordinator.fleet.facts import Counters
 from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.browser import CHROMIUM, DRIVER, TEXT, Browser, picture

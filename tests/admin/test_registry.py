@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import headgate
-from headgate.redis.node_store import NodeStore
+from headgate.redis.stores.nodes import NodeStore
 from headgate_coordinator.fleet.facts import BridgeFacts, Counters
 from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.standin import StandIn, link

@@ -10,8 +10,8 @@ import pytest
 import headgate
 from headgate.core.deadlock import Deadlock
 from headgate.redis.keys import Address
-from headgate.redis.note_store import NoteStore, Tie
 from headgate.redis.replies import Account
+from headgate.redis.stores.notes import NoteStore, Tie
 from headgate_coordinator.deadlock.detector import Detector
 from tests.amqp.node_processes import nodes
 from tests.deadlock.figure import COUNT, bodies, fill, program

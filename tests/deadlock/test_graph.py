@@ -8,7 +8,7 @@ import headgate
 from headgate.core.deadlock import Deadlock, Graph, Passes, deadlocks
 from headgate.explain.wait_edges import owner_of
 from headgate.redis.keys import link_id, session_id
-from headgate.redis.note_store import NoteStore
+from headgate.redis.stores.notes import NoteStore
 from headgate_coordinator.deadlock.graph import look
 from tests.sdk.observing import drain, waiting
 from tests.support.waiting import wait_until

@@ -6,7 +6,7 @@ import random
 import pytest
 
 import headgate
-from headgate.redis import note_store as notes
+from headgate.redis.stores import notes
 from headgate.session import ties
 from headgate_coordinator.deadlock import detector as detecting
 from headgate_coordinator.deadlock.detector import Detector

@@ -10,7 +10,7 @@ import pytest
 import headgate
 from headgate.core.deadlock import Deadlock, Party, Step
 from headgate.namespace.deadlocks import FoundDeadlock
-from headgate.redis.note_store import NoteStore
+from headgate.redis.stores.notes import NoteStore
 from headgate_coordinator.admin import create_app
 from tests.deadlock.figure import fill, program
 from tests.demo.command import Running, run

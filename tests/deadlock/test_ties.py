@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate.redis.note_store import NoteStore
+from headgate.redis.stores.notes import NoteStore
 from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 

@@ -8,7 +8,7 @@ from headgate.core.deadlock import Deadlock, Graph, Party, Wait, deadlocks
 from headgate.explain.wait_edges import suspects, waiter
 from headgate.namespace.deadlocks import FoundDeadlock
 from headgate.redis.keys import link_id
-from headgate.redis.note_store import Tie
+from headgate.redis.stores.notes import Tie
 
 NAMES = st.sampled_from("abcde")
 TIES = st.lists(

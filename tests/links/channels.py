@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import headgate.multicast
-from headgate.core.channel import HEADERS
+from headgate.core.links.channel import HEADERS
 from headgate.multicast import MulticastMessage, Reader, joined
 from headgate.redis.keys import Address, link_id, session_id
 from headgate_coordinator.links.supervisor import Supervisor

@@ -17,8 +17,8 @@ from typing import IO, Final, Self
 import headgate
 from headgate._util.tasks import stop
 from headgate.redis.keys import Address
-from headgate.redis.link_store import LinkStore
 from headgate.redis.server import Server
+from headgate.redis.stores.links import LinkStore
 from headgate.redis.url import parse_url
 from headgate_coordinator.links.rules import Forwarding
 from headgate_coordinator.links.worker import End, LinkWorker

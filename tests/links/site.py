@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.core.link_calls import Call
+from headgate.core.links.calls import Call
 from headgate.redis.keys import Address, link_id
-from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Account
 from headgate.redis.server import Server
 from headgate.redis.store import Store
+from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links.rules import Forwarding
 from headgate_coordinator.links.worker import End, LinkWorker
 

@@ -22,11 +22,24 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from headgate.core.link_calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Pace, Paced, Read, Secure, Skip
+from headgate.core.links.calls import (
+    Call,
+    Commit,
+    Committed,
+    Copy,
+    Fetch,
+    Open,
+    Opened,
+    Pace,
+    Paced,
+    Read,
+    Secure,
+    Skip,
+)
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.keys import Address, link_id
-from headgate.redis.link_store import LinkStore
 from headgate.redis.server import Server
+from headgate.redis.stores.links import LinkStore
 from headgate.redis.url import parse_url
 from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.rules import Forwarding

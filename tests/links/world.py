@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headgate.core.link_calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Pace, Paced, Put, Read, Secure
+from headgate.core.links.calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Pace, Paced, Put, Read, Secure
 from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.rules import Forwarding
 from tests.model.link import ModelSource, ModelTarget

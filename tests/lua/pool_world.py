@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from headgate.namespace.pool_slices import Pools
 from headgate.redis.keys import Address, PoolAddress, encode_name
-from headgate.redis.pool_store import UNLIMITED, PoolStore, Share, Slice, limit_of
 from headgate.redis.replies import record
+from headgate.redis.stores.pools import UNLIMITED, PoolStore, Share, Slice, limit_of
 from tests.lua.place import BEGIN_MS, Place, Producer
 from tests.support.rewriting import RewritingServer, virtual_clock
 

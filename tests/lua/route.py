@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from headgate.core.link_calls import Committed, Entry, Opened, Put, Read, Skip
+from headgate.core.links.calls import Committed, Entry, Opened, Put, Read, Skip
 from headgate.redis.keys import Address, link_id
-from headgate.redis.link_store import LinkStore
+from headgate.redis.stores.links import LinkStore
 from tests.lua.place import TTL_MS, Place
 from tests.support.rewriting import RewritingServer
 

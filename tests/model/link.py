@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headgate.core.link_calls import Committed, Entry, Opened, Put, Read, Skip
+from headgate.core.links.calls import Committed, Entry, Opened, Put, Read, Skip
 
 
 @dataclass

@@ -18,9 +18,9 @@ from headgate.core.policy import Policy, Rule
 from headgate.message import MAX_MESSAGE
 from headgate.policy import loads
 from headgate.redis.keys import Address, PoolAddress, index_keys, is_session_of, policy_key, session_id, session_prefix
-from headgate.redis.pool_store import PoolStore, Share
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script_names
+from headgate.redis.stores.pools import PoolStore, Share
 from headgate_coordinator.node.gateway.rights import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions

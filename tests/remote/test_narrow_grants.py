@@ -12,9 +12,9 @@ from headgate.core.policy import Policy
 from headgate.namespace.topics import Entry
 from headgate.policy import loads
 from headgate.redis.keys import Address, index_keys, namespace_channel, policy_key
-from headgate.redis.policy_store import PolicyStore
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script
+from headgate.redis.stores.policies import PolicyStore
 from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.security import Action

@@ -9,8 +9,8 @@ from headgate import AccessDenied, InvalidValue
 from headgate.amqp.remote import NodeBackend
 from headgate.core.policy import Policy, Rule
 from headgate.redis.keys import Address, PoolAddress, index_keys, notes_key, policy_key, session_prefix
-from headgate.redis.note_store import KEEP_MS, Tie
 from headgate.redis.scripts import Script, script, script_names
+from headgate.redis.stores.notes import KEEP_MS, Tie
 from headgate_coordinator.node.gateway.rights import INDEX_SCRIPTS, POOL_SCRIPTS
 from headgate_coordinator.node.node import Node
 from tests.remote.grants import B, C, M, P

@@ -6,8 +6,8 @@ import pytest
 
 from headgate import AccessDenied, DeadlockDetected, InvalidValue
 from headgate.redis.keys import notes_key
-from headgate.redis.note_store import KEEP_MS, NoteStore, Tie, ToldTies
 from headgate.redis.scripts import script
+from headgate.redis.stores.notes import KEEP_MS, NoteStore, Tie, ToldTies
 from headgate_coordinator.deadlock.detector import Detector
 from headgate_coordinator.node.node import Node
 from tests.remote.test_gateway_rights import as_user, node

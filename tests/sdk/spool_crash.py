@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import headgate
-from headgate.redis.spool_store import SpoolStore
 from headgate.redis.store import Store
+from headgate.redis.stores.spools import SpoolStore
 from headgate.spool.storage import Storage
 
 TTL = "1s"

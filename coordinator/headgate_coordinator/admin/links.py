@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate import Client, Explanation, HeadgateError, PolicyError
-from headgate.core.link import ends_of
+from headgate.core.links.link import ends_of
 from headgate.explain.link_chain import NOBODY
 from headgate.explain.link_view import HELD_UP, Side
 from headgate_coordinator.admin.models import PolicyLink, PolicyLinks

@@ -17,7 +17,7 @@ from headgate.client import Client
 from headgate.core.deadlock import Deadlock, Passes
 from headgate.errors import HeadgateError
 from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
-from headgate.redis.note_store import NoteStore
+from headgate.redis.stores.notes import NoteStore
 from headgate_coordinator.deadlock.graph import Sight, look
 from headgate_coordinator.deadlock.resolving import action_of, resolve
 from headgate_coordinator.fleet.facts import DeadlockFacts

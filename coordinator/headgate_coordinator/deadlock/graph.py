@@ -11,9 +11,9 @@ from typing import Final
 from headgate.core.deadlock import Party, Wait
 from headgate.explain.wait_edges import graph_of, suspects
 from headgate.redis.keys import Address
-from headgate.redis.note_store import Tie
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
+from headgate.redis.stores.notes import Tie
 
 MOST: Final = 100
 """Waiters and consumers that a snapshot names. A destination with more consumers counts as going on."""

@@ -9,7 +9,7 @@ from headgate.client import Client
 from headgate.core.deadlock import Deadlock, Step
 from headgate.explain.wait_edges import waiter
 from headgate.redis.keys import Address
-from headgate.redis.note_store import Tie
+from headgate.redis.stores.notes import Tie
 from headgate_coordinator.deadlock.graph import Sight
 
 DEFAULT: Final = "alert"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from headgate import Client, HeadgateError
-from headgate.redis.node_store import NodeStore
+from headgate.redis.stores.nodes import NodeStore
 from headgate_coordinator.fleet.facts import NodeFacts, NodeState, NodeView
 
 _log = logging.getLogger("headgate")

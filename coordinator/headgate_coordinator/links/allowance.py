@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Final
 
-from headgate.core.link_calls import Pace
+from headgate.core.links.calls import Pace
 
 KEPT: Final = 1.0
 """Seconds for which a link between destinations may use what its rate allowed."""

@@ -3,7 +3,7 @@
 import contextlib
 
 from headgate.client import Client
-from headgate.core.channel import Feed, feed_of
+from headgate.core.links.channel import Feed, feed_of
 from headgate.redis.keys import Address, link_id
 from headgate_coordinator.links.channel_worker import Feeder, Progress
 from headgate_coordinator.links.job import Carried, Job

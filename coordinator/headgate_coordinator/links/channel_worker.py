@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate._util.reconnect import until_answered
-from headgate.core.channel import HEADERS, Feed
-from headgate.core.link_calls import Entry, Opened, Read
-from headgate.core.multicast import Packet, split
+from headgate.core.links.calls import Entry, Opened, Read
+from headgate.core.links.channel import HEADERS, Feed
+from headgate.core.links.multicast import Packet, split
 from headgate.errors import SpoolUnavailable
 from headgate.explain.facts import backlogs
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, link_id
-from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
+from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links.forwarder import BATCH, LOOK_AGAIN
 from headgate_coordinator.links.multicast_socket import Multicaster
 from headgate_coordinator.links.rates import ChannelRate

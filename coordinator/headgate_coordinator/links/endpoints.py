@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from headgate.client import Client
-from headgate.core.link import Site, ends_of
+from headgate.core.links.link import Site, ends_of
 from headgate.errors import PolicyError
 from headgate.redis.keys import Address, forwarder_id
 from headgate_coordinator.links.sites import Sites
@@ -28,7 +28,7 @@ async def places_of(link: str, client: Client, sites: Sites, known: dict[str, Si
     """Return the id of a link in the state of both ends, its source and its target.
 
     Args:
-        link: as :attr:`headgate.core.link.Link.link` names it.
+        link: as :attr:`headgate.core.links.link.Link.link` names it.
         client: of this site.
         sites: clients of the others.
         known: the others, by name.

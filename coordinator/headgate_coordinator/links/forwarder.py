@@ -14,8 +14,7 @@ from enum import StrEnum
 from itertools import islice, takewhile
 from typing import Final
 
-from headgate.core.link import NO_ROOM, PACED
-from headgate.core.link_calls import (
+from headgate.core.links.calls import (
     Call,
     Commit,
     Committed,
@@ -32,6 +31,7 @@ from headgate.core.link_calls import (
     Secure,
     Skip,
 )  # fmt: skip
+from headgate.core.links.link import NO_ROOM, PACED
 from headgate_coordinator.links.allowance import LinkAllowance
 from headgate_coordinator.links.rules import Forwarding, Refusal
 

@@ -8,8 +8,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
-from headgate.core.channel import Feed
-from headgate.core.link import Link
+from headgate.core.links.channel import Feed
+from headgate.core.links.link import Link
 from headgate.errors import HeadgateError
 
 _log = logging.getLogger("headgate.explain.links")

@@ -5,12 +5,12 @@ import contextlib
 
 from headgate._util.tasks import stop
 from headgate.client import Client
-from headgate.core.link import NO_ROOM, STORES, Link
+from headgate.core.links.link import NO_ROOM, STORES, Link
 from headgate.core.selector.parser import Selector
 from headgate.errors import HeadgateError, PolicyError
 from headgate.namespace.defaults import durability_of
 from headgate.redis.keys import Address, encode_name, forwarder_id
-from headgate.redis.link_store import LinkStore
+from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links.job import Carried, Job
 from headgate_coordinator.links.rates import LinkRate, quantum
 from headgate_coordinator.links.rules import MAX_HOPS, Forwarding

@@ -9,12 +9,12 @@ from typing import Any, Final, Literal
 from rich.table import Table
 
 from headgate import Client
-from headgate.core.channel import Feed, feed_of
-from headgate.core.link import Link, ends_of
+from headgate.core.links.channel import Feed, feed_of
+from headgate.core.links.link import Link, ends_of
 from headgate.explain.facts import backlogs
 from headgate.redis.keys import Address, forwarder_id, owned_keys
-from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Snapshot
+from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.links.endpoints import unknown_site
 from headgate_coordinator.links.routed import links_now

@@ -7,7 +7,7 @@ import ipaddress
 import socket
 from typing import Final
 
-from headgate.core.channel import Channel
+from headgate.core.links.channel import Channel
 
 BUFFER: Final = 1 << 20
 DISCARD: Final = 9

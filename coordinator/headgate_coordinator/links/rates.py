@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from headgate._util.reconnect import until_answered
-from headgate.core.channel import USE_WITHIN, Channel
-from headgate.core.link import Link, burst_of, rate_bucket
+from headgate.core.links.channel import USE_WITHIN, Channel
+from headgate.core.links.link import Link, burst_of, rate_bucket
 from headgate.errors import CreditTimeout
 from headgate.limiting.bucket import Bucket
 from headgate.redis.keys import Address, session_id

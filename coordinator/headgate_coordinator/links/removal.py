@@ -5,13 +5,13 @@ import re
 from typing import Final
 
 from headgate.client import Client
-from headgate.core.channel import feed_of
 from headgate.core.durability import MAX_REPLICAS, Durability
-from headgate.core.link import ends_of
+from headgate.core.links.channel import feed_of
+from headgate.core.links.link import ends_of
 from headgate.errors import CoordinatorUnavailable, PolicyError
 from headgate.redis.keys import Address, forwarder_id, owned_keys
-from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Account
+from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.links.endpoints import Place
 from headgate_coordinator.links.routed import links_now

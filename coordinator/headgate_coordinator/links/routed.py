@@ -3,9 +3,9 @@
 from typing import Final
 
 from headgate.client import Client
-from headgate.core.channel import Feed
-from headgate.core.link import Link
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
+from headgate.core.links.channel import Feed
+from headgate.core.links.link import Link
 from headgate.core.policy import Policy
 
 MOST: Final = 4096

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.durability import Durability
-from headgate.core.link_calls import Entry
+from headgate.core.links.calls import Entry
 
 MAX_HOPS: Final = 8
 """Places that a message may come through where nobody says how many."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from headgate.core.link_calls import Entry
+from headgate.core.links.calls import Entry
 from headgate.core.selector.messages import matcher
 from headgate.core.selector.parser import Selector
 from headgate.errors import MessageFormatError

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import headgate
 from headgate.client import Client
-from headgate.core.link import Site
+from headgate.core.links.link import Site
 from headgate.errors import HeadgateError, PolicyError
 from headgate_coordinator.security.reach import Reach
 

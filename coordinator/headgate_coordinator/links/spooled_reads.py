@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headgate.core.link_calls import Entry
+from headgate.core.links.calls import Entry
 from headgate.core.segment import is_reference, payload_size
 from headgate.redis.keys import Address
 from headgate.spool import Spooling

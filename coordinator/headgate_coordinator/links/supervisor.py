@@ -12,8 +12,8 @@ from typing import Final
 
 from headgate._util.tasks import stop
 from headgate.client import Client
-from headgate.core.channel import Feed, feed_of
-from headgate.core.link import Link, Site, ends_of
+from headgate.core.links.channel import Feed, feed_of
+from headgate.core.links.link import Link, Site, ends_of
 from headgate.errors import HeadgateError
 from headgate.redis.keys import namespace_channel, owned_keys
 from headgate_coordinator.fleet.facts import BridgeFacts

@@ -8,7 +8,7 @@ from typing import Final
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import link_id
-from headgate.redis.note_store import NoteStore, Tie, ToldTies
+from headgate.redis.stores.notes import NoteStore, Tie, ToldTies
 from headgate_coordinator.links.job import AnyJob
 
 _log = logging.getLogger("headgate.explain.links")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headgate.core.link_calls import (
+from headgate.core.links.calls import (
     Call,
     Commit,
     Committed,
@@ -24,9 +24,9 @@ from headgate.core.link_calls import (
 from headgate.errors import AccessDenied, CoordinatorUnavailable, SpoolUnavailable
 from headgate.redis.backend import AGAIN, WakeUps
 from headgate.redis.keys import Address
-from headgate.redis.link_store import LinkStore
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
+from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links.forwarder import Forwarder, Phase
 from headgate_coordinator.links.rules import Forwarding
 

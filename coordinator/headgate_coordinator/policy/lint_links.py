@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headgate.core.link import Link
+from headgate.core.links.link import Link
 from headgate.core.policy import Policy
 from headgate_coordinator.policy.finding import Finding
 

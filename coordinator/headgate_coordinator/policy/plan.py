@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate import Client
-from headgate.core.channel import Feed
-from headgate.core.link import Link
+from headgate.core.links.channel import Feed
+from headgate.core.links.link import Link
 from headgate.core.policy import Policy, Pool, Store, origins
 from headgate.namespace.policy_follower import due, numbered, says_the_same
 from headgate.policy.compile import key_of, shown

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from headgate.core.pattern import WILDCARDS, Pattern
+from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.errors import InvalidName, InvalidValue
 from headgate.policy.tables import Table
 from headgate.redis.keys import encode_name

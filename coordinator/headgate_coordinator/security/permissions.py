@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from headgate.core.pattern import WILDCARDS, Pattern
+from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.errors import PolicyError
 
 EVERYTHING: Final = "#"

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from headgate._util.url_parts import host_and_port
 from headgate.backends import REDIS_FILES, REDIS_SCHEMES, place_of
-from headgate.core.link import Site, is_site_variable
+from headgate.core.links.link import Site, is_site_variable
 from headgate.errors import InvalidValue
 
 MOST: Final = 65_536

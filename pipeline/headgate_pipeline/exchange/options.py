@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate import InvalidValue, Window
-from headgate.core.pattern import WILDCARDS
+from headgate.core.addresses.pattern import WILDCARDS
 from headgate.redis.keys import check_namespace
 from headgate.units import parse_duration, parse_rate, parse_size
 

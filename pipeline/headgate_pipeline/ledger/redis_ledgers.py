@@ -12,7 +12,7 @@ import pyarrow as pa
 from redis import Redis
 from redis.exceptions import AskError, MovedError
 
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
 from headgate.redis.bulk import Direct
 from headgate.redis.keys import Address, check_namespace, parse_key
 from headgate_pipeline.ledger import parse as ledger

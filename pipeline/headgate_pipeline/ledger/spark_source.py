@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from headgate import InvalidValue
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
 from headgate.redis.keys import check_namespace
 from headgate_pipeline.ledger import parse as ledger
 from headgate_pipeline.ledger.offsets import Bounds, Offset, Range, pack, position, share, went_back

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Final
 
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
 from headgate.errors import HeadgateError
 from headgate.redis.keys import encode_name
 from headgate_pipeline.formatting import moment

@@ -7,7 +7,7 @@ Accepted forms::
 
 A password can be kept out of the URL: ``?password_file=/run/secrets/headgate``. TLS takes ``?ca_file=``,
 ``?cert_file=`` and ``?key_file=``. Windows and rates of the connection's producers and consumers can be said too:
-``?consumer_window=pull``, see :mod:`headgate.core.url_options`.
+``?consumer_window=pull``, see :mod:`headgate.core.addresses.url_options`.
 """
 
 import ssl
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate._util.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
-from headgate.core.url_options import UrlOptions, take_options, unknown_option
+from headgate.core.addresses.url_options import UrlOptions, take_options, unknown_option
 from headgate.errors import InvalidValue
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}

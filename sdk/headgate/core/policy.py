@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.core.channel import Channel, Feed
-from headgate.core.link import Link, Site
-from headgate.core.pattern import Pattern
-from headgate.core.pattern_index import PatternIndex
+from headgate.core.addresses.index import PatternIndex
+from headgate.core.addresses.pattern import Pattern
+from headgate.core.links.channel import Channel, Feed
+from headgate.core.links.link import Link, Site
 from headgate.errors import PolicyError
 
 __all__ = ["CACHED", "ORIGIN_BYTES", "SHARED", "Pattern", "Policy", "Pool", "Resolved", "Rule", "Store"]

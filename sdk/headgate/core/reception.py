@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core.multicast import Packet
+from headgate.core.links.multicast import Packet
 from headgate.errors import MessageFormatError
 
 MOST_STREAMS: Final = 1024

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headgate._util.reconnect import until_answered
 from headgate.core.outbox import Outgoing
 from headgate.redis.replies import Account as Totals
-from headgate.redis.spool_store import SpoolStore
+from headgate.redis.stores.spools import SpoolStore
 from headgate.spool.stores import Spool
 
 if TYPE_CHECKING:

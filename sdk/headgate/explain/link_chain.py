@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headgate.core.link import NO_ROOM, PACED
+from headgate.core.links.link import NO_ROOM, PACED
 from headgate.explain.causes import until_token
 from headgate.explain.facts import read
 from headgate.explain.link_view import HELD_UP, LINK, LinkAt, LinkEnds, LinkView, Side

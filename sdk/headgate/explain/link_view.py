@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
-from headgate.core.link import spelled
+from headgate.core.links.link import spelled
 
 LINK: Final = "link~"
 """What the ids of links begin with, see :func:`headgate.redis.keys.link_id`."""

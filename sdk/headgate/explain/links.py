@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.core.link import STORES, Link
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
+from headgate.core.links.link import STORES, Link
 from headgate.core.policy import Policy
 from headgate.errors import AccessDenied, PolicyError
 from headgate.explain.explainer import explain, leased
@@ -17,10 +17,10 @@ from headgate.explain.model import Explanation, Hop
 from headgate.namespace.policy_follower import Policies
 from headgate.namespace.topics import Index
 from headgate.redis.keys import Address, forwarder_id, owned_keys
-from headgate.redis.link_store import LinkStore
-from headgate.redis.node_store import NodeStore
 from headgate.redis.replies import Snapshot, record
 from headgate.redis.store import Store
+from headgate.redis.stores.links import LinkStore
+from headgate.redis.stores.nodes import NodeStore
 
 MOST_HOPS: Final = 8
 """Links that are followed one behind the other."""

@@ -10,13 +10,13 @@ from typing import Final
 
 from headgate.core import deadlock
 from headgate.core.deadlock import Party, Wait
-from headgate.core.link import known_by
+from headgate.core.links.link import known_by
 from headgate.explain.explainer import explain
 from headgate.explain.facts import read
 from headgate.explain.link_view import LINK
 from headgate.explain.model import CONSUMERS_HOLD
-from headgate.redis.note_store import Tie
 from headgate.redis.replies import Snapshot
+from headgate.redis.stores.notes import Tie
 
 HEARD_WITHIN_MS: Final = 3000
 """Who waits asks again each second; who was not heard of for so long may be gone, and what it holds goes to others."""

@@ -13,9 +13,9 @@ from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
 from headgate.namespace.topics import is_pattern
 from headgate.redis.keys import Address, parse_key
-from headgate.redis.note_store import NoteStore
 from headgate.redis.replies import Recount
 from headgate.redis.store import Store
+from headgate.redis.stores.notes import NoteStore
 from headgate.settings import DEFAULT, Settings, settings_of
 from headgate.spool.states import StoreState, store_states
 from headgate.spool.stores import store_fields

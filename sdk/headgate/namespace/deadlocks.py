@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core.deadlock import Deadlock
-from headgate.redis.note_store import NoteStore
+from headgate.redis.stores.notes import NoteStore
 
 CURRENT: Final = 2.0
 """Seconds after which a deadlock that was not seen again has ended, as far as is known."""

@@ -13,7 +13,7 @@ from headgate.core.policy import Policy, origins
 from headgate.errors import HeadgateError, PolicyConflict, PolicyError
 from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.keys import namespace_channel
-from headgate.redis.policy_store import PolicyStore
+from headgate.redis.stores.policies import PolicyStore
 from headgate.settings import DEFAULTS, FIELD_OF
 
 _log = logging.getLogger("headgate")

@@ -11,7 +11,7 @@ from headgate.errors import AccessDenied, HeadgateError, InvalidValue, PolicyErr
 from headgate.namespace.pool_slices import ASK_AT_ONCE, Pools
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress, decode_name, parse_pool_key
-from headgate.redis.pool_store import UNLIMITED, PoolStore, limit_of
+from headgate.redis.stores.pools import UNLIMITED, PoolStore, limit_of
 from headgate.units import parse_limit, parse_size
 
 TOP: Final = 5

@@ -15,7 +15,7 @@ from typing import Final
 from headgate._util.tasks import stop
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key
-from headgate.redis.pool_store import Drawn, PoolStore, Share, Slice
+from headgate.redis.stores.pools import Drawn, PoolStore, Share, Slice
 
 ASK_AT_ONCE: Final = 16
 """Members that are asked to give back before those who wait look again."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from headgate.core.pattern import WILDCARDS, Pattern
+from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.errors import InvalidName, PolicyError, TooManySubscriptions
 from headgate.redis.keys import (
     MAX_NAME_BYTES,

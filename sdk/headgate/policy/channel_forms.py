@@ -3,7 +3,7 @@
 import ipaddress
 from typing import Any, Final
 
-from headgate.core.multicast import LARGEST
+from headgate.core.links.multicast import LARGEST
 from headgate.errors import InvalidValue
 from headgate.policy.forms import form
 from headgate.redis.keys import encode_name

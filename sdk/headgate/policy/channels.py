@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from headgate.core.channel import HEADERS, Channel
-from headgate.core.multicast import room
+from headgate.core.links.channel import HEADERS, Channel
+from headgate.core.links.multicast import room
 from headgate.core.policy import Policy, Rule
 from headgate.policy.channel_forms import SMALLEST, byte_rate
 from headgate.policy.channel_table import ChannelTable

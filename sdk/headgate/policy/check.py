@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core.pattern import Pattern
-from headgate.core.pattern_index import PatternIndex
+from headgate.core.addresses.index import PatternIndex
+from headgate.core.addresses.pattern import Pattern
 from headgate.core.policy import Policy, Resolved, Rule
 from headgate.policy.channels import check_channels
 from headgate.policy.compile import key_of

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
 from headgate.core.policy import BUCKET_FIELDS, MESSAGE_FIELDS, Policy, Rule
 from headgate.core.window import Window
 from headgate.core.words import KEYS

@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
-from headgate.core.link import is_site_variable
-from headgate.core.pattern import WILDCARDS, Pattern
+from headgate.core.addresses.pattern import WILDCARDS, Pattern
+from headgate.core.links.link import is_site_variable
 from headgate.core.selector.parser import Selector
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace, encode_name

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from headgate.core.durability import MEMORY, Durability
-from headgate.core.link import Kind, Link, Site, burst_of, cycle, rate_bucket
+from headgate.core.links.link import Kind, Link, Site, burst_of, cycle, rate_bucket
 from headgate.core.policy import Policy, Rule
 from headgate.policy.document import Document
 from headgate.policy.link_tables import BridgeTable, LinkTable, RouteTable

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
 from headgate.core.policy import Policy, Resolved, Store
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy.places import Path

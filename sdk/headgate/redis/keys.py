@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 
-from headgate.core.pattern import WILDCARDS
+from headgate.core.addresses.pattern import WILDCARDS
 from headgate.errors import InvalidName
 
 PARTS: Final = (
@@ -113,7 +113,7 @@ def forwarder_id(namespace: str, link: str) -> str:
 
     Args:
         namespace: of its source.
-        link: as :attr:`headgate.core.link.Link.link` names it. What leads to another site is told there from links of
+        link: as :attr:`headgate.core.links.link.Link.link` names it. A link to another site is told there from those of
             other namespaces by ``namespace``.
     """
     return link_id(f"{namespace}/{link}" if ":" in link else link)

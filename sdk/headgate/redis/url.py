@@ -11,8 +11,9 @@ Accepted forms::
 ``+tls`` before ``+sentinel`` or ``+cluster`` is spelled ``rediss+sentinel`` and ``rediss+cluster``; it holds for the
 Sentinels too. TLS takes ``?ca_file=``, ``?cert_file=`` and ``?key_file=``. A password can be kept out of the URL:
 ``?password_file=/run/secrets/redis``. Sentinels that ask for a password get ``?sentinel_user=`` and
-``?sentinel_password_file=`` (or ``?sentinel_password=``), and never that of the Redis. Windows and rates of the
-connection's producers and consumers can be said too: ``?consumer_window=pull``, see :mod:`headgate.core.url_options`.
+``?sentinel_password_file=`` (or ``?sentinel_password=``), and never that of the Redis. A URL may also carry windows
+and rates for the connection's producers and consumers: ``?consumer_window=pull``, see
+:mod:`headgate.core.addresses.url_options`.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from typing import Final, Literal
 from urllib.parse import unquote
 
 from headgate._util.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
-from headgate.core.url_options import UrlOptions, take_options, unknown_option
+from headgate.core.addresses.url_options import UrlOptions, take_options, unknown_option
 from headgate.errors import InvalidValue
 
 Kind = Literal["single", "unix", "sentinel", "cluster"]

@@ -21,9 +21,9 @@ from headgate.namespace.registry import Registry
 from headgate.options import SessionOptions
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
-from headgate.redis.note_store import NoteStore
 from headgate.redis.replies import Account as Totals
 from headgate.redis.store import Store
+from headgate.redis.stores.notes import NoteStore
 from headgate.session.destination import Presence
 from headgate.session.live_settings import Following
 from headgate.session.ties import Ties

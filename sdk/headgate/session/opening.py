@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from headgate._util.callbacks import Callbacks
 from headgate.consuming.consumer import Consumer
 from headgate.consuming.wildcard import Part, WildcardConsumer
+from headgate.core.addresses.url_options import split_address
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.selector.messages import Matcher
-from headgate.core.url_options import split_address
 from headgate.core.window import Window
 from headgate.errors import PolicyError
 from headgate.namespace.topics import Entry, is_pattern, read_pattern

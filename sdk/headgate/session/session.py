@@ -7,12 +7,12 @@ from typing import Self
 from headgate._util.forks import watch
 from headgate._util.keywords import explains
 from headgate.consuming.consumer import Consumer
+from headgate.core.addresses.url_options import split_address
 from headgate.core.credit import CreditLine
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.full import WhenFull
 from headgate.core.selector.messages import matcher
 from headgate.core.selector.parser import Selector
-from headgate.core.url_options import split_address
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
 from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners

@@ -9,7 +9,7 @@ from typing import Any, Final
 from headgate._util.tasks import stop
 from headgate.core.outbox import Outgoing
 from headgate.errors import HeadgateError
-from headgate.redis.note_store import TELL_EVERY, NoteStore, Tie, ToldTies
+from headgate.redis.stores.notes import TELL_EVERY, NoteStore, Tie, ToldTies
 from headgate.session.destination import Presence
 
 TELL_AFTER: Final = 0.3

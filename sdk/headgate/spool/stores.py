@@ -10,8 +10,8 @@ from headgate.core.full import WhenFull
 from headgate.errors import PolicyError
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import PARTS, Address, decode_name, encode_name
-from headgate.redis.spool_store import SpoolStore
 from headgate.redis.store import Store
+from headgate.redis.stores.spools import SpoolStore
 from headgate.spool.storage import Storage, check_url
 from headgate.units import parse_limit, parse_size
 

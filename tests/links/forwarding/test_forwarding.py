@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.link_calls import (
+from headgate.core.links.calls import (
     Call,
     Commit,
     Committed,

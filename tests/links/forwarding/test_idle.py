@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from headgate.core.link_calls import Commit, Committed, Entry, Fetch, Open, Opened, Read
+from headgate.core.links.calls import Commit, Committed, Entry, Fetch, Open, Opened, Read
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.server import Server

@@ -10,7 +10,7 @@ import pytest
 
 import headgate
 from headgate import InvalidValue
-from headgate.core.link import Site
+from headgate.core.links.link import Site
 from headgate.policy import loads
 from headgate.redis.url import FILES, parse_url
 from headgate_coordinator.links.listing import list_links

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import headgate
-from headgate.core.link_calls import Entry
+from headgate.core.links.calls import Entry
 from headgate.policy import loads
 from headgate.redis.keys import Address, link_id
-from headgate.redis.link_store import LinkStore
+from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from headgate_coordinator.links.spooled_reads import Entries

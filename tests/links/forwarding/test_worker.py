@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core.link_calls import Regression
+from headgate.core.links.calls import Regression
 from headgate.redis.replies import Account
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url

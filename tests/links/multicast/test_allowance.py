@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.channel import USE_WITHIN, Channel
+from headgate.core.links.channel import USE_WITHIN, Channel
 from headgate.errors import CoordinatorUnavailable
 from headgate_coordinator.links.rates import ChannelRate
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import headgate
-from headgate.core.channel import HEADERS
+from headgate.core.links.channel import HEADERS
 from headgate.multicast import Loss
 from headgate.policy import loads
 from headgate.redis.keys import Address, owned_keys

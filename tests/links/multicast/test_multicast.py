@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.multicast import Packet, room, split
+from headgate.core.links.multicast import Packet, room, split
 from headgate.core.reception import MOST_STREAMS, OF_A_PART, Arrived, Loss, Reception
 from headgate.errors import MessageFormatError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.core.channel import Channel
+from headgate.core.links.channel import Channel
 from headgate_coordinator.links.multicast_socket import Multicaster, address_in
 from tests.links.channels import LOOPBACK, Group
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headgate.multicast
-from headgate.core.multicast import Packet, split
+from headgate.core.links.multicast import Packet, split
 from headgate.errors import Closed, InvalidValue
 from headgate.message import encode
 from headgate.multicast import Loss

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 import headgate
-from headgate.core.link import NO_ROOM, PACED, Link
+from headgate.core.links.link import NO_ROOM, PACED, Link
 from headgate.explain.link_chain import Behind, Load, Work, judge_link
 from headgate.explain.link_view import LinkEnds, Side
 from headgate.explain.links import MOST_HOPS
 from headgate.explain.model import Cause, Explanation
 from headgate.policy import loads
 from headgate.redis.keys import Address, forwarder_id
-from headgate.redis.link_store import LinkStore
+from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.fleet.facts import BridgeFacts
 from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.fleet.registry import NodeRegistry

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.core.amqp.sections import Header
-from headgate.core.link_calls import Entry
+from headgate.core.links.calls import Entry
 from headgate.core.selector.messages import headers_of
 from headgate.core.selector.parser import Selector
 from headgate.errors import MessageFormatError

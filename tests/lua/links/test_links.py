@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headgate.core.durability import MEMORY
-from headgate.core.link_calls import Put, Skip
+from headgate.core.links.calls import Put, Skip
 from headgate.redis.keys import link_id
 from tests.lua.place import TTL_MS
 from tests.lua.route import LINK, Route, puts

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from headgate.core.link_calls import Entry, Put, Skip
+from headgate.core.links.calls import Entry, Put, Skip
 from tests.lua.place import Consumer
 from tests.lua.route import Route
 from tests.model.link import ModelSource, ModelTarget

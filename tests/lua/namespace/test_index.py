@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
 from headgate.namespace.topics import Entry, Index
 from headgate.redis.keys import Address, encode_name, index_keys
 from headgate.redis.scripts import script

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headgate.redis.keys import node_keys
-from headgate.redis.node_store import NodeStore
 from headgate.redis.server import Server
+from headgate.redis.stores.nodes import NodeStore
 from headgate.redis.url import parse_url
 from tests.support.rewriting import RewritingServer, watched
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from headgate.redis.keys import notes_key
-from headgate.redis.note_store import KEEP_MS, PAGE, NoteStore, Tie, ToldTies
 from headgate.redis.server import Server
+from headgate.redis.stores.notes import KEEP_MS, PAGE, NoteStore, Tie, ToldTies
 from headgate.redis.url import parse_url
 from tests.support.rewriting import RewritingServer, watched
 

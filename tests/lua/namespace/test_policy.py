@@ -6,8 +6,8 @@ import pytest
 import redis.asyncio
 
 from headgate.redis.keys import namespace_channel, policy_key
-from headgate.redis.policy_store import PolicyStore, StoredPolicy
 from headgate.redis.server import Server
+from headgate.redis.stores.policies import PolicyStore, StoredPolicy
 from headgate.redis.url import parse_url
 from tests.lua.place import Place
 from tests.support.rewriting import RewritingServer, watched

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from headgate.redis.pool_store import Slice
+from headgate.redis.stores.pools import Slice
 from tests.lua.place import Producer
 from tests.lua.pool_world import PoolWorld
 

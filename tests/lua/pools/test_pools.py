@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.redis.pool_store import Slice
+from headgate.redis.stores.pools import Slice
 from tests.lua.place import TTL_MS
 from tests.lua.pool_actions import ACTIONS, LOSSES, QUIET, act, names
 from tests.lua.pool_world import NAMES, PoolWorld, Runner, granted, held

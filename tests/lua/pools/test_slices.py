@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.redis.pool_store import Share
+from headgate.redis.stores.pools import Share
 from tests.lua.pool_actions import ACTIONS, QUIET, act, sizes
 from tests.lua.pool_world import PoolWorld, Runner, granted, held
 from tests.model.pool import ModelSlice

@@ -6,14 +6,14 @@ from typing import Any, Final
 import pytest
 
 from headgate.core.durability import MEMORY
-from headgate.core.link_calls import Put, Read, Skip
+from headgate.core.links.calls import Put, Read, Skip
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.keys import Address
-from headgate.redis.link_store import LinkStore
-from headgate.redis.pool_store import PoolStore, Slice
 from headgate.redis.scripts import parse, script_names
 from headgate.redis.secured import secure
-from headgate.redis.spool_store import SpoolStore
+from headgate.redis.stores.links import LinkStore
+from headgate.redis.stores.pools import PoolStore, Slice
+from headgate.redis.stores.spools import SpoolStore
 from tests.lua.contracts.test_contract import KEYS
 from tests.lua.place import TTL_MS, Consumer, Place
 from tests.lua.pool_world import NAMES, PoolWorld

@@ -7,7 +7,7 @@ import pytest
 from headgate.errors import CoordinatorUnavailable
 from headgate.namespace.pool_slices import Pools
 from headgate.redis.keys import Address, PoolAddress
-from headgate.redis.pool_store import PoolStore, Slice
+from headgate.redis.stores.pools import PoolStore, Slice
 from tests.lua.place import TTL_MS, Consumer, Place
 from tests.support.rewriting import RewritingServer, virtual_clock
 from tests.support.servers import RedisServer, ServerBinary, available_servers

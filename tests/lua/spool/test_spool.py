@@ -11,7 +11,7 @@ import pytest
 from headgate.core.segment import pack
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account, Credit
-from headgate.redis.spool_store import SpoolStore
+from headgate.redis.stores.spools import SpoolStore
 from headgate.spool.stores import folder
 from tests.lua.place import TTL_MS, Consumer, Place, Producer
 from tests.lua.route import Route

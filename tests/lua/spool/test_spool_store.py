@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.redis.keys import Address
-from headgate.redis.spool_store import SpoolStore
+from headgate.redis.stores.spools import SpoolStore
 from tests.lua.place import TTL_MS, Place, Producer
 from tests.support.rewriting import RewritingServer, virtual_clock
 

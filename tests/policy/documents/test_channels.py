@@ -3,7 +3,7 @@
 import pytest
 
 import headgate
-from headgate.core.channel import Channel, feed_of
+from headgate.core.links.channel import Channel, feed_of
 from headgate.core.policy import Policy
 from headgate.namespace.policy_follower import says_the_same
 from headgate.policy import BadDocument, loads

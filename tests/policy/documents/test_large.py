@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.pattern import Pattern
-from headgate.core.pattern_index import PatternIndex
+from headgate.core.addresses.index import PatternIndex
+from headgate.core.addresses.pattern import Pattern
 from headgate.policy import BadDocument, load, loads
 from headgate.policy.check import examples
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.core.link import Link, Site, ends_of
+from headgate.core.links.link import Link, Site, ends_of
 from headgate.core.policy import Policy
 from headgate.policy import BadDocument, loads
 from headgate.redis.keys import forwarder_id

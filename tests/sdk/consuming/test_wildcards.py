@@ -12,7 +12,7 @@ import headgate
 import headgate.sync
 from headgate import Closed, InvalidName, PolicyError, Window
 from headgate.consuming.wildcard import WildcardConsumer
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
 from headgate.namespace.topics import PLACEHOLDER, Entry, Index
 from headgate.redis.keys import Address
 from headgate.redis.replies import record

@@ -14,7 +14,7 @@ import headgate
 from headgate import CreditTimeout, InvalidValue, MessageTooLarge, PolicyError
 from headgate.redis import scripts
 from headgate.redis.keys import Address, PoolAddress
-from headgate.redis.pool_store import PoolStore, Slice
+from headgate.redis.stores.pools import PoolStore, Slice
 from tests.sdk.observing import GUARD, drain, field
 from tests.sdk.workers import Worker
 from tests.support.servers import RedisServer

@@ -8,8 +8,8 @@ import pytest
 import headgate
 from headgate import InvalidValue, Window
 from headgate.backends import Place, place_of
+from headgate.core.addresses.url_options import take_options
 from headgate.core.durability import Durability, Held
-from headgate.core.url_options import take_options
 from headgate.message import encode
 from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.scripts import Script

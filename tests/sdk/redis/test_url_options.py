@@ -3,7 +3,7 @@
 import pytest
 
 from headgate import InvalidValue, Window
-from headgate.core.url_options import UrlOptions, read_options, split_address
+from headgate.core.addresses.url_options import UrlOptions, read_options, split_address
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import headgate.amqp.url
 import headgate.redis.url
 import headgate.sync
 from headgate import InvalidValue, PolicyError, Settings
+from headgate.core.addresses.url_options import OPTIONS, UrlOptions, read_options
 from headgate.core.full import WhenFull
-from headgate.core.url_options import OPTIONS, UrlOptions, read_options
 from headgate.core.words import KEYS, PRODUCTS, foreign, hint
 from headgate.settings import settings_of
 

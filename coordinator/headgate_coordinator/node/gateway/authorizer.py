@@ -26,9 +26,9 @@ from headgate.redis.keys import (
     read_name,
     session_prefix,
 )
-from headgate.redis.note_store import KEEP_MS, PAGE, Tie
 from headgate.redis.scripts import Script
 from headgate.redis.store import STORE_FIELDS
+from headgate.redis.stores.notes import KEEP_MS, PAGE, Tie
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.gateway.rights import (

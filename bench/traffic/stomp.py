@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bench.amqp import Noted
+from bench.traffic.amqp import Noted
 
 AHEAD = 1 << 18
 """Bytes that may wait in our own buffer before the client stops writing, as a blocking client would."""

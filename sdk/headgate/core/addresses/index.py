@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headgate.core.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bench.harness import Figure, cpu_seconds, machine_seconds, median
-from bench.worker import Job, Worker, working
+from bench.traffic.worker import Job, Worker, working
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from headgate.core.durability import Durability, Held
-from headgate.core.link_calls import Committed, Entry, Opened, Put, Read, Skip
+from headgate.core.links.calls import Committed, Entry, Opened, Put, Read, Skip
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.replies import record

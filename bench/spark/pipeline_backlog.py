@@ -1,6 +1,6 @@
 """Whether what an ingest needs of memory depends on how much there is to read: a backlog beside one of a tenth of it.
 
-Run: python -m bench pipeline_backlog, or python -m bench.pipeline_backlog [--entries 10000000] [--label WORD]
+Run: python -m bench pipeline_backlog, or python -m bench.spark.pipeline_backlog [--entries 10000000] [--label WORD]
 """
 
 import argparse
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harness import Figure, at_most
-from bench.ledgers import NAMESPACE, fill
+from bench.spark.ledgers import NAMESPACE, fill
 from headgate.redis.embedded import EmbeddedRedis
 
 WHOLE, QUICK = 2_000_000, 1_000_000
@@ -155,7 +155,7 @@ def main() -> None:
     figures = {"pipeline_backlog": measured(chosen.entries)}
     show("pipeline_backlog", figures["pipeline_backlog"])
     if chosen.label:
-        command = f"python -m bench.pipeline_backlog --entries {chosen.entries}"
+        command = f"python -m bench.spark.pipeline_backlog --entries {chosen.entries}"
         keep(figures, command=command, label=chosen.label, load=load)
 
 

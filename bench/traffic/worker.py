@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
-from bench import amqp, stomp
+from bench.traffic import amqp, stomp
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ async def working(*jobs: Job) -> AsyncIterator[list[Worker]]:
     """Yield a connected worker for every job; they end after it."""
     processes = [
         await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.worker", json.dumps(asdict(job)), stdin=PIPE, stdout=PIPE
+            sys.executable, "-m", "bench.traffic.worker", json.dumps(asdict(job)), stdin=PIPE, stdout=PIPE
         )
         for job in jobs
     ]

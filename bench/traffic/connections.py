@@ -8,10 +8,10 @@ import sys
 import time
 from asyncio.subprocess import PIPE
 
-from bench.amqp import Peer, Receiver, Sender
-from bench.brokers import Cluster, Node, running_nodes
 from bench.harness import Figure, cpu_seconds
-from bench.worker import Worker
+from bench.traffic.amqp import Peer, Receiver, Sender
+from bench.traffic.brokers import Cluster, Node, running_nodes
+from bench.traffic.worker import Worker
 
 MANY = 2_000
 AT_ONCE = 50
@@ -72,7 +72,7 @@ async def many_connections(count: int) -> list[Figure]:
         for number, batch in enumerate((50, count)):
             before, used = await _settled_memory(node), cpu_seconds(node.pid)
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "bench.connections", str(node.port), str(batch), stdin=PIPE, stdout=PIPE
+                sys.executable, "-m", "bench.traffic.connections", str(node.port), str(batch), stdin=PIPE, stdout=PIPE
             )
             worker = Worker(process)
             assert process.stdin

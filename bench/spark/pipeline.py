@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 import headgate
 from bench.harness import Figure, at_least, at_most, percentile
-from bench.ledgers import NAMESPACE, fill
+from bench.spark.ledgers import NAMESPACE, fill
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
+from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.core.durability import Durability
-from headgate.core.pattern import WILDCARDS, Pattern
 
 Kind = Literal["bridge", "route"]
 PACED: Final = "its rate is used up"

@@ -1,0 +1,1 @@
+"""What the pipeline costs, on ledgers that are filled here."""

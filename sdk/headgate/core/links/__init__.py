@@ -1,0 +1,1 @@
+"""Links and channels as values: their settings, their calls, their packets."""
