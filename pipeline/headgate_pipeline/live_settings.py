@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 import headgate
-from headgate.redis.keys import Address, encode_name
+from headgate.core.names import encode_name
+from headgate.redis.keys import Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from headgate.core.addresses.url_options import UrlOptions
 from headgate.errors import InvalidValue
-from headgate.units import MAX_WINDOW, parse_duration, parse_size
+from headgate.units import MAX_WEIGHT, MAX_WINDOW, parse_duration, parse_size
 
 OnLoss = Literal["last-lease", "closed"]
 DEFAULT_WINDOW: Final = 512 << 10
@@ -14,7 +14,6 @@ DEFAULT_TIMEOUT: Final = 30.0
 """Seconds that a send or an admission waits when nothing else is said: nothing hangs."""
 MIN_TTL: Final = 1.0
 MAX_TTL: Final = 3600.0
-MAX_WEIGHT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
-"""Writes `docs/settings.md` from what `headgate.Settings` says of itself.
+"""Writes `docs/settings.md` from the table of settings.
 
 python -m tests.docs.settings_page         writes it
 """
 
-import re
 from pathlib import Path
 from typing import Final
 
-from headgate.settings import FIELD_OF, Settings
+from headgate.core.settings_table import ROWS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "settings.md"
 INTRODUCTION: Final = """# Settings of a destination
@@ -23,12 +22,8 @@ destination's own hash, in the fields named here ([data dictionary](../lua/READM
 
 def page() -> str:
     """Return the whole page."""
-    described = re.search(r"    Attributes:\n(.*)", Settings.__doc__ or "", re.DOTALL)
-    if described is None:
-        raise AssertionError("Settings does not describe its attributes")
-    rows = re.findall(r"^        (\w+): (.*(?:\n            .*)*)", described[1], re.MULTILINE)
     return INTRODUCTION + "".join(
-        f"| `{name}` | `{FIELD_OF[name]}` | {' '.join(text.split()).replace('``', '`')} |\n" for name, text in rows
+        f"| `{name}` | `{row.field}` | {row.doc.replace('``', '`')} |\n" for name, row in ROWS.items()
     )
 
 

@@ -5,8 +5,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
+from headgate.core.names import encode_name
 from headgate.namespace.pool_slices import Pools
-from headgate.redis.keys import Address, PoolAddress, encode_name
+from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.replies import record
 from headgate.redis.stores.pools import UNLIMITED, PoolStore, Share, Slice, limit_of
 from tests.lua.place import BEGIN_MS, Place, Producer

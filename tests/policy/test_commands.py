@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headgate.core.words import KEYS
+from headgate.core.settings_table import PATHS
 from headgate.errors import InvalidName, InvalidValue
 from headgate.policy.document import schema
 from headgate.settings import DEFAULTS, FIELD_OF
@@ -134,7 +134,7 @@ def test_the_schema_has_every_key() -> None:
         found: dict[str, Any] = tables[names[0]]["properties"] if names else {}
         return found
 
-    for path in KEYS.values():
+    for path in PATHS.values():
         known = tables["Destination"]["properties"]
         for step in path:
             assert step in known, path
@@ -143,7 +143,7 @@ def test_the_schema_has_every_key() -> None:
 
 def test_every_setting_can_be_said_in_a_document() -> None:
     never = {"stopped", "confirm"}  # blocked by hand, never by a policy; said by its channels
-    assert set(KEYS) == set(FIELD_OF) - never
+    assert set(PATHS) == set(FIELD_OF) - never
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Terminus
 from headgate.amqp.proton import lib
 from headgate.core.amqp.message import AmqpMessage, Properties, encode
+from headgate.core.names import encode_name
 from headgate.errors import HeadgateError
-from headgate.redis.keys import Address, encode_name, index_keys
+from headgate.redis.keys import Address, index_keys
 from headgate.redis.replies import Account
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.reply_queues import REPLY, reply_queue

@@ -13,11 +13,12 @@ from rich.table import Table
 
 from headgate import StoreState
 from headgate import policy as documents
+from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyConflict
 from headgate.policy.compile import key_of, shown
 from headgate.policy.document import schema as document_schema
-from headgate.redis.keys import Address, encode_name
+from headgate.redis.keys import Address
 from headgate.settings import KINDS
 from headgate.units import parse_size
 from headgate_coordinator.cli.entry import FAILED, USAGE

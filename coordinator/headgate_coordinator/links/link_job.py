@@ -6,10 +6,11 @@ import contextlib
 from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.links.link import NO_ROOM, STORES, Link
+from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
 from headgate.errors import HeadgateError, PolicyError
 from headgate.namespace.defaults import durability_of
-from headgate.redis.keys import Address, encode_name, forwarder_id
+from headgate.redis.keys import Address, forwarder_id
 from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links.job import Carried, Job
 from headgate_coordinator.links.rates import LinkRate, quantum

@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import Client, HeadgateError, InvalidName
+from headgate.core.names import decode_name
 from headgate.core.segment import MARK, Reference
-from headgate.redis.keys import Address, decode_name
+from headgate.redis.keys import Address
 from headgate.spool import Spooling
 from headgate.spool.stores import Spool, folder, row_of
 from headgate_coordinator.operate.terminal import size

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Pool
 from headgate.core.window import Window
 from headgate.policy.check import Example, examples, place_of
 from headgate.policy.compile import key_of
-from headgate.redis.keys import decode_name
 from headgate_coordinator.policy.finding import Finding
 from headgate_coordinator.policy.lint_links import link_traps
 from headgate_coordinator.policy.lint_spool import spool_traps

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
+from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Resolved
 from headgate.policy.check import examples, place_of
-from headgate.redis.keys import decode_name
 from headgate_coordinator.policy.finding import Finding
 
 REFERENCE: Final = 64

@@ -7,9 +7,9 @@ from typing import Any, Final
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
+from headgate.core.names import encode_name
 from headgate.errors import InvalidName, InvalidValue
 from headgate.policy.tables import Table
-from headgate.redis.keys import encode_name
 from headgate_coordinator.security.passwords import check_form
 from headgate_coordinator.security.permissions import Action, Grant
 

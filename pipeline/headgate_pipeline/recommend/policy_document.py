@@ -6,8 +6,8 @@ from textwrap import wrap
 from typing import Final
 
 from headgate.core.addresses.pattern import Pattern
+from headgate.core.names import encode_name
 from headgate.errors import HeadgateError
-from headgate.redis.keys import encode_name
 from headgate_pipeline.formatting import moment
 from headgate_pipeline.recommend.demand import Need
 from headgate_pipeline.recommend.proposals import Bounds, Fields, Proposal, propose

@@ -6,8 +6,8 @@ from math import inf
 from typing import Final
 
 from headgate.core.full import WhenFull
+from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Resolved
-from headgate.redis.keys import encode_name
 from headgate.settings import FIELD_OF
 from headgate_pipeline.formatting import count, size, span
 

@@ -13,6 +13,7 @@ from headgate.consuming.dead_letters import DeadLetters
 from headgate.consuming.inbox import Receivers
 from headgate.consuming.strays import Strays
 from headgate.core.lease import Lease
+from headgate.core.names import encode_name
 from headgate.core.segment import MARK, payload_size
 from headgate.core.window import MAX_FETCH, Window
 from headgate.credit.account import CLOSE_WITHIN
@@ -22,7 +23,7 @@ from headgate.message import Message
 from headgate.namespace.losses import Losses
 from headgate.options import SessionOptions
 from headgate.redis.backend import WakeUps
-from headgate.redis.keys import Address, encode_name
+from headgate.redis.keys import Address
 from headgate.redis.replies import Deliveries
 from headgate.redis.store import Store
 from headgate.spool import Spooling

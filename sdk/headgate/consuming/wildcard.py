@@ -10,6 +10,7 @@ from typing import Any, Final
 from headgate._util.tasks import in_background, stop
 from headgate.consuming.consumer import MAX_SETTLED, Consumer
 from headgate.consuming.inbox import BREATH
+from headgate.core.names import read_name
 from headgate.core.sharing import Rotation, Share, SharedWindow
 from headgate.core.window import Window
 from headgate.credit.account import CLOSE_WITHIN
@@ -17,7 +18,7 @@ from headgate.credit.calls import Ensure
 from headgate.errors import HeadgateError, PolicyError
 from headgate.message import Message, Outcome
 from headgate.namespace.topics import Entry, Index
-from headgate.redis.keys import Address, namespace_channel, read_name
+from headgate.redis.keys import Address, namespace_channel
 from headgate.redis.replies import Deliveries
 
 LOOK_EVERY: Final = 5.0

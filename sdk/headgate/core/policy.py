@@ -13,6 +13,7 @@ from headgate.core.addresses.index import PatternIndex
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.links.channel import Channel, Feed
 from headgate.core.links.link import Link, Site
+from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS
 from headgate.errors import PolicyError
 
 __all__ = ["CACHED", "ORIGIN_BYTES", "SHARED", "Pattern", "Policy", "Pool", "Resolved", "Rule", "Store"]
@@ -22,15 +23,6 @@ CACHED: Final = 65536
 ORIGIN_BYTES: Final = 2048
 """Most that the text of a destination's origins takes."""
 
-BUCKET_FIELDS: Final = frozenset({"rate", "burst", "ledger", "ledger_keep"})
-"""All that a policy can say about a bucket. Others have neither rate nor burst of their own."""
-MESSAGE_FIELDS: Final = frozenset({
-    "hard_bytes", "resume_bytes", "resume_messages", "send_rate", "send_burst", "send_byte_rate", "send_byte_burst",
-    "delivery_rate", "delivery_burst", "message_ttl_ms", "max_attempts", "dead_letter", "slow_multiple", "slow_rate",
-    "slow_period_ms", "slow_action", "consumer_window", "durable_window", "deadlock", "confirm",
-    "store",
-})  # fmt: skip
-"""What only destinations with messages have: queues and topics, not gates."""
 _PERCENT_OF: Final = (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages"))
 _SPOOLS: Final = ("when_full", "spool")
 """A gate has no messages to spool: a rule for every kind says nothing to it with that."""

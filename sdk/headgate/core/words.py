@@ -10,55 +10,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, Literal
 
+from headgate.core.settings_table import PATHS
+
 Door = Literal["policy", "settings", "url", "producer", "consumer", "gate", "session", "pool", "command"]
 """Where a word was met: in a policy, `apply`, a URL, a call that opens something or sets a pool, the command line."""
-Path = tuple[str | int, ...]
-
-KEYS: Final[dict[str, Path]] = {
-    "kind": ("kind",),
-    "limit": ("limit", "bytes"),
-    "limit_messages": ("limit", "messages"),
-    "hard_limit": ("hard_limit",),
-    "resume_at": ("resume_at", "bytes"),
-    "resume_at_messages": ("resume_at", "messages"),
-    "when_full": ("when_full",),
-    "store": ("store",),
-    "deadlock": ("deadlock",),
-    "oversize": ("oversize",),
-    "enforce": ("enforce",),
-    "send_rate": ("rate", "messages"),
-    "send_burst": ("rate", "burst"),
-    "send_byte_rate": ("rate", "bytes"),
-    "send_byte_burst": ("rate", "byte_burst"),
-    "delivery_rate": ("consumer", "shared_rate"),
-    "delivery_burst": ("consumer", "shared_burst"),
-    "message_ttl": ("message_ttl",),
-    "max_attempts": ("max_attempts",),
-    "dead_letter": ("dead_letter",),
-    "slow_multiple": ("consumer", "slow", "multiple"),
-    "slow_rate": ("consumer", "slow", "rate"),
-    "slow_period": ("consumer", "slow", "period"),
-    "slow_action": ("consumer", "slow", "action"),
-    "durability": ("durability",),
-    "producer_window": ("producer", "window"),
-    "producer_rate": ("producer", "rate"),
-    "producer_byte_rate": ("producer", "byte_rate"),
-    "producer_weight": ("producer", "weight"),
-    "producer_timeout": ("producer", "timeout"),
-    "consumer_window": ("consumer", "window"),
-    "consumer_rate": ("consumer", "rate"),
-    "durable_window": ("consumer", "durable", "window"),
-    "browser_window": ("consumer", "browser", "window"),
-    "subscription_windows": ("consumer", "subscriptions"),
-    "ledger": ("ledger",),
-    "ledger_keep": ("ledger_keep",),
-    "pools": ("pools",),
-    "reserved": ("reserved",),
-    "pool_weight": ("pool_weight",),
-    "rate": ("rate",),
-    "burst": ("burst",),
-}
-"""Where a policy says each setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +116,8 @@ _ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
              "when_full": "when_full", "durability": "durability"},
     "url": {name: name for name in ("consumer_window", "durable_window", "browser_window", "producer_window",
                                     "consumer_rate", "producer_rate")},
-    "settings": {name: name for name in KEYS},
-    "policy": {name: ".".join(map(str, path)) for name, path in KEYS.items()},
+    "settings": {name: name for name in PATHS},
+    "policy": {name: ".".join(map(str, path)) for name, path in PATHS.items()},
 }  # fmt: skip
 """By door, what a setting is called there; where it is not, a policy and `apply` have it."""
 _PREFIXES: Final = ("set", "jms", "connection")
@@ -205,7 +160,7 @@ def hint(word: str, door: Door, known: Iterable[str] = ()) -> str:
         return f"did you mean {' or '.join(map(repr, found))}?"
     if found_there := foreign(word):
         return _translated(*found_there, door)
-    if word in KEYS and door in _ARGUMENTS and word not in _ARGUMENTS[door]:
+    if word in PATHS and door in _ARGUMENTS and word not in _ARGUMENTS[door]:
         return _elsewhere(word)
     names = list(known)
     close = get_close_matches(word[:64].lower().replace("-", "_"), names, n=1, cutoff=0.6)
@@ -215,12 +170,12 @@ def hint(word: str, door: Door, known: Iterable[str] = ()) -> str:
 def _ours(word: str, door: Door) -> list[str]:
     """Return what a setting is called at a door that was called as it is elsewhere."""
     here = _ARGUMENTS.get(door, {})
-    if word in KEYS:
+    if word in PATHS:
         return [here[word]] if here.get(word, word) != word else []
     spelled = re.sub(r"[^a-z]+", "_", word.lower())
-    settings = [name for name, path in KEYS.items() if spelled == "_".join(map(str, path))]
+    settings = [name for name, path in PATHS.items() if spelled == "_".join(map(str, path))]
     if not settings and door == "settings":
-        settings = [name for name, path in KEYS.items() if len(path) > 1 and word in (path[0], path[-1])]
+        settings = [name for name, path in PATHS.items() if len(path) > 1 and word in (path[0], path[-1])]
     return [here[name] for name in settings if name in here and here[name] != word]
 
 

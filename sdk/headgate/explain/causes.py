@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
+from headgate.core.names import decode_name
 from headgate.explain.beside import ELSEWHERE, NAMED, beside
 from headgate.explain.facts import Facts, held
 from headgate.explain.model import Cause, Reason
 from headgate.explain.views import Limit, PoolView, Unit, amount, count
-from headgate.redis.keys import decode_name
 
 REFERENCE_BYTES: Final = 64
 """More than a reference to a spooled message takes."""

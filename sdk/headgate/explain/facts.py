@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.core.names import decode_name
 from headgate.core.policy import origins
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Unit, Waiter
-from headgate.redis.keys import decode_name
 from headgate.redis.replies import PoolRecord, Snapshot
 
 NAMED_MEMBERS: Final = 3

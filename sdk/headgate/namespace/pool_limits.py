@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from headgate.core.names import decode_name
 from headgate.core.policy import Policy, origin_text, origins
 from headgate.errors import AccessDenied, HeadgateError, InvalidValue, PolicyError
 from headgate.namespace.pool_slices import ASK_AT_ONCE, Pools
 from headgate.redis.backend import Backend
-from headgate.redis.keys import Address, PoolAddress, decode_name, parse_pool_key
+from headgate.redis.keys import Address, PoolAddress, parse_pool_key
 from headgate.redis.stores.pools import UNLIMITED, PoolStore, limit_of
 from headgate.units import parse_limit, parse_size
 

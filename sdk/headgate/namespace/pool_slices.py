@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from headgate._util.tasks import stop
+from headgate.core.names import decode_name, encode_name
 from headgate.errors import HeadgateError
-from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key
+from headgate.redis.keys import Address, PoolAddress, parse_key
 from headgate.redis.stores.pools import Drawn, PoolStore, Share, Slice
 
 ASK_AT_ONCE: Final = 16

@@ -14,16 +14,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
+from headgate.core.names import MAX_NAME_BYTES, decode_name, encode_name, read_name
 from headgate.errors import InvalidName, PolicyError, TooManySubscriptions
-from headgate.redis.keys import (
-    MAX_NAME_BYTES,
-    Address,
-    decode_name,
-    encode_name,
-    index_keys,
-    parse_key,
-    read_name,
-)
+from headgate.redis.keys import Address, index_keys, parse_key
 from headgate.redis.replies import Account, record
 from headgate.redis.scripts import script
 from headgate.redis.store import Store

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 from headgate.core.links.channel import HEADERS, Channel
 from headgate.core.links.multicast import room
+from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Rule
 from headgate.policy.channel_forms import SMALLEST, byte_rate
 from headgate.policy.channel_table import ChannelTable
 from headgate.policy.places import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
-from headgate.redis.keys import encode_name, link_id
+from headgate.redis.keys import link_id
 from headgate.units import parse_size
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.core.addresses.pattern import Pattern
-from headgate.core.policy import BUCKET_FIELDS, MESSAGE_FIELDS, Policy, Rule
+from headgate.core.names import encode_name
+from headgate.core.policy import Policy, Rule
+from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS, PATHS
 from headgate.core.window import Window
-from headgate.core.words import KEYS
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
 from headgate.policy.channels import compile_channels, rules_of
 from headgate.policy.document import Destination, Document, WindowTable
@@ -19,11 +20,10 @@ from headgate.policy.read import Origin, Source
 from headgate.policy.sharing import Sharing, compile_pools
 from headgate.policy.stores import compile_stores
 from headgate.policy.tables import Table
-from headgate.redis.keys import encode_name
 from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
 
 _SETTING_OF: Final = {field: setting for setting, field in FIELD_OF.items()}
-_SPELLED: Final = re.compile(rf"\b({'|'.join(sorted((s for s in KEYS if '_' in s), key=len, reverse=True))})\b")
+_SPELLED: Final = re.compile(rf"\b({'|'.join(sorted((s for s in PATHS if '_' in s), key=len, reverse=True))})\b")
 
 Values = dict[str, tuple[Any, Path]]
 
@@ -31,7 +31,7 @@ Values = dict[str, tuple[Any, Path]]
 def key_of(field: str) -> str:
     """Return the key that a document says a field of the state with; the setting's name, if none does."""
     setting = _SETTING_OF.get(field, field)
-    return ".".join(map(str, KEYS.get(setting, (setting,))))
+    return ".".join(map(str, PATHS.get(setting, (setting,))))
 
 
 def shown(field: str, value: str) -> str:
@@ -103,7 +103,7 @@ def _rule(told: Destination, path: Path, source: Source, at: Origin, sharing: Sh
     except HeadgateError as error:
         problems.append(source.problem((*path, "match"), f"{error}; write e.g. 'orders.#'"))
     values: Values = {}
-    for setting, steps in KEYS.items():
+    for setting, steps in PATHS.items():
         try:
             value, where = _find(told, setting, steps)
         except (InvalidValue, PolicyError) as error:
@@ -141,9 +141,10 @@ def _find(told: Destination, setting: str, steps: Path) -> tuple[Any, Path]:
     if setting == "resume_at_messages" and str(told.resume_at).strip().endswith("%"):
         return told.resume_at, steps[:1]
     if setting == "pools":
-        return (None if told.pools is None else " ".join(told.pools) or DEFAULT), steps
+        pools = _get(told, steps)
+        return (None if pools is None else " ".join(pools) or DEFAULT), steps
     if setting == "reserved":
-        return (None if told.reserved is None else "yes" if told.reserved else "no"), steps
+        return {None: None, True: "yes", False: "no"}[_get(told, steps)], steps
     value = _get(told, steps)
     return (None if isinstance(value, Table) else value), steps
 
@@ -207,7 +208,7 @@ def _spelled(values: Values, source: Source, problems: list[Problem]) -> tuple[d
         except (InvalidValue, PolicyError, HeadgateError) as error:
             named = next((word for word in re.findall(r"\w+", str(error)) if word in left), None)
             path = paths[named] if named else next(iter(paths.values()))
-            text = _SPELLED.sub(lambda found: ".".join(map(str, KEYS[found[1]])), str(error))
+            text = _SPELLED.sub(lambda found: ".".join(map(str, PATHS[found[1]])), str(error))
             problems.append(source.problem(path, text.removeprefix(f"{path[-1]}: ")))
             if named is None:
                 return {}, {}

@@ -1,27 +1,25 @@
 """A policy document as it is written: its tables and keys."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
+from headgate.core.settings_table import DEFAULT, ROWS
+from headgate.core.spellings import Form
+from headgate.policy import forms
 from headgate.policy.channel_table import ChannelTable
 from headgate.policy.forms import (
     Count,
-    DurabilityText,
-    Duration,
-    Kept,
     LimitCount,
     LimitSize,
     Name,
-    Number,
-    Patience,
     Percent,
     Rate,
     Share,
     SiteName,
     Size,
     TopUp,
-    WhenFull,
     WindowWord,
 )
 from headgate.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
@@ -29,6 +27,26 @@ from headgate.policy.store_table import StoreTable
 from headgate.policy.tables import Table
 
 Preset = Literal["artemis", "activemq", "tibco-ems", "blazingmq"]
+T = TypeVar("T", bound=Table)
+
+
+def takes(*place: str) -> Callable[[type[T]], type[T]]:
+    """Return a decorator of a table: it takes the settings that a policy says there, besides what the class has."""
+
+    def decorate(table: type[T]) -> type[T]:
+        rows = {str(row.path[-1]): row for row in ROWS.values() if row.form and row.path and row.path[:-1] == place}
+        keys: dict[str, Any] = {
+            key: (_written(row.form), Field(None, description=row.doc.replace("``", "")))
+            for key, row in rows.items()
+            if row.form and key not in table.model_fields
+        }
+        return create_model(table.__name__, __base__=table, __doc__=table.__doc__, __module__=table.__module__, **keys)
+
+    return decorate
+
+
+def _written(form: Form) -> Any:
+    return Literal[*form.words, DEFAULT] | None if form.words else getattr(forms, form.written)
 
 
 def _is_table(value: Any) -> str:
@@ -58,13 +76,9 @@ class Resume(Table):
     messages: Share = None
 
 
+@takes("rate")
 class SendRate(Table):
     """What all senders together may send, on all hosts."""
-
-    messages: Rate = None
-    bytes: Rate = None
-    burst: Count = None
-    byte_burst: Size = None
 
 
 class WindowTable(Table):
@@ -95,25 +109,17 @@ class Browser(Table):
     window: Count = Field(description="messages that a browser reads at a time")
 
 
+@takes("consumer", "slow")
 class Slow(Table):
     """When a consumer counts as slow, and what then."""
 
-    multiple: Number = Field(None, description="more than so many of its windows wait for it")
-    rate: Rate = Field(None, description="it settles fewer messages a second although it has some")
-    period: Duration = Field(None, description="between looks")
-    action: Literal["notify", "detach", "default"] | None = None
 
-
+@takes("producer")
 class Producer(Table):
     """Each producer, when it does not say otherwise."""
 
-    window: Size = Field(None, description="bytes of credit that it keeps in hand")
-    rate: Rate = Field(None, description="messages a second")
-    byte_rate: Rate = Field(None, description="bytes a second")
-    weight: Count = Field(None, description="its share among producers")
-    timeout: Patience = Field(None, description="that a send waits")
 
-
+@takes("consumer")
 class Consumer(Table):
     """Each consumer, when it does not say otherwise, and all of them together."""
 
@@ -122,15 +128,13 @@ class Consumer(Table):
         | None
     ) = None
     top_up: TopUp = Field(None, description="share of the window that is free again before more is fetched")
-    rate: Rate = Field(None, description="messages a second of each consumer")
-    shared_rate: Rate = Field(None, description="messages a second of all consumers together")
-    shared_burst: Count = Field(None, description="messages at once of all consumers together")
     durable: Window | None = Field(None, description="consumers of durable subscriptions of a topic")
     browser: Browser | None = None
     subscriptions: dict[str, Window] | None = Field(None, description="windows of named subscriptions")
     slow: Slow | None = None
 
 
+@takes()
 class Destination(Table):
     """A rule: settings of the destinations that a pattern matches."""
 
@@ -141,32 +145,13 @@ class Destination(Table):
     limit: (
         Annotated[Annotated[Limit, Tag("table")] | Annotated[LimitSize, Tag("value")], Discriminator(_is_table)] | None
     ) = None
-    hard_limit: Size = Field(None, description="bytes above which nothing is accepted, whatever the credit")
     resume_at: (
         Annotated[Annotated[Resume, Tag("table")] | Annotated[Share, Tag("value")], Discriminator(_is_table)] | None
     ) = None
-    when_full: WhenFull = None
-    store: Name = Field(None, description="the [[store]] of payloads for which memory has no room: when_full = 'spool'")
-    deadlock: Literal["none", "alert", "fail", "ticket", "default"] | None = Field(
-        None, description="what is done about sends that wait for one another without end"
-    )
-    oversize: Literal["refuse", "allow-one", "default"] | None = None
-    enforce: Literal["always", "with-consumers", "off", "default"] | None = None
-    durability: DurabilityText = Field(
-        None, description="what has a write before it is confirmed: memory, fsync, replicas:1, or fsync replicas:1"
-    )
     rate: (
         Annotated[Annotated[SendRate, Tag("table")] | Annotated[Rate, Tag("value")], Discriminator(_is_table)] | None
     ) = Field(None, description="of all senders together, as a table; or tokens a second of a bucket")
     burst: Count = Field(None, description="of a bucket: tokens at once")
-    pools: list[Name] | None = Field(None, max_length=4, description="pools whose limits it shares")
-    reserved: bool | None = Field(None, description="it may use what its pools keep in reserve", strict=True)
-    pool_weight: Count = Field(None, description="its share of its pools beside other destinations")
-    message_ttl: Duration = None
-    max_attempts: Count = None
-    dead_letter: Name = None
-    ledger: Literal["all", "off", "default"] | None = None
-    ledger_keep: Kept = None
     producer: Producer | None = None
     consumer: Consumer | None = None
 

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl
 
-from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import Field, PlainValidator, Strict, ValidationInfo, WithJsonSchema
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.core.links.link import is_site_variable
+from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
-from headgate.redis.keys import check_namespace, encode_name
-from headgate.settings import DEFAULT, Settings
+from headgate.redis.keys import check_namespace
+from headgate.settings import DEFAULT, MOST_POOLS, Settings
 from headgate.spool.storage import check_url
 from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
 
@@ -243,5 +244,7 @@ Hops = form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})
 WhenFull = form(_setting("when_full"), _text("block|fail|drop|spool|fail-after " + _DURATION))
 StoreFull = form(_store_full, _text("block|fail|drop|fail-after " + _DURATION))
 StoreUrl = form(_store_url, {"type": "string", "pattern": "^[a-z0-9]+://[^@?]+$"})
+Pools = Annotated[list[Name], Field(max_length=MOST_POOLS)] | None  # type: ignore[valid-type] # as form() makes it
+Flag = Annotated[bool, Strict()] | None
 DurabilityText = form(_setting("durability"), _text(r"memory|(fsync )?replicas:[1-9]\d?|fsync|replicas:[1-9]\d? fsync"))
 WindowWord = form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))

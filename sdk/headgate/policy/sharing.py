@@ -5,12 +5,12 @@ A destination takes part in the shared limit of every pattern that it matches, w
 
 from typing import Any, Final
 
+from headgate.core.names import encode_name
 from headgate.core.policy import SHARED, Pool
 from headgate.policy.document import Destination, Limit, PoolTable
 from headgate.policy.places import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
-from headgate.redis.keys import encode_name
 from headgate.settings import DEFAULT
 from headgate.units import parse_limit, parse_size
 

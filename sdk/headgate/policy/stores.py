@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.core.addresses.pattern import Pattern
+from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Resolved, Store
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy.places import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.policy.store_table import StoreTable
-from headgate.redis.keys import decode_name
 from headgate.spool.stores import store_fields
 
 _KEY_OF = {"limit_bytes": "limit", "total_bytes": "total", "segment_bytes": "segment"}

@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from headgate.core.names import decode_name
 from headgate.errors import AccessDenied, TooManySubscriptions
 from headgate.redis.backend import Backend
-from headgate.redis.keys import Address, PoolAddress, decode_name
+from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.replies import (
     Account,
     Credit,

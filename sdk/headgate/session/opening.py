@@ -9,11 +9,12 @@ from headgate.consuming.consumer import Consumer
 from headgate.consuming.wildcard import Part, WildcardConsumer
 from headgate.core.addresses.url_options import split_address
 from headgate.core.durability import MEMORY, Durability
+from headgate.core.names import encode_name
 from headgate.core.selector.messages import Matcher
 from headgate.core.window import Window
 from headgate.errors import PolicyError
 from headgate.namespace.topics import Entry, is_pattern, read_pattern
-from headgate.redis.keys import Address, encode_name
+from headgate.redis.keys import Address
 from headgate.session.destination import Presence
 from headgate.session.destinations import Presences
 from headgate.units import parse_rate

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate._util.reconnect import AWAY
+from headgate.core.names import decode_name
 from headgate.core.segment import Reference
 from headgate.errors import InvalidValue, PolicyError, SpoolUnavailable
 from headgate.message import encode
-from headgate.redis.keys import Address, decode_name
+from headgate.redis.keys import Address
 from headgate.spool.stores import Spool, Spools
 
 _log = logging.getLogger("headgate")

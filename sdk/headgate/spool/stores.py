@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.full import WhenFull
+from headgate.core.names import decode_name, encode_name
 from headgate.errors import PolicyError
 from headgate.redis.backend import Listener, WakeUps
-from headgate.redis.keys import PARTS, Address, decode_name, encode_name
+from headgate.redis.keys import PARTS, Address
 from headgate.redis.store import Store
 from headgate.redis.stores.spools import SpoolStore
 from headgate.spool.storage import Storage, check_url

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate._util.tasks import stop
+from headgate.core.names import decode_name
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
-from headgate.redis.keys import Address, decode_name
+from headgate.redis.keys import Address
 from headgate.spool.stores import Spool, Spools, folder
 
 _log = logging.getLogger("headgate")

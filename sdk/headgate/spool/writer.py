@@ -14,10 +14,11 @@ from typing import Final, Protocol
 
 from headgate._util.tasks import stop
 from headgate.core.full import BLOCK, WhenFull
+from headgate.core.names import decode_name
 from headgate.core.outbox import Outbox
 from headgate.core.segment import MOST_MESSAGES, pack
 from headgate.errors import HeadgateError, MessageTooLarge
-from headgate.redis.keys import Address, decode_name
+from headgate.redis.keys import Address
 from headgate.spool.stores import SEGMENT, Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
 

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headgate.core.addresses.pattern import Pattern
+from headgate.core.names import encode_name
 from headgate.namespace.topics import Entry, Index
-from headgate.redis.keys import Address, encode_name, index_keys
+from headgate.redis.keys import Address, index_keys
 from headgate.redis.scripts import script
 from headgate.redis.store import Store
 from tests.support.rewriting import RewritingServer, virtual_clock

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.policy import BUCKET_FIELDS, CACHED, MESSAGE_FIELDS, ORIGIN_BYTES, Policy, Pool, Rule, Store
+from headgate.core.policy import CACHED, ORIGIN_BYTES, Policy, Pool, Rule, Store
+from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS
 from headgate.errors import PolicyError
-from headgate.settings import _MESSAGES_ONLY, DEFAULTS, FIELD_OF, KINDS
+from headgate.settings import DEFAULTS, KINDS, ROWS, settings_of
 
 NAMES = [".".join(words) for size in (1, 2, 3) for words in itertools.product("ab", repeat=size)]
 MATCHES = ["#", ">", "a", "a.#", "a.>", "a.*", "*.b", "a.b", "*", "a.b.#", "b.#", "*.*.a"]
@@ -99,9 +100,11 @@ def test_a_kind_takes_only_what_it_has() -> None:
 
 
 def test_the_fields_of_messages_are_those_that_a_gate_refuses() -> None:
-    refused = {FIELD_OF[name] for name in _MESSAGES_ONLY}
-    assert refused <= MESSAGE_FIELDS
-    assert {field.replace("_burst", "_rate") for field in MESSAGE_FIELDS if field.endswith("burst")} <= refused
+    values = {"dead_letter": "a", "store": "a", "deadlock": "fail", "confirm": "a", "slow_action": "notify"}
+    for name, row in ROWS.items():
+        if row.field in MESSAGE_FIELDS and not name.endswith("burst"):
+            with pytest.raises(PolicyError, match=f"^{name} belongs to a queue or a topic, not to a gate"):
+                settings_of({"kind": "gate", name: values.get(name, 5)}).fields()
     assert set(DEFAULTS) > MESSAGE_FIELDS
 
 

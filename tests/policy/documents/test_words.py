@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.words import KEYS, foreign
+from headgate.core.settings_table import PATHS
+from headgate.core.words import foreign
 from headgate.policy import BadDocument, loads, note
 from tests.demo.command import run
 from tests.sdk.redis.test_words import EVERY, names_ours
@@ -27,11 +28,11 @@ def test_a_foreign_word_is_told_with_ours_at_every_table(word: str, table: str) 
     assert names_ours(problem.text, found[1].setting)
 
 
-@pytest.mark.parametrize("setting", [name for name, path in KEYS.items() if len(path) > 1 and path[0] != name])
+@pytest.mark.parametrize("setting", [name for name, path in PATHS.items() if len(path) > 1 and path[0] != name])
 def test_a_setting_as_it_is_called_by_hand_is_told_its_place(setting: str) -> None:
     with pytest.raises(BadDocument) as caught:
         loads(f"{RULE}{setting} = 5\n")
-    assert f"did you mean '{'.'.join(map(str, KEYS[setting]))}'?" in str(caught.value)
+    assert f"did you mean '{'.'.join(map(str, PATHS[setting]))}'?" in str(caught.value)
 
 
 @pytest.mark.parametrize(

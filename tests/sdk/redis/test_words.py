@@ -14,7 +14,8 @@ import headgate.sync
 from headgate import InvalidValue, PolicyError, Settings
 from headgate.core.addresses.url_options import OPTIONS, UrlOptions, read_options
 from headgate.core.full import WhenFull
-from headgate.core.words import KEYS, PRODUCTS, foreign, hint
+from headgate.core.settings_table import PATHS
+from headgate.core.words import PRODUCTS, foreign, hint
 from headgate.settings import settings_of
 
 SAID = {
@@ -39,7 +40,7 @@ HOW = ("policy", "client.apply", "[[", "producer.post", "send()", "consumer.conf
 
 def names_ours(text: str, setting: str) -> bool:
     """Whether an error names our word for it: the setting, its place in a policy, or what there is instead."""
-    ours = (setting, ".".join(map(str, KEYS[setting]))) if setting else HOW
+    ours = (setting, ".".join(map(str, PATHS[setting]))) if setting else HOW
     return any(word in text for word in ours)
 
 
@@ -48,7 +49,7 @@ def test_every_setting_that_the_documents_name_is_in_the_table() -> None:
     assert not missing
     for words in PRODUCTS.values():
         for meant in words.values():
-            assert (meant.setting in KEYS) if meant.setting else meant.note
+            assert (meant.setting in PATHS) if meant.setting else meant.note
 
 
 def test_every_foreign_word_of_the_conformance_page_is_in_the_table() -> None:
@@ -111,11 +112,11 @@ async def test_a_foreign_word_in_a_call_is_told(client: headgate.Client) -> None
     assert await client.destinations() == []
 
 
-@pytest.mark.parametrize("setting", [name for name, path in KEYS.items() if ".".join(map(str, path)) != name])
+@pytest.mark.parametrize("setting", [name for name, path in PATHS.items() if ".".join(map(str, path)) != name])
 def test_each_of_our_two_vocabularies_hints_at_the_other(setting: str) -> None:
-    place = ".".join(map(str, KEYS[setting]))
-    assert hint(setting, "policy") == f"did you mean {place!r}?" or KEYS[setting][-1] == "bytes"
-    if place not in KEYS and place != "limit.bytes":
+    place = ".".join(map(str, PATHS[setting]))
+    assert hint(setting, "policy") == f"did you mean {place!r}?" or PATHS[setting][-1] == "bytes"
+    if place not in PATHS and place != "limit.bytes":
         assert repr(setting) in hint(place, "settings")
 
 

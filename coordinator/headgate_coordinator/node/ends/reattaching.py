@@ -6,8 +6,9 @@ from typing import Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import NOT_FOUND, Link, Terminus
+from headgate.core.names import encode_name
 from headgate.errors import HeadgateError, PolicyError
-from headgate.redis.keys import PARTS, Address, encode_name
+from headgate.redis.keys import PARTS, Address
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from headgate.core.names import decode_name, read_name
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.namespace.topics import PLACEHOLDER, Entry
 from headgate.redis.keys import (
     NOTES,
     Address,
     PoolAddress,
-    decode_name,
     index_keys,
     is_session_of,
     notes_key,
@@ -23,7 +23,6 @@ from headgate.redis.keys import (
     parse_pool_key,
     parse_store_key,
     policy_key,
-    read_name,
     session_prefix,
 )
 from headgate.redis.scripts import Script

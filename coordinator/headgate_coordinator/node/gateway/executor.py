@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from headgate.client import Parts
 from headgate.core.durability import Durability
+from headgate.core.names import decode_name, encode_name
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.namespace.policy_follower import GOVERNED
 from headgate.redis.backend import Backend
-from headgate.redis.keys import Address, PoolAddress, decode_name, encode_name, parse_key, policy_key
+from headgate.redis.keys import Address, PoolAddress, parse_key, policy_key
 from headgate.redis.scripts import Script, script, script_names
 from headgate.redis.secured import Waiting
 from headgate.settings import KINDS

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from headgate.core.names import read_name
 from headgate.core.policy import Policy, Rule
 from headgate.namespace.topics import Entry
-from headgate.redis.keys import parse_key, read_name
+from headgate.redis.keys import parse_key
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.gateway.rights import text_of

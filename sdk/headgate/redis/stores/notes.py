@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from headgate.core.names import decode_name, encode_name
 from headgate.errors import AccessDenied, CoordinatorUnavailable
 from headgate.redis.backend import Backend
-from headgate.redis.keys import decode_name, encode_name, notes_key
+from headgate.redis.keys import notes_key
 from headgate.redis.scripts import script
 
 Sort = Literal["waits", "deadlocks"]

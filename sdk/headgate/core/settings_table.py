@@ -1,0 +1,304 @@
+"""The table of settings: what can be set for one destination. A setting is a row here, and all else follows from it.
+
+A row has its name by hand, its field of the state, its path in a policy, the kinds that have it, its form and what it
+means: from these come its spelling, its key in policy documents, in their schema, in hints and in ``docs/settings.md``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from dataclasses import field as field_of
+from typing import Any, Final, Literal
+
+from headgate.core.spellings import (
+    COUNT,
+    CREDIT,
+    DURABILITY,
+    DURATION,
+    ENCODED,
+    FLAG,
+    KEPT,
+    LIMIT,
+    LIMIT_COUNT,
+    NAME,
+    NUMBER,
+    PATIENCE,
+    POOLS,
+    RATE,
+    SHARE,
+    SIZE,
+    TEXT,
+    WEIGHT,
+    WHEN_FULL,
+    WINDOW,
+    WINDOWS,
+    Form,
+    word,
+)
+from headgate.core.window import Window
+from headgate.errors import PolicyError
+from headgate.units import Unlimited, check_burst, parse_rate, parse_size
+
+Kind = Literal["queue", "topic", "gate", "bucket"]
+KINDS = ("queue", "topic", "gate", "bucket")
+LEDGER_LEVELS = ("all", "off")
+ENFORCE: Final = ("always", "with-consumers", "off")
+DEADLOCK: Final = ("none", "alert", "fail", "ticket")
+OVERSIZE: Final = ("refuse", "allow-one")
+SLOW_ACTIONS: Final = ("notify", "detach")
+DEFAULT: Final = "default"
+"""As a value: the setting goes back to its default."""
+
+EVERY: Final = frozenset(KINDS)
+LIMITED: Final = frozenset({"queue", "topic", "gate"})
+MESSAGES: Final = frozenset({"queue", "topic"})
+BUCKETS: Final = frozenset({"bucket"})
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What there is to know of a setting.
+
+    Attributes:
+        form: of its values; None where :meth:`Settings.fields` spells it together with others.
+        doc: what it means, for people.
+        field: of the state, where it is kept.
+        path: where a policy says it; empty where none can.
+        kinds: of destinations that have it.
+        default: what the field is without it.
+        governed: a policy in force sets it back where no rule says anything about it.
+    """
+
+    form: Form | None
+    doc: str
+    field: str
+    path: Path
+    kinds: frozenset[str]
+    default: str
+    governed: bool
+
+
+def _row(
+    form: Form | None, *, doc: str, field: str = "", path: str | None = "", kinds: frozenset[str] = LIMITED,
+    default: str = "", governed: bool = True,
+) -> Any:  # fmt: skip
+    """Return a field of :class:`Settings`; an empty ``field`` or ``path`` is its name, and None is no path."""
+    steps = () if path is None else tuple(path.split("."))
+    return field_of(default=None, metadata={"row": Row(form, doc, field, steps, kinds, default, governed)})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a destination; None leaves a setting as it is, ``"default"`` sets it back to its default."""
+
+    # fmt: off
+    kind: Kind | None = _row(word(*KINDS), kinds=EVERY, governed=False, doc=
+        "``queue``, ``topic``, ``gate`` or ``bucket``; fixed once the destination exists.")
+    limit: int | str | None = _row(LIMIT, field="limit_bytes", path="limit.bytes", default="unlimited", doc=
+        'bytes that may be pending and leased, or ``"unlimited"``.')
+    limit_messages: int | Unlimited | None = _row(LIMIT_COUNT, path="limit.messages", default="unlimited", doc=
+        "messages that may be pending and leased; the first of the two limits to be reached counts.")
+    hard_limit: int | str | None = _row(SIZE, field="hard_bytes", kinds=MESSAGES, doc=
+        "bytes above which even a client whose credit counts messages is refused; never below ``limit``.")
+    resume_at: int | str | None = _row(SHARE, field="resume_bytes", path="resume_at.bytes", kinds=MESSAGES, doc=
+        "bytes, or a percentage of the limit in force: once full, nobody is served until pending is that.")
+    resume_at_messages: int | str | None = _row(SHARE, field="resume_messages", path="resume_at.messages",
+        kinds=MESSAGES, doc=
+        "messages, or a percentage of the limit in force, to which pending has to fall once it was full.")
+    when_full: str | None = _row(WHEN_FULL, doc=
+        "``block``, ``fail``, ``fail-after 3s``, ``drop`` or ``spool``: what a send does that finds no room.")
+    store: str | None = _row(ENCODED, kinds=MESSAGES, doc=
+        "the spool store that takes payloads when memory is full, and ``when_full`` is ``spool``.")
+    deadlock: str | None = _row(word(*DEADLOCK), kinds=MESSAGES, doc=(
+        "what happens to sends that wait for one another without end: ``none`` (nothing), ``alert`` (the log is told), "
+        "``fail`` (the newest of them raises ``DeadlockDetected``) or ``ticket`` (one message goes above the limit). "
+        "Unset, nodes do as with ``alert``, and a session that waits for itself is not looked at by itself."))
+    oversize: str | None = _row(word(*OVERSIZE), doc=
+        "a message above the limit is refused (``refuse``), or goes when nothing is pending (``allow-one``).")
+    enforce: str | None = _row(word(*ENFORCE), doc=
+        "whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``.")
+    stopped: str | None = _row(TEXT, path=None, governed=False, doc=
+        "a reason: nobody may send until it is taken away.")
+    confirm: str | None = _row(TEXT, path=None, kinds=MESSAGES, doc=
+        "a link and its channel: receipts wait until it has sent the message; a policy's channels say so.")
+    pools: str | None = _row(POOLS, doc=
+        "names of the pools whose limits it shares, separated by blanks.")
+    reserved: str | None = _row(FLAG, doc=
+        "``yes`` when it may use what its pools keep in reserve; ``no`` when not.")
+    pool_weight: int | str | None = _row(WEIGHT, doc=
+        "its share of a pool beside others that wait for it, 1 to 1000; 1 when it does not say.")
+    send_rate: float | str | None = _row(RATE, path="rate.messages", kinds=MESSAGES, doc=
+        "messages a second that may be sent, shared by all hosts.")
+    send_burst: int | str | None = _row(COUNT, path="rate.burst", kinds=MESSAGES, doc=
+        "messages that may be sent at once; one second's worth (at least 1) when only the rate is given.")
+    send_byte_rate: float | str | None = _row(RATE, path="rate.bytes", kinds=MESSAGES, doc=
+        "bytes a second that may be sent, shared by all hosts.")
+    send_byte_burst: int | str | None = _row(SIZE, path="rate.byte_burst", kinds=MESSAGES, doc=
+        "bytes that may be sent at once; one second's worth (at least 1) when only the rate is given.")
+    delivery_rate: float | str | None = _row(RATE, path="consumer.shared_rate", kinds=MESSAGES, doc=
+        "messages a second that all consumers together may be given.")
+    delivery_burst: int | str | None = _row(COUNT, path="consumer.shared_burst", kinds=MESSAGES, doc=
+        "messages that all consumers together may be given at once.")
+    message_ttl: float | str | None = _row(DURATION, field="message_ttl_ms", kinds=MESSAGES, doc=
+        "seconds after which an unsettled message expires.")
+    max_attempts: int | str | None = _row(COUNT, kinds=MESSAGES, doc=
+        "failed attempts after which a message goes to ``dead_letter``, or is dropped where there is none.")
+    dead_letter: str | None = _row(NAME, kinds=MESSAGES, doc=
+        "destination of what failed too often or was rejected.")
+    slow_multiple: float | str | None = _row(NUMBER, path="consumer.slow.multiple", kinds=MESSAGES, doc=
+        "a consumer is slow when more than so many of its windows wait for it.")
+    slow_rate: float | str | None = _row(RATE, path="consumer.slow.rate", kinds=MESSAGES, doc=
+        "a consumer is slow when it settles fewer messages a second than this although it has some.")
+    slow_period: float | str | None = _row(DURATION, field="slow_period_ms", path="consumer.slow.period",
+        kinds=MESSAGES, doc=
+        "seconds between looks at whether a consumer is slow.")
+    slow_action: str | None = _row(word(*SLOW_ACTIONS), path="consumer.slow.action", kinds=MESSAGES, doc=
+        "what a slow consumer gets: ``notify`` or ``detach``.")
+    durability: str | None = _row(DURABILITY, doc=
+        "what has a write before it is told: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.")
+    producer_window: int | str | None = _row(CREDIT, path="producer.window", doc=
+        "bytes of credit that a producer keeps in hand when it does not say.")
+    producer_rate: float | str | None = _row(RATE, path="producer.rate", doc=
+        "messages a second of each producer.")
+    producer_byte_rate: float | str | None = _row(RATE, path="producer.byte_rate", doc=
+        "bytes a second of each producer.")
+    producer_weight: int | str | None = _row(WEIGHT, path="producer.weight", doc=
+        "share of a producer that does not say.")
+    producer_timeout: float | str | None = _row(PATIENCE, field="producer_timeout_ms", path="producer.timeout", doc=
+        'seconds that a send waits when it does not say, or ``"unlimited"``.')
+    consumer_window: Window | int | str | None = _row(WINDOW, path="consumer.window", kinds=MESSAGES, doc=
+        "window of a consumer that does not say; see :meth:`Window.of`.")
+    consumer_rate: float | str | None = _row(RATE, path="consumer.rate", doc=
+        "messages a second of each consumer.")
+    durable_window: Window | int | str | None = _row(WINDOW, path="consumer.durable.window", kinds=MESSAGES, doc=
+        "window of a consumer of a durable subscription of a topic.")
+    browser_window: int | str | None = _row(COUNT, path="consumer.browser.window", doc=
+        "messages that a browser reads at a time.")
+    subscription_windows: dict[str, Window | int | str] | str | None = _row(WINDOWS, path="consumer.subscriptions", doc=
+        'windows of named subscriptions, ``{"audit": 10}``.')
+    rate: float | str | None = _row(None, kinds=BUCKETS, doc=
+        "of a bucket, tokens a second.")
+    burst: int | None = _row(None, kinds=BUCKETS, doc=
+        "of a bucket, tokens at once; one second's worth (at least 1) when only the rate is given.")
+    ledger: str | None = _row(word(*LEDGER_LEVELS), kinds=EVERY, default="all", doc=
+        "``all`` keeps an entry for every change, ``off`` none.")
+    ledger_keep: int | None = _row(KEPT, kinds=EVERY, default="10000", doc=
+        "entries that are kept at least, about.")
+    # fmt: on
+
+    def fields(self) -> dict[str, str]:
+        """Return the settings as the state's fields; an empty text sets one back to its default.
+
+        Raises:
+            PolicyError: a combination that means nothing.
+            InvalidValue: a value that cannot be read.
+        """
+        out: dict[str, str] = {}
+        for name, row in ROWS.items():
+            value = getattr(self, name)
+            if value is not None and row.form is not None:
+                out[row.field] = row.default if value == DEFAULT else row.form.spell(value, name)
+        for rate, burst in (("send_rate", "send_burst"), ("send_byte_rate", "send_byte_burst"),
+                            ("delivery_rate", "delivery_burst")):  # fmt: skip
+            if out.get(rate) and burst not in out:
+                out[burst] = str(max(1, int(float(out[rate]))))
+            elif out.get(burst) and not out.get(rate):
+                raise PolicyError(f"{burst} without {rate}; give both")
+            if out.get(rate) and out.get(burst):
+                check_burst(float(out[rate]), int(out[burst]), burst)
+        if self.rate is not None or self.burst is not None:
+            out |= self._bucket()
+        self._contradictions(out)
+        return out
+
+    def _contradictions(self, out: dict[str, str]) -> None:
+        check_levels(out, out)
+        if out.get("store") and out.get("when_full", "spool") != "spool":
+            raise PolicyError(
+                f"store: nothing goes to {self.store!r}, for when_full is not 'spool'; set both, or neither"
+            )
+        if self.kind == "queue":
+            for name in ("durable_window", "subscription_windows"):
+                if out.get(name):
+                    raise PolicyError(f"{name} belongs to a topic: a queue has no subscriptions; leave it out")
+        if self.kind == "bucket" and self.durability not in (None, DEFAULT, "memory"):
+            raise PolicyError("durability: a bucket begins full after a failover, whoever has it; leave it out")
+        if self.kind in ("gate", "bucket"):
+            for name, row in ROWS.items():
+                if row.kinds == MESSAGES and out.get(row.field):
+                    raise PolicyError(f"{name} belongs to a queue or a topic, not to a {self.kind}")
+            if self.when_full in ("drop", "spool"):
+                raise PolicyError(
+                    f"when_full: a {self.kind} has no message to {self.when_full}; use block, fail or 'fail-after 3s'"
+                )
+
+    def _bucket(self) -> dict[str, str]:
+        if self.kind not in (None, "bucket"):
+            raise PolicyError(
+                f"rate and burst belong to a bucket, not to a {self.kind}; for a destination use send_rate"
+            )
+        if self.rate is None:
+            raise PolicyError("burst without rate; give both")
+        rate = parse_rate(self.rate, "rate")
+        burst = parse_size(self.burst, "burst") if self.burst is not None else max(1, int(rate))
+        if burst < 1:
+            raise PolicyError("burst: 0 admits nothing; use at least 1")
+        check_burst(rate, burst)
+        return {"rate": repr(rate), "burst": str(burst)}
+
+
+def _named(name: str, row: Row) -> Row:
+    return replace(row, field=row.field or name, path=(name,) if row.path == ("",) else row.path)
+
+
+ROWS: Final[dict[str, Row]] = {one.name: _named(one.name, one.metadata["row"]) for one in fields(Settings)}
+"""The table, by name of the setting."""
+Settings.__doc__ = f"{Settings.__doc__}\n\nAttributes:\n" + "".join(
+    f"    {name}: {row.doc}\n" for name, row in ROWS.items()
+)
+FIELD_OF: Final[dict[str, str]] = {name: row.field for name, row in ROWS.items()}
+"""The state's field of each setting."""
+PATHS: Final[dict[str, Path]] = {name: row.path for name, row in ROWS.items() if row.path}
+"""Where a policy says each setting."""
+DEFAULTS: Final[dict[str, str]] = {row.field: row.default for row in ROWS.values() if row.governed and row.form}
+"""Every field that a policy governs, at its default: what a destination has that no rule says anything about."""
+BUCKET_FIELDS: Final = frozenset(row.field for row in ROWS.values() if "bucket" in row.kinds and row.governed)
+"""All that a policy can say about a bucket. Others have neither rate nor burst of their own."""
+MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == MESSAGES)
+"""What only destinations with messages have: queues and topics, not gates."""
+
+_LEVELS: Final = (
+    ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}"),
+    ("resume_bytes", "limit_bytes", "resume_at {0} is above limit {1}"),
+    ("resume_messages", "limit_messages", "resume_at_messages {0} is above limit_messages {1}"),
+)
+"""Fields of which the second may not be less than the first."""
+
+
+def check_spool(fields: Mapping[str, str], said: Mapping[str, str]) -> None:
+    """See that a destination that spools has a store, and one that is given a store spools.
+
+    Args:
+        fields: of the destination, with what is said.
+        said: only about this.
+
+    Raises:
+        PolicyError: it would be one without the other.
+    """
+    store, spools = fields.get("store", ""), fields.get("when_full") == "spool"
+    if spools and not store and {"store", "when_full"} & set(said):
+        raise PolicyError("when_full: spool without a store; give store='<name>' of a spool store too")
+    if said.get("store") and not spools:
+        raise PolicyError(f"store: nothing goes to {store!r}; give when_full='spool' too")
+
+
+def check_levels(fields: Mapping[str, str], said: Mapping[str, str]) -> None:
+    """See that a destination's levels are in order, as far as ``said`` is about them.
+
+    Raises:
+        PolicyError: the hard limit is below the limit, or a destination that was full would resume above it.
+    """
+    for low, high, text in _LEVELS:
+        a, b = fields.get(low, ""), fields.get(high, "")
+        if {low, high} & set(said) and b.isdigit() and (int(a) > int(b) if a.isdigit() else a == "unlimited"):
+            raise PolicyError(text.format(a, b))

@@ -1,0 +1,170 @@
+"""The forms of settings' values: how each is checked, and spelled as a field of the state."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.core.durability import Durability
+from headgate.core.full import WhenFull
+from headgate.core.names import encode_name
+from headgate.core.window import Window
+from headgate.errors import InvalidValue, PolicyError
+from headgate.units import (
+    MAX_RATE,
+    MAX_WEIGHT,
+    MAX_WINDOW,
+    MIN_RATE,
+    parse_duration,
+    parse_limit,
+    parse_rate,
+    parse_size,
+)
+
+MOST_POOLS: Final = 4
+"""Pools that one destination may be in."""
+Spell = Callable[[Any, str], str]
+"""Returns the field's text of a value; the second argument is what errors call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form of values.
+
+    Attributes:
+        spell: checks a value of this form, and returns it as the state keeps it.
+        written: how a policy writes it: the name of a form in :mod:`headgate.policy.forms`; empty where it is one of
+            ``words``, or has a table of its own.
+        words: all that it may be.
+    """
+
+    spell: Spell
+    written: str = ""
+    words: tuple[str, ...] = ()
+
+
+def word(*words: str) -> Form:
+    """Return the form of a value that is one of these words."""
+
+    def spell(value: Any, what: str) -> str:
+        if value not in words:
+            raise PolicyError(f"{what}: {value!r}; use {', '.join(words[:-1])} or {words[-1]}")
+        return str(value)
+
+    return Form(spell, words=words)
+
+
+def _flag(value: Any, what: str) -> str:
+    return "yes" if word("yes", "no").spell(value, what) == "yes" else ""
+
+
+def _limit(value: Any, what: str) -> str:
+    return str(parse_limit(value, what))
+
+
+def _size(value: Any, what: str) -> str:
+    size = parse_size(value, what)
+    if size == 0:
+        raise InvalidValue(f"{what}: 0 has no meaning of its own here; use at least 1")
+    return str(size)
+
+
+def _at_most(most: int) -> Spell:
+    def spell(value: Any, what: str) -> str:
+        size = _size(value, what)
+        if int(size) > most:
+            raise InvalidValue(f"{what}: {size}; use 1 to {most}")
+        return size
+
+    return spell
+
+
+def _number(value: Any, what: str) -> str:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if isinstance(value, bool) or not MIN_RATE <= number <= MAX_RATE:
+        raise InvalidValue(f"{what}: {value!r}; use a number from {MIN_RATE:g} to {MAX_RATE:g}")
+    return repr(number)
+
+
+def _milliseconds(value: Any, what: str) -> str:
+    duration = parse_duration(value, what)
+    if duration < 0.001:
+        raise InvalidValue(f"{what}: {value!r}; use at least 1 ms")
+    return str(int(duration * 1000))
+
+
+def _patience(value: Any, what: str) -> str:
+    return value if value == "unlimited" else _milliseconds(value, what)
+
+
+def _share(value: Any, what: str) -> str:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            percent = float(value.strip()[:-1])
+        except ValueError:
+            percent = -1.0
+        if not 0 <= percent <= 100:
+            raise InvalidValue(f"{what}: {value!r} is not a percentage; write '80%', or a size")
+        return f"{percent}%"
+    return str(parse_size(value, what))
+
+
+def _when_full(value: str, what: str) -> str:
+    del what  # it names itself
+    return WhenFull.parse(value or "nothing").text
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
+        raise InvalidValue(f"{what}: {value!r}; use 1 to 200 printable characters")
+    return value.strip()
+
+
+def _name(value: Any, what: str) -> str:
+    encode_name(value, what)
+    return str(value)
+
+
+def _pools(value: Any, what: str) -> str:
+    names = [encode_name(name, what) for name in str(value).split()]
+    if not names or len(names) > MOST_POOLS or len(set(names)) != len(names):
+        raise InvalidValue(f"{what}: {value!r}; use 1 to {MOST_POOLS} different names, separated by blanks")
+    return " ".join(names)
+
+
+def _window(value: Any, what: str) -> str:
+    if isinstance(value, str) and "/" in value:
+        return Window.parse(value).text
+    del what  # the window names itself
+    return Window.of(value).text
+
+
+def _windows(value: Any, what: str) -> str:
+    if not isinstance(value, dict):
+        raise InvalidValue(f"{what}: {value!r}; use a table of subscription = window")
+    return " ".join(f"{encode_name(name, what)}={_window(window, what)}" for name, window in sorted(value.items()))
+
+
+LIMIT: Final = Form(_limit, "LimitSize")
+LIMIT_COUNT: Final = Form(_limit, "LimitCount")
+SIZE: Final = Form(_size, "Size")
+COUNT: Final = Form(_size, "Count")
+CREDIT: Final = Form(_at_most(MAX_WINDOW), "Size")
+WEIGHT: Final = Form(_at_most(MAX_WEIGHT), "Count")
+KEPT: Final = Form(lambda value, what: str(parse_size(value, what)), "Kept")
+SHARE: Final = Form(_share, "Share")
+NUMBER: Final = Form(_number, "Number")
+RATE: Final = Form(lambda value, what: repr(parse_rate(value, what)), "Rate")
+DURATION: Final = Form(_milliseconds, "Duration")
+PATIENCE: Final = Form(_patience, "Patience")
+WHEN_FULL: Final = Form(_when_full, "WhenFull")
+DURABILITY: Final = Form(lambda value, what: Durability.parse(value, what).text, "DurabilityText")
+NAME: Final = Form(_name, "Name")
+ENCODED: Final = Form(encode_name, "Name")
+POOLS: Final = Form(_pools, "Pools")
+FLAG: Final = Form(_flag, "Flag")
+TEXT: Final = Form(_text)
+WINDOW: Final = Form(_window)
+WINDOWS: Final = Form(_windows)
