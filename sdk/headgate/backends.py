@@ -47,7 +47,7 @@ def _nodes(url: str) -> Place:
 
 
 REDIS_FORMS: Final = FORMS
-"""URLs of a Redis, as people are told of them."""
+"""URLs of a Redis, as errors show them."""
 REDIS_FILES: Final = FILES
 """Options of a Redis' URL that name files of the host where it is read."""
 REDIS_SCHEMES: Final = tuple(SCHEMES)
@@ -63,7 +63,7 @@ def place_of(url: str) -> Place:
     """Return where a URL leads.
 
     Raises:
-        InvalidValue: its form is unknown; what is wrong is said without repeating a password.
+        InvalidValue: its form is unknown; the error repeats no password.
     """
     scheme = url.partition("://")[0] if isinstance(url, str) else ""
     return _WAYS.get(scheme, _redis)(url)  # which says what is wrong with a scheme that nobody knows

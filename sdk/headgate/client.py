@@ -32,7 +32,7 @@ from headgate.session.session import Session
 
 
 class Parts(NamedTuple):
-    """What a connected client is made of.
+    """The parts of a connected client.
 
     Attributes:
         store: the scripts.
@@ -114,7 +114,7 @@ class Client(Administration):
 
     @property
     def parts(self) -> Parts:
-        """What it is made of, for brokers in front of Redis that act for others."""
+        """The client's parts, for brokers in front of Redis that act for others."""
         return Parts(self.store, self._wake_ups, self._registry, self._pools)
 
     def _check_connected(self) -> None:
@@ -142,7 +142,7 @@ class Client(Administration):
             on_loss: without Redis, ``"last-lease"`` spends what is held until its lease ends, ``"closed"`` blocks.
             resume: a key of the work that it does. A later session of the same name and key takes its place: the
                 earlier one is fenced, and :attr:`Producer.resumed` says how many messages were stored so far, as long
-                as the last of them was stored within the hour. Who sends the same messages in the same order, and
+                as the last of them was stored within the hour. A sender of the same messages in the same order, and
                 leaves out as many, sends each once, however often the work is begun anew.
 
         Raises:
@@ -169,15 +169,15 @@ class Client(Administration):
         return session
 
     def on_state_loss(self, callback: LossCallback) -> Callable[[], None]:
-        """Be told when Redis may have lost its last writes to a destination that this client uses.
+        """Call back when Redis may have lost its last writes to a destination that this client uses.
 
         Args:
-            callback: called with a :class:`StateLoss`, on the event loop; may be async. What it raises is logged. It is
+            callback: called with a :class:`StateLoss`, on the event loop; may be async. Its errors are logged. It is
                 called as the client meets a new epoch of a destination, and again where another session of it lost
                 messages there. A bucket begins full again without a word.
 
         Returns:
-            What ends it, to be called.
+            A function that ends it.
         """
         return self._losses.add(callback)
 
@@ -240,7 +240,7 @@ class Client(Administration):
         Args:
             destination: a queue or a topic; one that does not exist has no messages.
             after: id of the message to begin after; from the oldest when None.
-            limit: how many at the most; all when None. What is sent or settled meanwhile may or may not be seen.
+            limit: how many at the most; all when None. Messages sent or settled meanwhile may or may not be seen.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used.

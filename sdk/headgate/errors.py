@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""Errors, as one tree.
 
 HeadgateError
 ├── CreditTimeout           the credit did not come in time (also a TimeoutError)
@@ -256,7 +256,7 @@ class CoordinatorUnavailable(HeadgateError, ConnectionError):
     """Redis, or every node, cannot be reached, does not answer in time, or is not one that can be used.
 
     Attributes:
-        answered: whether it did answer, and said what is wrong: it is full, or loads its data.
+        answered: whether it did answer with the reason: it is full, or loads its data.
     """
 
     def __init__(self, text: str, *, answered: bool = False) -> None:

@@ -16,7 +16,7 @@ from headgate.errors import InvalidValue, MessageFormatError
 
 Headers = Mapping[str, Any]
 Outcome = Literal["accepted", "released", "rejected", "failed"]
-"""What settles a delivery."""
+"""The outcomes that settle a delivery."""
 MAX_MESSAGE: Final = 128 << 20
 """Bytes; more than this is a file, not a message."""
 _pack: Final = packed.pack
@@ -101,7 +101,7 @@ def with_headers(stored: bytes, more: Headers) -> bytes:
 
 
 class Stored:
-    """A stored message. What it says is read when it is first asked for.
+    """A stored message. Its parts are read when they are first asked for.
 
     Attributes:
         stored: its bytes, in either form.
@@ -117,7 +117,7 @@ class Stored:
 
     @property
     def id(self) -> str:
-        """What the message is called at its destination."""
+        """The message's id at its destination."""
         raise NotImplementedError
 
     @property
@@ -160,7 +160,7 @@ class Receipt:
 
     @property
     def id(self) -> str:
-        """What the message is called at its destination; empty when it was dropped."""
+        """The message's id at its destination; empty when it was dropped."""
         return "" if self.dropped else f"{self.seq}-{self.size}"
 
     def __repr__(self) -> str:
@@ -218,7 +218,7 @@ class Message(Stored):
 
     @property
     def id(self) -> str:
-        """What the message is called at its destination."""
+        """The message's id at its destination."""
         return self.raw_id.decode()
 
     @property

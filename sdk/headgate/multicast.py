@@ -1,7 +1,7 @@
 """Read what channels send: topics by UDP multicast, without a connection to Redis or to a node.
 
 ``async with headgate.multicast.reader("239.1.2.3", 7000) as reader: async for message in reader: ...``. Messages of a
-topic come once and in order. What the network lost is not sent again: it is counted, and told.
+topic come once and in order. A message that the network lost is not sent again: it is counted, and reported.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class MulticastMessage(Stored):
 
     @property
     def id(self) -> str:
-        """What the message is called at its topic."""
+        """The message's id at its topic."""
         return f"{self.seq}-{self.size}"
 
 
@@ -140,7 +140,7 @@ class Reader:
         return message
 
     def close(self) -> None:
-        """Leave the group. What was read is still there to be received."""
+        """Leave the group. Messages already read can still be received."""
         self._closed = True
         self._read(on=False)
         if self._socket is not None:
@@ -162,7 +162,7 @@ class Reader:
         """Take in the packets that are there."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(TURN):
-                if self._socket is None:  # closed by whom a loss was told
+                if self._socket is None:  # closed by the callback of a loss
                     return
                 self._handle(self._socket.recv(LARGEST))
         if self._held >= self._memory:

@@ -11,7 +11,7 @@ OnLoss = Literal["last-lease", "closed"]
 DEFAULT_WINDOW: Final = 512 << 10
 """Bytes of credit that a producer or gate keeps in hand."""
 DEFAULT_TIMEOUT: Final = 30.0
-"""Seconds that a send or an admission waits when nothing else is said: nothing hangs."""
+"""Seconds that a send or an admission waits by default: nothing hangs."""
 MIN_TTL: Final = 1.0
 MAX_TTL: Final = 3600.0
 
@@ -50,7 +50,7 @@ class SessionOptions:
 
 
 def read_window(window: int | str | None) -> int | None:
-    """Return the bytes of a producer's or gate's window; None where nothing is said.
+    """Return the bytes of a producer's or gate's window; None where unset.
 
     Raises:
         InvalidValue: not a size, 0, or more than 1 TiB.
@@ -64,7 +64,7 @@ def read_window(window: int | str | None) -> int | None:
 
 
 def read_weight(weight: int | None) -> int | None:
-    """Return a weight; None where nothing is said.
+    """Return a weight; None where unset.
 
     Raises:
         InvalidValue: not a whole number from 1 to 1000.

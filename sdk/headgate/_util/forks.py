@@ -1,4 +1,4 @@
-"""What was opened before a fork belongs to the parent: in the child it says so, and touches nothing of the parent's.
+"""Objects opened before a fork belong to the parent: in the child they refuse, and touch nothing of the parent's.
 
 Credit that both would spend is twice the credit, and sockets that both would write to carry nonsense.
 """
@@ -11,7 +11,7 @@ FORKED: Final = "it was opened before this process was forked, and belongs to th
 
 
 class Forkable(Protocol):
-    """What a child must not use."""
+    """An object that a child must not use."""
 
     def forked(self) -> None:
         """Refuse to work from now on, without a word to anybody; called in the child."""
@@ -25,7 +25,7 @@ _ours: Final[WeakSet[Forkable]] = WeakSet()
 
 
 def watch(one: Forkable) -> None:
-    """Have a child told, if this process forks as long as it is in use."""
+    """Notify a child, if this process forks as long as it is in use."""
     _ours.add(one)
 
 

@@ -8,13 +8,13 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
 
 AWAY = (CoordinatorUnavailable, AccessDenied)
-"""What passes by itself, or with an operator's help."""
+"""Errors that pass by themselves, or with an operator's help."""
 
 
 def until_answered(
     missing: Callable[[BaseException], None], *, away: tuple[type[HeadgateError], ...] = AWAY
 ) -> AsyncRetrying:
-    """Return what repeats a call until Redis answers it; ``missing`` is told each error, of those that are ``away``."""
+    """Return a repeater of calls until Redis answers; ``missing`` is called with each error that is one of ``away``."""
 
     def tell(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None

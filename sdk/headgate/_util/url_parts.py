@@ -1,4 +1,4 @@
-"""Parts that URLs of Redis and of nodes have in common. What is wrong with one is said without repeating it."""
+"""Parts that URLs of Redis and of nodes have in common. Errors do not repeat them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -106,8 +106,8 @@ def shown_hosts(hosts: Iterable[tuple[str, int]]) -> str:
 
 def unknown_scheme(scheme: str, forms: str) -> InvalidValue:
     """Return the error for a scheme that is none; what does not look like one may be a part of a password."""
-    told = f" {scheme!r}" if _SCHEME.fullmatch(scheme) else ""
-    return InvalidValue(f"URL scheme{told} is unknown; use {forms}")
+    named = f" {scheme!r}" if _SCHEME.fullmatch(scheme) else ""
+    return InvalidValue(f"URL scheme{named} is unknown; use {forms}")
 
 
 def read_secret(file: str, option: str = "password_file") -> str:

@@ -1,4 +1,4 @@
-"""What travels between an SDK and a node: calls one way, their answers and hints the other, many in one AMQP message.
+"""Calls travel from an SDK to a node, their answers and hints back, many in one AMQP message.
 
 A message is one data section with a msgpack array. A call is ``[number, what, ...]``; an answer
 ``[number, "ok", value]`` or ``[number, error, text, facts]``; a hint ``[0, channel, words]``. Numbers tell which answer

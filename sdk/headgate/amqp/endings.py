@@ -1,4 +1,4 @@
-"""What a connection says last of its links: that all is sent, and that it knows of their end."""
+"""Last words of a connection about its links: that all is sent, and that it knows of their end."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What is told of a connection, and what comes over it."""
+"""Events of a connection, as its handler gets them."""
 
 from typing import Any, Protocol
 
@@ -9,7 +9,7 @@ Incoming = tuple[bytes, Any]
 
 
 class Handler(Protocol):
-    """What is told of a connection. None of this may call ``Engine.receive``."""
+    """The events of a connection. None of these may call ``Engine.receive``."""
 
     def opened(self) -> None:
         """Note that the peer opened the connection; ``Engine.open`` answers it, unless that was first."""

@@ -35,7 +35,7 @@ class NodeWakeUps:
 
     @property
     def channels(self) -> list[str]:
-        """What is listened to."""
+        """The channels that are listened to."""
         return list(self._listeners)
 
     async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:

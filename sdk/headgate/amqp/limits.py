@@ -1,4 +1,4 @@
-"""What one connection may take, and the count of what the library keeps for its peer."""
+"""Limits of one connection, and the count of what the library keeps for its peer."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,7 +8,7 @@ from headgate.amqp.proton import ffi, lib
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one connection may take.
+    """Limits of one connection.
 
     Attributes:
         frame: bytes of the largest frame.
@@ -49,7 +49,7 @@ def _length(text: Any) -> int:
 
 
 class Kept:
-    """What the library keeps for a peer: links also after we closed them, until the peer says that it knows.
+    """A count of what the library keeps for a peer: links also after we closed them, until the peer says that it knows.
 
     Args:
         limits: how much it may be.
@@ -98,7 +98,7 @@ class Kept:
 
     @property
     def excess(self) -> str:
-        """What is too much, in words; empty when nothing is."""
+        """Return which limit is exceeded, in words; empty when none is."""
         limits = self.limits
         if self._links > 2 * limits.links:
             return f"{self._links} links, of which {limits.links} may be open; the others wait for their detach"

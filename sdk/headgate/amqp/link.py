@@ -1,4 +1,4 @@
-"""One AMQP link of one connection, as its user sees it. What happens to it is told by :class:`headgate.amqp.engine`."""
+"""One AMQP link of one connection, as its user sees it. :class:`headgate.amqp.engine` reports its events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -216,7 +216,7 @@ class Link:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What else the peer says about the link."""
+        """The peer's further properties of the link."""
         return read_text_map(lib.pn_link_remote_properties(self.raw))
 
     def accept(

@@ -1,4 +1,4 @@
-"""What the library misreads or loses of a frame, read once more from the bytes that have just come.
+"""Fields that the library misreads or loses of a frame are read once more here, from the bytes that have just come.
 
 It is looked for only where something shows that it may be there, and taken for true only where frames follow one
 another up to the end of those bytes: then the library is between two frames too.

@@ -1,4 +1,4 @@
-"""Who the peer is, settled before the AMQP engine sees a byte: SASL with ANONYMOUS and PLAIN, for both sides.
+"""SASL settles the peer's identity before the AMQP engine sees a byte: ANONYMOUS and PLAIN, for both sides.
 
 Bytes of strangers are read by this page alone: frames of at most 4 KiB, of one shape. Source: AMQP 1.0, part 5.3; the
 contents of PLAIN: RFC 4616.
@@ -28,7 +28,7 @@ class HandshakeFailed(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client says it is; the password is in no text form.
+    """A client's claimed identity; the password is in no text form.
 
     Attributes:
         name: empty for ANONYMOUS.

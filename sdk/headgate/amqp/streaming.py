@@ -28,7 +28,7 @@ class Unsent:
 
 
 class Streams:
-    """What is still to be sent, over all links of a connection."""
+    """Deliveries that are still to be sent, over all links of a connection."""
 
     def __init__(self) -> None:
         self._links: dict[Link, deque[Unsent]] = {}

@@ -1,4 +1,4 @@
-"""What the URL of nodes says, without its secrets ever being printed.
+"""A URL of nodes, read without its secrets ever being printed.
 
 Accepted forms::
 

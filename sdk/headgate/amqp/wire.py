@@ -19,9 +19,9 @@ LINGER: Final = 5.0
 
 
 class Wire(asyncio.Protocol):
-    """One socket. Who inherits it is also the engine's handler.
+    """One socket. Its subclass is also the engine's handler.
 
-    What is said to the engine goes out at the end of the loop's turn, once :meth:`flush_soon` was called.
+    Output of the engine goes out at the end of the loop's turn, once :meth:`flush_soon` was called.
     """
 
     def __init__(self, sasl: SaslServer | SaslClient, *, handshake: float) -> None:

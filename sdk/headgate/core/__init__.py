@@ -1,1 +1,1 @@
-"""The arithmetic of flow control: no I/O, no clock, no waiting. Whoever calls says what time it is."""
+"""The arithmetic of flow control: no I/O, no clock, no waiting. The caller passes the time."""

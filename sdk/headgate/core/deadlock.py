@@ -1,9 +1,9 @@
-"""Who waits for whom, and which of these waits can never end. No I/O and no clock.
+"""A graph of waits, and which of them can never end. No I/O and no clock.
 
-A party is a session, a link or a destination. What a party waits for is a conjunction of choices: it goes on once, of
+A party is a session, a link or a destination. A party's wait is a conjunction of choices: it goes on once, of
 each group, any one goes on. A queue with room missing needs any of its consumers; a topic, of every subscription, any
 consumer; a session that waits to send needs room in a destination that it sends to; a link needs room in all of its
-targets. Who waits for nobody goes on, and so does, step by step, whoever needs only those who go on. What is left over
+targets. A party that waits for nobody goes on, and so does, step by step, one that needs only those. The rest
 waits for itself: that is a deadlock.
 """
 
@@ -36,7 +36,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a party waits for.
+    """A party's wait: any one of the parties it needs.
 
     Attributes:
         needs: of each group, any one; an empty group is nobody's to fulfil and holds nothing up here: who may come and
@@ -51,7 +51,7 @@ class Wait:
 
 
 Graph = Mapping[Party, Wait]
-"""The wait of each party that waits. Who is not in it goes on."""
+"""The wait of each party that waits. All others go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class Deadlock:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> "Deadlock":
-        """Return what :meth:`as_dict` told.
+    def from_dict(cls, entry: Mapping[str, Any]) -> "Deadlock":
+        """Return the inverse of :meth:`as_dict`.
 
         Raises:
             KeyError, TypeError: it is something else.
@@ -104,13 +104,13 @@ class Deadlock:
                     tuple(Party(**other) for other in step["others"]),
                     step["needed"],
                 )
-                for step in told["steps"]
+                for step in entry["steps"]
             )
         )
 
     @property
     def parties(self) -> tuple[Party, ...]:
-        """Who is in it, in order."""
+        """The parties of the ring, in order."""
         return tuple(step.who for step in self.steps)
 
 

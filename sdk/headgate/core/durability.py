@@ -32,7 +32,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """What is to have a write before it is confirmed.
+    """Where a write must be before it is confirmed.
 
     Attributes:
         replicas: that are to have it in memory.

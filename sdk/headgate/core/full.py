@@ -1,4 +1,4 @@
-"""What a send does that finds no room: wait, fail, fail after a while, drop its message, or spool it."""
+"""Choices for a send that finds no room: wait, fail, fail after a while, drop its message, or spool it."""
 
 from dataclasses import dataclass
 from typing import Final

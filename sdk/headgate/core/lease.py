@@ -22,7 +22,7 @@ class Lease:
 
     @property
     def ttl_ms(self) -> int:
-        """The length that the server is told."""
+        """The length that is sent to the server."""
         return int(self.ttl * 1000)
 
     def renewed(self, asked_at: float) -> None:

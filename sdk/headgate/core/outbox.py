@@ -17,7 +17,7 @@ from headgate.core.full import WhenFull
 MAX_BATCH: Final = 256
 MAX_BATCH_BYTES: Final = 1 << 20
 PRUNE_AT: Final = 1024
-"""Deadlines that are watched before those of messages that were told are looked for and forgotten."""
+"""Deadlines that are watched before those of finished messages are looked for and forgotten."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,15 +27,15 @@ class Outgoing:
     Attributes:
         payload: as it will be stored; its length is its size.
         deadline: when the caller stops waiting, on the caller's clock.
-        done: told the receipt or the error.
+        done: called with the receipt or the error.
         ttl_ms: how long it is kept once it is stored; None as long as its destination says.
         when_full: what its producer says for itself; None leaves it to the destination.
-        credited: told once the credit is there, for callers that wait for no more.
+        credited: called once the credit is there, for callers that wait for no more.
         since: when it began to wait for credit; 0 while that is not known.
         timed: whether its deadline is being watched.
         paid: whether it has its credit: then only a rate, or Redis, can hold it up.
         beyond: whether it may exceed the limit, up to the destination's hard limit, rather than wait.
-        safe_within: seconds after which it is told that what is stored is not as safe yet as asked for.
+        safe_within: seconds after which a stored message that is not as safe as asked for is reported.
         whole: the payload where a reference to it has taken its place, for it is in a spool store.
         who: the task, or the thread, that does nothing else until the message is paid; None when that is not known.
     """
@@ -114,7 +114,7 @@ class Outbox:
 
     def _watch(self, item: Outgoing) -> None:
         if not item.timed:
-            if len(self._deadlines) >= self._prune_at:  # those that were told must not be kept until their deadlines
+            if len(self._deadlines) >= self._prune_at:  # finished ones must not be kept until their deadlines
                 self._deadlines = [entry for entry in self._deadlines if not entry[2].done.done()]
                 heapq.heapify(self._deadlines)
                 self._prune_at = max(PRUNE_AT, 2 * len(self._deadlines))

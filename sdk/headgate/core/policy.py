@@ -32,7 +32,7 @@ SHARED: Final = "shared_pool"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a policy says about the destinations that a pattern matches.
+    """A rule of a policy: its settings for the destinations that a pattern matches.
 
     Attributes:
         match: the pattern.
@@ -75,7 +75,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a policy says about one destination.
+    """The settings that a policy has for one destination.
 
     Attributes:
         kind: the kind that was asked about, or that the rules give; None when neither.
@@ -274,18 +274,18 @@ class Policy:
             PolicyError: it is not of that form.
         """
         try:
-            told: dict[str, Any] = json.loads(text)
+            document: dict[str, Any] = json.loads(text)
             return cls(
-                int(told["version"]),
-                [Rule(r["match"], r["kind"], dict(r["fields"]), dict(r["origins"])) for r in told["rules"]],
-                [Pool(p["name"], dict(p["fields"]), dict(p["origins"])) for p in told["pools"]],
-                str(told["source"]),
+                int(document["version"]),
+                [Rule(r["match"], r["kind"], dict(r["fields"]), dict(r["origins"])) for r in document["rules"]],
+                [Pool(p["name"], dict(p["fields"]), dict(p["origins"])) for p in document["pools"]],
+                str(document["source"]),
                 defaults=defaults,
-                links=[Link.from_dict(link) for link in told.get("links", told.get("bridges", ()))],
-                site=str(told.get("site", "")),
-                sites=[Site.from_dict(site) for site in told.get("sites", ())],
-                channels=[Channel.from_dict(channel) for channel in told.get("channels", ())],
-                stores=[Store(s["name"], dict(s["fields"]), dict(s["origins"])) for s in told.get("stores", ())],
+                links=[Link.from_dict(link) for link in document.get("links", document.get("bridges", ()))],
+                site=str(document.get("site", "")),
+                sites=[Site.from_dict(site) for site in document.get("sites", ())],
+                channels=[Channel.from_dict(channel) for channel in document.get("channels", ())],
+                stores=[Store(s["name"], dict(s["fields"]), dict(s["origins"])) for s in document.get("stores", ())],
             )
         except PolicyError:
             raise

@@ -1,4 +1,4 @@
-"""What a reader of channels makes of the packets it gets: messages once and in order, and what is missing, counted.
+"""A reader of channels turns packets into messages, once and in order, and counts what is missing.
 
 A packet that another one overtook is as good as lost: messages never come out of order.
 """

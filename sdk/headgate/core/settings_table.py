@@ -57,7 +57,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What there is to know of a setting.
+    """A setting: its name, spelling, place and kinds.
 
     Attributes:
         form: of its values; None where :meth:`Settings.fields` spells it together with others.
@@ -110,7 +110,7 @@ class Settings:
     store: str | None = _row(ENCODED, kinds=MESSAGES, doc=
         "the spool store that takes payloads when memory is full, and ``when_full`` is ``spool``.")
     deadlock: str | None = _row(word(*DEADLOCK), kinds=MESSAGES, doc=(
-        "what happens to sends that wait for one another without end: ``none`` (nothing), ``alert`` (the log is told), "
+        "what happens to sends that wait for one another without end: ``none`` (nothing), ``alert`` (it is logged), "
         "``fail`` (the newest of them raises ``DeadlockDetected``) or ``ticket`` (one message goes above the limit). "
         "Unset, nodes do as with ``alert``, and a session that waits for itself is not looked at by itself."))
     oversize: str | None = _row(word(*OVERSIZE), doc=
@@ -155,7 +155,7 @@ class Settings:
     slow_action: str | None = _row(word(*SLOW_ACTIONS), path="consumer.slow.action", kinds=MESSAGES, doc=
         "what a slow consumer gets: ``notify`` or ``detach``.")
     durability: str | None = _row(DURABILITY, doc=
-        "what has a write before it is told: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.")
+        "where a write must be before it is confirmed: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.")
     producer_window: int | str | None = _row(CREDIT, path="producer.window", doc=
         "bytes of credit that a producer keeps in hand when it does not say.")
     producer_rate: float | str | None = _row(RATE, path="producer.rate", doc=
@@ -265,7 +265,7 @@ DEFAULTS: Final[dict[str, str]] = {row.field: row.default for row in ROWS.values
 BUCKET_FIELDS: Final = frozenset(row.field for row in ROWS.values() if "bucket" in row.kinds and row.governed)
 """All that a policy can say about a bucket. Others have neither rate nor burst of their own."""
 MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == MESSAGES)
-"""What only destinations with messages have: queues and topics, not gates."""
+"""Settings of destinations with messages: queues and topics, not gates."""
 
 _LEVELS: Final = (
     ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}"),
@@ -275,30 +275,30 @@ _LEVELS: Final = (
 """Fields of which the second may not be less than the first."""
 
 
-def check_spool(fields: Mapping[str, str], said: Mapping[str, str]) -> None:
+def check_spool(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     """See that a destination that spools has a store, and one that is given a store spools.
 
     Args:
-        fields: of the destination, with what is said.
-        said: only about this.
+        fields: of the destination, with those given.
+        given: only about this.
 
     Raises:
         PolicyError: it would be one without the other.
     """
     store, spools = fields.get("store", ""), fields.get("when_full") == "spool"
-    if spools and not store and {"store", "when_full"} & set(said):
+    if spools and not store and {"store", "when_full"} & set(given):
         raise PolicyError("when_full: spool without a store; give store='<name>' of a spool store too")
-    if said.get("store") and not spools:
+    if given.get("store") and not spools:
         raise PolicyError(f"store: nothing goes to {store!r}; give when_full='spool' too")
 
 
-def check_levels(fields: Mapping[str, str], said: Mapping[str, str]) -> None:
-    """See that a destination's levels are in order, as far as ``said`` is about them.
+def check_levels(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """See that a destination's levels are in order, as far as ``given`` is about them.
 
     Raises:
         PolicyError: the hard limit is below the limit, or a destination that was full would resume above it.
     """
     for low, high, text in _LEVELS:
         a, b = fields.get(low, ""), fields.get(high, "")
-        if {low, high} & set(said) and b.isdigit() and (int(a) > int(b) if a.isdigit() else a == "unlimited"):
+        if {low, high} & set(given) and b.isdigit() and (int(a) > int(b) if a.isdigit() else a == "unlimited"):
             raise PolicyError(text.format(a, b))

@@ -11,7 +11,7 @@ _NONE: Final = (0, 0)
 
 
 class SharedWindow:
-    """What several holdings may hold together; who has fetched goes to the end of the line.
+    """A window that several holdings share; one that has fetched goes to the end of the line.
 
     Attributes:
         total: what they hold, under the window that they share.
@@ -51,7 +51,7 @@ class SharedWindow:
 
 
 class Share(Holding):
-    """What one destination's consumer holds of a shared window."""
+    """One destination's part of a shared window."""
 
     def __init__(self, of: SharedWindow, wake: Callable[[], None]) -> None:
         super().__init__(of.total.window)

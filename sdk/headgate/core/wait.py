@@ -6,10 +6,10 @@ from typing import Literal
 
 @dataclass(slots=True)
 class Wait:
-    """Whoever is told of waits that last ``after`` seconds, at most once in ``every`` seconds, and of their ends.
+    """A reporter of waits that last ``after`` seconds, at most once in ``every`` seconds, and of their ends.
 
     Attributes:
-        begun: when the wait that was told of began; None when none is.
+        begun: when the reported wait began; None when none is reported.
     """
 
     after: float
@@ -18,7 +18,7 @@ class Wait:
     _told_at: float = float("-inf")
 
     def look(self, now: float, since: float | None) -> Literal["begun", "ended", ""]:
-        """Say whether a wait has to be told of now, or its end.
+        """Return whether a wait, or its end, is to be reported now.
 
         Args:
             now: on any clock.
@@ -33,7 +33,7 @@ class Wait:
         return "begun"
 
     def end(self, now: float) -> float:
-        """Note that the end was told; returns how many seconds the wait was."""
+        """Note that the end was reported; returns the seconds that the wait took."""
         waited = now - self.begun if self.begun is not None else 0.0
         self.begun = None
         return waited

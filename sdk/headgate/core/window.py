@@ -24,7 +24,7 @@ class _Preset:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Window:
-    """What a consumer may hold unsettled.
+    """The messages and bytes that a consumer may hold unsettled.
 
     >>> Window(messages=1000, bytes="1MiB")
     Window(messages=1000, bytes=1048576)
@@ -120,7 +120,7 @@ class Window:
 
 @dataclass(slots=True)
 class Holding:
-    """What a consumer holds of its window, and how much of it is open for more.
+    """A consumer's use of its window, and the part of it that is open for more.
 
     The window opens to its whole free room once ``top_up`` of it was settled; what is open stays open until filled.
     """

@@ -1,7 +1,7 @@
 """Words of other brokers, and of our own two vocabularies, with the word that is meant where one of them is unknown.
 
 A setting has one name by hand (``limit_messages``) and a place in a policy (``limit.messages``). Settings of Apache
-Artemis, ActiveMQ Classic, TIBCO EMS and BlazingMQ are in one table. Whoever meets an unknown word asks :func:`hint`.
+Artemis, ActiveMQ Classic, TIBCO EMS and BlazingMQ are in one table. Code that meets an unknown word asks :func:`hint`.
 """
 
 import re
@@ -18,7 +18,7 @@ Door = Literal["policy", "settings", "url", "producer", "consumer", "gate", "ses
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What a word of another broker is here.
+    """The meaning of another broker's word here.
 
     Attributes:
         setting: its name by hand; empty where it is none, and ``note`` says what there is instead.

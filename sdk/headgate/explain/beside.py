@@ -11,7 +11,7 @@ ELSEWHERE: Final = (
     "those that nobody has begun go to who waits within 2 s, but for what was sent to AMQP receivers; "
     "settle the others, or give such consumers a smaller window, or their links less credit"
 )
-"""What helps a consumer that has no messages while others hold some."""
+"""Advice for a consumer that has no messages while others hold some."""
 
 
 def beside(facts: Facts, subscription: str) -> str:

@@ -1,4 +1,4 @@
-"""What holds a destination up, the cause that matters most first. No I/O and no clock: all is judged from facts."""
+"""Causes that hold a destination up, the most important first. No I/O and no clock: all is judged from facts."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -181,7 +181,7 @@ def _pool_holders(pool: PoolView | None) -> str:
 
 
 def _spool(facts: Facts) -> Iterator[Reason]:
-    """What becomes of payloads for which memory has no room."""
+    """The fate of payloads for which memory has no room."""
     store, memory = facts.store, facts.limits[0]
     if store is None or memory.limit is None or memory.free is None or memory.free >= facts.need:
         return
@@ -310,7 +310,7 @@ def _amount(facts: Facts, number: int | None, unit: Unit = "bytes") -> str:
 
 
 def _subject(facts: Facts) -> str:
-    """Whose wait it is about: the session whose view it is, or the first in line."""
+    """The waiter in question: the session whose view it is, or the first in line."""
     return facts.session or (facts.waiters[0].session if facts.waiters else "")
 
 

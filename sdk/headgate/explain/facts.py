@@ -1,4 +1,4 @@
-"""What was read of a destination at one instant, as values that its causes are judged by. No I/O, and no clock."""
+"""Facts read of a destination at one instant, by which its causes are judged. No I/O, and no clock."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LOOK_BACK_MS: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What was settled in the last few seconds: bytes and messages freed a second, and messages by consumer."""
+    """Settlements of the last few seconds: bytes and messages freed a second, and messages by consumer."""
 
     freed: float
     freed_messages: float

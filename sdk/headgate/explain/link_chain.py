@@ -26,7 +26,7 @@ NOBODY: Final = "start a node, or one without --no-forwarding"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Who works on a link, as the nodes say.
+    """The worker of a link, as the nodes report it.
 
     Attributes:
         owner: id of the node; empty when none that is there does.
@@ -39,7 +39,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What was seen of a link's target, as the link sees it.
+    """A link's target as the link sees it.
 
     Attributes:
         told: why it is as it is; None where there is none, or it cannot be seen.
@@ -54,7 +54,7 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a link has to do at its source.
+    """A link's work at its source.
 
     Attributes:
         backlog: messages that it has to settle; None where there is no source, or it never read there.

@@ -6,12 +6,12 @@ from typing import Any, Final, Literal, Self
 from headgate.core.links.link import spelled
 
 LINK: Final = "link~"
-"""What the ids of links begin with, see :func:`headgate.redis.keys.link_id`."""
+"""The prefix of the ids of links, see :func:`headgate.redis.keys.link_id`."""
 Side = Literal["moves", "source", "target", "rate", "nobody", "stuck"]
-"""What holds a link up: nothing, a source that has nothing, a target without room, a rate, that nobody works on it, or
-what its worker says."""
+"""Reasons that hold a link up: nothing, a source that has nothing, a target without room, a rate, no worker, or its
+worker's own report."""
 HELD_UP: Final[frozenset[Side]] = frozenset({"target", "rate", "nobody", "stuck"})
-"""Those that make who stands before it wait."""
+"""Sides that block the sender into the link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LinkEnds:
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """The link's name for people."""
         return f"{self.kind} {self.source}>{self.where}"
 
     @classmethod

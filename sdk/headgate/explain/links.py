@@ -32,7 +32,7 @@ TOPICS_FRESH: Final = 1.0
 """Seconds after which the topics that routes by pattern forward are read anew."""
 FRESH: Final = 0.5
 """Seconds for which all who wait are told the same."""
-"""What can be an end of a link."""
+"""Kinds of destinations that can be an end of a link."""
 
 
 class Links:
@@ -145,7 +145,7 @@ class Links:
         return tuple(hops)
 
     async def _behind(self, ends: LinkEnds) -> tuple[Behind, Snapshot | None]:
-        """Look at a link's target as the link sees it. What is at another site is its nodes' to tell."""
+        """Look at a link's target as the link sees it. The nodes of another site report what is there."""
         if ends.site:
             return Behind(unseen=f"{ends.target} is at site {ends.site}, and cannot be seen from here"), None
         address = Address.of(self._namespace, ends.target)

@@ -52,7 +52,7 @@ Cause = Literal[
     "link-nobody",
     "link-stuck",
 ]
-"""What a wait comes from, for programs; those that begin with ``consumer-`` are the view of one consumer, those with
+"""Causes of waits, for programs; those that begin with ``consumer-`` are the view of one consumer, those with
 ``link-`` of one link. ``link``: a link that takes from the destination is held up itself."""
 CONSUMERS_HOLD: Final[frozenset[Cause]] = frozenset({
     "same-session", "unsettled", "at-capacity", "slow-subscription", "slow-consumer", "slow-consumers", "head-needs",

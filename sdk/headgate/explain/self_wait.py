@@ -62,13 +62,13 @@ class Use:
 
 
 class Used(Protocol):
-    """What is asked of a consumer: what it is called in the state, and who uses it."""
+    """A consumer as seen here: its name in the state, and its user."""
 
     use: Use
 
     @property
     def id(self) -> str:
-        """What it is called in the state."""
+        """The consumer's name in the state."""
 
 
 class SelfWait:

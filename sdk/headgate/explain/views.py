@@ -34,7 +34,7 @@ class Limit:
 
     @property
     def free(self) -> int | None:
-        """What is left; None when unlimited."""
+        """The remaining room; None when unlimited."""
         return None if self.limit is None else self.limit - self.kept - self.pending - self.leased
 
 
@@ -120,7 +120,7 @@ class Backlog:
 
     @property
     def messages(self) -> int:
-        """What it still has to settle."""
+        """Messages that it still has to settle."""
         return self.ready + self.unsettled
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ class StoreView:
 
     @property
     def free(self) -> int | None:
-        """What is left; None when unlimited."""
+        """The remaining room; None when unlimited."""
         return None if self.limit is None else self.limit - self.held - self.leased
 
     def __str__(self) -> str:

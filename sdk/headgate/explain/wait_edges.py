@@ -1,4 +1,4 @@
-"""Who waits at a destination and for whom, as snapshots and notes of waits tell. No I/O, and no clock.
+"""Waits at a destination as edges between parties, from snapshots and notes. No I/O, and no clock.
 
 Only what is certain is a wait: what might go on for a reason that a snapshot does not show counts as going on. So does
 a consumer that nobody said is tied to a send that waits.
@@ -19,7 +19,7 @@ from headgate.redis.replies import Snapshot
 from headgate.redis.stores.notes import Tie
 
 HEARD_WITHIN_MS: Final = 3000
-"""Who waits asks again each second; who was not heard of for so long may be gone, and what it holds goes to others."""
+"""Seconds of silence after which a waiter may be gone, for waiters ask again each second; its credit goes to others."""
 
 
 def party_of(sid: str) -> Party:
@@ -83,7 +83,7 @@ def wait_for_consumers(
 def suspects(ties: Iterable[Tie]) -> list[Tie]:
     """Return the ties that may be part of a cycle of waits; nothing of a cycle is left out.
 
-    What is waited for in a cycle is a destination with tied consumers, and what they are tied to are such destinations
+    A cycle waits for destinations with tied consumers, and these are tied to such destinations
     again. All others are taken out until there are none, so a line of slow ones, however long, is nobody's suspect.
     """
     found = list(ties)

@@ -1,4 +1,4 @@
-"""What the arguments of scripts may be: types in their headers, checked by generated Lua, and here at gateways.
+"""Types of the arguments of scripts: named in their headers, checked by generated Lua, and here at gateways.
 
 Between the name of an argument and its meaning is its type: one of these, or several with commas and "or" between them.
 
@@ -42,7 +42,7 @@ FORMS: Final[Mapping[str, tuple[str, int]]] = {
 }
 """Forms of text, as patterns of Lua without captures and with no ']' in a set, and the most bytes."""
 REFUSED: Final = "ARGUMENT "
-"""What the error of a script begins with that was given something else."""
+"""The beginning of a script's error about an argument of another type."""
 _ATOM: Final = re.compile(r"'[^']*'|(?:text|bytes)(?: to \d+)?|\d+(?:\^\d+)? to \d+(?:\^\d+)?|[a-z]+", re.ASCII)
 _SEVERAL: Final = re.compile(r"up to (\d+) of (.+)")
 _FIELDS: Final = re.compile(r"^  Fields +(.*\n(?: {11}.*\n)*)", re.MULTILINE)
@@ -128,7 +128,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """What an argument may be.
+    """The type of an argument.
 
     Attributes:
         text: as the header has it.
@@ -217,7 +217,7 @@ class Arguments:
 
     @property
     def rest(self) -> Type | None:
-        """What follows them, if anything may."""
+        """The type of further arguments, where more may follow."""
         return self.types[-1] if self.types and self.types[-1].several else None
 
     def wrong(self, argv: Sequence[Any]) -> str | None:

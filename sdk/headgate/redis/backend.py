@@ -1,4 +1,4 @@
-"""What reaches the state: calls of scripts, reads of keys, and hints. Redis itself is one way, :mod:`.server`.
+"""The way to the state: calls of scripts, reads of keys, and hints. Redis itself is one way, :mod:`.server`.
 
 Everything above is written against these two protocols, so that the same calls can go another way.
 """
@@ -12,7 +12,7 @@ from headgate.redis.scripts import Script
 Listener = Callable[[list[str]], None]
 """Told the words of a hint."""
 AGAIN: Final = "again"
-"""The word of a hint that nobody sent: what was said on the channel before is lost, for the connection is a new one."""
+"""The word of a hint that nobody sent: earlier hints on the channel are lost, for the connection is a new one."""
 
 
 class WakeUps(Protocol):
@@ -25,7 +25,7 @@ class WakeUps(Protocol):
         """Stop calling ``listener``."""
 
     def sure(self, channels: tuple[str, ...]) -> bool:
-        """Return whether hints on these channels come for certain; what is lost later is told by the word ``again``."""
+        """Return whether hints on these channels come for certain; the word ``again`` reports a later loss."""
         ...
 
     async def close(self) -> None:

@@ -56,12 +56,12 @@ _TOLD: Final = 3
 _log = logging.getLogger("headgate")
 _WARNED: Final[set[str]] = set()
 MOST_WARNED: Final = 256
-"""Servers that are remembered as told of."""
+"""Servers that are remembered as reported."""
 Dial = Callable[[], Awaitable[AbstractConnection]]
 
 
 class Judge(Protocol):
-    """What finds out whether a server has all that the one before it had."""
+    """A judge of whether a server has all that its predecessor had."""
 
     def note(self, run: bytes, history: str) -> None:
         """Remember the replication id of a run that a connection was made to."""
@@ -149,17 +149,17 @@ class Lane:
 
         With commands ``after`` it, which go in the same write, return the list of its reply and theirs.
         """
-        said: dict[bytes, bytes] = {}
+        verdicts: dict[bytes, bytes] = {}
         for _ in range(_TOLD):
             try:
-                return await self._run(script, keys, argv, said, asking=asking, after=after)
+                return await self._run(script, keys, argv, verdicts, asking=asking, after=after)
             except OtherRunError as other:
-                said = {other.run: await self._judge.judge(self, other) if self._judge else b"!"}
-        return await self._run(script, keys, argv, said, asking=asking, after=after)
+                verdicts = {other.run: await self._judge.judge(self, other) if self._judge else b"!"}
+        return await self._run(script, keys, argv, verdicts, asking=asking, after=after)
 
     async def _run(
-        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], said: Mapping[bytes, bytes], *, asking: bool,
-        after: Sequence[Sequence[Any]],
+        self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], verdicts: Mapping[bytes, bytes], *,
+        asking: bool, after: Sequence[Sequence[Any]],
     ) -> Any:  # fmt: skip
         async with self._connection() as connection:
             if asking:
@@ -167,7 +167,7 @@ class Lane:
                 await connection.read_response()
             if argv and argv[0] is None:
                 run: bytes = connection.headgate_run_id
-                argv = (run + said[run] if run in said else run, *argv[1:])
+                argv = (run + verdicts[run] if run in verdicts else run, *argv[1:])
             command = _pack((b"EVALSHA", script.sha, len(keys), *keys, *argv))
             if after:
                 return await self._run_and(connection, script, command, after)

@@ -1,4 +1,4 @@
-"""Whether a server that took over has all that the one before it had: told by what both say of their replication.
+"""A judgement whether a server has all that its predecessor had, from what both report of their replication.
 
 A planned failover has the master of before wait until its replica has everything, and then follow it. That one goes on
 from where it ended, without being sent all anew, only if the new master has every write that it ever did: else it
@@ -33,7 +33,7 @@ _FAILED: Final = (rx.RedisError, OSError, HeadgateError)
 
 
 class Handovers:
-    """What became of the runs that served before.
+    """The fate of the runs that served before.
 
     Args:
         dialer: makes connections to a host and port.
@@ -48,7 +48,7 @@ class Handovers:
         self._expiries: deque[asyncio.TimerHandle] = deque()
 
     def note(self, run: bytes, history: str) -> None:
-        """Remember the replication id of a run, as a connection to it was told."""
+        """Remember the replication id of a run, as a connection to it learned it."""
         self._histories.pop(run, None)
         self._histories[run] = history
         if len(self._histories) > _MOST_HISTORIES:
@@ -82,15 +82,15 @@ class Handovers:
             async with asyncio.timeout(PATIENCE):
                 while True:
                     with contextlib.suppress(*_FAILED):
-                        now, told = await lane.replication()
+                        now, report = await lane.replication()
                         if now != run:
                             return _STALE
                         if b"." not in run:
                             return b"<" + before if await self._moved(lane, before) else _LOSSY
                         history = before.partition(b".")[2].decode() or self._histories.get(before)
-                        if history != told.get("master_replid2"):
+                        if history != report.get("master_replid2"):
                             return _LOSSY
-                        if (witness := await self._follows(told, before, replicas)) is not None:
+                        if (witness := await self._follows(report, before, replicas)) is not None:
                             return b"<" + before if witness else _LOSSY
                     await asyncio.sleep(_LOOK_EVERY)
         except TimeoutError:
@@ -106,17 +106,17 @@ class Handovers:
         """
         for other in [one for one in self._lanes.values() if one is not lane]:
             with contextlib.suppress(*_FAILED):
-                run, told = await other.replication()
-                if run == before and told.get("role") == "master":
+                run, report = await other.replication()
+                if run == before and report.get("role") == "master":
                     return True
         return False
 
     async def _follows(
-        self, told: Mapping[str, str], before: bytes, replicas: dict[tuple[str, int], Lane]
+        self, report: Mapping[str, str], before: bytes, replicas: dict[tuple[str, int], Lane]
     ) -> bool | None:
         """Whether the run before went on from where it ended, or was sent all anew; None while it does not follow."""
         process = before.partition(b".")[0]
-        listed = [told[f"slave{number}"] for number in range(_MOST_REPLICAS) if f"slave{number}" in told]
+        listed = [report[f"slave{number}"] for number in range(_MOST_REPLICAS) if f"slave{number}" in report]
         for words in (dict(part.split("=", 1) for part in text.split(",") if "=" in part) for text in listed):
             place = words.get("ip", ""), int(words.get("port", 0))
             replica = replicas.get(place) or Lane(self._dialer(*place))
@@ -125,6 +125,6 @@ class Handovers:
                 async with asyncio.timeout(_ANSWER_WITHIN):
                     run, its = await replica.replication()
                 ours, linked = run.partition(b".")[0] == process, its.get("master_link_status") == "up"
-                if ours and linked and its["master_replid"] == told["master_replid"]:
-                    return its["master_replid2"] == told["master_replid2"]
+                if ours and linked and its["master_replid"] == report["master_replid"]:
+                    return its["master_replid2"] == report["master_replid2"]
         return None

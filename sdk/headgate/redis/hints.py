@@ -83,7 +83,7 @@ class PubSubWakeUps:
                     await self._pubsub.unsubscribe(*gone)
 
     def sure(self, channels: tuple[str, ...]) -> bool:
-        """Return whether hints on these channels come for certain; what is lost later is told by the word ``again``.
+        """Return whether hints on these channels come for certain; the word ``again`` reports a later loss.
 
         It is so where the channels are subscribed to, and the connection answered a heartbeat a moment ago.
         """

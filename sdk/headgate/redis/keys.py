@@ -110,8 +110,8 @@ def forwarder_id(namespace: str, link: str) -> str:
 
     Args:
         namespace: of its source.
-        link: as :attr:`headgate.core.links.link.Link.link` names it. A link to another site is told there from those of
-            other namespaces by ``namespace``.
+        link: as :attr:`headgate.core.links.link.Link.link` names it. A link to another site is told apart there
+            from those of other namespaces by ``namespace``.
     """
     return link_id(f"{namespace}/{link}" if ":" in link else link)
 

@@ -35,7 +35,7 @@ def target(url: str) -> RedisUrl:
     """Return the parts of a URL that leads to a Redis, not to a node.
 
     Raises:
-        InvalidValue: it is none; what is wrong is said without repeating a password.
+        InvalidValue: it is none; the error repeats no password.
     """
     if isinstance(url, str) and url.startswith(("amqp://", "amqps://")):
         raise InvalidValue(f"that is the URL of a node; give that of its Redis: {FORMS}")

@@ -1,4 +1,4 @@
-"""What goes into the scripts and comes out of them, as values with names."""
+"""Arguments and replies of the scripts, as values with names."""
 
 import re
 from collections.abc import Sequence

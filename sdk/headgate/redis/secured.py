@@ -11,7 +11,7 @@ from headgate.redis.scripts import Script, script
 
 
 class Waiting:
-    """What stands in for a backend in one call of a store, and waits after it.
+    """A stand-in for a backend in one call of a store, which waits after it.
 
     Attributes:
         held: how far what was written had come.
@@ -36,7 +36,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """What is known of all that was written before.
+    """The durability known of all earlier writes.
 
     Attributes:
         code: ``OK``, or ``UNKNOWN`` where the destination is gone.

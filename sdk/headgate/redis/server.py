@@ -136,8 +136,8 @@ class Server:
         """
         if not durability:
             return await self.call(script, keys, argv), Held()
-        reply, *told = await self.call(script, keys, argv, durability.waits(within_ms))
-        return reply, durability.read(told)
+        reply, *answers = await self.call(script, keys, argv, durability.waits(within_ms))
+        return reply, durability.read(answers)
 
     async def call(
         self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], after: Sequence[Sequence[Any]] = ()
@@ -220,11 +220,11 @@ class Server:
                 lanes.setdefault(self._lane(key), []).append(position)
             for lane, positions in lanes.items():
                 try:
-                    told = await lane.burst([commands[position][1] for position in positions])
+                    answers = await lane.burst([commands[position][1] for position in positions])
                 except (TimeoutError, rx.TimeoutError):
                     await self._condemn(lane)
                     raise
-                for position, reply in zip(positions, told, strict=True):
+                for position, reply in zip(positions, answers, strict=True):
                     replies[position] = reply
         except _FAILED as error:
             raise translated(self.url, error) from error

@@ -1,4 +1,4 @@
-"""What a Redis URL says, without its secrets ever being printed.
+"""A Redis URL, read without its secrets ever being printed.
 
 Accepted forms::
 
@@ -74,7 +74,7 @@ def parse_url(url: str) -> RedisUrl:
     """Return the parts of a URL.
 
     Raises:
-        InvalidValue: the form is unknown; what is wrong is said without repeating a password.
+        InvalidValue: the form is unknown; the error repeats no password.
     """
     if not isinstance(url, str) or "://" not in url:  # it may hold a password, so it is not repeated
         got = type(url).__name__ if not isinstance(url, str) else "text without ://" if url else "nothing"

@@ -15,7 +15,7 @@ _NOTHING: Final = dict.fromkeys(FIELDS, "")
 
 
 class PolicyStores:
-    """What a policy says of spool stores, done with the stores of one client."""
+    """A policy's spool stores, carried out with the stores of one client."""
 
     def __init__(self, spools: Spools) -> None:
         self._spools = spools

@@ -57,7 +57,7 @@ class _Piece:
 
 
 class Reader:
-    """Reads for one client. Who asks for the next message of a segment finds it here already.
+    """Reads for one client. A call for the next message of a segment finds it here already.
 
     Args:
         spools: the stores.

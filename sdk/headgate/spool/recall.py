@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 GONE: Final = "gone"
-"""What is wrong with a delivery that was purged, or expired, while its payload was on its way: nobody waits for it."""
+"""The error of a delivery that was purged, or expired, while its payload was on its way: nobody waits for it."""
 
 
 class Recall:
@@ -25,7 +25,7 @@ class Recall:
     Args:
         spooling: the client's; None where payloads come as they are.
         address: the consumer's destination.
-        arrived: told each message that is whole, in order, and what is wrong with it where it cannot be read.
+        arrived: called with each whole message, in order, and with the error of one that cannot be read.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Recall:
         self._address = address
         self._arrived = arrived
         self.line: deque[tuple[Message, int]] = deque()
-        """Those that wait for a payload, or behind one that does."""
+        """Deliveries that wait for a payload, or behind one that does."""
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:

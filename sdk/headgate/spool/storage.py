@@ -243,7 +243,7 @@ def check_url(url: object) -> None:
 
 
 def _registered(scheme: str) -> bool:
-    """Return whether a program has told fsspec of a file system of its own."""
+    """Return whether a program has registered a file system of its own with fsspec."""
     try:
         import fsspec
     except ModuleNotFoundError:

@@ -33,7 +33,7 @@ FIELDS: Final = (
     "policy",
     "policy_version",
 )
-"""What is set of a store, as the state keeps it."""
+"""Settings of a store, as the state keeps them."""
 
 
 class NewerStoreError(PolicyError):
@@ -42,7 +42,7 @@ class NewerStoreError(PolicyError):
 
 @dataclass(frozen=True, slots=True)
 class SpoolSettings:
-    """What is set of a store.
+    """Settings of a store.
 
     Attributes:
         url: where its segments are, as fsspec reads it; no secrets.

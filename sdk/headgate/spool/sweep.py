@@ -104,7 +104,7 @@ class Sweeper:
         """Delete the segments of a store that nothing refers to, nor will; returns them, ``<destination>/<name>``.
 
         They are left by who died between entering a segment and sending references to it, and by destinations that
-        were removed. What a living session may still send is left alone.
+        were removed. Segments that a living session may still send are left alone.
 
         Raises:
             SpoolUnavailable: the storage does not delete.

@@ -1,4 +1,4 @@
-"""What finds no room in memory: written to a store as a segment, and sent as references to it.
+"""Messages without room in memory are written to a store as a segment, and sent as references to it.
 
 One segment is written while the one before is published, never more: so order holds, and a producer has at most two
 segments on their way. A segment is entered at its store, then written and flushed, then published.
@@ -102,13 +102,13 @@ class Writer:
         self.store = ""
         """Name of the store to use; empty for none."""
         self.prepared: Prepared | None = None
-        """What is written and waits to be published."""
+        """Messages that are written and wait to be published."""
         self.waits = False
         """Whether the store has no room, or does not take anything: then memory is waited for as well."""
         self.crowded = False
-        """Whether memory, or a pool of it, has no room for references: what is said of the destination says which."""
+        """Whether memory, or a pool of it, has no room for references: the destination's state says which."""
         self.when_full: WhenFull = BLOCK
-        """What the store says of those that find no room in it either."""
+        """The store's account of messages that find no room in it either."""
         self._spools = spools
         self._sweeper = sweeper
         self._quota_at = quota

@@ -39,7 +39,7 @@ class PatternIndex:
     def near(self, pattern: Pattern) -> Iterator[Pattern | None]:
         """Yield the patterns that overlap with one, itself included, and None for each step that found none.
 
-        Whoever takes them can count the steps, and stop.
+        The caller can count the steps, and stop.
         """
         todo = [(self._top, 0)]
         while todo:

@@ -1,11 +1,11 @@
-"""What a connection, or an address, says for its producers and consumers, in our words or in those of other brokers.
+"""Options that a connection, or an address, has for producers and consumers, in our words or other brokers'.
 
     redis://host:6379?consumer_window=pull&producer_window=64KiB          ours
     redis://host:6379?consumerWindowSize=0&producerMaxRate=10             Apache Artemis: bytes, -1 unlimited, 0 pull
     redis://host:6379?jms.prefetchPolicy.all=50                           ActiveMQ Classic: messages, 0 pull
     TEST.QUEUE?consumer.prefetchSize=10                                   the same, for one destination
 
-An option of an address wins over one of the connection, and what is said in code over both.
+An option of an address wins over one of the connection, and code over both.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from headgate.units import parse_rate, parse_size
 
 @dataclass(frozen=True, slots=True)
 class UrlOptions:
-    """What was said; None where nothing was.
+    """Options of a URL or an address; None where unset.
 
     Attributes:
         consumer_window: of consumers of any kind.
@@ -51,10 +51,10 @@ class UrlOptions:
 
     def over(self, other: "UrlOptions") -> "UrlOptions":
         """Return these, and the other's where these say nothing."""
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
-        if said["consumer_window"]:  # whoever says it for all of them means all of them
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        if given["consumer_window"]:  # one option for all windows sets them all
             other = replace(other, queue_window=None, topic_window=None, durable_window=None)
-        return replace(other, **{name: value for name, value in said.items() if value is not None})
+        return replace(other, **{name: value for name, value in given.items() if value is not None})
 
 
 _NOTHING: Final = UrlOptions()
@@ -139,16 +139,16 @@ def read_options(options: Mapping[str, str]) -> UrlOptions:
     Raises:
         InvalidValue: one is unknown, or its value cannot be read.
     """
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name, text in options.items():
         if name not in _OPTIONS:
             raise unknown_option(name)
         field, read = _OPTIONS[name]
         try:
-            said[field] = read(text, name)
+            given[field] = read(text, name)
         except InvalidValue as error:
             raise error if name in str(error) else InvalidValue(f"{name}: {error}") from None
-    return UrlOptions(**said)
+    return UrlOptions(**given)
 
 
 def unknown_option(name: str, *others: str) -> InvalidValue:
@@ -164,11 +164,11 @@ def unknown_option(name: str, *others: str) -> InvalidValue:
         option for option in OPTIONS if option.lower() == name.lower()
     ]
     near = near or get_close_matches(name[:64], (*OPTIONS, *others), n=1, cutoff=0.8)
-    said = f"did you mean {' or '.join(map(repr, near))}?" if near else hint(name, "url")
+    given = f"did you mean {' or '.join(map(repr, near))}?" if near else hint(name, "url")
     listed = f"there are {', '.join(ours)}; as other brokers have them {', '.join(theirs)}"
     more = f"; of the connection {', '.join(sorted(others))}" if others else ""
-    mark = " " if said.endswith("?") else "; " if said else ""
-    return InvalidValue(f"option {name[:64]!r} is unknown; {said}{mark}{listed}{more}")
+    mark = " " if given.endswith("?") else "; " if given else ""
+    return InvalidValue(f"option {name[:64]!r} is unknown; {given}{mark}{listed}{more}")
 
 
 def take_options(query: str) -> tuple[UrlOptions, dict[str, str]]:
@@ -181,8 +181,8 @@ def take_options(query: str) -> tuple[UrlOptions, dict[str, str]]:
         InvalidValue: the value of an option cannot be read.
     """
     rest = dict(parse_qsl(query, keep_blank_values=True))
-    said = {name: rest.pop(name) for name in OPTIONS & set(rest)}
-    return read_options(said), rest
+    given = {name: rest.pop(name) for name in OPTIONS & set(rest)}
+    return read_options(given), rest
 
 
 def split_address(text: str, connection: UrlOptions = _NOTHING) -> tuple[str, UrlOptions]:

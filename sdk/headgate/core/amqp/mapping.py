@@ -31,7 +31,7 @@ EXACT: Final = "x-opt-headgate-headers"
 BODY: Final = "amqp.body"
 """The header that says that a body is something else than bytes or text: ``null``, ``value`` or ``sequence``."""
 APPLICATION: Final = "amqp.application."
-"""What is put before the name of an application property that is also the name of a header of this module."""
+"""A prefix for the name of an application property that is also the name of a header of this module."""
 PREFIX: Final = "amqp."
 """How the names of all of these begin."""
 _PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})

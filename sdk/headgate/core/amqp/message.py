@@ -73,7 +73,7 @@ class AmqpMessage:
         application_properties: the sender's own.
         kind: the section that holds the body; ``none`` where there is none.
         body: bytes of ``data``, a list of ``sequence``, anything of ``value``.
-        footer: what could be said only after the body.
+        footer: values known only after the body.
     """
 
     header: Header = DEFAULT_HEADER

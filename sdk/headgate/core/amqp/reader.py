@@ -1,4 +1,4 @@
-"""Reads AMQP 1.0 values from bytes. Whatever the bytes are, it returns or raises ``MessageFormatError``."""
+"""Reads AMQP 1.0 values from bytes. For any bytes it returns or raises ``MessageFormatError``."""
 
 import datetime as dt
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the worker of a link asks of its source and its target, and what they answer. Values only.
+"""Calls of a link's worker to its source and its target, with their answers. Values only.
 
 Numbers are of messages at the source: they grow, and none is ever given to another message of that destination.
 """

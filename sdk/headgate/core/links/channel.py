@@ -78,9 +78,9 @@ class Channel:
         }
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> "Channel":
-        """Return what :meth:`as_dict` told; KeyError or TypeError where it says something else."""
-        return cls(**{**told, "topics": tuple(told["topics"])})
+    def from_dict(cls, entry: dict[str, Any]) -> "Channel":
+        """Return the inverse of :meth:`as_dict`; KeyError or TypeError for any other mapping."""
+        return cls(**{**entry, "topics": tuple(entry["topics"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Feed:
 
     @property
     def name(self) -> str:
-        """What operators call it."""
+        """The channel's name for operators."""
         return self.channel.name
 
     @property

@@ -43,13 +43,13 @@ class Site:
         return {"name": self.name, "url": self.url} | ({"namespace": self.namespace} if self.namespace else {})
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> "Site":
-        """Return what :meth:`as_dict` told; KeyError where it lacks something."""
-        return cls(told["name"], told["url"], told.get("namespace"))
+    def from_dict(cls, entry: dict[str, Any]) -> "Site":
+        """Return the inverse of :meth:`as_dict`; KeyError where it lacks something."""
+        return cls(entry["name"], entry["url"], entry.get("namespace"))
 
 
 class Ends(NamedTuple):
-    """What the name of a link says.
+    """The parts of a link's name.
 
     Attributes:
         source: name of the destination that it takes from.
@@ -92,7 +92,7 @@ class Link:
         name: as the policy calls the table that it comes from.
         source: where messages are taken from; of a route by pattern, the pattern.
         target: where they go.
-        max_hops: places that a message may come through, the source included; None where nobody said.
+        max_hops: places that a message may come through, the source included; None where unset.
         dead_letters: where copies go of what can never be delivered, at the source's site; None stops the link there.
         origin: where it was written: ``<file>:<line>``.
         kind: of the table.
@@ -124,7 +124,7 @@ class Link:
 
     @property
     def durability(self) -> Durability:
-        """What must have a message before the source lets go of it."""
+        """Where a message must be before the source lets go of it."""
         return Durability(self.replicas, self.fsync)
 
     @property
@@ -176,21 +176,21 @@ class Link:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as the compiled policy keeps it: without what is as it is by default."""
-        told = {"kind": self.kind, "name": self.name, "from": self.source, "to": self.target, "origin": self.origin}
+        entry = {"kind": self.kind, "name": self.name, "from": self.source, "to": self.target, "origin": self.origin}
         more = {key: getattr(self, key) for key, default in _DEFAULTS.items() if getattr(self, key) != default}
-        return told | more | ({"site": self.site.as_dict()} if self.site else {})
+        return entry | more | ({"site": self.site.as_dict()} if self.site else {})
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> "Link":
-        """Return what :meth:`as_dict` told; KeyError where it lacks something."""
-        more = {key: told[key] for key in _DEFAULTS if key in told}
-        site = Site.from_dict(told["site"]) if "site" in told else None
+    def from_dict(cls, entry: dict[str, Any]) -> "Link":
+        """Return the inverse of :meth:`as_dict`; KeyError where it lacks something."""
+        more = {key: entry[key] for key in _DEFAULTS if key in entry}
+        site = Site.from_dict(entry["site"]) if "site" in entry else None
         return cls(
-            told["name"],
-            told["from"],
-            told["to"],
-            origin=told["origin"],
-            kind=told.get("kind", "bridge"),
+            entry["name"],
+            entry["from"],
+            entry["to"],
+            origin=entry["origin"],
+            kind=entry.get("kind", "bridge"),
             site=site,
             **more,
         )

@@ -1,4 +1,4 @@
-"""Packets of channels: how they are written and read. The format is told in docs/links.md.
+"""Packets of channels: how they are written and read. docs/links.md describes the format.
 
 A message goes in one packet or several. Each says its number at the source and the number before it, so that a reader
 knows what it missed though numbers have gaps; a heartbeat says the last number when there is nothing else to say.

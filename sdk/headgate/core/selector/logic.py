@@ -1,4 +1,4 @@
-"""What the parts of a selector say of a message, in the three-valued logic of SQL: ``None`` is unknown.
+"""The parts of a selector as conditions on a message, in the three-valued logic of SQL: ``None`` is unknown.
 
 Each function makes a part from smaller ones. A part is called with the headers of a message, and returns what it is for
 that message: text, a number, a truth value, ``None``, or a header's value of another type, which equals nothing.
@@ -29,7 +29,7 @@ _TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 EQUALITY: Final = ("=", "<>")
-"""What texts and truth values are compared by; the other comparisons are of numbers only."""
+"""Operators that also compare texts and truth values; all others compare numbers only."""
 
 
 def always(value: Any) -> Part:

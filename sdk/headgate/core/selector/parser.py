@@ -4,8 +4,8 @@
 >>> [urgent.matches(headers) for headers in ({"region": "eu", "priority": 7}, {"region": "eu"}, {"priority": 7})]
 [True, False, False]
 
-A header that a message does not have is unknown, and so is what is said of it. A message matches where the condition is
-true, not where it is unknown. Names may be anything in double quotes: ``"amqp.subject"``.
+A header that a message does not have is unknown, and so is every comparison with it. A message matches where
+the condition is true, not where it is unknown. Names may be anything in double quotes: ``"amqp.subject"``.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """What was read.
+    """The condition that was read.
 
     Attributes:
         part: as it is evaluated.

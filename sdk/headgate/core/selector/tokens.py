@@ -1,4 +1,4 @@
-"""The words of a selector: names, texts, numbers, operators. Whatever the text is, it is read or refused."""
+"""The words of a selector: names, texts, numbers, operators. Any text is read or refused."""
 
 import re
 from collections.abc import Iterator

@@ -15,7 +15,7 @@ _LINKS: Final = 1 + PARTS.index("links")
 
 
 class Named(Protocol):
-    """What says which destinations a link is between, by name."""
+    """A record of the destinations that a link is between, by name."""
 
     @property
     def source(self) -> str:
@@ -99,7 +99,7 @@ class LinkStore:
             namespace: of its source.
             ends: its source and its target.
             link: its id.
-            here: whether the target can be asked; else what the source heard of it is told.
+            here: whether the target can be asked; else the source's last knowledge of it is returned.
         """
         name, part, field = (ends.target, "to", "mark") if here else (ends.source, "from", "released")
         at = Address.of(namespace, name)
@@ -158,8 +158,8 @@ class LinkStore:
     ) -> tuple[Committed, Held]:  # fmt: skip
         """Say the mark again and wait until it is as safe as that; returns the target's answer, and how far that came.
 
-        Both go over one connection in one write, for WAIT is about what its own connection wrote. What the link asked
-        for stays as it is, and its place in line.
+        Both go over one connection in one write, for WAIT is about what its own connection wrote. The link's
+        need stays as it is, and its place in line.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.

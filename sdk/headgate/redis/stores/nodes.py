@@ -9,7 +9,7 @@ from headgate.redis.scripts import script
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a node said last, and the ms since then by Redis' clock."""
+    """A node's last report, and the ms since then by Redis' clock."""
 
     node: str
     silent_ms: int

@@ -15,7 +15,7 @@ Sort = Literal["waits", "deadlocks"]
 KEEP_MS: Final[Mapping[Sort, int]] = {"waits": 3000, "deadlocks": 60_000}
 """Milliseconds after which a note is over that was not written again."""
 TELL_EVERY: Final = 1.0
-"""Seconds after which what is still so is told again."""
+"""Seconds after which a note that still holds is written again."""
 PAGE: Final = 128
 """Notes that one call writes."""
 
@@ -29,7 +29,7 @@ class Tie:
         consumer: its id.
         at: the destination where the send waits.
         wait: names that wait: another send has another word, without blanks.
-        waited_ms: how long it had waited when it was told.
+        waited_ms: how long it had waited when it was written.
         left_ms: how long it would go on then; None for ever.
     """
 
@@ -47,12 +47,12 @@ class Tie:
 
     @property
     def name(self) -> str:
-        """What its note is called."""
+        """The name of its note."""
         return f"{encode_name(self.destination)} {self.consumer}"
 
     @property
     def text(self) -> str:
-        """What its note says."""
+        """The text of its note."""
         left = "-" if self.left_ms is None else str(self.left_ms)
         return f"at={encode_name(self.at)} wait={self.wait} waited={self.waited_ms} left={left}"
 
@@ -64,11 +64,11 @@ class Tie:
             KeyError, ValueError: it is no such note.
         """
         destination, consumer = name.split(" ")
-        told = dict(word.split("=", 1) for word in text.split(" "))
-        left = None if told["left"] == "-" else max(0, int(told["left"]) - age_ms)
+        note = dict(word.split("=", 1) for word in text.split(" "))
+        left = None if note["left"] == "-" else max(0, int(note["left"]) - age_ms)
         return cls(
-            decode_name(destination), consumer, decode_name(told["at"]), told["wait"],
-            int(told["waited"]) + age_ms, left,
+            decode_name(destination), consumer, decode_name(note["at"]), note["wait"],
+            int(note["waited"]) + age_ms, left,
         )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ class NoteStore:
         return found
 
     async def ties(self) -> list[Tie]:
-        """Return the consumers that are tied, as told within the last seconds; what cannot be read is left out.
+        """Return the tied consumers of the last seconds' notes; those that cannot be read are left out.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer.
@@ -130,10 +130,10 @@ class NoteStore:
 
 
 class ToldTies:
-    """The ties that one party told of. They are written when they change, and once a second while there are any.
+    """The ties that one party reports. They are written when they change, and once a second while there are any.
 
     Args:
-        notes: where they are told.
+        notes: where they are kept.
 
     """
 
@@ -151,7 +151,7 @@ class ToldTies:
         """Tell which consumers are tied now, in seconds of a clock that never goes back.
 
         Raises:
-            CoordinatorUnavailable, AccessDenied: it was not told; what was told before is over in a moment.
+            CoordinatorUnavailable, AccessDenied: it was not written; earlier notes expire in a moment.
         """
         found = {tie.name: tie for tie in ties}
         waits = {name: tie.wait for name, tie in found.items()}

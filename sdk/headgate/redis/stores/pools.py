@@ -15,7 +15,7 @@ UNLIMITED: Final = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a pool has on record of a member: cumulative bytes, and the epoch of the destination that they belong to."""
+    """A pool's record of a member: cumulative bytes, and the epoch of the destination that they belong to."""
 
     member: str
     epoch: int
@@ -38,7 +38,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a destination has on record of its slice of a pool; see ``lua/slice.lua``."""
+    """A destination's record of its slice of a pool; see ``lua/slice.lua``."""
 
     code: str
     epoch: int = 0
