@@ -15,6 +15,7 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.session.timeZone": "UTC",
+    "spark.python.daemon.module": "tests.pipeline.spark_daemon",
     "spark.driver.memory": "768m",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -22,7 +23,12 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # A handful of rows a query: to compile it would take most of its time. Jobs in processes of their own do compile.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    ),
 }
 
 

@@ -17,7 +17,7 @@ def python_workers() -> list[int]:
             parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:  # it ended meanwhile
             continue
-        if b"pyspark.daemon" in line:
+        if b"tests.pipeline.spark_daemon" in line:
             daemons.add(pid)
         elif b"python_streaming_source_runner" in line:
             sources.add(pid)
