@@ -1,0 +1,118 @@
+"""Every route of admin HTTP against everybody who may knock: what is allowed is listed, all else is refused unread."""
+
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import httpx
+import pytest
+
+import headgate
+from headgate_coordinator.admin.app import LARGEST_BODY, PAGE
+from headgate_coordinator.security.document import User, parse_grant
+from headgate_coordinator.security.passwords import hashed
+from headgate_coordinator.security.store import UserStore
+
+Http = httpx.AsyncClient
+OpenHttp = Callable[..., Awaitable[Http]]
+TOKEN: Final = "correct-horse"
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+OPEN: Final = frozenset({"/live", "/ready", *PAGE})
+"""All that a stranger is answered; whoever adds to it says why in docs/security.md."""
+CHANGES: Final = frozenset(METHODS) - {"GET", "HEAD", "OPTIONS"}
+PIECE: Final = 1 << 16
+
+
+def basic(user: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + b64encode(f"{user}:secret".encode()).decode()}
+
+
+KNOCKING: Final = {
+    "a stranger": {},
+    "one who guesses": {"Authorization": "Bearer correct-house"},
+    "one who has the token in another place": {"Cookie": f"token={TOKEN}", "X-Token": TOKEN},
+    "a user of nodes without grants": basic("nobody"),
+    "a user of nodes with narrow grants": basic("narrow"),
+    "a manager of all, who is a user of nodes": basic("manager"),
+}
+
+
+@pytest.fixture
+async def guarded(client: headgate.Client, open_http: OpenHttp) -> Http:
+    return await open_http(client, token=TOKEN)
+
+
+async def routes(http: Http) -> list[str]:
+    """All paths, with a name where they take one, and some where there is nothing."""
+    told = (await http.get("/api/v1/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"})).json()
+    paths = {path.replace("{name}", "orders") for path in told["paths"]}
+    assert not [path for path in paths if "{" in path], "a new parameter needs a value here"
+    assert len(paths) > 10
+    return sorted({*paths, *PAGE, "/nothing", "/api/v1/nothing", "/api/v1/%2e%2e/live", "/live/", "/live%2fx"})
+
+
+class Body:
+    """A body far beyond every bound, that counts how much of it was read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while self.read < 8 * LARGEST_BODY:
+            self.read += PIECE
+            yield b" " * PIECE
+
+
+async def test_who_bears_no_token_is_refused_at_every_route_and_nothing_of_it_is_read(
+    guarded: Http, client: headgate.Client
+) -> None:
+    """Mutants: a route outside the guard; paths compared by their beginning; methods that are let through."""
+    users = {"nobody": (), "narrow": ("consume:orders",), "manager": ("manage,browse:#",)}
+    secret = hashed("secret")
+    made = {name: User(password_hash=secret, grants=[*map(parse_grant, told)]) for name, told in users.items()}
+    await UserStore(client.store.server, client.namespace).change(lambda there: there.update(made))
+    for path in await routes(guarded):
+        for method in METHODS:
+            for who, headers in KNOCKING.items():
+                body = Body()
+                content = body if method in CHANGES else None
+                answer = await guarded.request(method, path, headers=headers, content=content)
+                where = f"{who}: {method} {path}: {answer.status_code}"
+                if path in OPEN:
+                    assert answer.status_code in ((200,) if method in ("GET", "HEAD") else (405,)), where
+                else:
+                    assert answer.status_code == 401, where
+                assert body.read <= PIECE, where
+
+
+async def test_a_page_of_another_site_changes_nothing_at_any_route(
+    guarded: Http, client: headgate.Client, open_http: OpenHttp
+) -> None:
+    """Whether there is a token or not. Without one, a name that was led here is told nothing at all."""
+    unguarded = await open_http(client, token=None)
+    bearing = {"Authorization": f"Bearer {TOKEN}", "Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"}
+    led = {"Host": "evil.example", "Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"}
+    for path in await routes(guarded):
+        for method in METHODS:
+            body = Body()
+            content = body if method in CHANGES else None
+            if method in CHANGES:
+                answer = await guarded.request(method, path, headers=bearing, content=content)
+                assert answer.status_code == 403, f"with a token: {method} {path}: {answer.status_code}"
+            answer = await unguarded.request(method, path, headers=led, content=content)
+            assert answer.status_code == 403, f"{method} {path}: {answer.status_code}"
+            assert body.read <= PIECE, f"{method} {path}"
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "application/toml", "text/plain"])
+async def test_of_who_bears_the_token_no_route_reads_more_than_the_bound(guarded: Http, media_type: str) -> None:
+    """Also where a body has no meaning. Mutants: the bound looked at after all was read; one route without it."""
+    bearing = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media_type}
+    for path in await routes(guarded):
+        for method in CHANGES:
+            body = Body()
+            answer = await guarded.request(method, path, headers=bearing, content=body)
+            where = f"{method} {path}: {answer.status_code}"
+            assert answer.status_code not in (401, 403), where
+            assert answer.status_code < 500, where
+            assert body.read <= LARGEST_BODY + 2 * PIECE, where
