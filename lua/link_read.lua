@@ -49,7 +49,7 @@ if #ids == MAX_DELIVERED then
 end
 local grows = mark > l.released
 l.fence, l.released, l.taken = fence, math.max(l.released, mark), math.max(l.taken, after, mark)
-if d.returned > 0 and d.kind == 'queue' then
+if d.returned > 0 and c.sub == 'queue' then
   renumber_returned(c.sub, l.taken)
 end
 

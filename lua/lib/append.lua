@@ -15,6 +15,9 @@ local function store(seq, body, expires_ms, path)
     entry[#entry + 1], entry[#entry + 2] = 'h', path
   end
   redis.call(unpack(entry))
+  if d.subscriptions > 1 then
+    redis.call('HSET', K_REFS, int(seq), int(d.subscriptions))
+  end
   return id
 end
 
@@ -35,9 +38,6 @@ local function append_one(body, expires_ms, path, kept)
   local seq = d.message_seq + 1
   if kept then
     store(seq, body, expires_ms, path)
-    if d.subscriptions > 1 then
-      redis.call('HSET', K_REFS, int(seq), int(d.subscriptions))
-    end
   end
   d.message_seq, d.largest_bytes = seq, math.max(d.largest_bytes, payload_size(body))
 end

@@ -8,15 +8,22 @@ local function has_no_place(subscription)
   return not subscription and d.kind == 'topic' and d.subscriptions >= MAX_SUBSCRIPTIONS
 end
 
--- Returns the consumer, which is new or as it was.
-local function place_consumer(cid, sub, durable)
+-- Returns the subscription, made where there is none: a queue's own gets all that is there, any other what comes.
+local function open_subscription(sub, durable)
   local subscription = read_subscription(sub)
   if not subscription then
-    local from = d.kind == 'queue' and '0' or '$'
+    local from = d.kind == 'queue' and sub == 'queue' and '0' or '$'
     redis.call('XGROUP', 'CREATE', K_MESSAGES, sub, from, 'MKSTREAM')
     subscription = { durable = durable, from = d.message_seq, till = 0, consumers = 0 }
     d.subscriptions = d.subscriptions + 1
+    save_subscription(sub, subscription)
   end
+  return subscription
+end
+
+-- Returns the consumer, which is new or as it was.
+local function place_consumer(cid, sub, durable)
+  local subscription = open_subscription(sub, durable)
   local c = read_consumer(cid)
   if not c then
     redis.call('HDEL', K_PACE, cid) -- of one that had the number before

@@ -43,7 +43,8 @@ local function deliver(cid, c, max_messages, max_bytes, waits, whole)
   end
   if again_ms == 0 and #out / 2 < max_messages then
     d.tickets = d.tickets + 1
-    redis.call('ZADD', K_HUNGRY, 'LT', int(d.tickets - (waits > 0 and AHEAD or 0)), cid)
+    local ahead = c.sub ~= 'queue' and 2 * AHEAD or waits > 0 and AHEAD or 0 -- a copy is not to be had from others
+    redis.call('ZADD', K_HUNGRY, 'LT', int(d.tickets - ahead), cid)
   else
     redis.call('ZREM', K_HUNGRY, cid)
   end

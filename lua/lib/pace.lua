@@ -22,7 +22,7 @@ local function was_detached(cid)
   return p and p.slow == DETACHED
 end
 
--- Messages that wait for a subscription: given back, or never delivered. Of a topic at most so many.
+-- Messages that wait for a subscription: given back, or never delivered. Of one of several subscriptions at most so many.
 local function waiting_for(sub)
   local summary, returned, delivered = redis.call('XPENDING', K_MESSAGES, sub), 0, 0
   for _, holder in ipairs(summary[4] or {}) do
@@ -31,7 +31,7 @@ local function waiting_for(sub)
       returned = tonumber(holder[2])
     end
   end
-  if d.kind == 'queue' then
+  if d.kind == 'queue' and d.subscriptions < 2 then
     return d.pending_messages - delivered + returned
   end
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do

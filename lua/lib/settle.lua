@@ -2,22 +2,23 @@
 --- @include "lib/hot"
 -- Free messages exactly once. What is freed is known from the ids alone: XACK counts only ids it really delivered.
 
--- A topic's message lives until its last subscription settled it; `refs` counts only where there were two or more.
+-- A message lives until its last subscription settled it; `refs` counts only where there are two or more. A queue has
+-- others than its own while links copy from it, and until what they left behind is worked off.
 local function last_reference(id)
-  if d.kind ~= 'topic' then
+  if d.kind ~= 'topic' and d.subscriptions < 2 and d.orphans == 0 then
     return true
   end
   local seq = string.match(id, '^(%d+)')
   local left = tonumber(redis.call('HGET', K_REFS, seq) or 1)
-  if left > 1 then
+  if left > 2 then
     redis.call('HINCRBY', K_REFS, seq, -1)
-    if left == 2 and may_be_reference(id) then
+  elseif left == 2 then
+    redis.call('HDEL', K_REFS, seq)
+    if may_be_reference(id) then
       cool(seq)
     end
-    return false
   end
-  redis.call('HDEL', K_REFS, seq)
-  return true
+  return left == 1
 end
 
 -- Whether no message here expires; Redis is asked once a call, for at most destinations none does.

@@ -273,7 +273,7 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_a_message_that_needs_more_than_is_wanted_gets_what_it_needs"),
         ("P6", "lib/credit", "elseif math.abs(now_ms - d.recall_ms) >= 200 then", "else",
          f"{_P6}::test_holders_of_idle_credit_are_asked_for_it_at_most_five_times_a_second"),
-        ("P6", "lib/wake", "int(math.min(messages, 16))", "16",
+        ("P6", "lib/wake", "int(math.min(messages, 16) +", "int(16 +",
          f"{_P6}::test_a_message_wakes_as_many_consumers_as_it_feeds"),
         # Credit that is older than the limit.
         ("P1", "publish", "if not is_covered(", "if false and not is_covered(",
@@ -298,7 +298,7 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_who_waits_beside_what_others_hold_has_them_asked_for_it"),
         ("P6", "lib/deliver", "held[1] / read_subscription(c.sub).consumers", "held[1]",
          f"{_P6}::test_who_waits_beside_what_others_hold_has_them_asked_for_it"),
-        ("P6", "lib/deliver", "(waits > 0 and AHEAD or 0)", "0",
+        ("P6", "lib/deliver", "or waits > 0 and AHEAD or 0", "or 0",
          f"{_P6}::test_consumers_at_which_somebody_waits_are_woken_before_those_that_have_room"),
         ("P6", "lib/deliver", "K_HUNGRY, 'LT',", "K_HUNGRY,",
          f"{_P6}::test_consumers_at_which_somebody_waits_are_woken_before_those_that_have_room"),

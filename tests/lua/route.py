@@ -18,6 +18,7 @@ class Route:
     server: RewritingServer
     namespace: str
     kind: str = "queue"
+    copies: bool = False
     fence: int = 1
     born: int = 0
     store: LinkStore = field(init=False)
@@ -32,8 +33,10 @@ class Route:
         self.target.sessions.add(LINK)
 
     @classmethod
-    async def make(cls, server: RewritingServer, namespace: str, kind: str = "queue", **settings: str) -> "Route":
-        route = cls(server, namespace, kind)
+    async def make(
+        cls, server: RewritingServer, namespace: str, kind: str = "queue", *, copies: bool = False, **settings: str
+    ) -> "Route":
+        route = cls(server, namespace, kind, copies)
         await route.source.create(kind, limit=1000)
         await route.target.create("queue", **{"limit": "1000", **settings})  # type: ignore[arg-type]  # all text
         assert (await route.open()).code == "OK"
@@ -48,7 +51,9 @@ class Route:
         await self.source.server.forget(self.target.address, *self.target.sessions)
 
     async def open(self) -> Opened:
-        opened = await self.store.open(self.source.address, LINK, fence=self.fence, window="10/1000")
+        opened = await self.store.open(
+            self.source.address, LINK, fence=self.fence, window="10/1000", copies=self.copies
+        )
         self.born = opened.born or self.born
         return opened
 

@@ -14,6 +14,8 @@ class ModelSource:
         waiting: messages that nobody has.
         held: those that the link has read and not released.
         back: those that another consumer had, and gave back.
+        copies: whether the link gets each beside the queue's consumers.
+        own: then those that none of these has had.
     """
 
     born: int = 1
@@ -27,20 +29,25 @@ class ModelSource:
     released: int = 0
     is_open: bool = False
     largest: int = 0
+    copies: bool = False
+    own: list[Entry] = field(default_factory=list)
 
     @property
     def stored(self) -> list[Entry]:
-        return [*self.waiting, *self.held, *self.elsewhere, *self.back]
+        every = (*self.waiting, *self.held, *self.elsewhere, *self.back, *self.own)
+        return list({entry.seq: entry for entry in every}.values())
 
     def send(self, body: bytes) -> None:
         self.largest = max(self.largest if self.stored else 0, len(body))
         self.seq += 1
         self.waiting.append(Entry(self.seq, body))
+        if self.copies:
+            self.own.append(self.waiting[-1])
 
     def steal(self) -> None:
         """Let another consumer take the first that nobody has."""
-        if self.back or self.waiting:
-            self.elsewhere.append((self.back or self.waiting).pop(0))
+        if waits := self.back or (self.own if self.copies else self.waiting):
+            self.elsewhere.append(waits.pop(0))
 
     def give_back(self) -> None:
         """Let the other consumer give back what it took first."""
@@ -73,7 +80,7 @@ class ModelSource:
         self.held = [entry for entry in self.held if entry.seq > mark]
         self.released = max(self.released, mark)
         self.taken = max(self.taken, after, mark)
-        for entry in [entry for entry in self.back if entry.seq <= self.taken]:
+        for entry in [entry for entry in self.back if entry.seq <= self.taken and not self.copies]:
             self.back.remove(entry)
             self.seq += 1
             self.waiting.append(Entry(self.seq, entry.body, entry.ttl_ms, entry.path))
@@ -91,7 +98,9 @@ class ModelSource:
     def _take(self, messages: int, size: int) -> None:
         """Take what is back, then what is new, as consumers do: by the size of the largest message there was."""
         taken, total = 0, 0
-        while self.back and taken < messages and not (total and total + len(self.back[0].body) > size):
+        while (
+            self.back and not self.copies and taken < messages and not (total and total + len(self.back[0].body) > size)
+        ):
             self.held.append(self.back.pop(0))
             taken, total = taken + 1, total + len(self.held[-1].body)
         while self.waiting and taken < messages:

@@ -90,6 +90,7 @@ class LinkJob(Job[Link]):
             max_hops=link.max_hops or MAX_HOPS,
             replicas=durability.replicas,
             fsync=durability.fsync,
+            copies=link.copies,
             has_dead_letters=dead is not None,
             zone=link.zone,
             pace=quantum(link),

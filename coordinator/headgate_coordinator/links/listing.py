@@ -108,7 +108,8 @@ async def _look(
 
 
 def _backlog(link: str, seen: Snapshot | None) -> tuple[int | None, int | None]:
-    found = next((one for one in backlogs(seen) if one.subscription in (link, "queue")), None) if seen else None
+    every = {one.subscription: one for one in backlogs(seen)} if seen else {}
+    found = every.get(link) or every.get("queue")
     if found is None or seen is None:
         return None, None
     messages, size = int(seen.fields["pending_messages"]), int(seen.fields["pending_bytes"])

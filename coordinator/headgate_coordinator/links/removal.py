@@ -25,7 +25,7 @@ _SETTLED: Final = 0.5
 """Seconds after which a node that was about to claim the lease once more has done so."""
 
 
-async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_ms: int) -> None:
+async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_ms: int, copies: bool = False) -> None:
     """End a link that no policy names any more. May be repeated; ends that are gone do not matter.
 
     Both ends hear of the fence first, so that no call of an earlier worker, however late, stores anything after the
@@ -37,13 +37,14 @@ async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_m
         target: where it wrote.
         fence: above the number of any lease that a worker of it had.
         ttl_ms: length of the lease on the credit, which is given back here.
+        copies: whether it left each message of a queue to the queue's consumers too.
 
     Raises:
         CoordinatorUnavailable: no answer, or a replica of the target does not have yet what it committed; call again.
     """
     here, there = LinkStore(source.client.store.server), LinkStore(target.client.store.server)
     while True:
-        opened = await here.open(source.address, link, fence=fence, window="1/1")
+        opened = await here.open(source.address, link, fence=fence, window="1/1", copies=copies)
         answer = await there.commit(target.address, link, fence=fence, born=opened.born, prev=0, ttl_ms=ttl_ms)
         if not (later := max(opened.fence, answer.fence)):
             break
@@ -113,19 +114,19 @@ async def give_up(client: Client, link: str) -> None:
     while record := await client.store.server.command(key, "HGET", key, link):
         found = _RECORD.search(record.decode())
         owner, fence = (found[1], int(found[2])) if found else ("-", 0)
-        await end_source(client, source, forwarder_id(client.namespace, link), fence + 2)
+        await end_source(client, source, forwarder_id(client.namespace, link), fence + 2, copies=ends.copies)
         await LeaseStore(client.store.server, client.namespace).call(owner, [link], mode="forget", ttl_ms=_TTL_MS)
         await asyncio.sleep(_SETTLED)
 
 
-async def end_source(client: Client, source: Address, link: str, fence: int) -> None:
+async def end_source(client: Client, source: Address, link: str, fence: int, *, copies: bool = False) -> None:
     """Close a link's consumer at its source, and of a topic its subscription; what it held goes back, delivered or not.
 
     Raises:
         CoordinatorUnavailable: no answer; call again.
     """
     links = LinkStore(client.store.server)
-    while later := (opened := await links.open(source, link, fence=fence, window="1/1")).fence:
+    while later := (opened := await links.open(source, link, fence=fence, window="1/1", copies=copies)).fence:
         fence = later + 1  # the leases were lost, and are numbered anew
     if opened.code == "OK":
         for member in (f"{link}.1", f"!{link}"):

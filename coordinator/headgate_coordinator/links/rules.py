@@ -38,6 +38,7 @@ class Forwarding:
         fsync: whether the disk of the target must.
         zone: of which messages may make one hop only; empty where they may go on.
         pace: messages and bytes to ask the rate for at a time, of a link that has one.
+        copies: whether it leaves each message of a queue to the queue's consumers too.
         has_dead_letters: whether there is a place for what can never be delivered; else that stops the link.
         judge: says why a message is not for the target; None where it is.
     """
@@ -49,6 +50,7 @@ class Forwarding:
     max_hops: int = MAX_HOPS
     replicas: int = 0
     fsync: bool = False
+    copies: bool = False
     has_dead_letters: bool = True
     zone: str = ""
     pace: tuple[int, int] | None = None

@@ -219,7 +219,9 @@ class Supervisor:
                 await end_feed(self._client, link, fence=fence + 1)
             else:
                 name, source, target = await places_of(link, self._client, self._sites, sites)
-                await end_link(name, source, target, fence=fence + 1, ttl_ms=int(self._ttl * 1000))
+                await end_link(
+                    name, source, target, fence=fence + 1, ttl_ms=int(self._ttl * 1000), copies=ends_of(link).copies
+                )
             await self._call("forget", [link], held=0, total=0)
         except HeadgateError as error:
             self._troubles[link] = str(error)

@@ -106,7 +106,9 @@ class LinkWorker:
         source, target, fence = self.source, self.target, self.fence
         match call:
             case Open():
-                return await source.store.open(source.address, self.link, fence=fence, window=self._window), 0
+                copies, window = self.forwarder.how.copies, self._window
+                opened = source.store.open(source.address, self.link, fence=fence, window=window, copies=copies)
+                return await opened, 0
             case Fetch(born, mark, after, messages, size):
                 reads = source.store.read(
                     source.address, self.link, fence=fence, born=born, mark=mark, after=after, messages=messages,

@@ -347,7 +347,7 @@ def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     """Why consumers do not make room."""
     consumers = facts.consumers
     complete = len(consumers) >= facts.count("consumers")
-    if facts.fields["kind"] == "topic" and (told := _slow_subscription(facts)):
+    if facts.is_shared and (told := _slow_subscription(facts)):
         return told
     active = [one for one in consumers if one.window != "paused"]
     if complete and not active:

@@ -59,7 +59,7 @@ def explain(
         waiters=facts.waiters,
         consumers=tuple(sorted(facts.consumers, key=lambda one: (-one.bytes, one.consumer))[:TOP]),
         leasers=facts.leasers[:TOP],
-        backlogs=facts.backlogs[:TOP] if fields["kind"] == "topic" else (),
+        backlogs=facts.backlogs[:TOP] if facts.is_shared else (),
         dropped_messages=facts.count("dropped_messages"),
         dropped_bytes=facts.count("dropped_bytes"),
         freed_per_second=facts.pace.freed if facts.pace else None,

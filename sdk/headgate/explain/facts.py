@@ -65,6 +65,11 @@ class Facts:
         """Return a field as a whole number, 0 where it is missing."""
         return int(self.fields.get(field) or 0)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether each message waits for several subscriptions: of a topic, or of a queue that links copy from."""
+        return self.fields["kind"] == "topic" or len(self.backlogs) > 1
+
     def rule(self, field: str) -> str | None:
         """Return which policy rule set a field: ``<pattern> (<file>:<line>)``."""
         return rule_of(self.fields, field)

@@ -76,7 +76,7 @@ def holder(told: Explanation) -> str | None:
     """Return the id of the link that holds a destination up; None where something else does, or nothing."""
     if told.cause not in FOLLOWED:
         return None
-    if told.kind == "topic":
+    if told.kind == "topic" or told.backlogs:
         first = told.backlogs[0].subscription if told.backlogs else ""
     else:
         first = told.consumers[0].session if told.consumers else ""
@@ -90,10 +90,11 @@ def load(ends: LinkEnds, source: Snapshot | None) -> Load:
     facts = read(ends.source, source, {}, "", None)
     record = source.consumers.get(f"{ends.id}.1")
     in_hand = int(record["delivered"]) - int(record["settled"]) if record else 0
-    if source.fields["kind"] == "queue":
+    every = {one.subscription: one.messages for one in facts.backlogs}
+    if source.fields["kind"] == "queue" and ends.id not in every:
         backlog: int | None = facts.count("pending_messages")
     else:
-        backlog = next((one.messages for one in facts.backlogs if one.subscription == ends.id), None)
+        backlog = every.get(ends.id)
     rate = facts.number("delivery_rate")
     return Load(backlog, in_hand, until_token(facts, "delivery", rate, 1) if rate else 0.0)
 

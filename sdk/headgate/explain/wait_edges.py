@@ -74,7 +74,7 @@ def wait_for_consumers(
     records = snapshot.consumers.values()
     moved = tuple(sum(int(one[name]) for one in records) for name in ("delivered", "settled"))
     epoch = (fields["epoch"], fields["pending_bytes"], fields["pending_messages"], *moved)
-    if fields["kind"] == "queue":
+    if fields["kind"] == "queue" and len(snapshot.subscriptions) < 2:
         return deadlock.queue([party for parties in consumers.values() for party in parties], epoch)
     behind = [one.subscription for one in read("", snapshot, {}, "", None).backlogs if one.messages]
     return deadlock.topic({name: consumers.get(name, []) for name in behind}, epoch)

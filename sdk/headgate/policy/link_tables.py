@@ -58,9 +58,13 @@ class BridgeTable(LinkTable):
     """Links from one destination to others: what is stored there is forwarded, once and in order."""
 
     source: Name = Field(
-        alias="from", description="a queue, whose messages it moves, or a topic, of which it gets a copy of each"
+        alias="from",
+        description="a queue, whose messages it moves or copies, or a topic, of which it gets a copy of each",
     )
-    to: Names = Field(description="a queue or a topic; several, where the source is a topic: each gets all messages")
+    to: Names = Field(description="a queue or a topic; several of a topic, or with copies: each gets all messages")
+    copies: bool = Field(
+        False, description="of a queue: whether its consumers get each message too, as with a bridge of TIBCO EMS"
+    )
     site: SiteName = Field(None, description="where the targets are; else here")
 
 

@@ -112,7 +112,7 @@ class Links:
             table.name, source, target, table.max_hops, table.dead_letters, self.at(path[:-1]), kind,
             here=self.document.site_name or "", site=site, zone=zone, selector=table.selector or "",
             rate=_rate(table.rate, "rate"), byte_rate=_rate(table.byte_rate, "byte_rate"), replicas=durability.replicas,
-            fsync=durability.fsync,
+            fsync=durability.fsync, copies=isinstance(table, BridgeTable) and table.copies,
         )  # fmt: skip
         if other := self._made.get(made.link):
             text = f"{other.kind} {other.name!r} forwards {source!r} to {made.where!r} already; keep one"
@@ -160,12 +160,14 @@ def check_links(policy: Policy) -> Iterator[Problem]:
                     f"{name!r} is a {kind}, which holds no messages; name a queue or a topic",
                 )
     for source, links in _by_source(policy).items():
-        if len(links) > 1 and policy.resolve(source).kind not in ("topic", "gate", "bucket"):
+        moving = [link for link in links if not link.copies]
+        if len(links) > 1 and moving and policy.resolve(source).kind not in ("topic", "gate", "bucket"):
+            which = ", ".join(f"{link.kind} {link.name!r}" for link in moving)
             yield Problem(
                 links[1].origin,
                 f"{links[1].kind}.from",
                 f"{source!r} has {len(links)} targets, and of a queue each would get a part, for its messages move "
-                f"and are not copied; write [[destination]] match = {source!r}, kind = 'topic', or keep one target",
+                f"over {which}; write copies = true in each of its [[bridge]] tables, or keep one target",
             )
 
 

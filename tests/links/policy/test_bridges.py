@@ -102,6 +102,44 @@ async def gone(client: headgate.Client, name: str) -> bool:
     return await stored(client, name) == []
 
 
+async def test_each_target_of_a_queue_gets_a_copy_beside_its_consumers(
+    client: headgate.Client, pair: list[NodeProcess]
+) -> None:
+    every = '[[bridge]]\nname = "all"\nfrom = "orders"\nto = ["audit", "news"]\ncopies = true\n'
+    some = '[[bridge]]\nname = "few"\nfrom = "orders"\nto = "few"\ncopies = true\nselector = "urgent = TRUE"\n'
+    await client.apply_policy(loads(rule("news", 'kind = "topic"') + every + some))
+
+    async def open_links() -> bool:
+        return (await fields(client, "orders")).get("subscriptions") == "4"
+
+    await wait_until(open_links, timeout=80)
+    async with client.session() as session:
+        subscriber = await session.consumer("news", subscription="all", kind="topic")
+        producer, consumer = await session.producer("orders"), await session.consumer("orders")
+        for number, body in enumerate(BODIES):
+            await producer.send(body, headers={"urgent": number % 100 == 0})
+        for name in (consumer, subscriber):
+            got = [await name.receive(timeout=80) for _ in BODIES]
+            assert [message.body for message in got if message] == BODIES
+            for message in got:
+                await message.accept()  # type: ignore[union-attr]  # it came
+            await name.flush()
+
+    async def copied(name: str, bodies: list[bytes]) -> bool:
+        return await stored(client, name) == bodies
+
+    await wait_until(lambda: copied("audit", BODIES), timeout=80)
+    await wait_until(lambda: copied("few", BODIES[::100]), timeout=80)
+    await settled(client, "orders", "news")
+    assert {one.link for one in await list_links(client)} == {"orders>>audit", "orders>>few", "orders>>news"}
+    await client.apply_policy(loads(rule("news", 'kind = "topic"')))
+
+    async def ended() -> bool:
+        return (await fields(client, "orders")).get("subscriptions") == "1" and not await list_links(client)
+
+    await wait_until(ended, timeout=80)
+
+
 async def test_each_target_of_a_topic_gets_all(client: headgate.Client, pair: list[NodeProcess]) -> None:
     policy = bridges(("events", "audit"), ("events", "reports"), more=rule("events", 'kind = "topic"'))
     await client.apply_policy(loads(policy))

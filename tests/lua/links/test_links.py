@@ -436,3 +436,86 @@ async def test_a_link_that_finds_nothing_has_others_asked_for_what_they_hold(rou
     assert [entry.body for entry in (await route.read()).entries] == [b"B" * 10]
     await pubsub.aclose()  # type: ignore[no-untyped-call]
     await listener.aclose()
+
+
+@pytest.fixture
+async def copying_route(server: RewritingServer, namespace: str) -> AsyncIterator[Route]:
+    route = await Route.make(server, namespace, copies=True)
+    yield route
+    await route.check()
+    await route.close()
+
+
+async def test_a_link_that_copies_leaves_each_message_to_the_queues_consumers(copying_route: Route) -> None:
+    route = copying_route
+    bob = await route.source.consumer("bob")
+    one, two = await filled(route, 10, 20)
+    ids = await bob.fetch()
+    assert len(ids) == 2
+    await route.commit(one, two)
+    await bob.accept(ids[0])
+    assert (await route.source.look()).pending.messages == 2, "the link has them still"
+    await route.read(mark=1)
+    seen = await route.source.look()
+    assert (seen.pending.messages, list(seen.messages)) == (1, [2])
+    await route.read(mark=2)
+    assert (await route.source.look()).pending.messages == 1, "the consumer has it still"
+    await bob.accept(ids[1])
+    assert await route.stored() == [one.body, two.body]
+    seen = await route.source.look()
+    assert (seen.pending.messages, seen.messages, seen.references) == (0, {}, {})
+
+
+async def test_a_link_copies_what_comes_after_it_began_and_takes_nothing_with_it_as_it_ends(
+    server: RewritingServer, namespace: str
+) -> None:
+    route = Route(server, namespace, copies=True)
+    await route.source.create("queue", limit=1000)
+    await route.target.create("queue", limit=1000)
+    ann = route.source.producer("ann")
+    await ann.send(10)
+    await route.open()
+    await ann.send(20, 30)
+    assert [entry.seq for entry in (await route.read(messages=1)).entries] == [2]
+    for member in (f"{LINK}.1", f"!{LINK}"):
+        await route.source.store.detach(route.source.address, LINK, member, failed=False)
+    bob = await route.source.consumer("bob")
+    ids = await bob.fetch()
+    assert [int(one.split(b"-")[0]) for one in ids] == [1, 2, 3]
+    await bob.accept(*ids)
+    seen = await route.source.look()
+    assert (seen.pending.messages, seen.messages, seen.references) == (0, {}, {})
+    await route.check()
+    await route.close()
+
+
+async def test_who_ends_with_messages_of_a_queue_that_is_copied_frees_each_once(copying_route: Route) -> None:
+    """Mutant: what a consumer settles while the link's part is worked off is freed, and freed again with that."""
+    route = copying_route
+    bob = await route.source.consumer("bob")
+    ann = route.source.producer("ann")
+    for _ in range(20):
+        await ann.send(*[1] * 8)
+    await route.read()
+    ids = await bob.fetch()
+    member = f"{LINK}.1"
+    while await route.source.store.detach(route.source.address, LINK, member, failed=False) == "MORE":
+        pass
+    assert await route.source.store.detach(route.source.address, LINK, f"!{LINK}", failed=False) == "MORE"
+    await bob.accept(*ids)
+    while await route.source.store.detach(route.source.address, LINK, f"!{LINK}", failed=False) == "MORE":
+        pass
+    seen = await route.source.look()
+    assert (seen.pending.messages, seen.messages, seen.references) == (0, {}, {})
+
+
+async def test_a_link_that_copies_is_woken_however_many_consumers_wait(copying_route: Route) -> None:
+    route = copying_route
+    for name in ("bob", "cid", "dan"):
+        waiting = await route.source.consumer(name)
+        waiting.fetches = 1
+        assert (await waiting.call(fetch=1, max_messages=1, max_bytes=1000, waits=1)).messages == ()
+    assert (await route.read()).entries == ()
+    assert (await route.source.look()).hungry[0] == f"{LINK}.1"
+    await route.source.producer("ann").send(10)
+    assert len((await route.source.look()).hungry) == 2, "the link, and one of the consumers"

@@ -38,10 +38,11 @@ class LinkMachine(RuleBasedStateMachine):
 
     world: World
 
-    @initialize(limit=st.sampled_from((40, 100, 1000)))
-    def make(self, limit: int) -> None:
-        self.route: Route = self.world.run(Route.make(self.world.server, self.world.namespace, limit=str(limit)))
-        self.source, self.target = ModelSource(), ModelTarget(limit=limit)
+    @initialize(limit=st.sampled_from((40, 100, 1000)), copies=st.booleans())
+    def make(self, limit: int, copies: bool) -> None:
+        made = Route.make(self.world.server, self.world.namespace, copies=copies, limit=str(limit))
+        self.route: Route = self.world.run(made)
+        self.source, self.target = ModelSource(copies=copies), ModelTarget(limit=limit)
         self.source.open(1)
         self.sender = self.route.source.producer("ann")
         self.other: Consumer = self.world.run(self.route.source.consumer("bob"))

@@ -56,12 +56,14 @@ class Ends(NamedTuple):
         target: of the one that it puts to.
         here: name of the site of the source; empty where the link stays within a site.
         site: of the target, likewise.
+        copies: whether it leaves each message to the consumers of its source too, where that is a queue.
     """
 
     source: str
     target: str
     here: str = ""
     site: str = ""
+    copies: bool = False
 
     @property
     def where(self) -> str:
@@ -78,10 +80,10 @@ def spelled(target: str, site: str = "") -> str:
     return f"{site}:{target}" if site else target
 
 
-def known_by(source: str, target: str, here: str = "", site: str = "") -> str:
+def known_by(source: str, target: str, here: str = "", site: str = "", *, copies: bool = False) -> str:
     """Return what a link is known by, the name of its lease; :func:`ends_of` reads it."""
-    source, target = quote(source, safe=""), quote(target, safe="")
-    return f"{here}:{source}>{site}:{target}" if site else f"{source}>{target}"
+    source, target, arrow = quote(source, safe=""), quote(target, safe=""), ">>" if copies else ">"
+    return f"{here}:{source}{arrow}{site}:{target}" if site else f"{source}{arrow}{target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Link:
         byte_rate: the same in bytes.
         replicas: of the target that must have a message before the source lets go of it.
         fsync: whether the disk of the target must.
+        copies: whether it leaves each message to the consumers of its source too, where that is a queue.
     """
 
     name: str
@@ -121,6 +124,7 @@ class Link:
     byte_rate: float | None = None
     replicas: int = 0
     fsync: bool = False
+    copies: bool = False
 
     @property
     def durability(self) -> Durability:
@@ -135,8 +139,11 @@ class Link:
         'orders>billing'
         >>> Link("to berlin", "news", "news", here="paris", site=Site("berlin", "env:BERLIN")).link
         'paris:news>berlin:news'
+        >>> Link("copies to audit", "orders", "audit", copies=True).link
+        'orders>>audit'
         """
-        return known_by(self.source, self.target, self.here, self.site.name if self.site else "")
+        site = self.site.name if self.site else ""
+        return known_by(self.source, self.target, self.here, site, copies=self.copies)
 
     @property
     def where(self) -> str:
@@ -206,6 +213,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "byte_rate": None,
     "replicas": 0,
     "fsync": False,
+    "copies": False,
 }
 
 
@@ -228,14 +236,15 @@ def ends_of(link: str) -> Ends:
     """Return source and target of a :attr:`Link.link`.
 
     >>> ends_of("orders>billing")
-    Ends(source='orders', target='billing', here='', site='')
-    >>> ends_of("paris:news>berlin:news").site
+    Ends(source='orders', target='billing', here='', site='', copies=False)
+    >>> ends_of("paris:news>>berlin:news").site
     'berlin'
     """
     source, _, target = link.partition(">")
+    copies, target = target.startswith(">"), target.removeprefix(">")
     here, _, source = source.rpartition(":")
     site, _, target = target.rpartition(":")
-    return Ends(unquote(source), unquote(target), here, site)
+    return Ends(unquote(source), unquote(target), here, site, copies)
 
 
 def cycle(links: Iterable[Link]) -> tuple[Link, ...]:

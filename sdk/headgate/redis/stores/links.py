@@ -39,7 +39,7 @@ class LinkStore:
         argv = op.argv({"run_id": None, "link": link, **values}, rest)
         return await self.server.call(op, address.keys(link), argv)
 
-    async def open(self, source: Address, link: str, *, fence: int, window: str) -> Opened:
+    async def open(self, source: Address, link: str, *, fence: int, window: str, copies: bool = False) -> Opened:
         """Open a link at its source: make its subscription, if there is none, and its consumer, that no lease ends.
 
         Args:
@@ -47,11 +47,14 @@ class LinkStore:
             link: its id, see :func:`headgate.redis.keys.link_id`.
             fence: number of the caller's lease on the link.
             window: as the operator reads it, ``<messages>/<bytes>``.
+            copies: whether the consumers of a queue get each message too.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
         """
-        reply = await self._call("link_open", source, link, {"fence": fence, "window": window})
+        reply = await self._call(
+            "link_open", source, link, {"fence": fence, "window": window, "how": "copies" if copies else "moves"}
+        )
         code = reply[0].decode()
         if len(reply) < 4:
             return Opened(code, fence=int(reply[2]) if code == "FENCED" else 0)
