@@ -89,8 +89,8 @@ def test_show_tells_rule_and_line_of_each_value(shop: Path) -> None:
         ["setting", "value", "rule", "from"],
         ["limit.bytes", "10485760", "orders.#", "shop.toml:5"],
         ["limit.messages", "100000", "orders.#", "shop.toml:5"],
-        ["resume_at.bytes", "8388608", "orders.#", "shop.toml:6"],
-        ["resume_at.messages", "80000", "orders.#", "shop.toml:6"],
+        ["resume_at.bytes", "80.0%", "orders.#", "shop.toml:6"],
+        ["resume_at.messages", "80.0%", "orders.#", "shop.toml:6"],
         ["when_full", "fail-after", "3s", "orders.eu", "shop.toml:10"],
     ]
 

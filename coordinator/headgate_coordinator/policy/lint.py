@@ -111,6 +111,8 @@ def _window_above_limit(at: _Place) -> Found:
 def _resume_too_low(at: _Place) -> Found:
     for resume, limit in (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages")):
         low, high = at.number(resume), at.number(limit)
+        if high and (share := at.word(resume)).endswith("%"):
+            low = high * float(share[:-1]) / 100
         if low is not None and high and low < high * RESUME_SHARE:
             yield at.finding(
                 "HG102",

@@ -110,8 +110,10 @@ def rules_of(fields: Mapping[str, str], window: float | None = None) -> Rules:
         return float(text) if text and text not in ("unlimited", "inf") else inf
 
     def level(name: str, limit: str) -> float:
-        text = fields.get(name, "")
-        return float(int(number(limit) * float(text[:-1]) / 100)) if text.endswith("%") else number(name)
+        text, whole = fields.get(name, ""), number(limit)
+        if not text.endswith("%"):
+            return number(name)
+        return float(int(whole * float(text[:-1]) / 100)) if whole < inf else inf
 
     def each(rate: str) -> Bucket | None:
         return Bucket(number(rate), 1.0) if number(rate) < inf else None

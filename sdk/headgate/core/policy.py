@@ -23,7 +23,6 @@ CACHED: Final = 65536
 ORIGIN_BYTES: Final = 2048
 """Most that the text of a destination's origins takes."""
 
-_PERCENT_OF: Final = (("resume_bytes", "limit_bytes"), ("resume_messages", "limit_messages"))
 _SPOOLS: Final = ("when_full", "spool")
 """A gate has no messages to spool: a rule for every kind says nothing to it with that."""
 SHARED: Final = "shared_pool"
@@ -38,7 +37,7 @@ class Rule:
         match: the pattern.
         kind: the rule is only for destinations of this kind, and new ones get it; None: for every kind.
         fields: settings as the state keeps them; ``resume_bytes`` and ``resume_messages`` may be a percentage of the
-            limit that will hold, e.g. ``80.0%``.
+            limit that holds at each moment, e.g. ``80.0%``.
         origins: for each field, where it was written: ``<file>:<line>``.
 
     Raises:
@@ -232,14 +231,6 @@ class Policy:
         if shared and _belongs("pools", kind):
             values["pools"] = " ".join(dict.fromkeys([*values.get("pools", "").split(), *shared]))
             found.setdefault("pools", list(shared.values())[-1])
-        for setting, of in _PERCENT_OF:
-            if values.get(setting, "").endswith("%"):
-                limit = values.get(of, "")
-                if limit.isdigit():
-                    values[setting] = str(int(int(limit) * float(values[setting][:-1]) / 100))
-                else:  # a share of no limit: there is nothing to resume from
-                    values[setting] = self.defaults.get(setting, "")
-                    del found[setting]
         if values.get("dead_letter") == name:  # a rule for every name is one for the dead letters too
             values["dead_letter"] = self.defaults.get("dead_letter", "")
             found.pop("dead_letter")

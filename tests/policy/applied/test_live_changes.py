@@ -122,6 +122,24 @@ async def test_a_bucket_that_makes_wait(client: headgate.Client, other: headgate
                 await bucket.take()
 
 
+async def test_a_percentage_follows_a_limit_that_is_changed_by_hand(client: headgate.Client) -> None:
+    await client.apply_policy(policy(("orders.*", LIMIT | {"resume_at": "80%"})))
+    async with client.session("s") as session, client.session("in") as taker:
+        producer = await session.producer(NAME, window=1)
+        await client.apply(NAME, limit=500)
+        for _ in range(10):
+            await producer.send(b"x" * 50)
+        blocked = asyncio.ensure_future(producer.send(b"y" * 50, timeout=60))
+        await wait_until(lambda: waiting(client, NAME))
+        consumer = await taker.consumer(NAME)
+        await drain(consumer, 1)
+        assert (await waiting(client, NAME), (await counts(client, NAME))[0]) == (1, 9), "450 are above 80% of 500"
+        await drain(consumer, 1)
+        async with asyncio.timeout(GUARD):
+            await blocked
+        await drain(consumer, 9)
+
+
 async def test_a_lost_notification_costs_one_poll(
     producer: headgate.Producer, client: headgate.Client, other: headgate.Client
 ) -> None:
