@@ -123,12 +123,12 @@ def demo(
     """
     wanted = Options.of(seconds=seconds, limit=limit, source=source, url=redis, pipeline=pipeline, report=report)
     view = table.Silent() if as_json else table.view_for(console())
-    told = _run(demonstration.run(wanted, view))
+    result = _run(demonstration.run(wanted, view))
     if as_json:
-        _print_json(told.as_dict())
+        _print_json(result.as_dict())
     else:
-        show(told.render())
-    if not told.passed:
+        show(result.render())
+    if not result.passed:
         raise typer.Exit(FAILED)
 
 
@@ -276,7 +276,7 @@ def explain(
 @app.command()
 def block(
     name: Name,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="What those who wait are told.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason shown to those who wait.")],
     redis: Redis = None,
     namespace: Namespace = "default",
 ) -> None:
@@ -299,8 +299,8 @@ def unblock(name: Name, redis: Redis = None, namespace: Namespace = "default") -
             await client.unblock(name)
             return await client.explain(name)
 
-    told = _run(work())
-    typer.echo(f"{name} is not stopped; it is {told.state}: {told.reason}.")
+    result = _run(work())
+    typer.echo(f"{name} is not stopped; it is {result.state}: {result.reason}.")
 
 
 @app.command()

@@ -57,7 +57,7 @@ def node(
     ] = CREDIT,
     low_credit: Annotated[int, typer.Option(min=0, help="How few are left when it gets more.")] = LOW_CREDIT,
     connections: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 10_000,
-    drain: Annotated[float, time_option("For what is under way when it is told to stop.")] = 10.0,
+    drain: Annotated[float, time_option("For what is under way when it is stopped.")] = 10.0,
     ttl: Annotated[float, time_option("After which others get what this node held, should it die.", least=1)] = 5.0,
     handshake: Annotated[float, time_option("For a client to open its connection.", least=0.1)] = 10.0,
     idle: Annotated[float, time_option("After which a silent client is given up.", least=0.5)] = 60.0,

@@ -92,7 +92,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 class Commands(TyperGroup):
-    """The command line; an unknown option that other brokers have is told with the word that is ours."""
+    """The command line; the error about an unknown option of another broker names our word."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""

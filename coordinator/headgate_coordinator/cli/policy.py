@@ -1,6 +1,6 @@
 """The commands `headgate policy ...`; documents are read by :mod:`headgate.policy`.
 
-Commands that need only a file are here. Those that talk to Redis belong below the line 'on a running system'.
+Commands that need only a file are here. Commands that talk to Redis belong below the line 'on a running system'.
 """
 
 import json
@@ -39,8 +39,8 @@ def load(file: Path, *, as_json: bool = False) -> Policy:
         return documents.load(file)
     except documents.BadDocument as error:
         if as_json:
-            told = [{"place": p.place, "key": p.key, "text": p.text} for p in error.problems]
-            typer.echo(json.dumps({"problems": told}, indent=2))
+            problems = [{"place": p.place, "key": p.key, "text": p.text} for p in error.problems]
+            typer.echo(json.dumps({"problems": problems}, indent=2))
         for problem in error.problems:
             typer.echo(f"headgate: {problem}", err=True)
         raise typer.Exit(USAGE) from None
@@ -234,17 +234,17 @@ def _of_rules(policy: Policy) -> Iterator[tuple[str, ...]]:
 
 def _of_links(policy: Policy) -> Iterator[tuple[str, ...]]:
     for link in policy.links:
-        for key, told in link.as_dict().items():
+        for key, value in link.as_dict().items():
             if key not in ("kind", "name", "origin", "here"):
-                yield link.name, link.kind, key, _told(told), link.origin
+                yield link.name, link.kind, key, _shown(value), link.origin
     for channel in policy.channels:
-        for key, said in channel.as_dict().items():
-            if key not in ("name", "origin") and said != "":
-                text = ", ".join(said) if isinstance(said, list) else str(said)
+        for key, value in channel.as_dict().items():
+            if key not in ("name", "origin") and value != "":
+                text = ", ".join(value) if isinstance(value, list) else str(value)
                 yield channel.name, "channel", key, text, channel.origin
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     return ", ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 

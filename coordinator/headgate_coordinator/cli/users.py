@@ -70,7 +70,7 @@ def add(
 
     _change(edit, file, redis, namespace)
     typer.echo(
-        f"user {name} may {', '.join(str(told.grant()) for told in grants) or 'nothing yet: headgate user grant'}"
+        f"user {name} may {', '.join(str(given.grant()) for given in grants) or 'nothing yet: headgate user grant'}"
     )
 
 
@@ -101,20 +101,20 @@ def list_users(file: File = None, redis: Redis = None, namespace: Namespace = "d
     for column in ("user", "may", "connections"):
         table.add_column(column, overflow="fold")
     for name, user in sorted(users.items()):
-        told = "\n".join(str(grant.grant()) for grant in user.grants) or "nothing"
-        table.add_row(name, told, str(user.max_connections or "any"))
+        granted = "\n".join(str(grant.grant()) for grant in user.grants) or "nothing"
+        table.add_row(name, granted, str(user.max_connections or "any"))
     show(table)
 
 
 @app.command()
 def grant(name: Name, grants: Grants, file: File = None, redis: Redis = None, namespace: Namespace = "default") -> None:
     """Let a user do more, effective at once."""
-    told = [parse_grant(text) for text in grants]
+    parsed = [parse_grant(text) for text in grants]
 
     def edit(users: dict[str, User]) -> None:
         user = _known(users, name)
         after = user
-        for more in told:
+        for more in parsed:
             after = _with(after, more.match, {*_actions(after, more.match), *more.actions})
         users[name] = after
         result.append(after)
@@ -129,11 +129,11 @@ def revoke(
     name: Name, grants: Grants, file: File = None, redis: Redis = None, namespace: Namespace = "default"
 ) -> None:
     """Take grants from a user, by the patterns that they were given with; effective at once."""
-    told = [parse_grant(text) for text in grants]
+    parsed = [parse_grant(text) for text in grants]
 
     def edit(users: dict[str, User]) -> None:
         after = _known(users, name)
-        for less in told:
+        for less in parsed:
             had = _actions(after, less.match)
             if missing := [action for action in less.actions if action not in had]:
                 raise InvalidValue(f"user {name!r} has no grant {missing[0]}:{less.match}; they may {_may(after)}")
@@ -162,7 +162,7 @@ def check(
         reason, allowed = "there are no users, so everybody may everything", True
     else:
         user = _known(users, name)
-        found = Identity(name, [told.grant() for told in user.grants]).why(action, destination)
+        found = Identity(name, [given.grant() for given in user.grants]).why(action, destination)
         allowed = found is not None
         reason = f"by the grant {found}" if found else f"no grant says so; they may {_may(user)}"
     if as_json:

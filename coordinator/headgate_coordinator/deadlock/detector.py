@@ -27,7 +27,7 @@ _log = logging.getLogger("headgate.deadlock")
 LEASE: Final = "!deadlock"
 """Of who looks. It is no link's: those have a ``>`` in it."""
 EVERY: Final = 0.5
-"""Seconds between two looks. What nothing changed about in two of them is certain."""
+"""Seconds between two looks. A ring that is the same in two of them is certain."""
 CLOSING: Final = 1.0
 
 
@@ -117,14 +117,14 @@ class Detector:
             self._passes = Passes()
             raise
         certain = self._passes.look(sight.graph)
-        told = {}
+        noted = {}
         for deadlock in certain:
             if (action := action_of(deadlock, sight)) != "none":
                 one = await self._treat(deadlock, action, sight)
-                told[one.id] = one
-        if told:
-            await self._notes.write("deadlocks", {name: one.note for name, one in told.items()})
-        self._forget(told)
+                noted[one.id] = one
+        if noted:
+            await self._notes.write("deadlocks", {name: one.note for name, one in noted.items()})
+        self._forget(noted)
         return certain
 
     async def _treat(self, deadlock: Deadlock, action: str, sight: Sight) -> FoundDeadlock:

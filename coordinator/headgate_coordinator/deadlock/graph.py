@@ -1,4 +1,4 @@
-"""Who waits for whom in a namespace, read from the notes of waits and from the destinations that they are about.
+"""A graph of a namespace's waits, read from the notes of waits and from their destinations.
 
 Nothing is changed by looking.
 """

@@ -1,4 +1,4 @@
-"""What is done about a deadlock: the settings of the destinations in it say."""
+"""Settings of the destinations in a deadlock decide what is done about it."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from headgate.redis.stores.notes import Tie
 from headgate_coordinator.deadlock.graph import Sight
 
 DEFAULT: Final = "alert"
-"""What a destination says that says nothing."""
+"""The setting of a destination that has none."""
 STRONGEST: Final = ("ticket", "fail", "alert", "none")
 """Of several destinations in a cycle one is enough; nothing fails where a ticket may do."""
 _ABOVE: Final = {
@@ -24,8 +24,8 @@ _ABOVE: Final = {
 
 def action_of(deadlock: Deadlock, sight: Sight) -> str:
     """Return the strongest action that the destinations where somebody waits for room say."""
-    said = {_said(step, sight) for step in _sends(deadlock)}
-    return next((word for word in STRONGEST if word in said), DEFAULT)
+    settings = {_said(step, sight) for step in _sends(deadlock)}
+    return next((word for word in STRONGEST if word in settings), DEFAULT)
 
 
 async def resolve(client: Client, deadlock: Deadlock, action: str, sight: Sight) -> str:
@@ -69,7 +69,7 @@ async def _fail_newest(client: Client, deadlock: Deadlock, sight: Sight) -> str:
     address = Address.of(client.namespace, tie.at)
     since = _since(step, sight)
     code = await client.store.resolve(address, tie.session, since=since, mode="tell", wait=tie.wait, text=text)
-    return f"a send of {step.who} to {step.what} was told to fail" if code == "OK" else ""
+    return f"a send of {step.who} to {step.what} was made to fail" if code == "OK" else ""
 
 
 def _sends(deadlock: Deadlock) -> Iterator[Step]:

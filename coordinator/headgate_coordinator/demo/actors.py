@@ -36,7 +36,7 @@ class _Sent:
 
 
 async def produce(name: str, source: Path, limit: int, journal: Journal, orders: Orders) -> None:
-    """Send files until told to stop, and write down every receipt."""
+    """Send files until ordered to stop, and write down every receipt."""
     pieces = _pieces(name, source, limit)
     async with _connect() as client, client.session(f"producer-{name}", ttl=TTL) as session:
         producer = await session.producer(QUEUE, window=max(1, limit // 8), rate=PRODUCERS[name], timeout=PATIENCE)
@@ -60,7 +60,7 @@ async def _write_receipts(sent: asyncio.Queue[_Sent | None], journal: Journal) -
 
 
 async def consume(name: str, limit: int, journal: Journal, orders: Orders) -> None:
-    """Receive, work, accept, write down, until told to stop."""
+    """Receive, work, accept, write down, until ordered to stop."""
     async with _connect() as client, client.session(f"consumer-{name}", ttl=TTL) as session:
         consumer = await session.consumer(QUEUE, window=Window(messages=20, bytes=limit // 16))
         journal.write("session", session.id)

@@ -32,7 +32,7 @@ DRAIN: Final = 2.0
 
 
 async def serve(name: str, client: headgate.Client, limit: int, journal: Journal, orders: Orders) -> None:
-    """Be a node, the same as `headgate node` runs, until told to stop."""
+    """Be a node, the same as `headgate node` runs, until ordered to stop."""
     options = NodeOptions(port=0, name=f"demo-{name}", window=max(1, limit // 8), drain=DRAIN, ttl=TTL)
     async with client, service(client, options, Users.from_redis, AdminOptions(port=0)) as node:
         journal.write("listens", node.address, node.admin)
@@ -49,7 +49,7 @@ async def serve(name: str, client: headgate.Client, limit: int, journal: Journal
 async def produce(
     name: str, nodes: Mapping[str, str], pieces: Iterator[Piece], journal: Journal, orders: Orders
 ) -> None:
-    """Send files until told to stop, and write down what was accepted; what a node did not accept is sent again."""
+    """Send files until ordered to stop, and write down what was accepted; what a node did not accept is sent again."""
     sender, number = _Sender(name, pieces, journal, orders), 0
     async with contextlib.aclosing(connections(name, nodes, _home(name), receives=False)) as found:
         async for node, peer in found:
@@ -105,7 +105,7 @@ class _Sender:
 
 
 async def consume(name: str, nodes: Mapping[str, str], journal: Journal, orders: Orders) -> None:
-    """Receive, work, accept, write down, until told to stop."""
+    """Receive, work, accept, write down, until ordered to stop."""
     async with contextlib.aclosing(connections(name, nodes, _home(name), receives=True)) as found:
         async for node, peer in found:
             journal.write("at", node, time.monotonic())

@@ -1,4 +1,4 @@
-"""What the demo sends: the content of real files, by default of the running Python's standard library."""
+"""The demo's messages: the content of real files, by default of the running Python's standard library."""
 
 import os
 import random
@@ -67,7 +67,7 @@ def share_of(files: list[Path], index: int, count: int) -> list[Path]:
 
 
 def read_pieces(path: Path, name: str, limit: int) -> Iterator[Piece]:
-    """Yield a file as messages: whole if half the limit holds it, else in pieces. What cannot be read yields nothing.
+    """Yield a file as messages: whole if half the limit holds it, else in pieces. An unreadable file yields nothing.
 
     Args:
         path: the file.

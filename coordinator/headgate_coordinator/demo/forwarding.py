@@ -54,7 +54,7 @@ topics = "{TOPIC}"
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """What was seen of the links.
+    """Observations of the links.
 
     Attributes:
         sent: numbers of the messages that were accepted for the topic.
@@ -105,11 +105,11 @@ class Forwarding:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the nodes need to know."""
+        """Options for the nodes."""
         return {URL: self._redis.url} if self._redis else {}
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """How it goes, in a line."""
         waiting = {name: len(self._sent) - len(got) for name, got in self._arrived.items()}
         return (

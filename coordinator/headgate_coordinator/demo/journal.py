@@ -1,4 +1,4 @@
-"""What each process of the demo writes down, line by line, and how it is read: the ground truth of the verdict.
+"""Journals of the demo's processes, line by line: the ground truth of the verdict.
 
 A line is with the kernel when `write` returns, so `kill -9` loses none that was written; at most the last is torn.
 """

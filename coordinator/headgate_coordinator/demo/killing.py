@@ -18,7 +18,7 @@ PATIENCE: Final = 90.0
 
 @dataclass
 class Killing:
-    """What is known of it so far.
+    """The facts known of it so far.
 
     Attributes:
         victim: who is killed.

@@ -1,4 +1,4 @@
-"""What was seen of the demo's links, judged."""
+"""Checks of what was seen of the demo's links."""
 
 from headgate_coordinator.demo.check import Check
 from headgate_coordinator.demo.forwarding import Forwarded

@@ -1,4 +1,4 @@
-"""What the demo is to do."""
+"""Options of the demo."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ MAX_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the demo is to do; ``url`` None: on a private Redis; ``report`` is for the page about it."""
+    """Options of the demo; ``url`` None: on a private Redis; ``report`` is for the page about it."""
 
     seconds: float
     limit: int

@@ -1,4 +1,4 @@
-"""What the demo tells its processes, over their standard input."""
+"""Orders of the demo to its processes, over their standard input."""
 
 import asyncio
 import os
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 LAST: Final = 20.0
-"""Seconds after which a process that was told to stop ends in any case."""
+"""Seconds after which a process that was ordered to stop ends in any case."""
 ORPHANED: Final = 0.5
 """The same when the demo itself has gone: nobody reads what such a process would still do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the parent says: to hurry (a consumer no longer takes its time), and to stop."""
+    """The parent's orders: to hurry (a consumer no longer takes its time), and to stop."""
 
     hurry: asyncio.Event
     stop: asyncio.Event

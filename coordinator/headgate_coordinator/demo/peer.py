@@ -1,4 +1,4 @@
-"""An AMQP 1.0 client with one link, as small as it can be: who uses it asks, and is told when to ask again."""
+"""An AMQP 1.0 client with one link, as small as it can be: its user asks, and learns when to ask again."""
 
 import asyncio
 import contextlib

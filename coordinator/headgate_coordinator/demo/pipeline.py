@@ -21,7 +21,7 @@ WITHIN: Final = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What the pipeline said.
+    """The pipeline's answer.
 
     Attributes:
         code: exit code of the audit; None when it did not end in time.
@@ -41,12 +41,12 @@ class Audited:
         """Return the check of it."""
         proven = bool(self.verdicts) and all(": proven (" in line for line in self.verdicts)  # the page comes after it
         if proven:
-            said = "; ".join(self.verdicts[:3]) + ("; ..." if len(self.verdicts) > 3 else "")
+            words = "; ".join(self.verdicts[:3]) + ("; ..." if len(self.verdicts) > 3 else "")
             did = "replayed and drew" if self.report else "replayed"
-            sentence = f"Spark {did} the ledgers in {self.seconds:.0f} s: {said}"
+            sentence = f"Spark {did} the ledgers in {self.seconds:.0f} s: {words}"
         else:
-            said = "; ".join(self.verdicts) or self.trouble or "it said nothing"
-            sentence = f"the audit of the ledgers ended with {self.code}: {said}"
+            words = "; ".join(self.verdicts) or self.trouble or "it printed nothing"
+            sentence = f"the audit of the ledgers ended with {self.code}: {words}"
         return Check("audited", proven, sentence)
 
 
@@ -70,8 +70,8 @@ async def audit(environment: dict[str, str], report: Path | None) -> Audited:
     began = time.monotonic()
     wanted = () if report is None else ("--report", str(report))
     _forget(report)
-    code, told, trouble = await _run(environment, "audit", *wanted)
-    return Audited(code, tuple(told), trouble, time.monotonic() - began, _written(report))
+    code, printed, trouble = await _run(environment, "audit", *wanted)
+    return Audited(code, tuple(printed), trouble, time.monotonic() - began, _written(report))
 
 
 def _forget(report: Path | None) -> None:

@@ -13,7 +13,7 @@ import headgate_coordinator
 from headgate_coordinator.demo.journal import Record
 
 _END_WITHIN: Final = 15.0
-"""Seconds that a process has to end when told to."""
+"""Seconds that a process has to end when ordered to."""
 
 
 class Actor:
@@ -63,7 +63,7 @@ class Actor:
 
     @property
     def error(self) -> str:
-        """What it says it ended with: in its journal, or at the end of what it printed."""
+        """Its last words: in its journal, or at the end of its output."""
         if self.record.error or not self.exit_code or self.exit_code < 0:
             return self.record.error
         with contextlib.suppress(OSError):

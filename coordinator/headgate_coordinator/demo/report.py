@@ -1,4 +1,4 @@
-"""What the demo says in the end."""
+"""The demo's final report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from headgate_coordinator.demo.verdict import Facts
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was seen, and the verdict."""
+    """The observations, and the verdict."""
 
     seconds: float
     source: str

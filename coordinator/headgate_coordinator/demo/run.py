@@ -47,7 +47,7 @@ _JOINS, _DIES, _NODE_DIES, _ENDS = 0.15, 0.35, 0.6, 0.85  # when things happen, 
 
 
 async def run(options: Options, view: View) -> Report:
-    """Run the demo. Whatever happens, nothing that it started or wrote is left.
+    """Run the demo. In any case nothing that it started or wrote is left.
 
     Raises:
         CoordinatorUnavailable, AccessDenied, InvalidValue: Redis, or its URL, cannot be used.
@@ -337,7 +337,7 @@ class _Demo:
                 [row_of(actor, self._watch.now, self._rates[actor.name], now) for actor in self.actors],
                 self._events,
                 self._page,
-                self._forwarding.told if self._forwarding else "",
+                self._forwarding.summary if self._forwarding else "",
                 "" if self._auditing is None else f"waiting for Spark, for {now - self._auditing:.0f} s so far",
             )
         )

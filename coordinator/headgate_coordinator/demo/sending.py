@@ -1,4 +1,4 @@
-"""What a message of the demo says about itself, in its headers, and so in the journals of those who had it in hand."""
+"""A message of the demo describes itself in its headers, and so in the journals of all who had it in hand."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Sending:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """What travels with it."""
+        """The headers that travel with it."""
         return {
             "path": self.piece.path,
             "part": self.piece.part,

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live table on a terminal, a line a second elsewhere, or nothing."""
+"""The demo's display while it runs: a live table on a terminal, a line a second elsewhere, or nothing."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ class Frame:
     page: str = ""
     links: str = ""
     waiting: str = ""
-    """What alone is still awaited; the numbers do not change any more. Empty: they do."""
+    """The one thing still awaited; the numbers do not change any more. Empty: they do."""
 
     def rate_of(self, role: str) -> str:
         """Return how fast all producers, or all consumers, are together."""

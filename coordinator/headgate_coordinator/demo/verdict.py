@@ -1,4 +1,4 @@
-"""What the demo's processes wrote down, judged: facts in, checks with a sentence each out. Nothing here does I/O."""
+"""A verdict judges what the demo's processes wrote down: facts in, checks with a sentence each out. It does no I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class NodeDeath:
-    """What was seen when a node was killed.
+    """Observations when a node was killed.
 
     Attributes:
         name: of the node.
@@ -43,7 +43,7 @@ class NodeDeath:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was seen and written down.
+    """All observations, as written down.
 
     Attributes:
         ttl: of the sessions, in seconds.
@@ -57,7 +57,7 @@ class Facts:
         blocked: the most producers that were seen waiting at a time; ``waits``: how often one began to.
         stored, counted: counters at the end, as they stood and as counted.
         exits: the exit codes of the processes, minus the signal that ended one; None: it had to be killed.
-        errors: what a process said it ended with.
+        errors: the last words of a process.
         lingering: what was left behind when everything had been stopped.
         looks: how often the queue was sampled.
         node: the node that was killed; None where there were none.
@@ -122,7 +122,7 @@ class Facts:
 
 
 def judge(facts: Facts) -> list[Check]:
-    """Return all checks, in the order in which they are told."""
+    """Return all checks, in the order in which they are shown."""
     return [
         _delivered(facts),
         _identical(facts),
@@ -322,7 +322,7 @@ def _processes(facts: Facts) -> Check:
     for name, code in facts.exits.items():
         expected = KILLED if name in killed else 0
         if code != expected and name not in facts.errors:
-            ended = "did not end when told to" if code is None else f"ended with {code} instead of {expected}"
+            ended = "did not end when ordered to" if code is None else f"ended with {code} instead of {expected}"
             wrong.append(f"{name} {ended}")
     if wrong:
         sentence = "; ".join(wrong)

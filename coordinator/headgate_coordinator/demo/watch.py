@@ -1,4 +1,4 @@
-"""What the demo's parent sees of the queue while it runs."""
+"""The demo's parent watches the queue while it runs."""
 
 import asyncio
 import time

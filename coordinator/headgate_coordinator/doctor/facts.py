@@ -53,7 +53,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What one server says of itself.
+    """One server's report about itself.
 
     Attributes:
         place: host and port, or path.
@@ -146,7 +146,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class SentinelFacts:
-    """What one Sentinel says of the service.
+    """One Sentinel's report about the service.
 
     Attributes:
         place: host and port.
@@ -192,7 +192,7 @@ class Deployment:
 
     @property
     def masters(self) -> tuple[ServerFacts, ...]:
-        """Those of them that are no replicas, or whose role is not known."""
+        """Servers that are no replicas, or whose role is not known."""
         return tuple(server for server in self.reached if not server.is_replica)
 
 

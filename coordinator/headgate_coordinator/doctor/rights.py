@@ -41,7 +41,7 @@ _SINCE: Final = (7, 0)
 _UNKNOWN: Final = Refusal("before Redis 7 users may ask only by MULTI and DISCARD, which are not allowed here")
 
 Question = tuple[str, Sequence[str]]
-"""What is said to be missing, and the command that stands for it."""
+"""The rights that a finding names, and the command that stands for each."""
 
 
 class Rights:

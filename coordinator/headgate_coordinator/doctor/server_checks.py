@@ -26,7 +26,7 @@ _MIB: Final = 1 << 20
 
 
 def check_server(server: ServerFacts, wanted: Durability) -> Iterator[Finding]:
-    """Yield what is to be said of one server that let us in."""
+    """Yield the findings about one server that let us in."""
     for check in _CHECKS:
         yield from check(server, wanted, partial(Finding, places=(server.place,)))
 

@@ -1,4 +1,4 @@
-"""What a node says about itself at one instant. No I/O: metrics, the registry and the live page read these."""
+"""A node's facts about itself at one instant. No I/O: metrics, the registry and the live page read these."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ class BridgeFacts:
 
 @dataclass(frozen=True, slots=True)
 class DeadlockFacts:
-    """What the node knows of deadlocks.
+    """The node's knowledge of deadlocks.
 
     Attributes:
         current: that there are, if it is this node that looks for them; else 0.
@@ -132,7 +132,7 @@ class NodeFacts:
 
 @runtime_checkable
 class NodeView(Protocol):
-    """What admin HTTP asks of the node that it runs in."""
+    """Questions of admin HTTP to the node that it runs in."""
 
     def facts(self) -> NodeFacts:
         """Return the node as it is now; cheap, and without waiting."""

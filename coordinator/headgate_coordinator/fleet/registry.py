@@ -1,4 +1,4 @@
-"""The nodes of a namespace, as each of them last said in Redis.
+"""The nodes of a namespace, as each last reported in Redis.
 
 A node beats every :data:`BEAT` seconds. One that missed :data:`MISSED` beats by Redis' clock is seen no more, and is
 forgotten when another node beats.
@@ -32,7 +32,7 @@ class NodeEntry:
         address: ``host:port`` where AMQP clients reach it.
         admin: base URL of its admin HTTP; empty when it has none.
         started: when, in seconds since 1970 by its own clock.
-        state: as it said.
+        state: as it reported.
         connections: that are open.
         links: how many are attached.
         messages_per_second: in both directions, between its last two beats.
@@ -81,7 +81,7 @@ class NodeRegistry:
         Raises:
             CoordinatorUnavailable: Redis does not answer; the next beat says it again.
         """
-        told = asdict(
+        report = asdict(
             NodeEntry(
                 id=facts.id,
                 address=facts.address,
@@ -96,8 +96,8 @@ class NodeRegistry:
                 claims=dict(facts.claims),
             )
         )
-        del told["id"], told["silent"]
-        await self._store.beat(facts.id, json.dumps(told, separators=(",", ":")))
+        del report["id"], report["silent"]
+        await self._store.beat(facts.id, json.dumps(report, separators=(",", ":")))
 
     async def keep(self, node: NodeView) -> None:
         """Beat for a node until cancelled; while Redis does not answer, it tries again at the next beat."""
@@ -145,6 +145,6 @@ class NodeRegistry:
         return {link: round(rate, 3) for rate, link in quickest}
 
 
-def _known(told: dict[str, Any]) -> dict[str, Any]:
+def _known(report: dict[str, Any]) -> dict[str, Any]:
     """Leave out what a newer node says and this one does not know."""
-    return {name: value for name, value in told.items() if name in NodeEntry.__dataclass_fields__}
+    return {name: value for name, value in report.items() if name in NodeEntry.__dataclass_fields__}

@@ -37,7 +37,7 @@ class ChannelJob(Job[Feed]):
 
     @property
     def carried(self) -> Carried:
-        """What it sent so far."""
+        """Messages and bytes sent so far."""
         sent = self.progress
         return Carried(sent.committed, sent.committed_bytes, sent.packets, sent.backlog)
 

@@ -26,14 +26,14 @@ from headgate_coordinator.links.rates import ChannelRate
 from headgate_coordinator.links.worker import Whole
 
 HEARTBEAT: Final = 1.0
-"""Seconds without a packet after which the last number is said again."""
+"""Seconds without a packet after which the last number is sent again."""
 MOST_READ: Final = 1 << 20
 """Bytes a batch; a larger message comes alone."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """What was sent of a topic, and what others may know of its feeder.
+    """The progress of a topic's feeder, and what others may know of it.
 
     Attributes:
         committed: messages sent, also those sent again; called as a link between destinations calls its own.

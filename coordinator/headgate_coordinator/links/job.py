@@ -18,7 +18,7 @@ AGAIN: Final = 0.5
 
 
 class Carried(NamedTuple):
-    """What went over a link.
+    """Messages and bytes that went over a link.
 
     Attributes:
         messages: that were forwarded.
@@ -67,7 +67,7 @@ class Job(ABC, Generic[_Kind]):
     @property
     @abstractmethod
     def carried(self) -> Carried:
-        """What it forwarded so far."""
+        """Messages and bytes forwarded so far."""
 
     @property
     def waits(self) -> str:
@@ -78,7 +78,7 @@ class Job(ABC, Generic[_Kind]):
         """Mend what can be mended while the work goes on."""
 
     async def stop(self, *, lost: bool = False) -> None:
-        """Stop at once. What is in hand stays with the link; what it holds goes back, unless the lease is lost."""
+        """Stop at once. Messages in hand stay with the link; its credit goes back, unless the lease is lost."""
         await stop(self._task)
         if not lost and not self.later:
             with contextlib.suppress(HeadgateError):  # without Redis it ends by itself, with its lease

@@ -47,7 +47,7 @@ class LinkJob(Job[Link]):
 
     @property
     def carried(self) -> Carried:
-        """What it forwarded so far; nothing until both ends are there."""
+        """Messages and bytes forwarded so far; nothing until both ends are there."""
         at = self._worker.forwarder if self._worker else None
         return Carried(at.committed, at.committed_bytes) if at else Carried()
 

@@ -101,10 +101,10 @@ async def _look(
     if link is None and ends.site and ends.site not in sites:
         trouble = unknown_site(name, ends.site)
     state: State = "ending" if link is None else "nobody" if node is None else "stalled" if trouble else "works"
-    told = (link.kind, link.name) if link else ("", "")
+    kind_and_name = (link.kind, link.name) if link else ("", "")
     target = link.where if link else ends.where
     owner, origin = node.id if node else "", link.origin if link else ""
-    return LinkState(*told, name, ends.source, target, state, owner, mark, backlog, size, trouble, origin)
+    return LinkState(*kind_and_name, name, ends.source, target, state, owner, mark, backlog, size, trouble, origin)
 
 
 def _backlog(link: str, seen: Snapshot | None) -> tuple[int | None, int | None]:

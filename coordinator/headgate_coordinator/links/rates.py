@@ -74,7 +74,7 @@ class LinkRate:
 class ChannelRate:
     """The rate of a channel, as one of its topics takes it: some hundredths of a second's worth at a time.
 
-    What is taken and not used in time is lost, so that a node that stood still does not send it with what it takes
+    An allowance not used in time is lost, so that a node that stood still does not send it with what it takes
     next. In any T seconds at most ``maxrate * T`` and ``most_at_once`` bytes leave all nodes.
 
     Args:

@@ -54,10 +54,10 @@ async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_m
     if opened.code == "OK":
         code = "MORE" if mark else "OK"
         while code == "MORE":
-            said = await here.read(
+            batch = await here.read(
                 source.address, link, fence=fence, born=opened.born, mark=mark, after=mark, messages=0, size=1
             )
-            code = said.code
+            code = batch.code
         for member in (f"{link}.1", f"!{link}"):
             while await source.client.store.detach(source.address, link, member, failed=False) == "MORE":
                 pass
@@ -69,8 +69,8 @@ async def _secure(store: LinkStore, target: Place, link: str, fence: int, born: 
 
     How safe the link was to be, no policy says any more.
     """
-    told = await store.server.everywhere("INFO", "replication")
-    counts = [int(found[1]) for one in told if (found := _REPLICAS.search(one))]
+    reports = await store.server.everywhere("INFO", "replication")
+    counts = [int(found[1]) for one in reports if (found := _REPLICAS.search(one))]
     durability = Durability(min(min(counts, default=0), MAX_REPLICAS))
     if not durability:
         return
@@ -88,7 +88,7 @@ async def _secure(store: LinkStore, target: Place, link: str, fence: int, born: 
 async def give_up(client: Client, link: str) -> None:
     """End a link whose target's site the policy does not name any more, at its source alone.
 
-    What it had in hand goes back to a queue, also what the target has already; of a topic its subscription goes with
+    Messages in hand go back to a queue, also those that the target has already; of a topic its subscription goes with
     what was not forwarded. The credit that it had at the target ends with its lease there.
 
     Args:

@@ -58,12 +58,12 @@ class Forwarding:
 
     @property
     def durability(self) -> Durability:
-        """What must have a commit before the source lets go."""
+        """Where a commit must be before the source lets go."""
         return Durability(self.replicas, self.fsync)
 
     @property
     def stamp(self) -> str:
-        """What the link adds to the path of what it forwards."""
+        """The link's addition to the path of each message."""
         return f"{self.source}@{self.zone}" if self.zone else self.source
 
     def refusal(self, entry: Entry) -> Refusal | None:

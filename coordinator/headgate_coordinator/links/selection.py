@@ -16,7 +16,7 @@ UNREADABLE: Final = Refusal("unreadable", dead_letter=True)
 def judge_by(selector: Selector) -> Callable[[Entry], Refusal | None]:
     """Return a judge for :class:`~headgate_coordinator.links.rules.Forwarding` that lets pass what a selector matches.
 
-    What does not match goes nowhere (``selector``); what cannot be read is a dead letter (``unreadable``).
+    A message that does not match goes nowhere (``selector``); an unreadable one is a dead letter (``unreadable``).
     """
     matches = matcher(selector)
 

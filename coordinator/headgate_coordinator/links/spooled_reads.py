@@ -1,4 +1,4 @@
-"""What links read at a source that spools: messages with their payloads, no more of them than was asked for."""
+"""Reads of a link at a source that spools: messages with their payloads, no more of them than was asked for."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a node tells of links that wait for room, for who looks for deadlocks: their consumers are tied to that wait."""
+"""Notes of links that wait for room, for the search of deadlocks: their consumers are tied to that wait."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from headgate_coordinator.links.job import AnyJob
 
 _log = logging.getLogger("headgate.explain.links")
 LOOK_EVERY: Final = 0.3
-"""Seconds between looks; what waits in two of them is told."""
+"""Seconds between looks; a wait seen in two of them is reported."""
 
 
 class LinkTies:
@@ -37,7 +37,7 @@ class LinkTies:
             try:
                 await self._told.tell(self._look(now), now)
             except HeadgateError as error:
-                _log.debug("waits of links could not be told: %s", error)
+                _log.debug("waits of links could not be reported: %s", error)
 
     def _look(self, now: float) -> list[Tie]:
         before, self._since, found = self._since, {}, []

@@ -162,7 +162,7 @@ class LinkWorker:
         self.forwarder.left()
 
     async def run(self) -> int:
-        """Work until a later lease is in force, and return its number. What is under way is then given up."""
+        """Work until a later lease is in force, and return its number. Calls under way are then given up."""
         await self._listen()
         try:
             while self.forwarder.fence is None:

@@ -1,4 +1,4 @@
-"""What the client of one connection may do. Every gate of a node asks here, at each action, and nowhere else.
+"""Rights of the client of one connection. Every gate of a node asks here, at each action, and nowhere else.
 
 There are four: a link when it begins, and again whenever users change; a relay for each message; the gateway for each
 call; and the gateway for each channel that is listened to. A name is asked for as Redis knows it: without the options
@@ -21,7 +21,7 @@ class Access:
     """The permissions of one connection, by the users as they are now.
 
     Attributes:
-        identity: who the client is, once it said so.
+        identity: the user that the client logged in as, once it has.
         replies: the reply queues that were made for its links.
         dead_letters: where dead letters go of what its consumers receive -> the names of what they receive from.
     """
@@ -46,9 +46,9 @@ class Access:
     def may(self, action: Action, name: str) -> bool:
         """Return whether the client may do something at a destination, or at all that a pattern matches.
 
-        No grant is for reply queues: who was told the name of one may send there, and the connection that it was made
-        for may receive from it. All else there is for who manages the namespace. Who receives from a destination may
-        send its dead letters to where its settings say.
+        No grant is for reply queues: anyone who knows the name of one may send there, and the connection that it was
+        made for may receive from it. Everything else there takes the right to manage the namespace. A receiver from a
+        destination may send its dead letters to where its settings say.
         """
         identity = self.identity
         if identity is None:
@@ -76,5 +76,5 @@ class Access:
         return f"{_BOUND}{session_prefix(self.user)}{own}.{of_link}" if users else f"{own}.{of_link}"
 
     def refusal(self, action: Action, name: str) -> str:
-        """Return what a client is told that may not do something."""
+        """Return the error for a client that may not do something."""
         return f"user {self.user!r} may not {action.value} at {name!r}; a grant of an operator is needed"

@@ -1,4 +1,4 @@
-"""What clients call a destination, and what they mean by it."""
+"""Addresses by which clients name destinations, and their meaning."""
 
 from typing import Final
 
@@ -24,14 +24,14 @@ class NoService(HeadgateError):
     condition: Final = NOT_IMPLEMENTED
 
 
-def address_of(said: str) -> str:
+def address_of(address: str) -> str:
     """Return the destination that an address means; of a URL, ``amqps://host/orders``, its path.
 
     Raises:
         NoService: it is for a service that there is not.
     """
-    if said.startswith(_SCHEMES):
-        said = said.partition("://")[2].partition("/")[2]
-    if (hint := _SERVICES.get(said.rpartition("/")[2])) is not None:
-        raise NoService(f"there is no {said!r}: {hint}")
-    return said
+    if address.startswith(_SCHEMES):
+        address = address.partition("://")[2].partition("/")[2]
+    if (hint := _SERVICES.get(address.rpartition("/")[2])) is not None:
+        raise NoService(f"there is no {address!r}: {hint}")
+    return address

@@ -28,7 +28,7 @@ class Claims:
     def take(self, end: "LinkEnd") -> None:
         """Note a link; one that is meant by the same name ends, as its client has come back elsewhere.
 
-        What it held comes again: as a failed attempt if it was over another connection, which its client has lost.
+        The messages it held come again: as failed attempts if they went over another connection, which is lost.
         """
         connection, link = end.connection, end.link
         container = connection.engine.peer

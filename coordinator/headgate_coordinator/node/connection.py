@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.node")
 SILENT: Final = 1000
-"""Connections that have not said who they are; of more, the oldest is cut off, so that they keep nobody out."""
+"""Connections that have not logged in; of more, the oldest is cut off, so that they keep nobody out."""
 TOLD: Final = 100
-"""Connections above the limit that are told so; further ones are cut off."""
+"""Connections above the limit that get an error; further ones are cut off."""
 
 
 class Connection(Wire):
-    """What the node knows of one client.
+    """The node's knowledge of one client.
 
     Attributes:
         node: the node.
         access: what it may do.
         held: bytes of its messages that wait to be stored.
-        leaving: whether it was told to go elsewhere.
+        leaving: whether it was asked to go elsewhere.
     """
 
     def __init__(self, node: "Node", *, encrypted: bool) -> None:
@@ -66,12 +66,12 @@ class Connection(Wire):
 
     @property
     def identity(self) -> Identity | None:
-        """Who it is, once it said so."""
+        """The client's user, once it has logged in."""
         return self.access.identity
 
     @property
     def client(self) -> str:
-        """What operators call it: its container id, as it may be printed, and where it is."""
+        """The client's name for operators: its container id, as it may be printed, and its address."""
         return f"{printable(self.engine.peer, 100) or 'unnamed'} at {self.peername}" if self._secured else self.peername
 
     @property
@@ -129,7 +129,7 @@ class Connection(Wire):
             code = OK if self.identity is not None else REFUSED
         except Crowded:
             self.node.counters.refused("crowd")
-        except Exception:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
+        except Exception:  # noqa: BLE001 -- any error goes to the client, and the node goes on
             _log.exception("%s: its password could not be checked", self.peername)
         if self.lost:
             return

@@ -1,4 +1,4 @@
-"""What a node counts since it started."""
+"""Counters of a node since it started."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -137,7 +137,7 @@ class Door:
         self._go()
 
     async def _begin(self, accepted: list[socket.socket]) -> None:
-        with contextlib.suppress(OSError):  # it hung up, or what it said is no TLS
+        with contextlib.suppress(OSError):  # it hung up, or does not speak TLS
             await self._loop.connect_accepted_socket(
                 self._protocol, accepted.pop(), ssl=self._context, ssl_handshake_timeout=self._handshake
             )

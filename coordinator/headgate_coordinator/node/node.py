@@ -63,7 +63,7 @@ class Node:
         self.searching = asyncio.Lock()
         """Held by who looks through all destinations."""
         self.silent: dict[Connection, None] = {}
-        """Those that have not said who they are, the oldest first."""
+        """Connections that have not logged in, the oldest first."""
         self.draining = False
         self.orphaned = 0
         """Bytes of messages that wait to be stored, and whose links are gone."""
@@ -95,7 +95,7 @@ class Node:
 
     @property
     def id(self) -> str:
-        """What it is called in the registry, another word after each start."""
+        """The node's id in the registry, another one after each start."""
         return self._session.id
 
     def reply_queues(self) -> set[str]:

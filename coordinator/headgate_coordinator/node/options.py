@@ -1,4 +1,4 @@
-"""What a node is told when it starts."""
+"""Options that a node starts with."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ class NodeOptions:
         handshake: seconds for a client to open its connection.
         slow_reader: seconds after which a client that does not read is hung up on.
         held: bytes of messages of one connection that may wait to be stored.
-        drain: seconds for what is under way when the node is told to stop.
+        drain: seconds for what is under way when the node is stopped.
         ttl: seconds after which what a dead node held is others'.
         limits: what one connection may take.
         forwarding: whether it takes its part of the links of the policy.

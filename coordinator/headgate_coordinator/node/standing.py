@@ -1,7 +1,7 @@
 """How much of a node one connection may take, by what its user may do at all.
 
-Who may send has messages of their full size under way. Who may not has no use for that, and who may do nothing is
-served as a stranger is: such a user learns that it may nothing, and holds next to nothing of the node.
+A client that may send has messages of full size under way. One that may not needs none. One that may do nothing
+is served as a stranger is: it learns that it has no rights, and holds next to nothing of the node.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from headgate_coordinator.security import Action, Identity
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What one connection may take.
+    """Limits of one connection.
 
     Attributes:
         calls: bytes of one AMQP message with calls of an SDK.

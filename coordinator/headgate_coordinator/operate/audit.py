@@ -25,7 +25,7 @@ _STYLES: Final = {"equal": "green", "repaired": "yellow", "differs": "bold red",
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the recount of one destination found.
+    """The finding of one destination's recount.
 
     Attributes:
         verdict: ``equal``, ``differs``, ``repaired`` or ``not counted`` (it has too much to count in one go).

@@ -29,7 +29,7 @@ _STYLES: Final = {"equal": "green", "repaired": "yellow"}
 
 @dataclass(slots=True)
 class StoreFinding:
-    """What the audit of one store found. Segments are ``<encoded destination>/<name>``.
+    """The finding of one store's audit. Segments are ``<encoded destination>/<name>``.
 
     Attributes:
         store: its name.
@@ -226,8 +226,8 @@ def render(findings: Sequence[StoreFinding]) -> RenderableType:
         lines += [
             f"held {segment}: session {session} may refer to it yet" for segment, session in finding.waiting.items()
         ]
-        told = "\n".join(lines) or f"{finding.segments} segments of {size(finding.held_bytes)}"
-        table.add_row(Text(finding.store), Text(finding.verdict, style=style), Text(told))
+        text = "\n".join(lines) or f"{finding.segments} segments of {size(finding.held_bytes)}"
+        table.add_row(Text(finding.store), Text(finding.verdict, style=style), Text(text))
     wrong = sum(not finding.sound for finding in findings)
     total = f"{len(findings)} spool store{'s' if len(findings) > 1 else ''} compared"
     return Group(table, Text(f"{total}: {f'{wrong} not in order' if wrong else 'all in order'}."))

@@ -24,26 +24,26 @@ AT_ONCE: Final = 32
 """Destinations asked about at a time."""
 
 
-def _pending(told: Explanation) -> int:
-    return told.limits[0].pending if told.limits else 0
+def _pending(one: Explanation) -> int:
+    return one.limits[0].pending if one.limits else 0
 
 
-def _used(told: Explanation) -> float:
-    shares = [(one.pending + one.leased) / one.limit for one in told.limits if one.limit]
+def _used(one: Explanation) -> float:
+    shares = [(one.pending + one.leased) / one.limit for one in one.limits if one.limit]
     return max(shares, default=0.0)
 
 
 SORTS: Final[dict[str, Callable[[Explanation], Any]]] = {
-    "name": lambda told: told.destination,
-    "pending": lambda told: -_pending(told),
-    "leased": lambda told: -(told.limits[0].leased if told.limits else 0),
-    "blocked": lambda told: (-told.blocked, told.state == "open"),
-    "consumers": lambda told: -int(told.fields.get("consumers", 0)),
-    "rate": lambda told: -(told.settled_per_second or 0.0),
-    "used": lambda told: -_used(told),
-    "dropped": lambda told: -told.dropped_messages,
+    "name": lambda one: one.destination,
+    "pending": lambda one: -_pending(one),
+    "leased": lambda one: -(one.limits[0].leased if one.limits else 0),
+    "blocked": lambda one: (-one.blocked, one.state == "open"),
+    "consumers": lambda one: -int(one.fields.get("consumers", 0)),
+    "rate": lambda one: -(one.settled_per_second or 0.0),
+    "used": lambda one: -_used(one),
+    "dropped": lambda one: -one.dropped_messages,
 }
-"""What they can be sorted by; the largest first, and those that are equal by name."""
+"""Columns to sort by; the largest first, and equal ones by name."""
 
 
 async def collect(client: Client) -> list[Explanation]:
@@ -55,8 +55,8 @@ async def collect(client: Client) -> list[Explanation]:
     names = sorted(await client.destinations())
     found: list[Explanation] = []
     for start in range(0, len(names), AT_ONCE):
-        told = await asyncio.gather(*(_explain(client, name) for name in names[start : start + AT_ONCE]))
-        found += [one for one in told if one is not None]
+        one = await asyncio.gather(*(_explain(client, name) for name in names[start : start + AT_ONCE]))
+        found += [one for one in one if one is not None]
     return found
 
 
@@ -69,7 +69,7 @@ async def _explain(client: Client, name: str) -> Explanation | None:
 
 def ordered(found: Sequence[Explanation], by: str) -> list[Explanation]:
     """Return them sorted by one of :data:`SORTS`."""
-    return sorted(found, key=lambda told: (SORTS[by](told), told.destination))
+    return sorted(found, key=lambda one: (SORTS[by](one), one.destination))
 
 
 def render(
@@ -99,7 +99,7 @@ def render(
     if most is not None and shared:
         most = max(6, most - sum(len(some) + 3 for some in (pools, stores) if some))
     shown = ordered(found, by)
-    held_up = [told for told in shown if told.state != "open"]
+    held_up = [one for one in shown if one.state != "open"]
     if most is not None:
         reasons = min(len(held_up), most // 3)
         shown, held_up = shown[: max(1, most - 5 - reasons)], held_up[:reasons]
@@ -107,28 +107,28 @@ def render(
     table.add_column("destination", overflow="fold", min_width=10)
     left_out = ("kind",) if width < NARROW else ()
     names = [name for name in COLUMNS if name not in left_out]
-    if any(_spooled(told) for told in found):
+    if any(_spooled(one) for one in found):
         names.insert(names.index("limit") + 1, "spooled")
     for name in names:
         table.add_column(name, justify="left" if name in ("kind", "state") else "right", no_wrap=True)
-    for told in shown:
-        row = _row(told)
-        table.add_row(Text(told.destination), *(row.get(name, "") for name in names))
+    for one in shown:
+        row = _row(one)
+        table.add_row(Text(one.destination), *(row.get(name, "") for name in names))
     hidden = len(found) - len(shown)
     more = [Text(f"and {hidden} more", style="dim")] if hidden else []
-    cycles = dict.fromkeys(str(told.deadlock) for told in shown if told.deadlock)
+    cycles = dict.fromkeys(str(one.deadlock) for one in shown if one.deadlock)
     whole = most is None
     return Group(
         table,
         *more,
         *shared,
-        *(_why(told, whole=whole) for told in held_up),
+        *(_why(one, whole=whole) for one in held_up),
         *(_deadlock(text, whole=whole) for text in cycles),
     )
 
 
-def _spooled(told: Explanation) -> int:
-    return int(told.fields.get("spooled_bytes", 0))
+def _spooled(one: Explanation) -> int:
+    return int(one.fields.get("spooled_bytes", 0))
 
 
 def _table(what: str, columns: Sequence[str], width: int) -> Table:
@@ -181,10 +181,10 @@ def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:
     return [table]
 
 
-def _why(told: Explanation, *, whole: bool) -> Text:
+def _why(one: Explanation, *, whole: bool) -> Text:
     line = Text(overflow="fold" if whole else "ellipsis", no_wrap=not whole)
-    line.append(told.destination, style=STYLES[told.state])
-    line.append(f": {told.reason}")
+    line.append(one.destination, style=STYLES[one.state])
+    line.append(f": {one.reason}")
     return line
 
 
@@ -195,13 +195,13 @@ def _deadlock(cycle: str, *, whole: bool) -> Text:
     return line
 
 
-def _row(told: Explanation) -> dict[str, RenderableType]:
-    fields = told.fields
-    row: dict[str, RenderableType] = {"kind": told.kind, "state": Text(told.state, style=STYLES[told.state])}
-    if told.kind == "bucket":
+def _row(one: Explanation) -> dict[str, RenderableType]:
+    fields = one.fields
+    row: dict[str, RenderableType] = {"kind": one.kind, "state": Text(one.state, style=STYLES[one.state])}
+    if one.kind == "bucket":
         return row | {"limit": f"{float(fields['rate']):g}/s" if "rate" in fields else "unlimited"}
-    in_bytes, in_messages = told.limits
-    gate = told.kind == "gate"  # it counts what its callers count: bytes, or calls of size 1
+    in_bytes, in_messages = one.limits
+    gate = one.kind == "gate"  # it counts what its callers count: bytes, or calls of size 1
     size, msg = (number, "calls") if gate else (size_of, "msg")
     limits = [size(in_bytes.limit)] if in_bytes.limit is not None else []
     limits += [f"{in_messages.limit} {msg}"] if in_messages.limit is not None else []
@@ -209,9 +209,9 @@ def _row(told: Explanation) -> dict[str, RenderableType]:
     return row | {
         "pending": f"{in_messages.pending} {msg}" if by_messages else size(in_bytes.pending),
         "limit": "\n".join(limits) or "unlimited",
-        "spooled": size_of(_spooled(told)),
+        "spooled": size_of(_spooled(one)),
         "leased": f"{in_messages.leased} {msg}" if by_messages else size(in_bytes.leased),
-        "blocked": str(told.blocked),
+        "blocked": str(one.blocked),
         "consumers": fields["consumers"],
-        "out/s": f"{told.settled_per_second:.3g}" if told.settled_per_second is not None else "-",
+        "out/s": f"{one.settled_per_second:.3g}" if one.settled_per_second is not None else "-",
     }

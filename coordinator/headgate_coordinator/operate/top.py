@@ -51,8 +51,8 @@ def frame(
         stores: spool stores.
         pools: limits that destinations share.
     """
-    waiting = sum(told.blocked for told in found)
-    stuck = sum(told.state != "open" for told in found)
+    waiting = sum(one.blocked for one in found)
+    stuck = sum(one.state != "open" for one in found)
     head = Text(overflow="ellipsis", no_wrap=True)
     head.append(f"headgate {namespace}", style="bold")
     head.append(f"  {count(len(found), 'destination')}, {stuck} not open, {waiting} waiting")

@@ -1,1 +1,1 @@
-"""What commands say of a policy: the traps in it, and what it would change."""
+"""Commands report on a policy: the traps in it, and what it would change."""

@@ -1,4 +1,4 @@
-"""What the linter finds."""
+"""Findings of the linter."""
 
 from dataclasses import asdict, dataclass
 

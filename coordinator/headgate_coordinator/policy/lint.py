@@ -26,7 +26,7 @@ BURST_SECONDS: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the document does not say, and traps depend on.
+    """Facts that traps depend on and the document does not have.
 
     Attributes:
         producers: that send to one destination at the same time.
@@ -41,7 +41,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What holds at one name."""
+    """The settings in force at one name."""
 
     example: Example
     policy: Policy
@@ -322,11 +322,11 @@ def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
     """Return the traps in a policy, each once, in the order of the document's lines."""
     found: dict[tuple[str, str, str], Finding] = {}
     known = known or Known()
-    told: list[Any] = [*_sum_above_pool(policy), *link_traps(policy), *spool_traps(policy, known.mean)]
+    findings: list[Any] = [*_sum_above_pool(policy), *link_traps(policy), *spool_traps(policy, known.mean)]
     for example in examples(policy):
         for rule in RULES.values():
-            told += rule(_Place(example, policy, known))
-    for finding in told:
+            findings += rule(_Place(example, policy, known))
+    for finding in findings:
         if finding:
             found.setdefault((finding.code, finding.place, finding.key), finding)
     return sorted(found.values(), key=_order)

@@ -1,4 +1,4 @@
-"""What a policy would change if it were applied: field by field, and who would block. Nothing is applied here."""
+"""A plan lists what a policy would change if it were applied, and whom it would block. Nothing is applied here."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,13 +41,13 @@ class Difference:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
-        told = {"field": self.field, "key": key_of(self.field), "old": self.old or None, "new": self.new or None}
-        return told | {"rule": self.rule or None, "place": self.place or None}
+        entry = {"field": self.field, "key": key_of(self.field), "old": self.old or None, "new": self.new or None}
+        return entry | {"rule": self.rule or None, "place": self.place or None}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What would change for one destination.
+    """The changes for one destination.
 
     Attributes:
         over: for each limit that would be exceeded, what of (bytes, messages), how much is pending and leased, and the
@@ -84,7 +84,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would come of a policy.
+    """The effect of a policy.
 
     Attributes:
         version: in force now; 0 for none.
@@ -111,8 +111,8 @@ class Plan:
         """Yield it for people."""
         for change in self.changes:
             yield from change.lines()
-        for what, told in (("pool", self.pools), ("store", self.stores)):
-            for name, difference in told:
+        for what, differences in (("pool", self.pools), ("store", self.stores)):
+            for name, difference in differences:
                 old, new = difference.old or "none", difference.new or "none"
                 yield f"{what} {name}: {difference.field}: {old} -> {new} ({difference.place or 'it is named no more'})"
         for link in self.begin:

@@ -1,4 +1,4 @@
-"""Who may use a node, and for what; and the users of Redis itself that Headgate's parts need."""
+"""Users of a node and their rights; and the users of Redis itself that Headgate's parts need."""
 
 from headgate_coordinator.security.permissions import EVERYTHING, Action, Grant, Identity
 from headgate_coordinator.security.users import Users

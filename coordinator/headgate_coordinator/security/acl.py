@@ -26,7 +26,7 @@ _OPERATOR: Final = (
     *("apply", "attach", "free", "node", "policy", "pool", "pool_forget", "pool_set", "reap", "recount"),
     *("remove", "slice", "snapshot", "spent", "topic", "unspool", "users", "wildcard"),
 )
-"""What the commands of the command line call: `audit --repair` frees what stores hold in vain, and making a topic makes
+"""Calls of the command line: `audit --repair` frees what stores hold in vain, and making a topic makes
 its wildcard subscriptions: `attach`."""
 
 

@@ -14,7 +14,7 @@ from headgate_coordinator.security.passwords import check_form
 from headgate_coordinator.security.permissions import Action, Grant
 
 ANONYMOUS: Final = "anonymous"
-"""Who connects without a name; the only user without a password."""
+"""The user of clients without a name; the only one without a password."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._@+-]{1,80}\Z", re.ASCII)
 
 
@@ -48,7 +48,7 @@ class GrantTable(Table):
 
 
 class User(Table):
-    """What is kept of a user beside the name."""
+    """The stored part of a user beside the name."""
 
     password_hash: str | None = Field(default=None, repr=False)
     grants: list[GrantTable] = Field(default_factory=list)
@@ -107,13 +107,13 @@ def parse_grant(text: str) -> GrantTable:
     """
     actions, colon, match = text.partition(":")
     known = [action.value for action in Action]
-    told = actions.split(",")
-    if not colon or any(action not in known for action in told):
+    named = actions.split(",")
+    if not colon or any(action not in known for action in named):
         raise InvalidValue(f"grant {text!r}: write actions and a pattern, e.g. produce,consume:orders.#; the actions "
                            f"are {', '.join(known)}")  # fmt: skip
     Pattern.parse(match)
     encode_name(re.sub(f"[{WILDCARDS}]", "x", match))
-    return GrantTable(actions=[Action(action) for action in dict.fromkeys(told)], match=match)
+    return GrantTable(actions=[Action(action) for action in dict.fromkeys(named)], match=match)
 
 
 def as_dict(user: User) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def parse_users(text: str, name: str = "users.toml") -> Users:
         document = UsersDocument.model_validate(data)
     except ValidationError as error:
         raise BadDocument(
-            source.problem(told["loc"], _say(told["type"], told["msg"]))
-            for told in error.errors(include_url=False, include_input=False)
+            source.problem(one["loc"], _say(one["type"], one["msg"]))
+            for one in error.errors(include_url=False, include_input=False)
         ) from None
     users: dict[str, User] = {}
     for position, user in enumerate(document.user):

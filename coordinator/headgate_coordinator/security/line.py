@@ -23,7 +23,7 @@ class Crowded(HeadgateError):
 
 
 def network_of(peer: str) -> str:
-    """Return where ``host:port`` is, as far as one peer is told from another: its address, or its /64 of IPv6."""
+    """Return the network of ``host:port``, by which peers are distinguished: its address, or its /64 of IPv6."""
     host = peer.rpartition(":")[0].partition("%")[0]
     if ":" in host:
         with contextlib.suppress(ValueError):
@@ -146,7 +146,7 @@ class Line:
         right: bool | BaseException
         try:
             right = await self._check(check.password, check.known)
-        except Exception as error:  # noqa: BLE001 -- those who wait for it are told, and the line goes on
+        except Exception as error:  # noqa: BLE001 -- its waiters get the error, and the line goes on
             right = error
         finally:
             del self._working[check.mark]

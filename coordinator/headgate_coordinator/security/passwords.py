@@ -29,8 +29,8 @@ def hashed(password: str, *, salt: bytes | None = None) -> str:
     if not password or len(password.encode("utf-8", "surrogatepass")) > LONGEST:
         raise InvalidValue(f"a password has 1 to {LONGEST} bytes; this one is {'too long' if password else 'empty'}")
     salt = secrets.token_bytes(SALT) if salt is None else salt
-    told = (base64.b64encode(part).decode() for part in (salt, _scrypt(password, salt, N, R, P, LENGTH)))
-    return f"scrypt${N}${R}${P}${'$'.join(told)}"
+    encoded = (base64.b64encode(part).decode() for part in (salt, _scrypt(password, salt, N, R, P, LENGTH)))
+    return f"scrypt${N}${R}${P}${'$'.join(encoded)}"
 
 
 def check_form(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Who may do what: grants, and the identity that a connection acts under. Pure; see ``docs/security.md``."""
+"""Grants, and the identity that a connection acts under. Pure; see ``docs/security.md``."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.errors import PolicyError
 
 EVERYTHING: Final = "#"
-"""What stands for the namespace itself: policies and pools need ``manage`` on it, and no other pattern will do."""
+"""The name of the namespace itself: policies and pools need ``manage`` on it, and no other pattern will do."""
 REMEMBERED: Final = 4096
 """Destinations for which an identity remembers its answers; names come from clients, so there must be a bound."""
 LONGEST: Final = 1024
@@ -17,7 +17,7 @@ LONGEST: Final = 1024
 
 
 class Action(StrEnum):
-    """What a grant permits; none implies another.
+    """Actions that a grant permits; none implies another.
 
     Attributes:
         PRODUCE: send, take permits of gates and tokens of buckets.

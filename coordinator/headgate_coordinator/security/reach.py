@@ -1,4 +1,4 @@
-"""What of its host and its network a node opens to whoever writes the policy; its operator says so at the start.
+"""Reach of a policy into a node's host and network, as its operator allows at the start.
 
 A policy is written by people who may have no account on the hosts of nodes. Without these options it leads nowhere but
 to the variables ``HEADGATE_SITE_...``, which are set for that purpose alone.
@@ -24,7 +24,7 @@ _NO_PORT: Final = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a policy may name at one node.
+    """Places that a policy may name at one node.
 
     Attributes:
         secrets: the folder whose files ``[[site]]`` may name: URLs, passwords, certificates; None for none.
@@ -123,8 +123,8 @@ class Reach:
                 f"site {site.name}: no policy leads this node to {text!r}; its operator allows it with "
                 f"--site-host HOST:PORT, or sets HEADGATE_SITE_{_variable_of(site)} to the site's URL"
             )
-        said = parse_qsl(query, keep_blank_values=True)
-        return f"{text}{mark}{urlencode([(k, str(self._file(site, v)) if k in REDIS_FILES else v) for k, v in said])}"
+        pairs = parse_qsl(query, keep_blank_values=True)
+        return f"{text}{mark}{urlencode([(k, str(self._file(site, v)) if k in REDIS_FILES else v) for k, v in pairs])}"
 
     def _allows(self, end: str | tuple[str, int]) -> bool:
         if isinstance(end, str):

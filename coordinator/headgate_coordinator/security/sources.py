@@ -106,7 +106,7 @@ class RedisSource:
             self._heard.set()
 
     async def _watch(self, take: Taker) -> None:
-        told = ""
+        reported = ""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY):
@@ -114,13 +114,13 @@ class RedisSource:
             self._heard.clear()
             try:
                 await self._look(take)
-                told = ""
+                reported = ""
             except AWAY:
                 continue  # it looks again soon
             except (HeadgateError, ValueError) as error:  # ValueError: somebody wrote into the hash by hand
-                if str(error) != told:
-                    told = str(error)
-                    _log.warning("the users stay as they were: %s", told)
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.warning("the users stay as they were: %s", reported)
 
     async def _look(self, take: Taker) -> None:
         known = self._known

@@ -42,9 +42,9 @@ class UserStore:
             PolicyError: somebody wrote what cannot be read; the user is named, what is wrong is not repeated.
         """
         flat = await self._server.command(self._key, "HGETALL", self._key)
-        told = dict(zip((name.decode() for name in flat[::2]), flat[1::2], strict=True))
-        version = int(told.pop(VERSION, 0))
-        return StoredUsers(version, {name: _user(name, text) for name, text in told.items()})
+        stored = dict(zip((name.decode() for name in flat[::2]), flat[1::2], strict=True))
+        version = int(stored.pop(VERSION, 0))
+        return StoredUsers(version, {name: _user(name, text) for name, text in stored.items()})
 
     async def change(self, edit: Callable[[dict[str, User]], None]) -> int:
         """Read the users, edit them and put them in force, again when somebody else was faster; returns the version.

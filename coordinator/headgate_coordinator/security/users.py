@@ -23,7 +23,7 @@ REMEMBERED: Final = 1024
 
 
 class Users:
-    """Who may connect, and what they may; live.
+    """Users and their grants, live.
 
     Args:
         source: where they are kept.
@@ -159,8 +159,8 @@ class Users:
         for listener in self._listeners:
             listener()
 
-    def _mark(self, name: str, password: str, told: str) -> bytes:
-        parts = (text.encode("utf-8", "surrogatepass") for text in (name, password, told))
+    def _mark(self, name: str, password: str, stored: str) -> bytes:
+        parts = (text.encode("utf-8", "surrogatepass") for text in (name, password, stored))
         return hmac.digest(self._key, b"".join(b"%d:%s" % (len(part), part) for part in parts), "sha256")
 
     async def _fits(self, password: str, known: str) -> bool:

@@ -18,7 +18,7 @@ async def run(
     admin: AdminOptions | None,
     tell: Callable[[Node], None],
 ) -> None:
-    """Serve until told to stop.
+    """Serve until a signal stops it.
 
     Args:
         client: of the Redis; it is opened and closed here.
@@ -41,13 +41,13 @@ async def until_told(node: Node) -> None:
     """Wait for a signal, and drain the node if there is time for that."""
     loop, end, hurry = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
-    def told(at_once: bool) -> None:  # noqa: FBT001 -- called by the loop
+    def on_signal(at_once: bool) -> None:  # noqa: FBT001 -- called by the loop
         if end.is_set() or at_once:
             hurry.set()
         end.set()
 
-    loop.add_signal_handler(signal.SIGTERM, told, False)
-    loop.add_signal_handler(signal.SIGINT, told, True)
+    loop.add_signal_handler(signal.SIGTERM, on_signal, False)
+    loop.add_signal_handler(signal.SIGINT, on_signal, True)
     await end.wait()
     if not hurry.is_set():
         drained, hurried = asyncio.create_task(node.drain()), asyncio.create_task(hurry.wait())

@@ -1,4 +1,4 @@
-"""What nobody calls any more is swept by nodes: leases that ended, and reply queues whose link is gone.
+"""Nodes sweep what nobody calls any more: leases that ended, and reply queues whose link is gone.
 
 Every script that runs on a destination sweeps it, so this is for those that are left alone. The nodes of a namespace
 share the work: each takes the destinations that fall to it by a hash of their names.

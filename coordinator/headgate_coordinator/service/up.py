@@ -31,7 +31,7 @@ _FURTHER: Final = 100  # ports that are looked at
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is to run.
+    """The parts to run.
 
     Attributes:
         port: of Redis; None for a socket only.
@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What runs; ``amqp`` and ``page`` are None where there is no node, and ``no_node`` says why."""
+    """The parts that run; ``amqp`` and ``page`` are None where there is no node, and ``no_node`` says why."""
 
     redis: EmbeddedRedis
     namespace: str

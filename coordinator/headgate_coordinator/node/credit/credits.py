@@ -19,7 +19,7 @@ SWEEP: Final = 5.0
 
 
 class Lines:
-    """What the node's own session has at each destination that clients send to."""
+    """Accounts of the node's own session at each destination that clients send to."""
 
     def __init__(self, client: Client, session: Session, options: NodeOptions) -> None:
         self._client = client

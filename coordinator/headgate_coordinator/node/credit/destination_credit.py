@@ -120,7 +120,7 @@ class Line:
         full = self._is_full
         if full and self.inlets and self._again is None:  # who waited may have gone: nobody tells
             blocked = self.producer.is_blocked
-            if not blocked:  # all went beyond the limit: nobody is told of room either
+            if not blocked:  # all went beyond the limit: nobody hears of room either
                 self.producer.seek()
             self._again = self._loop.call_later(LOOK_EVERY if blocked else SEEK_EVERY, self._look_again)
         due, self._due = self._due, {}

@@ -1,4 +1,4 @@
-"""What the node has at its end of a client's link."""
+"""The node's end of a client's link."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _log = logging.getLogger("headgate.node")
 
 
 class LinkEnd:
-    """One link of one connection; what happens to it is told here, and nothing of it after :meth:`gone`.
+    """One link of one connection; its events come here, and none of them after :meth:`gone`.
 
     Attributes:
         connection: whose it is.
@@ -46,7 +46,7 @@ class LinkEnd:
             return
         try:
             await opening
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
+        except Exception as error:  # noqa: BLE001 -- any error goes to the client, and the node goes on
             condition, description = condition_of(error)
             self.fail(condition, description)
 
@@ -69,7 +69,7 @@ class LinkEnd:
 
     @property
     def needs(self) -> Action | None:
-        """What the user must be permitted at :attr:`name`; None where each message or call is asked for by itself."""
+        """The action that the user must be permitted at :attr:`name`; None where each message or call is checked."""
         return None
 
     def look_again(self) -> None:

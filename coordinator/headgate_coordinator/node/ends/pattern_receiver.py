@@ -235,7 +235,7 @@ class PatternOutlet(Outlet):
 
     @property
     def consumer(self) -> Feed | None:
-        """What fetches for it."""
+        """The consumer that fetches for it."""
         return self._consumer
 
     def _make(self, *args: Any, **kwargs: Any) -> Feed:

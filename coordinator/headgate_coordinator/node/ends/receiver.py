@@ -71,7 +71,7 @@ class Feed(Consumer):
 
 
 class Fetcher(Consumer):
-    """What fetches from one destination for a link, and hands on at once what it fetched."""
+    """A consumer of one destination for a link, which hands on at once what it fetched."""
 
     outlet: "Outlet"
     _hands_over = True
@@ -89,7 +89,7 @@ class Fetcher(Consumer):
             try:
                 await self._tell_window()
             except BaseException:
-                self.started = False  # it is told with the next call
+                self.started = False  # the next call carries it
                 raise
         return await super()._step()
 

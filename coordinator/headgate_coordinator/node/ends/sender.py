@@ -39,7 +39,7 @@ def _sooner(raw: bytes, ttl_ms: int | None) -> int | None:
 
 
 class Arrival:
-    """A message that is on its way to Redis: told what became of it, as a future would be, it tells the client."""
+    """A message on its way to Redis: given its fate, as a future would be, it passes it on to the client."""
 
     __slots__ = ("delivery", "inlet", "over", "producer", "size")
 
@@ -191,7 +191,7 @@ class Inlet(LinkEnd):
             self.abandon()
 
     def _let_go(self, arrival: Arrival) -> bool:
-        """Forget a message whose fate is known; returns whether its client can still be told."""
+        """Forget a message whose fate is known; returns whether its client can still hear of it."""
         self._held.pop(arrival, None)
         self.connection.held -= arrival.size
         if self._over:
@@ -201,7 +201,7 @@ class Inlet(LinkEnd):
 
     @property
     def is_heard(self) -> bool:
-        """Whether its client can still be told what became of its messages."""
+        """Whether its client can still hear of the fate of its messages."""
         return self.link.alive or self.link.lingers
 
     def _leave_soon(self) -> None:
@@ -243,7 +243,7 @@ class Inlet(LinkEnd):
     def gone(self, *, lost: bool) -> None:
         """Store what came before its client ended the link; else what has no outcome is forgotten.
 
-        What waits for room without its client is bounded over all clients of the node: what is more is forgotten.
+        Messages that wait for room without their client are bounded over all clients of the node: more are forgotten.
         """
         del lost
         node, dropped = self.connection.node, 0
@@ -275,7 +275,7 @@ class Inlet(LinkEnd):
 
     @property
     def unconfirmed(self) -> int:
-        """Messages that came and whose fate is not known, or not to be told yet."""
+        """Messages that came and whose fate is not known, or not to be sent yet."""
         return len(self._held)
 
     @property

@@ -1,4 +1,4 @@
-"""What a user may ask of a node's gateway: each call is checked here before it runs.
+"""Rights of a user at a node's gateway: each call is checked here before it runs.
 
 Nothing of what a client says is passed on unseen: its keys are not even carried but follow from the first one, values
 are of the types that the script's header declares, and a session must be one of the user's own.
@@ -78,7 +78,7 @@ def place_of(key: bytes) -> Address | PoolAddress | str:
 
 
 class Permits:
-    """What one user may do through a gateway.
+    """One user's rights at a gateway.
 
     Args:
         access: of the connection, asked for each call.
@@ -90,7 +90,7 @@ class Permits:
         self.user = access.user
         self.namespace = namespace
         self.prefix = session_prefix(self.user)
-        """What the user's sessions begin with; who manages the namespace may act for anybody's."""
+        """The prefix of the user's sessions; a manager of the namespace may act for any."""
 
     @property
     def manages_all(self) -> bool:

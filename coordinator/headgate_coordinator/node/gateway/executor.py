@@ -1,4 +1,4 @@
-"""What a node does for the SDKs that call it: their calls as they are, once they are permitted.
+"""An executor makes the calls of SDKs as they are, once they are permitted.
 
 What concerns others too is not left to who may only produce and consume: settings of a new destination are those that
 the policy says, new topics are given their subscriptions, and pools are drawn from and given back to, by the node
@@ -27,7 +27,7 @@ from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy
 from headgate_coordinator.security import EVERYTHING, Action
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
-"""What may be asked of every master."""
+"""Commands that may go to every master."""
 SOURCES: Final = 1024
 """Destinations that a connection receives from whose dead letters are looked after."""
 LOOK_EVERY: Final = 1.0
@@ -228,8 +228,8 @@ class Desk:
         if asked == ["version"]:
             return await self._server.command(key, *words)
         policy = await self._parts.registry.policies.look()
-        told = {"version": str(policy.version).encode(), "document": self.shown.policy(policy)}
-        values = [told[word] if policy.version else None for word in asked]
+        values_of = {"version": str(policy.version).encode(), "document": self.shown.policy(policy)}
+        values = [values_of[word] if policy.version else None for word in asked]
         return values if text_of(words[0]).upper() == "HMGET" else values[0]
 
     async def _scan(self, pattern: Any) -> list[str]:

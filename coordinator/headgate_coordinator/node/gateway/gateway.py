@@ -1,6 +1,6 @@
 """The link over which an SDK makes its calls: each is checked, done, and answered over the link for answers.
 
-It is presettled both ways, for an answer says more than a settlement. What a connection may have under way is bounded
+It is presettled both ways, for an answer says more than a settlement. The calls under way of a connection are bounded
 by the credit of this link: it is renewed when calls are answered.
 """
 
@@ -121,7 +121,7 @@ class Gateway(LinkEnd):
                 wanted = self._payloads.wanted(what, words, answer)
             if wanted is None:
                 self._replies.say(number, OK, answer)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told, and the node goes on
+        except Exception as error:  # noqa: BLE001 -- any error goes to the client, and the node goes on
             self._fail(number, what, error)
         if wanted is not None:  # others do not wait for a store
             self.connection.node.spawn(self._fill(number, what, wanted, answer))

@@ -1,7 +1,7 @@
-"""Payloads of spooled messages in what a node answers to an SDK: who comes over a node does not reach their store.
+"""Payloads of spooled messages in a node's answers to an SDK, which does not reach their store.
 
-An answer with references waits for their payloads beside all other calls of its connection. What cannot be read says so
-in the place of the payload; what takes too long is asked for again by its client, and is here by then.
+An answer with references waits for their payloads beside all other calls of its connection. An error
+stands in the place of one that cannot be read; a client asks again for one that takes too long, and it is here by then.
 """
 
 import asyncio

@@ -35,9 +35,9 @@ class Replies(LinkEnd):
         """Wait until the client has read most of what it was sent."""
         await self._room.wait()
 
-    def say(self, number: int, *said: Any) -> None:
+    def say(self, number: int, *values: Any) -> None:
         """Send an answer, with all others of this turn of the loop."""
-        packed = pack((number, *said))
+        packed = pack((number, *values))
         self._waiting.append(packed)
         self.waiting_bytes += len(packed)
         if self.waiting_bytes > self._ahead:

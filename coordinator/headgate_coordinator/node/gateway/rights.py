@@ -1,4 +1,4 @@
-"""What each call through a node's gateway needs: a right for each script and read, and the form of its values."""
+"""Needs of each call through a node's gateway: a right for each script and read, and the form of its values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -75,7 +75,7 @@ OPEN_READS: Final = frozenset(
 )
 """Command and part of the namespace that every user may read: a client resolves policies and patterns by itself."""
 STORE_SCRIPTS: Final = frozenset({"apply", "recount", "remove", "snapshot"})
-"""What who manages the namespace may do at a spool store; all else there nodes do themselves."""
+"""Calls at a spool store that a manager of the namespace may make; nodes do the rest themselves."""
 STORE_READS: Final = frozenset({("HGET", ""), ("HMGET", ""), ("HLEN", "refs")})
 """Command and part of a spool store that these may read."""
 POOL_SCRIPTS: Final = frozenset({"pool", "pool_set", "pool_forget"})
@@ -111,10 +111,12 @@ def check_rest(name: str, values: Mapping[str, Any], rest: Sequence[Any]) -> Non
     Raises:
         InvalidValue: it is too much or too little.
     """
-    told = sum(values[outcome] for outcome in ("accepted", "released", "rejected", "failed")) if name == "settle" else 0
+    counted = (
+        sum(values[outcome] for outcome in ("accepted", "released", "rejected", "failed")) if name == "settle" else 0
+    )
     if name == "publish" and not 1 <= len(rest) <= MAX_BATCH:
         raise InvalidValue(f"publish: {len(rest)} messages; use 1 to {MAX_BATCH}")
-    if name == "settle" and told != len(rest):
-        raise InvalidValue(f"settle: {len(rest)} ids, and {told} are said to be there")
+    if name == "settle" and counted != len(rest):
+        raise InvalidValue(f"settle: {len(rest)} ids, and it counts {counted}")
     if name == "take" and not rest:
         raise InvalidValue("take: nobody is in line")

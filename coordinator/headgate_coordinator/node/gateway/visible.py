@@ -1,4 +1,4 @@
-"""What lists of a namespace show to a client of a node: those entries that a grant of its user is for.
+"""Lists of a namespace show a client of a node those entries that a grant of its user is for.
 
 Who manages the namespace sees them as they are.
 """
@@ -17,7 +17,7 @@ from headgate_coordinator.node.gateway.rights import text_of
 from headgate_coordinator.security import Action, Grant
 
 POLICY_WORDS: Final = ("version", "document")
-"""What all may read of the namespace's policy."""
+"""Parts of the namespace's policy that all may read."""
 
 
 class Shown:
