@@ -49,7 +49,7 @@ if #ids == MAX_DELIVERED then
 end
 local grows = mark > l.released
 l.fence, l.released, l.taken = fence, math.max(l.released, mark), math.max(l.taken, after, mark)
-if d.returned > 0 and c.sub == 'queue' then
+if most > 0 and d.returned > 0 and c.sub == 'queue' then -- who reads nothing more may be giving back what it held
   renumber_returned(c.sub, l.taken)
 end
 

@@ -80,12 +80,12 @@ class ModelSource:
         self.held = [entry for entry in self.held if entry.seq > mark]
         self.released = max(self.released, mark)
         self.taken = max(self.taken, after, mark)
+        if messages == 0:
+            return Read("OK", self.released)
         for entry in [entry for entry in self.back if entry.seq <= self.taken and not self.copies]:
             self.back.remove(entry)
             self.seq += 1
             self.waiting.append(Entry(self.seq, entry.body, entry.ttl_ms, entry.path))
-        if messages == 0:
-            return Read("OK", self.released)
         entries = self._in_hand(after, messages, size)
         total = sum(len(entry.body) for entry in entries)
         if not entries or (len(entries) < messages and total < size):

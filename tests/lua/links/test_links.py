@@ -7,6 +7,7 @@ import pytest
 from headgate.core.durability import MEMORY
 from headgate.core.links.calls import Put, Skip
 from headgate.redis.keys import link_id
+from headgate.redis.store import Store
 from tests.lua.place import TTL_MS
 from tests.lua.route import LINK, Route, puts
 from tests.support.rewriting import RewritingServer, virtual_clock
@@ -294,6 +295,22 @@ async def test_a_message_that_comes_back_gets_a_new_number_although_the_reader_o
     route.fence = 2
     await route.open()
     assert [entry.seq for entry in (await route.read()).entries] == [2, 3]
+
+
+async def test_what_a_link_gives_back_piece_by_piece_stays_in_order_though_its_end_is_begun_anew(route: Route) -> None:
+    """The answer to the first piece was lost, so the end of the link began again: with what it releases."""
+    ann = route.source.producer("ann")
+    for _ in range(13):
+        await ann.send(*[5] * 8)
+    assert len((await route.read()).entries) == 104
+    store, address = Store(route.server), route.source.address
+    assert await store.detach(address, LINK, f"{LINK}.1", failed=False) == "MORE"
+    route.fence = 2
+    await route.open()
+    assert (await route.read(messages=0)).code == "OK"
+    while await store.detach(address, LINK, f"{LINK}.1", failed=False) == "MORE":
+        pass
+    assert list((await route.source.look()).messages) == [*range(1, 105)]
 
 
 async def test_a_source_that_forgot_how_far_a_link_got_hears_it_from_the_target(route: Route) -> None:
