@@ -120,6 +120,9 @@ class Holding:
     def look(self) -> None:
         """Look for nothing."""
 
+    def resume(self) -> None:
+        """Have stopped nothing."""
+
     def count_received(self) -> None:
         """Count nothing."""
 
@@ -144,6 +147,7 @@ class Playground:
 
     async def _start(self) -> None:
         client: Any = SimpleNamespace(
+            namespace="n",
             session=lambda *_, **__: self,
             browse=lambda *_: self.seen(),
             unsubscribe=self.unsubscribe,
