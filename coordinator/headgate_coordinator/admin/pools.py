@@ -26,7 +26,7 @@ class Pool(Answer):
     holders: list[PoolHolder] = Field(description="those that hold most, at most five")
     waiting: int = Field(description="destinations in line for more")
     percent: str = Field(description="where the limit comes from; empty: it is absolute")
-    learning: bool = Field(description="its state was lost, and nothing is granted yet")
+    learning: bool = Field(description="its state may have been lost, and nothing is granted yet")
     origins: dict[str, str] = Field(description="field -> place in the policy")
 
     @classmethod

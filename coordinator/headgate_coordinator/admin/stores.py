@@ -24,7 +24,7 @@ class Store(Answer):
     segment: int = Field(description="bytes of payload in one segment, about")
     when_full: str = Field(description="what sends do that find neither memory nor room here")
     percent: str = Field(description="where the limit comes from; empty: it is absolute")
-    learning: bool = Field(description="its state was lost, and nothing is granted yet")
+    learning: bool = Field(description="its state may have been lost, and nothing is granted yet")
     origins: dict[str, str] = Field(description="field -> place in the policy")
 
     @classmethod

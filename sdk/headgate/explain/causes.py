@@ -55,7 +55,7 @@ def _by_hand(facts: Facts) -> Iterator[Reason]:
     if learning > 0:
         yield Reason(
             "learning",
-            f"Redis lost state; for {learning / 1000:.1f} s holders claim, nothing new is granted",
+            f"Redis may have lost state; for {learning / 1000:.1f} s holders claim, nothing new is granted",
             remedy="wait until holders have claimed what they had",
             seconds=learning / 1000,
         )

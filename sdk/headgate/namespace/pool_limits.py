@@ -38,7 +38,7 @@ class PoolState:
         holders: those that hold most, at most five, each with the bytes of its slice.
         waiting: destinations in line for more.
         percent: where the limit comes from, as ``70 % of 1000 bytes`` or ``70 % of maxmemory``; empty when absolute.
-        learning: its state was lost; nothing is granted until all destinations have said what they hold.
+        learning: its state may have been lost; nothing is granted until all destinations have said what they hold.
         origins: for each field that a policy set, ``<file>:<line>``; empty when it was set by hand.
     """
 

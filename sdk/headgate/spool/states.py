@@ -26,7 +26,7 @@ class StoreState:
         segment: bytes of payload in one segment, about.
         when_full: what sends do that find neither memory nor room here.
         percent: where the limit comes from, as ``70 % of 1000 bytes``; empty when it is absolute.
-        learning: its state was lost; nothing is granted until all sessions have claimed what they hold.
+        learning: its state may have been lost; nothing is granted until all sessions have claimed what they hold.
         origins: for each field that a policy set, ``<file>:<line>``; empty when it was set by hand.
     """
 

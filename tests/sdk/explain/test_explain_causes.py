@@ -319,7 +319,7 @@ async def a_gate_was_stopped_by_hand(s: Scene) -> None:
     await s.fields(stopped="audit")
 
 
-@case("learning", "Redis lost state; for ")
+@case("learning", "Redis may have lost state; for ")
 async def it_learns_after_a_loss_of_state(s: Scene) -> None:
     await s.store.apply(s.address, {"kind": "queue", "limit_bytes": "1000"}, mode="recover", ttl_ms=TTL_MS)
     await s.wait("waiter", 50)
