@@ -52,6 +52,8 @@ class Losses:
         self._callbacks: dict[object, LossCallback] = {}
         self._guarded = Callbacks("on_state_loss")
         self._told: dict[str, int] = {}
+        self.met: Callable[[Address], None] = lambda _: None
+        """Hears of each destination with a new epoch, before anybody else does."""
 
     def add(self, callback: LossCallback) -> Callable[[], None]:
         """Tell ``callback`` too; returns what ends that."""
@@ -67,6 +69,8 @@ class Losses:
         """Tell of an epoch that is new to a session, once for all sessions, and of what each of them lost."""
         if self._told.get(address.key) == epoch and not lost:
             return
+        if self._told.get(address.key) != epoch:
+            self.met(address)
         self._told[address.key] = epoch
         event = StateLoss(address.name, epoch, lost, time.time())
         _log.warning("%s", event)

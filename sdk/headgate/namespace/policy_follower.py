@@ -10,13 +10,15 @@ from typing import Final
 from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
 from headgate.core.policy import Policy, origins
-from headgate.errors import HeadgateError, PolicyConflict, PolicyError
+from headgate.errors import AccessDenied, HeadgateError, PolicyConflict, PolicyError
 from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.keys import namespace_channel
 from headgate.redis.stores.policies import PolicyStore
 from headgate.settings import DEFAULTS, FIELD_OF
 
 _log = logging.getLogger("headgate")
+_NONE: Final = -1
+"""No version: what is in force is still to be followed."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at the version, for when nobody was heard to say that it changed."""
 GOVERNED: Final[dict[str, str]] = DEFAULTS | {"rate": "", "burst": ""}
@@ -34,6 +36,9 @@ class Policies:
 
     Attributes:
         policy: in force when it was last looked at; version 0, without rules, where there is none.
+        lost: how often Redis was found to have lost it: then destinations may be as an earlier one had them.
+        displaced: the last version that Redis lost and gave to another policy, 0 for none.
+        applied_ms: when the policy came into force, or back, by Redis' clock.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Policies:
         self._wake_ups = wake_ups
         self._channels = (namespace_channel(namespace),)
         self._follow = follow
+        self.lost = self.displaced = self.applied_ms = 0
         self._followed = 0
         self._looked_at = float("-inf")
         self._heard = asyncio.Event()
@@ -82,14 +88,43 @@ class Policies:
             CoordinatorUnavailable: Redis does not answer.
         """
         known = self.policy
-        version = await self._store.version()
+        version, applied_ms = await self._store.stamp()
         if version < known.version:
             await self._store.switch(known.to_json(), version=known.version, expected="lost", source=known.source)
-        elif version > known.version:
+            self.lost += 1
+            self._followed = _NONE
+        elif version > known.version or applied_ms != self.applied_ms:
             stored = await self._store.read()
             if stored.version > self.policy.version:
                 self._take(Policy.from_json(stored.document, defaults=GOVERNED))
+            elif stored.version == self.policy.version > 0:
+                await self._compare(Policy.from_json(stored.document, defaults=GOVERNED))
+            self.applied_ms = stored.applied_ms
         return self.policy
+
+    async def _compare(self, there: Policy) -> None:
+        """Follow the policy that Redis has, if it is another one that got the version of the one known.
+
+        A failover lost the one known, and somebody applied another before it was put back. What destinations have by
+        this number may be of either, so the one in force gets the next.
+        """
+        known = self.policy
+        if says_the_same(there, known):
+            return
+        self.displaced = known.version
+        self.lost += 1
+        _log.warning(
+            "Redis lost version %d of the policy, of %s; the one of %s, which was applied after that, is followed",
+            known.version, known.source or "no file", there.source or "no file",
+        )  # fmt: skip
+        self.policy, self._followed = there, _NONE
+        above = numbered(there, there.version + 1)
+        with contextlib.suppress(AccessDenied):  # a node does it, for who may not
+            done, _ = await self._store.switch(
+                above.to_json(), version=above.version, expected=there.version, source=there.source
+            )
+            if done:
+                self._take(above)
 
     async def switch(self, policy: Policy, expected: int | None, *, above: int = 0) -> int:
         """Put a policy in force; returns its version. One that says what is in force already changes nothing.

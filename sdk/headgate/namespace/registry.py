@@ -10,7 +10,7 @@ from typing import Final
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
 from headgate.core.policy import Policy, Resolved
-from headgate.errors import AccessDenied, PolicyError
+from headgate.errors import AccessDenied, PolicyConflict, PolicyError
 from headgate.namespace.defaults import durability_of
 from headgate.namespace.losses import Losses
 from headgate.namespace.policy_follower import GOVERNED, Policies, due, kind_of, without
@@ -48,7 +48,9 @@ class Registry:
         self._wake_ups = wake_ups
         self._namespace = namespace
         self._ttl_ms = ttl_ms
+        self._lost = 0
         self.losses = losses
+        losses.met = self._doubt
         self.index = Index(store)
         self._pools = pools
         self._known: dict[str, tuple[Address, dict[str, str]]] = {}
@@ -134,19 +136,28 @@ class Registry:
         """Switch, and bring every destination of the namespace under the policy; any client may finish what one began.
 
         Raises:
-            PolicyConflict: another version is in force than was expected.
+            PolicyConflict: another version is in force than was expected, or a failover lost this one, and another was
+                applied before it could be put back.
             CoordinatorUnavailable: Redis does not answer.
         """
+        # A failover on the way may take back the switch, or some of what followed it: then all is done once more.
         await self.check(policy)
         above = 0 if (await self.policies.look()).version else await self._newest_version()
         version = await self.policies.switch(policy, expected, above=above)
-        with self.policies.following(version):
-            await self._pools.set(self.policies.policy)
-            await self.stores.set(self.policies.policy)
-            await self._each(await self._destinations(), self.conform)
-            await self._pools.prune(self.policies.policy)
-            await self.stores.prune(self.policies.policy)
-        return version
+        while True:
+            lost = self.policies.lost
+            with self.policies.following(version):
+                await self._pools.set(self.policies.policy)
+                await self.stores.set(self.policies.policy)
+                await self._each(await self._destinations(), self.conform)
+                await self._pools.prune(self.policies.policy)
+                await self.stores.prune(self.policies.policy)
+            in_force = await self.policies.look()
+            if self.policies.displaced == version:
+                await self._follow_policy()
+                raise PolicyConflict(in_force.version, version)
+            if lost == self.policies.lost:
+                return version
 
     async def check(self, policy: Policy) -> None:
         """Raise PolicyError if a pool, a store or a durability of the policy cannot be set here."""
@@ -283,7 +294,11 @@ class Registry:
         with contextlib.suppress(AccessDenied):  # who may not set pools leaves that to who may
             await self._pools.set(self.policies.policy)  # perhaps it was switched by a process that died then
             await self.stores.set(self.policies.policy)
-        await self._each(tuple(self._known), self.conform)
+        lost = self.policies.lost
+        # Where Redis lost it, others may be as they were before it too.
+        keys = tuple(self._known) if lost == self._lost else await self._destinations()
+        await self._each(keys, self.conform)
+        self._lost = lost
 
     async def _each(self, keys: Sequence[str], work: Callable[[Sequence[Address]], Awaitable[None]]) -> None:
         """Do the work for destinations, by key, a batch at a time and a few batches at once."""
@@ -306,10 +321,21 @@ class Registry:
             if self._refreshing is None or self._refreshing.done():
                 self._refreshing = asyncio.create_task(self._refresh_stale(), name="headgate settings")
 
+    def _doubt(self, address: Address) -> None:
+        """Read a destination's settings again, for a failover may have taken back what was set last."""
+        self._hear(address, ["settings"])
+
     async def _refresh_stale(self) -> None:
         while self._stale:
             _, address = self._stale.popitem()
-            await until_answered(lambda _: None)(self.refresh, address)
+            await until_answered(lambda _: None)(self._keep, address)
+
+    async def _keep(self, address: Address) -> None:
+        await self.refresh(address)
+        fields = self.fields(address)
+        if "kind" in fields and due(self.policies.policy, address.name, fields) is not None:
+            with contextlib.suppress(AccessDenied):
+                await self.conform([address])
 
 
 def _named(names: Sequence[str], values: Sequence[bytes | None]) -> dict[str, str]:

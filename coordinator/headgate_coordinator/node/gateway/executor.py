@@ -225,10 +225,11 @@ class Desk:
         asked = [text_of(word) for word in words[2:]]
         if not asks_for_policy(asked):
             raise InvalidValue(f"{', '.join(asked)[:80]!r} of the policy is nothing that a node reads for others")
-        if asked == ["version"]:
+        if "document" not in asked:
             return await self._server.command(key, *words)
         policy = await self._parts.registry.policies.look()
         values_of = {"version": str(policy.version).encode(), "document": self.shown.policy(policy)}
+        values_of["applied_ms"] = str(self._parts.registry.policies.applied_ms).encode()
         values = [values_of[word] if policy.version else None for word in asked]
         return values if text_of(words[0]).upper() == "HMGET" else values[0]
 

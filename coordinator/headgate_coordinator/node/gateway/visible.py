@@ -16,7 +16,7 @@ from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.gateway.rights import text_of
 from headgate_coordinator.security import Action, Grant
 
-POLICY_WORDS: Final = ("version", "document")
+POLICY_WORDS: Final = ("version", "document", "applied_ms")
 """Parts of the namespace's policy that all may read."""
 
 

@@ -1,6 +1,6 @@
 """Where a namespace keeps its policy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from headgate.redis.backend import Backend
@@ -10,10 +10,17 @@ from headgate.redis.scripts import script
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """What Redis has; version 0 and no document where there is none."""
+    """What Redis has; version 0 and no document where there is none.
+
+    Attributes:
+        version: its number. One that a failover lost may be given to another policy.
+        document: as its author's client wrote it, with its version.
+        applied_ms: when Redis put it in force, or was given it back: with the version, this says which policy it is.
+    """
 
     version: int = 0
     document: str = ""
+    applied_ms: int = field(default=0, compare=False)
 
 
 class PolicyStore:
@@ -23,14 +30,16 @@ class PolicyStore:
         self._server = server
         self._key = policy_key(namespace).encode()
 
-    async def version(self) -> int:
-        """Return the version in force, 0 for none."""
-        return int(await self._server.command(self._key, "HGET", self._key, "version") or 0)
+    async def stamp(self) -> tuple[int, int]:
+        """Return the version in force, 0 for none, and when it was put in force, in ms."""
+        version, applied_ms = await self._server.command(self._key, "HMGET", self._key, "version", "applied_ms")
+        return int(version or 0), int(applied_ms or 0)
 
     async def read(self) -> StoredPolicy:
         """Return what is in force."""
-        version, document = await self._server.command(self._key, "HMGET", self._key, "version", "document")
-        return StoredPolicy(int(version), document.decode()) if version else StoredPolicy()
+        words = ("HMGET", self._key, "version", "document", "applied_ms")
+        version, document, applied_ms = await self._server.command(self._key, *words)
+        return StoredPolicy(int(version), document.decode(), int(applied_ms or 0)) if version else StoredPolicy()
 
     async def switch(
         self, document: str, *, version: int, expected: int | Literal["lost"], source: str
