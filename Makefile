@@ -67,7 +67,9 @@ bench: redis ## Measure, and print the tables
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: redis ## Run the long tests: minutes of load and failures
-	@$(BIN)/python -m pytest -m soak -n 0 --timeout 3600 $(ARGS) && echo "soak: PASSED" || \
+	@.ci/ensure-rhea
+	@.ci/ensure-java
+	@$(BIN)/python -m pytest -m soak -n 0 -r fEs --timeout 3600 -p tests.support.soaking $(ARGS) || \
 		{ status=$$?; echo "soak: FAILED (pytest ended with $$status)"; exit $$status; }
 
 spec: $(STAMP) ## Check the specification of links with TLC (takes Java)
