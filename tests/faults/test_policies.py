@@ -9,8 +9,8 @@ import redis
 
 import headgate
 from headgate.core.policy import Policy
+from headgate.policy import loads
 from headgate.redis.keys import Address, policy_key
-from headgate_coordinator.policy import loads
 from tests.faults.deployments import ask, at, is_linked, is_master
 from tests.faults.test_planned import put_in_front
 from tests.faults.traffic import GUARD, Sender
