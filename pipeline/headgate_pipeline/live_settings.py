@@ -1,4 +1,4 @@
-"""What is set in a Redis now: the settings of destinations, and the limits of pools."""
+"""Settings of destinations, and limits of pools, as they are in a Redis now."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -53,7 +53,7 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
 
     Args:
         name: of the job.
-        master: where it runs; by default ``local[*]``, or what ``spark-submit`` said.
+        master: where it runs; by default ``local[*]``, or the one of ``spark-submit``.
         settings: of Spark, before ours.
 
     Raises:
@@ -67,7 +67,7 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
     builder = SparkSession.builder.appName(name)
     if active := SparkSession.getActiveSession():
         return active
-    if "SPARK_ENV_LOADED" not in os.environ or master:  # spark-submit has said where
+    if "SPARK_ENV_LOADED" not in os.environ or master:  # spark-submit has chosen where
         _hush()
         builder = builder.master(master or "local[*]")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
@@ -79,7 +79,7 @@ def session(name: str, *, master: str | None = None, settings: dict[str, str] | 
 
 
 def _hush() -> None:
-    """Have Spark's own log say errors alone, before its JVM starts. What the user has set stays."""
+    """Have Spark's own log say errors alone, before its JVM starts. The user's own settings stay."""
     options = os.environ.get("SPARK_SUBMIT_OPTS", "")
     if "log4j2.configurationFile" not in options:
         file = Path(__file__).with_name("quiet.properties")

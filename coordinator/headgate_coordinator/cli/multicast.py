@@ -38,9 +38,9 @@ def listen(
         raise InvalidValue(f"{group!r}; write GROUP:PORT, such as 239.1.2.3:7000")
 
     def lost(loss: Loss) -> None:
-        lost = {"lost": loss.messages, "topic": loss.topic, "first": loss.first, "last": loss.last}
+        entry = {"lost": loss.messages, "topic": loss.topic, "first": loss.first, "last": loss.last}
         text = f"{loss.topic}: {loss.messages} lost, {loss.first} to {loss.last}"
-        typer.echo(json.dumps(lost) if as_json else text, err=not as_json)
+        typer.echo(json.dumps(entry) if as_json else text, err=not as_json)
 
     async def work() -> None:
         topics = topic or None

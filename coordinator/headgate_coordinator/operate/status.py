@@ -29,7 +29,7 @@ def _pending(one: Explanation) -> int:
 
 
 def _used(one: Explanation) -> float:
-    shares = [(one.pending + one.leased) / one.limit for one in one.limits if one.limit]
+    shares = [(part.pending + part.leased) / part.limit for part in one.limits if part.limit]
     return max(shares, default=0.0)
 
 
@@ -55,8 +55,8 @@ async def collect(client: Client) -> list[Explanation]:
     names = sorted(await client.destinations())
     found: list[Explanation] = []
     for start in range(0, len(names), AT_ONCE):
-        one = await asyncio.gather(*(_explain(client, name) for name in names[start : start + AT_ONCE]))
-        found += [one for one in one if one is not None]
+        explained = await asyncio.gather(*(_explain(client, name) for name in names[start : start + AT_ONCE]))
+        found += [one for one in explained if one is not None]
     return found
 
 

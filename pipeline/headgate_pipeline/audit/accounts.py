@@ -17,7 +17,7 @@ class Account:
     """Totals of one session. None: not known, since the account is older than the period.
 
     ``doubted``: opened or held while a destination may have learnt: a claim that changes no counter leaves no event, so
-    its totals may be higher than the entries say. What it holds is as they say.
+    its totals may be higher than the entries say. Its holdings are as they say.
     """
 
     __slots__ = ("doubted", "granted", "granted_m", "held", "held_m")
@@ -43,7 +43,7 @@ class Accounts:
         self.taken_over = 0
         self._unknown: list[Account] = []
         self._range = [0.0, 0.0, 0.0, 0.0]  # least and most bytes, least and most messages, beside what is known
-        self.told: tuple[int, int] | None = None
+        self.granted: tuple[int, int] | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -94,17 +94,17 @@ class Accounts:
             self.of[session] = Account(0, doubted=self.learning)
 
     def claim(self, session: str, granted: int, granted_m: int) -> None:
-        """Follow a claim: how much is held by it is told by the counters alone."""
+        """Follow a claim: the counters alone show how much it holds."""
         account = self.of.setdefault(session, Account(None))
         account.granted, account.granted_m = granted, granted_m
         self._leave_open(account, -inf, inf, -inf, inf)
 
     def ticket(self, _session: str, size: int, messages: int) -> None:
         """Remember what the grant that follows must be."""
-        self.told = (size, messages)
+        self.granted = (size, messages)
 
     def grant(self, session: str, granted: int, granted_m: int) -> None:
-        """Follow a grant, told by its totals."""
+        """Follow a grant by its totals."""
         account = self.of.get(session) or self._account(session, "a grant to")
         if account.granted is None or account.granted_m is None:
             self._leave_open(account, 0, inf, 0, inf)
@@ -116,10 +116,10 @@ class Accounts:
                     "P2", f"the totals granted to {session} do not grow with a grant",
                     f"more than {account.granted} B {account.granted_m} m", f"{granted} B {granted_m} m",
                 )  # fmt: skip
-            if self.told is not None:
-                if self.told != (more, more_m):
-                    self._say("P2", f"the ticket of {session} is not what it was granted", self.told, (more, more_m))
-                self.told = None
+            if self.granted is not None:
+                if self.granted != (more, more_m):
+                    self._say("P2", f"the ticket of {session} is not what it was granted", self.granted, (more, more_m))
+                self.granted = None
             self._add(account, more, more_m)
             self.grown += more
             self.grown_m += more_m

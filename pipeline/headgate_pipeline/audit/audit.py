@@ -162,7 +162,7 @@ def verdicts(findings: DataFrame) -> DataFrame:
         findings: rows of :data:`FINDING`.
 
     Returns:
-        ``namespace``, ``destination``; ``verdict``: ``violated``, ``unproven`` (not all could be said), ``lost`` (all
+        ``namespace``, ``destination``; ``verdict``: ``violated``, ``unproven`` (not all could be judged), ``lost`` (all
         else holds) or ``proven``; ``first_seq``, ``last_seq`` and ``entries`` that were replayed; how many are
         ``violated``, ``unproven``, ``excused`` and ``taken_over``; ``lost``: messages; and of the first
         violation, or else of what is unproven first, or lost, ``at`` (number of the entry), ``promise`` and ``what``.
@@ -170,7 +170,7 @@ def verdicts(findings: DataFrame) -> DataFrame:
     kind = F.col("finding")
     rank = F.when(kind == "violated", 0).when(kind == "unproven", 1).otherwise(2)
     audited = F.struct("first_seq", F.col("seq").alias("last_seq"), "entries", "excused", "taken_over")
-    told = findings.groupBy(*PLACE).agg(
+    verdicts = findings.groupBy(*PLACE).agg(
         F.count_if(kind == "violated").alias("violated"),
         F.count_if(kind == "unproven").alias("unproven"),
         F.count_if(kind == "lost").alias("losses"),
@@ -181,7 +181,7 @@ def verdicts(findings: DataFrame) -> DataFrame:
     verdict = F.lit("proven")
     for counted, word in (("losses", "lost"), ("unproven", "unproven"), ("violated", "violated")):
         verdict = F.when(F.col(counted) > 0, word).otherwise(verdict)
-    return told.select(
+    return verdicts.select(
         *PLACE, verdict.alias("verdict"), "audited.first_seq", "audited.last_seq", "audited.entries", "violated",
         "unproven", "lost", "audited.excused", "audited.taken_over", F.col("first.seq").alias("at"), "first.promise",
         "first.what",

@@ -35,7 +35,7 @@ MISSING: Final = "malformed: a column is missing"
 
 
 class Acts(NamedTuple):
-    """What happens to credit, in order: of a row first what it uses, then its events, then its totals or its end.
+    """Acts on credit, in order: of a row first what it uses, then its events, then its totals or its end.
 
     Attributes:
         row: of which.
@@ -120,36 +120,36 @@ class Columns:
         kind = np.array(kinds, np.int64)[name.indices.to_numpy()]
         known = np.flatnonzero((kind >= 0) & (kind < _OTHER))
         kind[known[count[known] != _PARTS[kind[known]]]] = _OTHER
-        told = known[(kind[known] < RELEASED)]
-        size, messages = np.zeros((2, len(told)), np.int64)
-        amounts = np.flatnonzero(kind[told] != OPEN)
-        at = begin[told[amounts]] + np.where(kind[told[amounts]] <= RECLAIM, 2, 1)
+        read = known[(kind[known] < RELEASED)]
+        size, messages = np.zeros((2, len(read)), np.int64)
+        amounts = np.flatnonzero(kind[read] != OPEN)
+        at = begin[read[amounts]] + np.where(kind[read[amounts]] <= RECLAIM, 2, 1)
         size[amounts], fine = _whole_numbers(words, at)
         messages[amounts], fine_m = _whole_numbers(words, at + 1)
-        kind[told[amounts[~(fine & fine_m)]]] = _OTHER
+        kind[read[amounts[~(fine & fine_m)]]] = _OTHER
         self.odd[row[kind == _OTHER]] = True
         self.released: Numbers = row[kind == RELEASED]
         self._name(words.take(pa.array(begin[(kind >= 0) & (kind <= RECLAIM)] + 1)))
-        told_row, told_kind = row[told], kind[told]
-        is_ = ((told_kind == SETTLED) | (told_kind == FETCHED)) & (size != 0)
-        self.deliveries = Events(told_row[is_], told_kind[is_], size[is_], messages[is_])
-        is_ = told_kind == EXPIRED
-        self.freed = Events(told_row[is_], told_kind[is_], size[is_], messages[is_])
-        self._credit(told_row, told_kind, size, messages)
+        read_row, read_kind = row[read], kind[read]
+        is_ = ((read_kind == SETTLED) | (read_kind == FETCHED)) & (size != 0)
+        self.deliveries = Events(read_row[is_], read_kind[is_], size[is_], messages[is_])
+        is_ = read_kind == EXPIRED
+        self.freed = Events(read_row[is_], read_kind[is_], size[is_], messages[is_])
+        self._credit(read_row, read_kind, size, messages)
 
-    def _name(self, told: pa.Array) -> None:
+    def _name(self, sessions: pa.Array) -> None:
         """Number the sessions of rows and of events."""
-        both = pa.concat_arrays([self._text("session"), told]).dictionary_encode()
+        both = pa.concat_arrays([self._text("session"), sessions]).dictionary_encode()
         self.names: list[str] = both.dictionary.to_pylist()
         number = both.indices.to_numpy().astype(np.int64)
         self.who: Numbers
-        self.who, self._told = number[: self.count], number[self.count :]
+        self.who, self._session = number[: self.count], number[self.count :]
 
     def _credit(self, row: Numbers, kind: Numbers, size: Numbers, messages: Numbers) -> None:
         is_ = kind <= RETURN
         row, kind, size, messages = row[is_], kind[is_], size[is_], messages[is_]
         who = self.who[row]
-        who[kind <= RECLAIM] = self._told
+        who[kind <= RECLAIM] = self._session
         all_bytes, all_messages = self.number["bytes"], self.number["messages"]
         use = np.flatnonzero((self.op == PUBLISH) & ((all_bytes != 0) | (all_messages != 0)))
         total = np.flatnonzero((self.op == ACQUIRE) | (self.op == LEAVE))

@@ -39,9 +39,9 @@ class _Life:
 
 
 class Credit:
-    """What entries from ``first`` to before ``last`` do to accounts: their acts by session, each life of it by itself.
+    """Effects on accounts of entries from ``first`` to before ``last``: their acts by session, each of its lives apart.
 
-    What a session was granted is the difference of its totals; leased is the sum of what all hold.
+    A session's grant is the difference of its totals; leased is the sum of what all hold.
 
     Attributes:
         doubt: the entries that are not proven.
@@ -120,7 +120,7 @@ class Credit:
                 life.held = UNKNOWN if account.held is None else account.held
                 life.held_m = UNKNOWN if account.held_m is None else account.held_m
             life.opened, life.ended, before = bool(opens[at]), bool(ends[at]), life
-        return known & (accounts.told is None)
+        return known & (accounts.granted is None)
 
     def commit(self) -> None:
         """Leave the accounts as they are after these entries."""

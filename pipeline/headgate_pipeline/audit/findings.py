@@ -1,4 +1,4 @@
-"""What an audit says, and what it may be told of the destinations beside their ledger."""
+"""Findings of an audit, and its input beside the destinations' ledgers."""
 
 from typing import Final, Literal, NamedTuple
 
@@ -15,7 +15,7 @@ class Finding(NamedTuple):
     """One row of an audit.
 
     Attributes:
-        finding: ``violated``: the promise was broken by this entry. ``unproven``: nothing can be said, and why.
+        finding: ``violated``: the promise was broken by this entry. ``unproven``: no judgement is possible, and why.
             ``lost``: Redis lost so many messages as ``found`` says, and no promise was broken by that.
             ``audited``: the last row of each destination: entries ``first_seq`` to ``seq`` were replayed.
         promise: ``P1`` no overshoot, ``P2`` conservation, ``P3`` no loss, ``P4`` reclaim, ``P5`` once, ``P8`` rates.

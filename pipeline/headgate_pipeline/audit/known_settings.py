@@ -1,4 +1,4 @@
-"""What an audit may be told beside the ledgers: settings of the destinations as they are now."""
+"""Further input of an audit beside the ledgers: settings of the destinations as they are now."""
 
 import headgate
 from headgate.redis.keys import Address

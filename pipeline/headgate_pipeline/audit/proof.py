@@ -2,7 +2,7 @@
 
 The equations are those of :mod:`~headgate_pipeline.audit.replay`, on whole columns: counters are the running sums of
 what entries add; what a session was granted is the difference of its totals. A run that is proven leaves the replay as
-it would be had it stepped through it. What is not proven is not yet a violation: the replay says what it is.
+it would be had it stepped through it. An unproven entry is not yet a violation: the replay judges it.
 """
 
 from functools import cached_property
@@ -62,7 +62,7 @@ class Proof:
         return self.replay.finish()
 
     def _follow_run(self, columns: Columns, at: int, last: int) -> None:
-        """Replay a run. What fails often is not tried often."""
+        """Replay a run. A proof that fails often is not tried often."""
         pace = 1
         while at < last:
             if last - at <= SHORT:
@@ -202,11 +202,11 @@ class _Run:
     def _delivered(self) -> Marks | None:
         """Nobody settles more than was delivered to the consumers of the subscription."""
         self.in_hand: list[tuple[list[int], Numbers]] = []
-        told, taken = self.columns.deliveries, self.replay.taken
-        part = slice(*np.searchsorted(told.row, (self.first, self.last)))
+        events, taken = self.columns.deliveries, self.replay.taken
+        part = slice(*np.searchsorted(events.row, (self.first, self.last)))
         if not taken or part.start == part.stop:
             return None
-        row, kind = told.row[part], told.kind[part]
+        row, kind = events.row[part], events.kind[part]
         who = self.columns.who[row]
         of_name: dict[int, int] = {}
         group_of = np.full(len(self.columns.names), -1)
@@ -221,8 +221,8 @@ class _Run:
         sign = np.where(kind == FETCHED, 1, -1)
         for number, hand in enumerate(groups):
             mine = np.flatnonzero(group_of[who] == number)
-            size = hand[0] + np.cumsum(sign[mine] * told.bytes[part][mine])
-            messages = hand[1] + np.cumsum(sign[mine] * told.messages[part][mine])
+            size = hand[0] + np.cumsum(sign[mine] * events.bytes[part][mine])
+            messages = hand[1] + np.cumsum(sign[mine] * events.messages[part][mine])
             bad[mine] = (kind[mine] == SETTLED) & ((size < 0) | (messages < 0))
             self.in_hand.append((hand, np.array([size[-1], messages[-1]])))
         return self._rows(row[bad] - self.first)

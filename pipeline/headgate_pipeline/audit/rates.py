@@ -63,7 +63,7 @@ class Takes:
 
 
 class Sends:
-    """What all senders may send, as GCRA over the entries since the last `apply`: before it other rates held."""
+    """The rate of all senders, as GCRA over the entries since the last `apply`: before it other rates held."""
 
     def __init__(self, settings: Settings) -> None:
         self.buckets = [

@@ -1,7 +1,7 @@
 """Replays the ledger of a destination, entry by entry, and says where it breaks a promise. Pure: no Spark, no I/O.
 
 The equations are those of the scripts: the counters after an entry are those before it, and what its columns and events
-say (``lua/README.md``, "Ledger"). After a violation the entry is believed, so that each is told once.
+say (``lua/README.md``, "Ledger"). After a violation the entry is believed, so that each is reported once.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class Replay:
         self.limit: float | None = None
         self.limit_m: float | None = None
         self.limit_asked = False
-        self._limits_seq = 0  # of the entry that told them
+        self._limits_seq = 0  # of the entry that has them
         self.binds: bool | None = None  # whether the limits do; None: the ledger does not say
         self._loose: Row | None = None  # an entry in whose middle they began to
         self._above: tuple[str, int] | None = None  # `oversize` and `hard_bytes`
@@ -77,18 +77,18 @@ class Replay:
         self._columns: dict[str, Callable[[str, int, int, int], None]] = {
             "publish": self._published, "acquire": self._acquired, "leave": self._left, "settle": self._settled,
             "take": self._took, "drop": self._dropped, "remove": self._removed, "recount": self._recounted,
-            "slice": self._slice_told, "ticket": self._ticketed,
+            "slice": self._slice_owed, "ticket": self._ticketed,
         }  # fmt: skip
 
-    # What is said.
+    # Findings.
 
     def _say(self, kind: Any, promise: str, what: str, expected: object = None, found: object = None) -> None:
-        said = Finding(
+        finding = Finding(
             kind, promise, self.row[0] if self.row else None, what, None if expected is None else str(expected),
             None if found is None else str(found), as_text(self.last), as_text(self.row),
         )  # fmt: skip
         self.unclosed.append(len(self.findings))
-        self.findings.append(said)
+        self.findings.append(finding)
 
     def _violated(self, promise: str, what: str, expected: object, found: object) -> None:
         self._say("violated", promise, what, expected, found)
@@ -107,8 +107,8 @@ class Replay:
             self.row = row
             self._violated(promise, what, expected, found)
         self._close(None)
-        told = Finding("audited", seq=self.seq, entries=self.entries, first_seq=self._first_seq)
-        self.findings.append(told._replace(excused=self.excused, taken_over=self.accounts.taken_over))
+        audited = Finding("audited", seq=self.seq, entries=self.entries, first_seq=self._first_seq)
+        self.findings.append(audited._replace(excused=self.excused, taken_over=self.accounts.taken_over))
         return self.findings
 
     # Replay.
@@ -313,7 +313,7 @@ class Replay:
         self._same("pending after a repair is what was counted", (size, messages), (row[8], row[9]))
         self._no_first(first)
 
-    def _slice_told(self, _: str, size: int, messages: int, first: int) -> None:
+    def _slice_owed(self, _: str, size: int, messages: int, first: int) -> None:
         if self._slice is not None:
             self._same("the totals of the slice", self._slice, (size, first))
             self._slice = None

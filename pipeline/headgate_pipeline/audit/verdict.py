@@ -1,4 +1,4 @@
-"""What an audit said of a period, as the report shows it."""
+"""An audit's verdict on a period, as the report shows it."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ _LINES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the audit of the same period said.
+    """The verdict of the audit of the same period.
 
     Attributes:
         held: no promise was seen broken.
@@ -32,11 +32,11 @@ class Verdict:
         found = sorted(
             (row for row in rows if row["finding"] != "audited"), key=lambda row: row["finding"] != "violated"
         )
-        told = [_line(row) for row in found[:_LINES]]
+        lines = [_line(row) for row in found[:_LINES]]
         if len(found) > _LINES:
-            told.append(f"{len(found) - _LINES} more.")
+            lines.append(f"{len(found) - _LINES} more.")
         held = all(row["finding"] != "violated" for row in rows)
-        return cls(held, (f"{len(audited)} destination(s), {entries:,} entries were replayed.", *told))
+        return cls(held, (f"{len(audited)} destination(s), {entries:,} entries were replayed.", *lines))
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -52,8 +52,8 @@ def read_verdict(file: Path) -> Verdict:
         InvalidValue: it is something else, or not there.
     """
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-        return Verdict.of(said if isinstance(said, list) else said["findings"])
+        findings = json.loads(file.read_text(encoding="utf-8"))
+        return Verdict.of(findings if isinstance(findings, list) else findings["findings"])
     except OSError as error:
         raise InvalidValue(f"--audit {file}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -71,8 +71,8 @@ def as_line(verdict: dict[str, Any]) -> str:
         if verdict[name]
     )
     why = f"; first at entry {verdict['at']}: {verdict['promise']}, {verdict['what']}" if verdict["what"] else ""
-    said = f"lost {verdict['lost']}" if verdict["verdict"] == "lost" else verdict["verdict"]
-    return f"{verdict['destination']}: {said} ({period}{also}){why}"
+    word = f"lost {verdict['lost']}" if verdict["verdict"] == "lost" else verdict["verdict"]
+    return f"{verdict['destination']}: {word} ({period}{also}){why}"
 
 
 def as_lines(finding: dict[str, Any]) -> str:

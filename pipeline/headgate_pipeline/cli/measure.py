@@ -46,11 +46,11 @@ def tables(rows: "DataFrame", window: str, stalled: int) -> "dict[str, DataFrame
     from headgate_pipeline.measure.measure import blocked, fairness, flow, parties
     from headgate_pipeline.measure.stalls import stalls, with_limits
 
-    told = parties(rows, window)
+    shares = parties(rows, window)
     return {
         "flow": flow(with_limits(rows), window),
-        "parties": told,
-        "fairness": fairness(told),
+        "parties": shares,
+        "fairness": fairness(shares),
         "blocked": blocked(rows, window),
         "stalls": stalls(rows, stalled),
     }

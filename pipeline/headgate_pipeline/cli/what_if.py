@@ -64,8 +64,8 @@ def what_if(
     rows.sort(key=lambda row: (row["destination"], job.CASES.index(row["case"])))
     if as_json:
         not_judged = [{"of": of, "why": why} for of, why in question.not_judged]
-        told = {"destinations": [_finite(row) for row in rows], "not_judged": not_judged}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        answer = {"destinations": [_finite(row) for row in rows], "not_judged": not_judged}
+        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
         return
     console = Console(markup=False)
     for table in render(rows, question.buckets):
@@ -111,8 +111,10 @@ def render(rows: Sequence[Mapping[str, Any]], buckets: Collection[str] = ()) -> 
     """
     for name, found in groupby(rows, key=lambda row: row["destination"]):
         cases = list(found)
-        told = " -> ".join(dict.fromkeys(row["rules"] for row in cases))
-        table = Table(title=f"{name}: {told}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+        rules = " -> ".join(dict.fromkeys(row["rules"] for row in cases))
+        table = Table(
+            title=f"{name}: {rules}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
+        )
         for column in ("", "waited, mostly for", "peak", "mean delay", "99 % within", "ended after"):
             table.add_column(column, overflow="fold")
         amount = count if name in buckets else size
@@ -129,5 +131,5 @@ def _cause(causes: Mapping[str, float]) -> str:
 
 
 def _lost(row: Mapping[str, Any], amount: Callable[[float], str]) -> str:
-    told = (("unsent", "never sent"), ("refused", "refused"))
-    return "".join(f", {amount(row[name])} {words}" for name, words in told if row[name])
+    lost = (("unsent", "never sent"), ("refused", "refused"))
+    return "".join(f", {amount(row[name])} {words}" for name, words in lost if row[name])

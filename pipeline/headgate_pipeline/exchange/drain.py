@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def drained(spark: "SparkSession", **said: Any) -> "Iterator[DataFrame]":
+def drained(spark: "SparkSession", **given: Any) -> "Iterator[DataFrame]":
     """Take what is pending, as a DataFrame; what was taken is accepted as the block ends, and given back if it raises.
 
         with drained(spark, url=url, destination="orders", limit=10_000) as frame:
@@ -24,7 +24,7 @@ def drained(spark: "SparkSession", **said: Any) -> "Iterator[DataFrame]":
 
     Args:
         spark: the session.
-        said: options as of ``format("headgate")``. It takes up to ``limit`` messages, else as many as the window has
+        given: options as of ``format("headgate")``. It takes up to ``limit`` messages, else as many as the window has
             room for, and ends when none came for ``idle`` seconds.
 
     Raises:
@@ -34,9 +34,9 @@ def drained(spark: "SparkSession", **said: Any) -> "Iterator[DataFrame]":
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    options = Options.of({name: str(value) for name, value in said.items()})
+    options = Options.of({name: str(value) for name, value in given.items()})
     if options.limit and options.window is None:
-        options = Options.of({**{name: str(value) for name, value in said.items()}, "window": str(options.limit)})
+        options = Options.of({**{name: str(value) for name, value in given.items()}, "window": str(options.limit)})
     intake = Intake(options)
     try:
         taken: set[int] = set()

@@ -1,4 +1,4 @@
-"""What a query holds of a destination: received under a window, given out in batches, settled when they are done."""
+"""A query's messages of a destination: received under a window, given out in batches, settled when they are done."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ def ranges(numbers: "set[int] | list[int]") -> str:
 
 
 def numbers_of(text: str) -> set[int]:
-    """Return what :func:`ranges` said."""
+    """Return the result of :func:`ranges`."""
     found: set[int] = set()
     for span in filter(None, text.split(",")):
         first, _, last = span.partition("-")
@@ -98,7 +98,7 @@ class Intake:
 
         Args:
             numbers: of the batch.
-            patience: seconds to wait for those. What did not come is somebody else's, or gone, and is left out.
+            patience: seconds to wait for those. Messages that did not come are others', or gone, and left out.
         """
         return self._connection.run(self._batch(numbers, patience))
 
@@ -111,11 +111,11 @@ class Intake:
         self._given -= numbers
         now = sorted(numbers & self._held.keys())
         accepted = (self._held.pop(number).accept(confirm=True) for number in now)
-        for number, said in zip(now, await asyncio.gather(*accepted, return_exceptions=True), strict=True):
-            if isinstance(said, SessionExpired):  # its lease ended; it comes again, and is accepted then
+        for number, error in zip(now, await asyncio.gather(*accepted, return_exceptions=True), strict=True):
+            if isinstance(error, SessionExpired):  # its lease ended; it comes again, and is accepted then
                 self._lost.add(number)
-            elif said is not None:
-                raise said
+            elif error is not None:
+                raise error
         self._done |= self._lost
 
     async def _fresh(self, most: int, wait: float, until: int | None) -> list[int]:

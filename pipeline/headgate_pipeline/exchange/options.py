@@ -59,14 +59,14 @@ class Options:
     parts: int = 1
 
     @classmethod
-    def of(cls, said: Mapping[str, str]) -> "Options":
+    def of(cls, given: Mapping[str, str]) -> "Options":
         """Return checked options; names may be written in any case, as everywhere in Spark.
 
         Raises:
             InvalidValue: one is unknown, missing or cannot be read.
             InvalidName: the namespace.
         """
-        values = {name.lower(): value for name, value in said.items() if name.lower() not in _OF_SPARK}
+        values = {name.lower(): value for name, value in given.items() if name.lower() not in _OF_SPARK}
         unknown = sorted(values.keys() - cls.__slots__)
         if unknown:
             raise InvalidValue(f"option {unknown[0]!r} is unknown; there are {', '.join(sorted(cls.__slots__))}")
@@ -95,7 +95,7 @@ class Options:
             raise InvalidValue(f"{self.url_file!r} cannot be read here ({error}); executors need it too") from None
 
     def check_sending(self) -> None:
-        """Check what is said of the window of a write.
+        """Check the window of a write.
 
         Raises:
             InvalidValue: it is not a size.

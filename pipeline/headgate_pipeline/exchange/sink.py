@@ -1,7 +1,7 @@
 """Writing: each task sends its rows with credit that the whole cluster shares, and sends none of them twice.
 
 A task is one session, whose id is a hash of what the task has to do: (query, batch, partition), or (job, partition). An
-attempt that begins anew resumes that session. It is told how many messages the earlier attempts stored, leaves out as
+attempt that begins anew resumes that session. It learns how many messages the earlier attempts stored, leaves out as
 many rows, and fences an attempt that still runs. Which messages are stored, and how many, is written by one script, so
 no crash comes between. Nothing depends on ``finally``: what a killed worker held comes back when its lease ends.
 """
@@ -43,7 +43,7 @@ Row = tuple[bytes | str, dict[str, str] | None]
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task tells the driver.
+    """A task's report to the driver.
 
     Attributes:
         rows: that it had.
@@ -91,7 +91,7 @@ def rows_of(batches: "Iterator[pa.RecordBatch]", body: str, headers: str) -> Ite
 
 
 class Sending:
-    """What one attempt of a task does on the event loop.
+    """One attempt of a task, on the event loop.
 
     Args:
         options: of the write.

@@ -28,12 +28,12 @@ AGAIN: Final = (1, 2, 5, 10, 30)
 _LOOK: Final = 1
 """Seconds between two looks at the progress of the query."""
 _AWAY: Final = f"{CoordinatorUnavailable.__module__}.{CoordinatorUnavailable.__name__}: "
-"""What a worker's traceback says of a Redis that does not answer."""
+"""Words in a worker's traceback about a Redis that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """What is copied where.
+    """The source and the target of a copy.
 
     Attributes:
         source: options of ``headgate-ledger``.
@@ -111,7 +111,7 @@ def run(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> int:
     Args:
         spark: the session.
         job: what is copied where.
-        say: is told of each batch, of what was trimmed, and of a Redis that does not answer.
+        say: is called about each batch, of what was trimmed, and of a Redis that does not answer.
 
     Raises:
         InvalidValue, InvalidName, PolicyError: an option is wrong.
@@ -141,7 +141,7 @@ def run(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> int:
 def _copy(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> Iterator[Any]:
     """Run one query to its end; yields what it tells of its progress."""
     query = start(spark, job)
-    said, trimmed = "", -1
+    reported, trimmed = "", -1
     try:
         while True:
             try:
@@ -152,8 +152,8 @@ def _copy(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> Itera
                     raise CoordinatorUnavailable(reason) from None
                 raise IngestFailed(f"{reason}; the next run goes on from {job.checkpoint}") from None
             for progress in query.recentProgress:
-                if progress.timestamp > said:
-                    said = progress.timestamp
+                if progress.timestamp > reported:
+                    reported = progress.timestamp
                     yield progress
             if job.trim:
                 trimmed = _trim(job, trimmed, say)

@@ -2,7 +2,7 @@
 
 Spark's own file sink keeps a list of the files that count, which Spark alone reads. Here every file that is there
 counts, for whoever reads them: a batch is written aside first, and its files then move to their places under names that
-are the same each time. What was written whole is not computed again, so it does not matter whether Redis still has it.
+are the same each time. A file that was written whole is not computed again, so Redis need not have it any more.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What entries tell beside their counters: limits in force, events of ``detail``, who waited for how long and why."""
+"""Contents of entries beside their counters: limits in force, events of ``detail``, waits and their causes."""
 
 from typing import Final
 
@@ -42,10 +42,10 @@ def _limit(which: int) -> Column:
 
 def events(prepared: DataFrame, *names: str) -> DataFrame:
     """Return a row for each of these events of ``detail``: the entry's columns, ``event``, ``arg1`` to ``arg3``."""
-    told = prepared.where(F.col("detail") != "").withColumn("told", F.explode(F.split("detail", ";")))
-    parts = F.split("told", ":")
+    rows = prepared.where(F.col("detail") != "").withColumn("event_text", F.explode(F.split("detail", ";")))
+    parts = F.split("event_text", ":")
     arguments = {f"arg{n}": F.try_element_at(parts, F.lit(n + 1)) for n in (1, 2, 3)}
-    return told.withColumns({"event": parts[0], **arguments}).where(F.col("event").isin(*names)).drop("told")
+    return rows.withColumns({"event": parts[0], **arguments}).where(F.col("event").isin(*names)).drop("event_text")
 
 
 def waits(prepared: DataFrame) -> DataFrame:
@@ -56,24 +56,24 @@ def waits(prepared: DataFrame) -> DataFrame:
         entry of the destination), ``waited`` (ms), ``cause`` (of :data:`CAUSES`), ``lacked`` (bytes, at its begin; null
         where that was trimmed) and ``fate``: ``served``, ``gave up`` or ``waits``.
     """
-    told = events(prepared, *_BEGINS, *_ENDS).withColumn("session", F.col("arg1"))
+    rows = events(prepared, *_BEGINS, *_ENDS).withColumn("session", F.col("arg1"))
     line = Window.partitionBy(*PLACE, "session").orderBy(*ORDER)
-    told = told.withColumns({
+    rows = rows.withColumns({
         "cause": F.when(F.col("event") == "block", _cause()),
         "lacked": F.when(F.col("event") == "block", F.greatest(_number("arg2"), F.lit(0))),
         "is_last": F.lead("event").over(line).isNull(),
     })  # fmt: skip
     last = prepared.groupBy(*PLACE).agg(F.max("ms").alias("last_ms"), F.max("epoch").alias("last_epoch"))
-    told = told.withColumns({
+    rows = rows.withColumns({
         "began_as": F.last("cause", ignorenulls=True).over(line),
         "began_lacking": F.last("lacked", ignorenulls=True).over(line),
     })  # fmt: skip
     still = (F.col("event") == "block") & F.col("is_last") & (F.col("epoch") == F.col("last_epoch"))
-    told = told.join(F.broadcast(last), PLACE).where(F.col("event").isin(*_ENDS) | still)
+    rows = rows.join(F.broadcast(last), PLACE).where(F.col("event").isin(*_ENDS) | still)
     ended = F.when(still, F.col("last_ms")).otherwise(F.col("ms"))
     waited = F.when(still, F.col("last_ms") - F.col("ms")).otherwise(_number("arg2"))
     fate = F.when(still, "waits").when(F.col("event") == "unblock", "served").otherwise("gave up")
-    return told.select(
+    return rows.select(
         *PLACE,
         "session",
         (ended - waited).alias("began"),
@@ -98,12 +98,12 @@ def _cause() -> Column:
 
 def slow_spells(prepared: DataFrame) -> DataFrame:
     """Return one row for each time that a consumer was slow: ``consumer``, ``began`` and ``ended`` in ms."""
-    told = events(prepared, "slow", "brisk", "detach").withColumn("consumer", F.col("arg1"))
+    rows = events(prepared, "slow", "brisk", "detach").withColumn("consumer", F.col("arg1"))
     line = Window.partitionBy(*PLACE, "consumer").orderBy(*ORDER)
     last = prepared.groupBy(*PLACE).agg(F.max("ms").alias("last_ms"))
-    told = told.withColumn("next_ms", F.lead("ms").over(line)).where(F.col("event") == "slow")
+    rows = rows.withColumn("next_ms", F.lead("ms").over(line)).where(F.col("event") == "slow")
     ended = F.coalesce("next_ms", "last_ms").alias("ended")
-    return told.join(F.broadcast(last), PLACE).select(*PLACE, "consumer", F.col("ms").alias("began"), ended)
+    return rows.join(F.broadcast(last), PLACE).select(*PLACE, "consumer", F.col("ms").alias("began"), ended)
 
 
 def _number(column: str) -> Column:

@@ -1,8 +1,8 @@
 """How far ledgers were read, how much more is taken, and in which pieces. Pure.
 
 The position in a ledger is ``{"epoch": ..., "seq": ...}``: the number of the last entry that was read, and the epoch
-that it said. A failover that lost the end of a ledger, and a destination that was removed and made again, number their
-entries anew; the epoch is higher then, so what was read is told from what was not, see :func:`resume`.
+that it reported. A failover that lost the end of a ledger, and a destination that was removed and made again, number
+their entries anew; the epoch is higher then, which distinguishes what was read from what was not, see :func:`resume`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ Offset = dict[str, Position]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What there is of one ledger.
+    """The extent of one ledger.
 
     Attributes:
         first: number of its oldest entry.

@@ -1,7 +1,7 @@
 """Entries of a ledger to columns. Pure: no Redis, no Spark session.
 
 An entry is ``[b"<seq>-0", [b"e", b"<text>"]]``, as Redis answers XRANGE; its text is of one of the layouts of
-:mod:`~headgate_pipeline.ledger.layouts`. What can be read at once is read by Arrow's CSV parser, a batch at a time; a
+:mod:`~headgate_pipeline.ledger.layouts`. Plain entries are read by Arrow's CSV parser, a batch at a time; a
 batch with anything else in it is read again entry by entry, so that one bad entry becomes one row with a ``problem``.
 """
 

@@ -96,9 +96,9 @@ class Ledgers:
         for keys in self._by_server(reached):
             asked = {key: reached[name] for key, name in keys.items()}
             replies = self._direct.at(next(iter(keys)), partial(_ask, reached=asked))
-            for name, told in zip(keys.values(), replies, strict=True):
-                moved = isinstance(told[0], MovedError | AskError)
-                found[name] = self._bounds(name, reached[name]) if moved else _told(told)
+            for name, reply in zip(keys.values(), replies, strict=True):
+                moved = isinstance(reply[0], MovedError | AskError)
+                found[name] = self._bounds(name, reached[name]) if moved else _bounds_of(reply)
         return found
 
     def first_after(self, destination: str, epoch: int, last: int) -> int:
@@ -187,7 +187,7 @@ class Ledgers:
 
     def _bounds(self, destination: str, reached: int | None) -> Bounds | None:
         key = _key(self.namespace, destination)
-        return _told(self._direct.at(key, lambda client: _ask(client, {key: reached}))[0])
+        return _bounds_of(self._direct.at(key, lambda client: _ask(client, {key: reached}))[0])
 
 
 def _ask(client: Redis, reached: Mapping[bytes, int | None]) -> list[list[Any]]:
@@ -200,14 +200,14 @@ def _ask(client: Redis, reached: Mapping[bytes, int | None]) -> list[list[Any]]:
         pipeline.xrange(key, count=1)
         pipeline.xrevrange(key, count=1)
         pipeline.xrange(key, seq or 0, seq or 0, 1)
-    told = pipeline.execute(raise_on_error=False)
-    for reply in told:
+    replies = pipeline.execute(raise_on_error=False)
+    for reply in replies:
         if isinstance(reply, Exception) and not isinstance(reply, MovedError | AskError):
             raise reply
-    return [told[index : index + 3] for index in range(0, len(told), 3)]
+    return [replies[index : index + 3] for index in range(0, len(replies), 3)]
 
 
-def _told(replies: list[Any]) -> Bounds | None:
+def _bounds_of(replies: list[Any]) -> Bounds | None:
     for reply in replies:
         if isinstance(reply, Exception):
             raise reply

@@ -63,26 +63,26 @@ class Options:
             InvalidValue, InvalidName, PolicyError: one is unknown or wrong.
         """
         known = {name.lower(): name for name in _OPTIONS}
-        said = {}
+        values = {}
         for name, value in given.items():
             if name.lower() not in known:
                 raise InvalidValue(f"option {name!r} is unknown; {NAME} has {', '.join(_OPTIONS)}")
-            said[known[name.lower()]] = value
-        url, file = said.get("url"), said.get("urlFile")
+            values[known[name.lower()]] = value
+        url, file = values.get("url"), values.get("urlFile")
         if url is None and file is None:
             url = os.environ.get("HEADGATE_URL")
         if (url is None) == (file is None):
             raise InvalidValue("which Redis? give the option url or urlFile, one of them, or set HEADGATE_URL")
-        destination = said.get("destination", "#")
+        destination = values.get("destination", "#")
         Pattern.parse(destination)
         return cls(
             url=url,
             url_file=file,
-            namespace=check_namespace(said.get("namespace", "default")),
+            namespace=check_namespace(values.get("namespace", "default")),
             destination=destination,
-            rows=_count("rowsPerPartition", said.get("rowsPerPartition", "250000")),
-            max_rows=_count("maxRows", said["maxRows"]) if "maxRows" in said else None,
-            discovery=_count("discoverySeconds", said.get("discoverySeconds", "10"), least=0),
+            rows=_count("rowsPerPartition", values.get("rowsPerPartition", "250000")),
+            max_rows=_count("maxRows", values["maxRows"]) if "maxRows" in values else None,
+            discovery=_count("discoverySeconds", values.get("discoverySeconds", "10"), least=0),
         )
 
     def ledgers(self) -> Ledgers:
@@ -108,7 +108,7 @@ def _count(name: str, text: str, least: int = 1) -> int:
 
 
 class Ranges(InputPartition):
-    """What one task reads."""
+    """One task's part of a ledger."""
 
     def __init__(self, ranges: list[Range]) -> None:
         super().__init__([(part.destination, part.first, part.last, part.back) for part in ranges])
@@ -143,8 +143,8 @@ class LedgerReader(DataSourceReader):
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Ledgers from where a checkpoint is; those that are new are picked up on the way.
 
-    What was trimmed before it was read is a row with a ``problem``, and so is a ledger that went back. A destination
-    that was removed is forgotten.
+    Entries that were trimmed before they were read are a row with a ``problem``, and so is a ledger that went back. A
+    destination that was removed is forgotten.
     """
 
     def __init__(self, options: Options) -> None:

@@ -1,4 +1,4 @@
-"""What flowed, in windows of event time: pure transforms of entries. Those with ``delay`` run on streams too.
+"""Flows in windows of event time: pure transforms of entries. Those with ``delay`` run on streams too.
 
 Windows are of Redis' clock. Rows that could not be read are left out; an audit tells of them.
 """
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 PLACE: Final = ("namespace", "destination")
 TEN_SECONDS: Final = "10 seconds"
 LINK: Final = "link~"
-"""What the id of every link begins with."""
+"""The prefix of every link's id."""
 _ACCURACY: Final = 1000  # of percentiles: a rank is wrong by one in so many at most
 
 
@@ -20,7 +20,7 @@ def flow(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = None
 
     Args:
         entries: rows of :data:`~headgate_pipeline.ledger.schema.ENTRY`; with limits, as
-            :func:`~headgate_pipeline.measure.stalls.with_limits` adds them, also their use is told.
+            :func:`~headgate_pipeline.measure.stalls.with_limits` adds them, also their use is given.
         length: of a window.
         delay: of a stream, how late entries may come; None for a batch.
 
@@ -121,17 +121,17 @@ def blocked(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = N
     return _opened(found.withColumns(ranks).drop("ranks"))
 
 
-def fairness(told: DataFrame) -> DataFrame:
+def fairness(shares: DataFrame) -> DataFrame:
     """Return how evenly producers were served in each window: Jain's index, 1 for all alike, 1/n for one alone.
 
     Args:
-        told: of :func:`parties`, of a batch.
+        shares: of :func:`parties`, of a batch.
 
     Returns:
         ``namespace``, ``destination``, ``start``, ``end``, ``producers``, ``jain`` (null where nothing was admitted).
     """
     share = F.col("admitted_bytes").cast("double")
-    producers = told.where((F.col("role") == "producer") & (F.col("admitted_messages") > 0))
+    producers = shares.where((F.col("role") == "producer") & (F.col("admitted_messages") > 0))
     return producers.groupBy(*PLACE, "start", "end").agg(
         F.count("*").alias("producers"),
         (F.sum(share) * F.sum(share) / F.nullif(F.count("*") * F.sum(share * share), F.lit(0.0))).alias("jain"),
@@ -148,7 +148,7 @@ def _windowed(entries: DataFrame, length: str) -> DataFrame:
 
 
 def _opened(found: DataFrame) -> DataFrame:
-    """Put the window's ends in columns of their own, after what is told of."""
+    """Put the window's ends in columns of their own, after those of the subject."""
     keys = [name for name in (*PLACE, "role", "party") if name in found.columns]
     rest = [name for name in found.columns if name not in {*keys, "window"}]
     return found.select(*keys, F.col("window.start").alias("start"), F.col("window.end").alias("end"), *rest)
@@ -160,8 +160,8 @@ def _sum(when: Column, column: str) -> Column:
 
 def _amount(event: str, argument: int) -> Column:
     """Return a number of an event that an entry has once at most, 0 where it has none."""
-    told = F.substring_index(F.substring_index("detail", f"{event}:", -1), ";", 1)  # a pattern takes longer
-    number = F.substring_index(told, ":", 1 if argument == 1 else -1).try_cast("long")
+    tail = F.substring_index(F.substring_index("detail", f"{event}:", -1), ";", 1)  # a pattern takes longer
+    number = F.substring_index(tail, ":", 1 if argument == 1 else -1).try_cast("long")
     return F.when(F.contains(F.col("detail"), F.lit(f"{event}:")), F.coalesce(number, F.lit(0))).otherwise(F.lit(0))
 
 

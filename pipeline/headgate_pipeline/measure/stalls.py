@@ -1,4 +1,4 @@
-"""What takes the entries before: the limit in force, and who waited, why and since when. Pure transforms of a batch."""
+"""Columns that depend on earlier entries: the limit in force, and waits with causes. Pure transforms of a batch."""
 
 from typing import Final
 
@@ -16,8 +16,8 @@ def with_limits(entries: DataFrame) -> DataFrame:
         entries: rows of :data:`~headgate_pipeline.ledger.schema.ENTRY`.
     """
     so_far = Window.partitionBy(*PLACE).orderBy(*ORDER)
-    told = [F.regexp_extract("detail", r"(?:^|;)limits:([^:;]+):([^:;]+)", at) for at in (1, 2)]
-    limits = [F.last(_number(text), ignorenulls=True).over(so_far) for text in told]
+    texts = [F.regexp_extract("detail", r"(?:^|;)limits:([^:;]+):([^:;]+)", at) for at in (1, 2)]
+    limits = [F.last(_number(text), ignorenulls=True).over(so_far) for text in texts]
     return entries.withColumns(dict(zip(("limit_bytes", "limit_messages"), limits, strict=True)))
 
 

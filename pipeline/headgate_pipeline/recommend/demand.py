@@ -1,4 +1,4 @@
-"""What destinations needed in a period, as numbers with a stated confidence: what a recommendation is made of."""
+"""Needs of destinations in a period, as numbers with a stated confidence: the input of a recommendation."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -143,8 +143,8 @@ def needs(entries: DataFrame) -> list[Need]:
 
 def _need(row: dict[str, Any]) -> Need:
     numbers = ("senders", "windows", "waited", "waited_m", "round_trips", "settles", "refused")
-    told: dict[str, Any] = {key: value or 0 if key in numbers else value for key, value in row.items()}
-    return Need(name=told.pop("destination"), **told)
+    values: dict[str, Any] = {key: value or 0 if key in numbers else value for key, value in row.items()}
+    return Need(name=values.pop("destination"), **values)
 
 
 def _any(rows: Mapping[str, Mapping[str, Any]], kind: str) -> bool:

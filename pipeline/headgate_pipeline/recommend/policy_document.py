@@ -49,13 +49,13 @@ def _head(needs: Sequence[Need], bounds: Bounds, base: str | None) -> Iterator[s
 
 def _rule(need: Need, proposals: list[Proposal]) -> Iterator[str]:
     if not proposals:
-        yield f"# {_told(need.name)}: nothing was sent, granted or taken, so nothing is proposed."
+        yield f"# {_quoted(need.name)}: nothing was sent, granted or taken, so nothing is proposed."
         return
     seen = f"{moment(need.first_ms)} to {moment(need.last_ms)}, {need.entries:,} entries"
     if (of_link := _LINK_RATE.fullmatch(need.name)) and need.kind == "bucket":
         table, name, unit = of_link.groups()
         key = "rate" if unit == "messages" else "byte_rate"
-        yield f"# {_told(table)} {_told(name)}: {seen}. Its rate is {key} in its own table, [[{_told(table)}]]:"
+        yield f"# {_quoted(table)} {_quoted(name)}: {seen}. Its rate is {key} in its own table, [[{_quoted(table)}]]:"
         for proposal in proposals:
             if proposal.key == "rate":
                 yield from _comment(f"{_stays(proposal) if proposal.value is None else _spelled(proposal)}")
@@ -63,9 +63,9 @@ def _rule(need: Need, proposals: list[Proposal]) -> Iterator[str]:
     try:
         Pattern.parse(encode_name(need.name) and need.name)
     except HeadgateError as error:
-        yield f"# {_told(need.name)}: no rule can name it: {_told(str(error))}"
+        yield f"# {_quoted(need.name)}: no rule can name it: {_quoted(str(error))}"
         return
-    yield f"# {_told(need.name)}: {seen}"
+    yield f"# {_quoted(need.name)}: {seen}"
     if any(proposal.value is not None for proposal in proposals):
         yield "[[destination]]"
         yield f"match = {_text(need.name)}"
@@ -94,10 +94,10 @@ def _number(value: float | None, mark: str = ",") -> str:
 
 
 def _comment(text: str) -> Iterator[str]:
-    return (f"# {line}" for line in wrap(_told(text), 116, break_long_words=False, break_on_hyphens=False))
+    return (f"# {line}" for line in wrap(_quoted(text), 116, break_long_words=False, break_on_hyphens=False))
 
 
-def _told(text: str) -> str:
+def _quoted(text: str) -> str:
     """Return text that is safe in a comment."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 

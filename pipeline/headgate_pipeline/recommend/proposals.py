@@ -1,4 +1,4 @@
-"""What is proposed for a destination: each setting with its reason, and where nothing is, why."""
+"""Proposals for a destination: each setting with its reason, and the reason where none is made."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ SEEN: Final = 20
 VARIED: Final = 4.0
 """Messages differ in size when the large ones are so many times the small ones."""
 _SMALL: Final = 0.1
-"""What would change by less than that, stays."""
+"""The smallest share by which a proposal changes a setting."""
 _REACHED: Final = 0.95
 """Of a rate: who came so near to it was held back by it."""
 _CONSUMER_WINDOW: Final = 1000
@@ -24,7 +24,7 @@ Fields = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What no proposal goes beyond.
+    """Bounds that no proposal goes beyond.
 
     Attributes:
         step: how much larger or smaller than now, at most.
@@ -82,17 +82,17 @@ def propose(need: Need, bounds: Bounds, fields: Fields | None = None) -> list[Pr
         return list(_bucket(need, bounds, fields))
     if need.kind == "gate":
         return [_gate(need, bounds)]
-    told = []
+    proposals = []
     if need.need is not None and need.senders:
-        told.append(_limit(need, bounds))
-        told += _limit_m(need, bounds)
-        limit = told[0].value or need.limit
+        proposals.append(_limit(need, bounds))
+        proposals += _limit_m(need, bounds)
+        limit = proposals[0].value or need.limit
         if need.rate:
-            told.append(_window(need, bounds, fields, limit))
-        told += _rates(need, bounds, fields)
+            proposals.append(_window(need, bounds, fields, limit))
+        proposals += _rates(need, bounds, fields)
     if need.settle is not None:
-        told.append(_prefetch(need, bounds, fields))
-    return told
+        proposals.append(_prefetch(need, bounds, fields))
+    return proposals
 
 
 def _limit(need: Need, bounds: Bounds) -> Proposal:
@@ -213,12 +213,12 @@ def _bucket(need: Need, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
     if need.refused:
         reason += f", {count(need.refused)} in all were refused"
     reason += f"; and {bounds.room:.0%} more. Calls that took nothing are not in the ledger"
-    told = _proposal(
+    proposal = _proposal(
         "rate", demand * (1 + bounds.room), now, (0.01, 1 << 40), bounds, reason, _round_rate, need
     )  # fmt: skip
-    yield told
+    yield proposal
     burst = fields.get("burst", "")
-    if told.value is not None and burst.isdigit():
+    if proposal.value is not None and burst.isdigit():
         yield Proposal(
             "burst", float(burst), float(burst), "as it is: with a rate alone it would be one second's worth"
         )
@@ -230,7 +230,7 @@ def _of(need: Need, confidence: float | None = None) -> str:
 
 def _round_trip(need: Need, bounds: Bounds) -> tuple[float, str]:
     if need.round_trip is None or need.round_trips < SEEN:
-        return bounds.round_trip, f"a round trip of {bounds.round_trip:g} ms (too few were seen: taken as said)"
+        return bounds.round_trip, f"a round trip of {bounds.round_trip:g} ms (too few were seen: taken as given)"
     return need.round_trip, f"a round trip of {need.round_trip:g} ms (95 % of {count(need.round_trips)})"
 
 

@@ -1,4 +1,4 @@
-"""What the figures of a report mean, in words."""
+"""Advice from the figures of a report, in words."""
 
 from collections.abc import Iterator
 
@@ -15,27 +15,27 @@ def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
         figures: of the period.
         labels: what to call a destination, by namespace and name.
     """
-    said = [*_broken(figures)]
+    advice = [*_broken(figures)]
     for row in figures.destinations:
-        if row["waited"] and len(said) < _SAID:
-            said.append(_stalled(row, labels[row["namespace"], row["destination"]]))
+        if row["waited"] and len(advice) < _SAID:
+            advice.append(_stalled(row, labels[row["namespace"], row["destination"]]))
     for row in figures.destinations:
-        said += _turned_away(row, labels[row["namespace"], row["destination"]])
-    said += _slow(figures, labels)
-    said += _behind(figures)
+        advice += _turned_away(row, labels[row["namespace"], row["destination"]])
+    advice += _slow(figures, labels)
+    advice += _behind(figures)
     idle = [
         row for row in figures.destinations
         if not row["waited"] and row["peak_share"] is not None and row["peak_share"] < 0.1 and row["published"]
     ]  # fmt: skip
     if idle:
         names = ", ".join(labels[row["namespace"], row["destination"]] for row in idle[:3])
-        said.append(
+        advice.append(
             f"{names}{' and others' if len(idle) > 3 else ''}: under 10 % of the limit was used at most. "
             "A lower limit would tell sooner when something is wrong."
         )
-    if not said:
-        said.append("Nobody waited, no consumer was slow, and nothing is missing. Nothing needs to change.")
-    return said[:_SAID]
+    if not advice:
+        advice.append("Nobody waited, no consumer was slow, and nothing is missing. Nothing needs to change.")
+    return advice[:_SAID]
 
 
 def _broken(figures: Figures) -> Iterator[str]:
@@ -73,30 +73,30 @@ def _stalled(row: Row, name: str) -> str:
     period = max(row["last_ms"] - row["first_ms"], 1)
     causes = {cause: row[f"waited_{cause}"] for cause in ("bytes", "messages", "turn", "unknown")}
     cause = max(causes, key=lambda key: causes[key])
-    told = f"{name}: {count(row['sessions'])} session(s) waited {span(row['waited'])} in all, "
-    told += f"at most {span(row['longest'])}"
-    told += f", and {count(row['gave_up'])} time(s) in vain. " if row["gave_up"] else ". "
+    text = f"{name}: {count(row['sessions'])} session(s) waited {span(row['waited'])} in all, "
+    text += f"at most {span(row['longest'])}"
+    text += f", and {count(row['gave_up'])} time(s) in vain. " if row["gave_up"] else ". "
     if cause == "turn":
-        return f"{told}There was room under its own limit: look at its pools, its rate, resume_at, and stops by hand."
+        return f"{text}There was room under its own limit: look at its pools, its rate, resume_at, and stops by hand."
     if cause == "unknown":
-        return f"{told}The limit of that time is not in the entries that are left, so the cause is not known."
+        return f"{text}The limit of that time is not in the entries that are left, so the cause is not known."
     if not row["published"] and not row["settled"]:
         return (
-            f"{told}It is a gate of {size(row['limit'])}: its permits were held by others. Hold them for a shorter "
+            f"{text}It is a gate of {size(row['limit'])}: its permits were held by others. Hold them for a shorter "
             "time, or let in more: `headgate pipeline recommend` says how many were held and asked for at a time."
         )
     in_messages = f"It was the limit of {count(row['limit_messages'])} messages"
-    told += f"It was the limit of {size(row['limit'])}" if cause == "bytes" else in_messages
+    text += f"It was the limit of {size(row['limit'])}" if cause == "bytes" else in_messages
     rate = row["settled"] / period * 1000
     bound = cause == "bytes" and rate and _bound(row)
     delay = f"; what is sent last then waits about {span(row['limit'] / rate * 1000)}" if bound else ""
     if row["waited"] < 0.25 * period:
         return (
-            f"{told}, in bursts: a larger one would absorb them{delay}. `headgate pipeline recommend` proposes one, "
+            f"{text}, in bursts: a larger one would absorb them{delay}. `headgate pipeline recommend` proposes one, "
             "`what-if` says what it would do."
         )
     return (
-        f"{told}, for much of the time: consumers took {size(rate)}/s{delay}. If they are always busy, only more or "
+        f"{text}, for much of the time: consumers took {size(rate)}/s{delay}. If they are always busy, only more or "
         "faster ones help: a larger limit makes messages wait in the queue instead of at their sender. "
         "See `headgate pipeline what-if`."
     )

@@ -97,14 +97,14 @@ def _ticks(most: float) -> list[int]:
 
 def _filled(rows: list[Row], figures: Figures) -> list[Row]:
     """Return the windows, and where a gap begins one in which nothing happened: what was left then, holds."""
-    told: list[Row] = []
+    filled: list[Row] = []
     for row in (*rows, {**rows[-1], "window": figures.last_ms + figures.step}):
-        if told and row["window"] > told[-1]["window"] + figures.step:
-            before = told[-1]
+        if filled and row["window"] > filled[-1]["window"] + figures.step:
+            before = filled[-1]
             held = before["pending"] + before["leased"]
-            told.append({**before, "window": before["window"] + figures.step, "held_min": held, "held_max": held})
-        told.append(row)
-    return told
+            filled.append({**before, "window": before["window"] + figures.step, "held_min": held, "held_max": held})
+        filled.append(row)
+    return filled
 
 
 def blocked(figures: Figures) -> go.Figure:
@@ -145,7 +145,7 @@ def lags(figures: Figures) -> go.Figure:
     for colour, row in zip(_COLOURS, figures.links, strict=False):
         rows = figures.lags.get(row["link"], [])
         figure.add_scatter(
-            x=_times(rows), y=[told["behind"] for told in rows], mode="lines", line_shape="hv",
+            x=_times(rows), y=[point["behind"] for point in rows], mode="lines", line_shape="hv",
             line_color=colour, name=escape(f"{row['source']} to {row['target'] or 'elsewhere'}"),
         )  # fmt: skip
     figure.update_layout(showlegend=True)

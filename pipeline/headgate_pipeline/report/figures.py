@@ -1,4 +1,4 @@
-"""What a report shows, as plain numbers: the bounded part of the ledger that is collected."""
+"""Figures of a report, as plain numbers: the bounded part of the ledger that is collected."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -132,13 +132,13 @@ def _lags(prepared: DataFrame, step: int, links: tuple[Row, ...]) -> Mapping[str
 
 
 def _behind(forwarded: list[Row], published: list[Row]) -> list[Row]:
-    told: dict[int, Row] = {}
+    newest_by_window: dict[int, Row] = {}
     number = newest = 0
     for row in sorted([*forwarded, *published], key=lambda row: row["window"]):
         number = row["number"] if row["is_link"] else number
         newest = max(newest, row["number"])
-        told[row["window"]] = {"window": row["window"], "behind": newest - number}
-    return [row for at, row in told.items() if at >= forwarded[0]["window"]]
+        newest_by_window[row["window"]] = {"window": row["window"], "behind": newest - number}
+    return [row for at, row in newest_by_window.items() if at >= forwarded[0]["window"]]
 
 
 def _rows(frame: DataFrame) -> tuple[Row, ...]:

@@ -94,20 +94,20 @@ def grid(cards: Iterable[str]) -> str:
 
 def section(title: str, content: str, note: str = "") -> str:
     """Return a part of the page; ``title`` and ``note`` are text, ``content`` is HTML."""
-    told = f'<p class="quiet">{escape(note)}</p>' if note else ""
-    return f"<section><h2>{escape(title)}</h2>{told}{content}</section>"
+    quiet = f'<p class="quiet">{escape(note)}</p>' if note else ""
+    return f"<section><h2>{escape(title)}</h2>{quiet}{content}</section>"
 
 
 def tiles(facts: Iterable[tuple[str, str]]) -> str:
     """Return facts side by side: what, and how much."""
-    told = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    return f'<dl class="tiles">{told}</dl>'
+    tiles = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    return f'<dl class="tiles">{tiles}</dl>'
 
 
 def legend(names: Iterable[tuple[str, str]]) -> str:
     """Return what the colours of pictures mean: name and colour."""
-    told = (f'<span><i style="background: {colour}"></i>{escape(name)}</span>' for name, colour in names)
-    return f'<p class="legend">{"".join(told)}</p>'
+    entries = (f'<span><i style="background: {colour}"></i>{escape(name)}</span>' for name, colour in names)
+    return f'<p class="legend">{"".join(entries)}</p>'
 
 
 def listing(lines: Sequence[str], *, ordered: bool = True) -> str:

@@ -47,9 +47,9 @@ def labels_of(figures: Figures) -> dict[tuple[str, str], str]:
 
 
 def _empty(figures: Figures) -> str:
-    told = "The ledger is empty: no entry was found for this namespace, so there is nothing to show. "
-    told += "Is the namespace right, and is ledger = 'all' for its destinations?"
-    return f'<p class="card">{escape(told)}</p>' + _verdict(figures) + _problems(figures)
+    sentence = "The ledger is empty: no entry was found for this namespace, so there is nothing to show. "
+    sentence += "Is the namespace right, and is ledger = 'all' for its destinations?"
+    return f'<p class="card">{escape(sentence)}</p>' + _verdict(figures) + _problems(figures)
 
 
 def _facts(figures: Figures) -> list[tuple[str, str]]:
@@ -68,9 +68,9 @@ def _verdict(figures: Figures) -> str:
     if figures.verdict is None:
         return ""
     held = figures.verdict.held
-    told = "Every promise held." if held else "A promise did not hold."
+    sentence = "Every promise held." if held else "A promise did not hold."
     lines = page.listing(figures.verdict.lines, ordered=False) if figures.verdict.lines else ""
-    return page.section("Verdict of the audit", f'<p class="{"good" if held else "bad"}"><b>{told}</b></p>{lines}')
+    return page.section("Verdict of the audit", f'<p class="{"good" if held else "bad"}"><b>{sentence}</b></p>{lines}')
 
 
 def _waiting(figures: Figures, labels: dict[tuple[str, str], str]) -> str:
@@ -104,16 +104,16 @@ def _pictures(figures: Figures, labels: dict[tuple[str, str], str]) -> str:
         if figures.count > len(drawn)
         else ""
     )
-    told = page.section("Limit, pending and leased", page.legend(charts.LEGEND) + page.grid(drawn), more)
+    sections = page.section("Limit, pending and leased", page.legend(charts.LEGEND) + page.grid(drawn), more)
     if figures.consumers:
         rows = (
             [row["consumer"], _label(row, labels), span(row["slow"]), count(row["times"]), count(row["messages"] or 0)]
             for row in figures.consumers
         )
-        told += page.section(
+        sections += page.section(
             "Slow consumers", page.table(("consumer", "destination", "slow for", "times", "settled"), rows)
         )
-    return told
+    return sections
 
 
 def _links(figures: Figures) -> str:

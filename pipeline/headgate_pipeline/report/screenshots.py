@@ -64,7 +64,7 @@ def shoot(html: Path, png: Path, width: int, height: int) -> Path:
             f"pictures as PNG are drawn by Chromium, and none of {', '.join(_NAMES)} is on PATH; the page has them too"
         )
     with tempfile.TemporaryDirectory(prefix="headgate-chromium-", ignore_cleanup_errors=True) as profile:
-        told = subprocess.run(  # noqa: S603 (a program of PATH, with our own arguments)
+        run = subprocess.run(  # noqa: S603 (a program of PATH, with our own arguments)
             [
                 chromium, *_FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}",
                 "--virtual-time-budget=5000", f"--screenshot={png.absolute()}", html.absolute().as_uri(),
@@ -72,5 +72,5 @@ def shoot(html: Path, png: Path, width: int, height: int) -> Path:
             capture_output=True, text=True, timeout=_PATIENCE, check=False,
         )  # fmt: skip
     if not png.exists():
-        raise NoChromium(f"{chromium} drew no picture: {told.stderr.strip()[-300:]}")
+        raise NoChromium(f"{chromium} drew no picture: {run.stderr.strip()[-300:]}")
     return png

@@ -1,4 +1,4 @@
-"""What a picture shows: a few hundred windows for a destination, whatever the number of its entries.
+"""Data of a picture: a few hundred windows for a destination, for any number of its entries.
 
 All is pure, from what :func:`headgate_pipeline.ledger.events.prepare` returns; only what is returned here is ever
 collected.
@@ -119,14 +119,14 @@ def totals(prepared: DataFrame, waits: DataFrame) -> DataFrame:
 
 def producers(waits: DataFrame, top: int) -> DataFrame:
     """Return the sessions that waited longest in all, longest first."""
-    told = waits.groupBy(*PLACE, "session").agg(
+    by_session = waits.groupBy(*PLACE, "session").agg(
         F.sum("waited").alias("waited"),
         F.max("waited").alias("longest"),
         F.count("*").alias("waits"),
         F.count_if(F.col("fate") == "gave up").alias("gave_up"),
         F.mode("cause").alias("cause"),
     )
-    return told.orderBy(F.desc("waited"), *PLACE, "session").limit(top)
+    return by_session.orderBy(F.desc("waited"), *PLACE, "session").limit(top)
 
 
 def consumers(prepared: DataFrame, spells: DataFrame, top: int) -> DataFrame:
@@ -147,8 +147,8 @@ def links(prepared: DataFrame, top: int) -> DataFrame:
         ``first_ms``, ``last_ms``, ``number`` (at the source, up to which the target has all) and ``behind``:
         messages that the source got after it, those that the link passes over included.
     """
-    told = events(prepared, "released", "committed").withColumn("number", F.col("arg2").try_cast("bigint"))
-    ends = told.groupBy(F.col("arg1").alias("link")).agg(
+    ended = events(prepared, "released", "committed").withColumn("number", F.col("arg2").try_cast("bigint"))
+    ends = ended.groupBy(F.col("arg1").alias("link")).agg(
         F.max_by("destination", F.when(F.col("event") == "released", F.col("ms"))).alias("source"),
         F.max_by("destination", F.when(F.col("event") == "committed", F.col("ms"))).alias("target"),
         F.max("number").alias("number"),
@@ -172,8 +172,8 @@ def numbers(prepared: DataFrame, step: int) -> DataFrame:
         forwarded, or of the newest message of the destination.
     """
     window = window_of("ms", step).alias("window")
-    told = events(prepared, "released", "committed").groupBy(F.col("arg1").alias("name"), window)
-    forwarded = told.agg(F.lit(True).alias("is_link"), F.max(F.col("arg2").try_cast("bigint")).alias("number"))
+    ended = events(prepared, "released", "committed").groupBy(F.col("arg1").alias("name"), window)
+    forwarded = ended.agg(F.lit(True).alias("is_link"), F.max(F.col("arg2").try_cast("bigint")).alias("number"))
     published = prepared.where((F.col("op") == "publish") & (F.col("messages") > 0))
     newest = published.groupBy(F.col("destination").alias("name"), window)
     return forwarded.unionByName(

@@ -43,8 +43,8 @@ def binned(prepared: DataFrame, waits: DataFrame, parts: Mapping[str, str] | Non
     )
     named = [*map(F.col, PLACE)]
     if parts:
-        told = prepared.sparkSession.createDataFrame(list(parts.items()), "destination string, part string")
-        spans = spans.join(F.broadcast(told), "destination", "left")
+        kinds = prepared.sparkSession.createDataFrame(list(parts.items()), "destination string, part string")
+        spans = spans.join(F.broadcast(kinds), "destination", "left")
     else:
         spans = spans.withColumn("part", F.lit(None).cast("string"))
     spans = spans.withColumn("part", F.coalesce("part", F.concat(F.lit("="), "destination")))
@@ -152,7 +152,7 @@ def each(
 
     def one(_: tuple[Any, ...], rows: pd.DataFrame) -> pd.DataFrame:
         periods = {(place[0], place[1]): period_of(of) for place, of in rows.groupby(PLACE)}
-        told = [{"namespace": place[0], "destination": place[1], **row} for place, row in work(periods)]
-        return pd.DataFrame(told, columns=[*PLACE, *columns])
+        records = [{"namespace": place[0], "destination": place[1], **row} for place, row in work(periods)]
+        return pd.DataFrame(records, columns=[*PLACE, *columns])
 
     return frame.groupBy("namespace", "part").applyInPandas(one, f"namespace string, destination string, {schema}")

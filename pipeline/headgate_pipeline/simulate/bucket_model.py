@@ -11,7 +11,7 @@ from headgate_pipeline.simulate.rules import Bucket
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What came of it.
+    """The outcome of a replay.
 
     Attributes:
         waited: ms until their tokens, of all calls together.

@@ -61,7 +61,7 @@ class _Tokens:
 
 
 class _Flow:
-    """What there is of all destinations at a moment: arrays by destination, or by sender."""
+    """The state of all destinations at a moment: arrays by destination, or by sender."""
 
     def __init__(self, periods: Sequence[Period], rules: Sequence[Rules], pools: Mapping[str, float]) -> None:
         self.periods, self.rules = periods, rules
@@ -133,8 +133,8 @@ class _Flow:
         self.levels.append(self.pending.copy())
 
     def _sum(self, of_senders: Array) -> Array:
-        told: Array = np.bincount(self.owner, of_senders, len(self.periods)).astype(np.float64)
-        return told
+        by_owner: Array = np.bincount(self.owner, of_senders, len(self.periods)).astype(np.float64)
+        return by_owner
 
     def _let_in(self) -> Array:
         want = np.minimum(self.left, np.minimum(self.own.left * self.size, self.own_bytes.left))

@@ -43,11 +43,11 @@ def held(prepared: DataFrame, waits: DataFrame) -> DataFrame:
 def _of_gate(place: tuple[Any, ...], rows: pd.DataFrame) -> pd.DataFrame:
     levels = rows[rows["ended"].isna()].sort_values("began")
     lacking = rows[rows["ended"].notna()]
-    told = demand(
+    numbers = demand(
         *(_array(levels[name]) for name in ("began", "most", "amount")),
         *(_array(lacking[name]) for name in ("began", "ended", "amount")),
     )
-    return pd.DataFrame([{"namespace": place[0], "destination": place[1], **told}])
+    return pd.DataFrame([{"namespace": place[0], "destination": place[1], **numbers}])
 
 
 def _array(column: Any) -> Array:

@@ -1,4 +1,4 @@
-"""What was seen of a destination in a period, what came of it, and how sure a quantile is.
+"""Observations of a destination in a period, their outcome, and the confidence of a quantile.
 
 :mod:`headgate_pipeline.simulate.flow` replays a period under other rules.
 """
@@ -18,7 +18,7 @@ CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What was seen of a destination, in bins of ``step`` ms; all amounts are bytes.
+    """Observations of a destination, in bins of ``step`` ms; all amounts are bytes.
 
     Attributes:
         step: ms of a bin.
@@ -71,7 +71,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it.
+    """The outcome of a replay.
 
     Attributes:
         waited: ms that senders waited for room, all together.

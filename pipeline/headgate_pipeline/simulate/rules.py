@@ -1,4 +1,4 @@
-"""What a policy means to a model: the settings that bear on the flow of a destination, and those it cannot judge."""
+"""A policy as a model sees it: the settings that bear on the flow of a destination, and those it cannot judge."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for a destination. Infinite, or None, is no limit.
+    """The limits of a destination. Infinite, or None, is no limit.
 
     Attributes:
         limit: bytes pending and leased.
@@ -74,19 +74,18 @@ class Rules:
     pools: tuple[str, ...] = ()
     tokens: Bucket | None = None
 
-    def told(self, pools: Mapping[str, float]) -> str:
+    def described(self, pools: Mapping[str, float]) -> str:
         """Return it in words, such as ``32 KiB, 100 messages, 50/s``."""
         parts = [size(self.limit) if self.limit < inf else "", _amount(self.limit_m, "messages")]
         parts += [f"resume at {size(self.resume)}" if self.resume < inf else "", _amount(self.resume_m, "to resume at")]
         parts += [
-            f"{count(told.rate)}{unit}" if unit.startswith("/") else f"{size(told.rate)}{unit[1:]}"
-            for told, unit in (
+            f"{count(rate.rate)}{unit}" if unit.startswith("/") else f"{size(rate.rate)}{unit[1:]}"
+            for rate, unit in (
                 (self.sends, "/s"), (self.send_bytes, "B/s"), (self.each_sends, "/s a sender"),
                 (self.each_bytes, "B/s a sender"), (self.deliveries, "/s delivered"),
                 (self.each_takes, "/s a consumer"), (self.tokens, "/s"),
             )
-            if told
-        ]  # fmt: skip
+            if rate        ]  # fmt: skip
         parts += [f"{size(pools[name])} in {name}" for name in self.pools if name in pools]
         if self.patience < inf:
             parts.append(f"refuses after {span(self.patience)}" if self.patience else "refuses at once")
@@ -146,14 +145,14 @@ def rules_of(fields: Mapping[str, str], window: float | None = None) -> Rules:
 def pools_of(policy: Policy) -> dict[str, float]:
     """Return the bytes of a policy's pools without their reserve, by the names that destinations know them by.
 
-    Those in percent of Redis' memory are left out: how much that is, no document says.
+    Those in percent of Redis' memory are left out: no document has that size.
     """
-    told = {encode_name(pool.name): pool.fields for pool in policy.pools}
+    limits = {encode_name(pool.name): pool.fields for pool in policy.pools}
     return {
         name: inf
         if fields["limit_bytes"] == "unlimited"
         else float(fields["limit_bytes"]) - float(fields.get("reserve_bytes") or 0)
-        for name, fields in told.items()
+        for name, fields in limits.items()
         if fields.get("limit_bytes")
     }
 
@@ -166,7 +165,7 @@ def unjudged(resolved: Resolved, pools: Collection[str], now: Mapping[str, str] 
         pools: whose limits are known.
         now: the settings that held in the period; None where they are not known.
     """
-    said = []
+    notes = []
     for field, origin in resolved.origins.items():
         value = resolved.fields[field]
         if (
@@ -178,20 +177,20 @@ def unjudged(resolved: Resolved, pools: Collection[str], now: Mapping[str, str] 
         place = f"{_SETTING.get(field, field)} = {value} ({origin})"
         if field == "producer_window":
             if now is None:
-                said.append(f"{place}: the window that held in the period is not known; with --redis it is asked")
+                notes.append(f"{place}: the window that held in the period is not known; with --redis it is asked")
         elif field == "enforce":
             if value == "with-consumers":
-                said.append(f"{place}: taken as if there was always a consumer")
+                notes.append(f"{place}: taken as if there was always a consumer")
         elif field == "pools":
-            said += [
+            notes += [
                 f"pool {name} ({origin}): its limit is not in the document"
                 for name in value.split()
                 if name not in pools
             ]
         elif field not in JUDGED:
-            said.append(f"{place}: not part of the model")
+            notes.append(f"{place}: not part of the model")
         elif field in _HIDDEN and now is not None and now.get(field) and float(now[field]) < float(value or inf):
-            said.append(
+            notes.append(
                 f"{place}: {float(now[field]):g} held in the period, so what would have come above is not known"
             )
-    return said
+    return notes

@@ -1,4 +1,4 @@
-"""What is asked of a period: which rules for which destinations, and what of a policy no replay can judge."""
+"""A question about a period: which rules for which destinations, and which parts of a policy no replay can judge."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Question:
-    """What is replayed, by name of the destination.
+    """The rules to replay, by name of the destination.
 
     Attributes:
         asked: the rules that are asked about.
@@ -101,7 +101,7 @@ def ask(
             asked = replace(asked, limit=limits[name])
         question.same[name], question.asked[name] = same, asked
         if resolved:
-            question.not_judged += [(name, said) for said in unjudged(resolved, question.pools, fields)]
+            question.not_judged += [(name, note) for note in unjudged(resolved, question.pools, fields)]
     for what, count in (("links", len(policy.links)), ("channels", len(policy.channels))) if policy else ():
         if count:
             question.not_judged.append((what, f"{count} in this policy; what they carry is replayed as it was"))

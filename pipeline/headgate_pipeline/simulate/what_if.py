@@ -1,4 +1,4 @@
-"""What would have been under other rules: the arrivals and the consumers of a period, replayed by a model."""
+"""A model replays the arrivals and the consumers of a period under other rules."""
 
 from collections.abc import Iterator, Mapping
 from math import inf
@@ -18,7 +18,7 @@ from headgate_pipeline.simulate.rules import Rules
 from headgate_pipeline.simulate.scenario import Question
 
 CASES: Final = ("recorded", "same rules", "what if")
-"""What happened; what the model says of the rules that were in force, which shows how far it is to be trusted; and of
+"""The recorded past; the model's account of the rules then in force, which shows how far to trust it; and of
 those that were asked about."""
 SCHEMA: Final = (
     "case string, rules string, limit double, waited double, peak double, delay double, delay_p99 double, took double, "
@@ -28,7 +28,7 @@ _NUMBERS: Final = ("waited", "peak", "delay", "delay_p99", "took", "unsent", "re
 
 
 def look(prepared: DataFrame) -> DataFrame:
-    """Return a row for each destination: which kind of it can be told, and the limits in force at the end.
+    """Return a row for each destination: which kind of it is known, and the limits in force at the end.
 
     Args:
         prepared: of :func:`headgate_pipeline.ledger.events.prepare`.
@@ -79,11 +79,11 @@ def what_if(prepared: DataFrame, question: Question) -> DataFrame:
         rows = rows.sort_values(ORDER)
         ms, taken, refused, tat = takes.arrays(rows["ms"], rows["bytes"], rows["messages"], rows["first"])
         same = question.same[place[1]]
-        told = [_row("recorded", same, {}, takes.recorded(ms, taken, refused, tat, same.tokens))]
+        cases = [_row("recorded", same, {}, takes.recorded(ms, taken, refused, tat, same.tokens))]
         for case, rules, _ in _cases(question):
             rule = rules[place[1]]
-            told.append(_row(case, rule, {}, takes.replay(ms, taken + refused, rule.tokens)))
-        return pd.DataFrame([{"namespace": place[0], "destination": place[1], **row} for row in told])
+            cases.append(_row(case, rule, {}, takes.replay(ms, taken + refused, rule.tokens)))
+        return pd.DataFrame([{"namespace": place[0], "destination": place[1], **row} for row in cases])
 
     replayed = bins.each(binned, work, SCHEMA)
     if not question.buckets:
@@ -102,5 +102,5 @@ def _row(case: str, rules: Rules, pools: Mapping[str, float], outcome: Any) -> d
     causes = dict(getattr(outcome, "causes", {}))
     if isinstance(outcome, takes.Taken) and outcome.waited:
         causes = {"rate": outcome.waited}
-    told = rules.told({name: limit for name, limit in pools.items() if limit < inf})
-    return {"case": case, "rules": told, "limit": rules.limit, **numbers, "causes": causes}
+    described = rules.described({name: limit for name, limit in pools.items() if limit < inf})
+    return {"case": case, "rules": described, "limit": rules.limit, **numbers, "causes": causes}

@@ -15,13 +15,13 @@ from headgate.redis.keys import link_id
 from headgate.units import parse_size
 
 
-def compile_channels(told: list[ChannelTable], source: Source, at: Origin, problems: list[Problem]) -> list[Channel]:
+def compile_channels(tables: list[ChannelTable], source: Source, at: Origin, problems: list[Problem]) -> list[Channel]:
     """Return the channels of a document."""
     names: set[str] = set()
     groups: dict[tuple[str, int], str] = {}
     of_topic: dict[str, str] = {}
     channels: list[Channel] = []
-    for position, table in enumerate(told):
+    for position, table in enumerate(tables):
         path: Path = ("channel", position)
 
         def wrong(key: str, text: str, path: Path = path) -> None:

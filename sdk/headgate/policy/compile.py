@@ -55,7 +55,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     named = document.preset or ""
     base = preset(named, compile_document, frozenset(table.name for table in document.store)) if named else None
     sharing = Sharing(source, at, problems)
-    rules = [_rule(told, ("destination", i), source, at, sharing) for i, told in enumerate(document.destination)]
+    rules = [_rule(table, ("destination", i), source, at, sharing) for i, table in enumerate(document.destination)]
     made = [rule for rule in rules if rule]
     pools = compile_pools(document.pool, source, at, problems)
     stores = compile_stores(document.store, STORES.get(named, {}), f"preset {named}", source, at, problems)
@@ -87,32 +87,32 @@ def _switched(rules: list[Rule], origin: str) -> list[Rule]:
         Rule(
             rule.match,
             rule.kind,
-            *({k: v for k, v in told.items() if k != "enforce"} for told in (rule.fields, rule.origins)),
+            *({k: v for k, v in values.items() if k != "enforce"} for values in (rule.fields, rule.origins)),
         )
         for rule in rules
     ]
     return [*without, Rule("#", None, {"enforce": "off"}, {"enforce": origin})]
 
 
-def _rule(told: Destination, path: Path, source: Source, at: Origin, sharing: Sharing) -> Rule | None:
+def _rule(rule: Destination, path: Path, source: Source, at: Origin, sharing: Sharing) -> Rule | None:
     problems = sharing.problems
     pattern: Pattern | None = None
     try:
-        pattern = Pattern.parse(told.match)
-        encode_name(re.sub("[*#>]", "x", told.match))
+        pattern = Pattern.parse(rule.match)
+        encode_name(re.sub("[*#>]", "x", rule.match))
     except HeadgateError as error:
         problems.append(source.problem((*path, "match"), f"{error}; write e.g. 'orders.#'"))
     values: Values = {}
     for setting, steps in PATHS.items():
         try:
-            value, where = _find(told, setting, steps)
+            value, where = _find(rule, setting, steps)
         except (InvalidValue, PolicyError) as error:
             problems.append(source.problem((*path, *steps), str(error)))
             continue
         if value is not None:
             values[setting] = (value, (*path, *where))
-    _belonging(told, values, source, problems)
-    shared = sharing.limit(told, path, values)
+    _belonging(rule, values, source, problems)
+    shared = sharing.limit(rule, path, values)
     fields, paths = _spelled(values, source, problems)
     if pattern is None:
         return None
@@ -121,31 +121,31 @@ def _rule(told: Destination, path: Path, source: Source, at: Origin, sharing: Sh
         for field in fields
     }
     origins |= dict.fromkeys(shared, at((*path, "limit", "scope")))
-    if told.kind:
+    if rule.kind:
         origins["kind"] = at((*path, "kind"))
-    return Rule(told.match, told.kind, fields | shared, origins)
+    return Rule(rule.match, rule.kind, fields | shared, origins)
 
 
-def _find(told: Destination, setting: str, steps: Path) -> tuple[Any, Path]:
+def _find(rule: Destination, setting: str, steps: Path) -> tuple[Any, Path]:
     """Return what a rule says about a setting, and where."""
     if setting.endswith("window") and steps[0] == "consumer" and setting != "browser_window":
-        table = _get(told, steps[:-1])
+        table = _get(rule, steps[:-1])
         return (_window(table.window, table.top_up), steps) if table is not None else (None, steps)
     if setting == "subscription_windows":
-        told_windows = _get(told, steps) or {}
-        return {name: _window(w.window, w.top_up) for name, w in told_windows.items()} or None, steps
-    if setting in ("limit", "resume_at", "rate") and not isinstance(getattr(told, str(steps[0])), Table | None):
-        return getattr(told, str(steps[0])), steps[:1]
-    if setting == "limit_messages" and told.limit in ("unlimited", DEFAULT):
-        return told.limit, steps[:1]  # a word without a unit is for both
-    if setting == "resume_at_messages" and str(told.resume_at).strip().endswith("%"):
-        return told.resume_at, steps[:1]
+        windows = _get(rule, steps) or {}
+        return {name: _window(w.window, w.top_up) for name, w in windows.items()} or None, steps
+    if setting in ("limit", "resume_at", "rate") and not isinstance(getattr(rule, str(steps[0])), Table | None):
+        return getattr(rule, str(steps[0])), steps[:1]
+    if setting == "limit_messages" and rule.limit in ("unlimited", DEFAULT):
+        return rule.limit, steps[:1]  # a word without a unit is for both
+    if setting == "resume_at_messages" and str(rule.resume_at).strip().endswith("%"):
+        return rule.resume_at, steps[:1]
     if setting == "pools":
-        pools = _get(told, steps)
+        pools = _get(rule, steps)
         return (None if pools is None else " ".join(pools) or DEFAULT), steps
     if setting == "reserved":
-        return {None: None, True: "yes", False: "no"}[_get(told, steps)], steps
-    value = _get(told, steps)
+        return {None: None, True: "yes", False: "no"}[_get(rule, steps)], steps
+    value = _get(rule, steps)
     return (None if isinstance(value, Table) else value), steps
 
 
@@ -174,16 +174,16 @@ def _window(value: Any, top_up: float | None) -> Any:
     return replace(window, top_up=top_up)
 
 
-def _belonging(told: Destination, values: Values, source: Source, problems: list[Problem]) -> None:
+def _belonging(rule: Destination, values: Values, source: Source, problems: list[Problem]) -> None:
     """Take away what destinations of the rule's kind do not have."""
     for setting, (_, path) in list(values.items()):
-        if told.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
+        if rule.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
             problems.append(source.problem(path, "means nothing for a bucket; that takes rate, burst and ledger"))
-        elif told.kind == "gate" and FIELD_OF[setting] in MESSAGE_FIELDS:
+        elif rule.kind == "gate" and FIELD_OF[setting] in MESSAGE_FIELDS:
             problems.append(
                 source.problem(path, "belongs to a queue or a topic, not to a gate, which holds no messages")
             )
-        elif told.kind != "bucket" and setting in ("rate", "burst"):
+        elif rule.kind != "bucket" and setting in ("rate", "burst"):
             problems.append(
                 source.problem(path, f"{setting} is of a bucket: write kind = 'bucket'; what all senders together may "
                                "send is rate = { messages = 500, burst = 50 }")

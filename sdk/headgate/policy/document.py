@@ -54,7 +54,7 @@ def _is_table(value: Any) -> str:
 
 
 class Limit(Table):
-    """What may be pending and leased; the first to be reached counts."""
+    """A limit of what is pending and leased; the first to be reached counts."""
 
     bytes: LimitSize = None
     messages: LimitCount = None
@@ -78,11 +78,11 @@ class Resume(Table):
 
 @takes("rate")
 class SendRate(Table):
-    """What all senders together may send, on all hosts."""
+    """A rate of all senders together, on all hosts."""
 
 
 class WindowTable(Table):
-    """What a consumer may hold unsettled; the first to be reached counts."""
+    """A bound of what a consumer holds unsettled; the first to be reached counts."""
 
     messages: LimitCount = None
     bytes: LimitSize = None
@@ -178,7 +178,7 @@ class Document(Table):
     """A policy document of Headgate."""
 
     flow_control: Literal["on", "off"] | None = Field(
-        None, description="off: limits bind nowhere; on where nothing is said, but off with the preset tibco-ems"
+        None, description="off: limits bind nowhere; on by default, but off with the preset tibco-ems"
     )
     preset: Preset | None = Field(None, description="base rules: what destinations of that system have by default")
     destination: list[Destination] = Field([])

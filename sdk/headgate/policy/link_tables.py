@@ -40,7 +40,7 @@ class ZoneTable(Table):
 
 
 class LinkTable(Table):
-    """What bridges and routes have in common."""
+    """The common part of bridges and routes."""
 
     name: Name = Field(description="what operators call it")
     selector: SelectorText = Field(None, description="only messages whose headers are so, e.g. region = 'EU'")

@@ -94,9 +94,9 @@ class Links:
             text = f"there is no zone {table.zone!r}; write [[zone]] name = {table.zone!r}, hops = 'one' or 'many'"
             self._problem((*path, "zone"), text)
         zone = table.zone if hops.get(table.zone or "") == "one" else ""
-        for key, kind, told in (("topics", "topic", table.topics), ("queues", "queue", table.queues)):
+        for key, kind, names in (("topics", "topic", table.topics), ("queues", "queue", table.queues)):
             fields = {} if kind == "topic" else {"enforce": "off"}
-            for name in told if isinstance(told, list) else [told] if told else []:
+            for name in names if isinstance(names, list) else [names] if names else []:
                 self._add("route", table, name, name, site, zone, (*path, key))
                 if self.links[-1].pattern is not None:
                     continue  # it is of the topics that there are, and makes none
@@ -106,8 +106,8 @@ class Links:
     def _add(
         self, kind: Kind, table: LinkTable, source: str, target: str, site: Site | None, zone: str, path: Path
     ) -> None:
-        said = table.durability if table.durability not in (None, DEFAULT) else MEMORY.text
-        durability = Durability.parse(said) | Durability(table.replicas)
+        given = table.durability if table.durability not in (None, DEFAULT) else MEMORY.text
+        durability = Durability.parse(given) | Durability(table.replicas)
         made = Link(
             table.name, source, target, table.max_hops, table.dead_letters, self.at(path[:-1]), kind,
             here=self.document.site_name or "", site=site, zone=zone, selector=table.selector or "",
@@ -125,8 +125,8 @@ class Links:
 
     def _rates(self, kind: Kind, table: LinkTable, path: Path) -> None:
         """Rates are buckets, which the nodes share."""
-        for key, told in (("rate", table.rate), ("byte_rate", table.byte_rate)):
-            if (rate := _rate(told, key)) is not None:
+        for key, text in (("rate", table.rate), ("byte_rate", table.byte_rate)):
+            if (rate := _rate(text, key)) is not None:
                 settings = Settings(rate=rate, burst=burst_of(rate)).fields()
                 settings.pop("kind", None)
                 name = rate_bucket(kind, table.name, "messages" if key == "rate" else "bytes")
@@ -135,8 +135,8 @@ class Links:
                 )
 
 
-def _rate(told: Any, key: str) -> float | None:
-    return None if told is None else float(parse_rate(told, key))
+def _rate(rate: Any, key: str) -> float | None:
+    return None if rate is None else float(parse_rate(rate, key))
 
 
 def check_links(policy: Policy) -> Iterator[Problem]:

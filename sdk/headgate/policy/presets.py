@@ -1,4 +1,4 @@
-"""What destinations of the source systems have by default: rules below all rules of a document.
+"""Defaults of destinations in the source systems: rules below all rules of a document.
 
 Artemis blocks after 10 MiB and buffers 1 MiB a consumer. ActiveMQ Classic prefetches by kind of consumer, calls one
 slow for which more than twice its prefetch waits, and blocks when all messages together fill the memory of its system
@@ -83,7 +83,7 @@ STORES: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "artemis": {"paging": {"limit": "unlimited", "segment": "10MiB"}},
     "activemq": {"store": {"limit": "100GiB"}, "temp": {"limit": "10GiB"}},
 }
-"""What the systems have as stores, for documents that give them a URL: limits, and the size of a segment."""
+"""Stores of the source systems, for documents that give them a URL: limits, and the size of a segment."""
 _SPOOLING: Final = {("artemis", "paging"), ("activemq", "store")}
 """Stores of the systems that are for every destination. The temp store is for those that are named."""
 _EVERY: Final = """

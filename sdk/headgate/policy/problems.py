@@ -1,4 +1,4 @@
-"""What is wrong with a document, all of it, each with its place."""
+"""All problems of a document, each with its place."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -93,9 +93,9 @@ def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source
     try:
         document = Document.model_validate(data)
     except ValidationError as error:
-        for told in error.errors(include_url=False, include_context=True)[:MOST_PROBLEMS]:
-            path = _path(told["loc"], data)
-            problems.append(source.problem(path, _say(told, path)))
+        for detail in error.errors(include_url=False, include_context=True)[:MOST_PROBLEMS]:
+            path = _path(detail["loc"], data)
+            problems.append(source.problem(path, _say(detail, path)))
         if (more := error.error_count() - MOST_PROBLEMS) > 0:
             problems.append(Problem(f"{name}:{text.count(chr(10)) + 1}", "", f"{more} further problems are not listed"))
     if problems or document is None:
@@ -174,16 +174,16 @@ def _path(steps: tuple[str | int, ...], data: Any) -> Path:
     return path
 
 
-def _say(told: Any, path: Path) -> str:
-    kind, value = told["type"], told.get("input")
+def _say(detail: Any, path: Path) -> str:
+    kind, value = detail["type"], detail.get("input")
     if kind == "extra_forbidden":
         return _unknown(str(path[-1]), path[:-1])
     if kind == "missing":
         return "is missing; give it"
     if kind == "value_error":
-        return str(told["ctx"]["error"]).removeprefix(f"{path[-1] if path else ''}: ")
+        return str(detail["ctx"]["error"]).removeprefix(f"{path[-1] if path else ''}: ")
     if kind == "literal_error":
-        return f"{value!r}; use {told['ctx']['expected']}"
+        return f"{value!r}; use {detail['ctx']['expected']}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return f"{value!r} is no table; it takes {', '.join(keys_at(path)) or 'name = value'}"
     if kind == "list_type":
@@ -191,8 +191,8 @@ def _say(told: Any, path: Path) -> str:
     if kind == "bool_type":
         return f"{value!r}; write true or false"
     if kind == "too_long":
-        return f"{len(value)} are too many; at most {told['ctx']['max_length']}"
-    return f"{value!r}: {told['msg'].lower()}"
+        return f"{len(value)} are too many; at most {detail['ctx']['max_length']}"
+    return f"{value!r}: {detail['msg'].lower()}"
 
 
 def _unknown(key: str, table: Path) -> str:

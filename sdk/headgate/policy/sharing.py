@@ -26,10 +26,10 @@ def pool_of(match: str) -> str:
     return "~" + ".".join(_WORDS.get(word, word) for word in match.split("."))
 
 
-def compile_pools(told: list[PoolTable], source: Source, at: Origin, problems: list[Problem]) -> list[Pool]:
+def compile_pools(tables: list[PoolTable], source: Source, at: Origin, problems: list[Problem]) -> list[Pool]:
     """Return the pools that a document names."""
     pools: dict[str, Pool] = {}
-    for position, table in enumerate(told):
+    for position, table in enumerate(tables):
         path: Path = ("pool", position)
         if table.name in pools:
             problems.append(source.problem((*path, "name"), f"there is a pool {table.name!r} already; keep one"))
@@ -76,24 +76,24 @@ class Sharing:
         self._source = source
         self._at = at
 
-    def limit(self, told: Destination, path: Path, values: dict[str, tuple[Any, Path]]) -> dict[str, str]:
+    def limit(self, table: Destination, path: Path, values: dict[str, tuple[Any, Path]]) -> dict[str, str]:
         """Turn the limit of a rule into a pool; returns the field that makes its matches take part."""
-        if not isinstance(told.limit, Limit) or told.limit.scope != "shared":
+        if not isinstance(table.limit, Limit) or table.limit.scope != "shared":
             return {}
         where: Path = (*path, "limit")
         written = values.pop("limit", (None, where))[1]
-        if told.limit.messages is not None or not told.limit.bytes or told.limit.bytes == DEFAULT:
+        if table.limit.messages is not None or not table.limit.bytes or table.limit.bytes == DEFAULT:
             values.pop("limit_messages", None)
             self._wrong(where, "a shared limit counts bytes only; write limit = { bytes = '10MiB', scope = 'shared' }")
             return {}
         for setting in ("resume_at", "resume_at_messages"):
             if setting in values and str(values[setting][0]).strip().endswith("%"):
                 self._wrong(values.pop(setting)[1], "a share of what? the limit is shared by all matches; give a size")
-        name = pool_of(told.match)
+        name = pool_of(table.match)
         if name in self._names:
-            self._wrong((*where, "scope"), f"{told.match!r} has a shared limit already; keep one")
+            self._wrong((*where, "scope"), f"{table.match!r} has a shared limit already; keep one")
         self._names.add(name)
-        limit = str(parse_limit(told.limit.bytes))
+        limit = str(parse_limit(table.limit.bytes))
         self.pools.append(Pool(name, {"limit_bytes": limit}, {"limit_bytes": self._at(written)}))
         return {SHARED: encode_name(name)}
 

@@ -18,13 +18,13 @@ _KEY_OF = {"limit_bytes": "limit", "total_bytes": "total", "segment_bytes": "seg
 
 
 def compile_stores(
-    told: list[StoreTable], base: Mapping[str, Mapping[str, Any]], preset: str, source: Source, at: Origin,
+    tables: list[StoreTable], base: Mapping[str, Mapping[str, Any]], preset: str, source: Source, at: Origin,
     problems: list[Problem],
 ) -> list[Store]:  # fmt: skip
     """Return the spool stores that a document names.
 
     Args:
-        told: its tables.
+        tables: its tables.
         base: by name, what a preset says of a store that the document gives a URL.
         preset: origin of that.
         source: where keys stand.
@@ -32,36 +32,38 @@ def compile_stores(
         problems: what is wrong is added here.
     """
     stores: dict[str, Store] = {}
-    for position, table in enumerate(told):
+    for position, table in enumerate(tables):
         path: Path = ("store", position)
         if table.name in stores:
             problems.append(source.problem((*path, "name"), f"there is a store {table.name!r} already; keep one"))
-        said = {key: value for key, value in table.model_dump(exclude={"name"}).items() if value is not None}
-        values = said | _beside(said, base.get(table.name, {}))
+        given = {key: value for key, value in table.model_dump(exclude={"name"}).items() if value is not None}
+        values = given | _beside(given, base.get(table.name, {}))
         try:
             fields = {field: value for field, value in store_fields(**values).items() if value}
         except (InvalidValue, PolicyError) as error:
-            key = next((word for word in re.findall(r"\w+", str(error))[:1] if word in said), "")
+            key = next((word for word in re.findall(r"\w+", str(error))[:1] if word in given), "")
             where = (*path, key) if key else path
             problems.append(source.problem(where, str(error).removeprefix(f"{key}: ")))
             continue
         stores[table.name] = Store(
-            table.name, fields, {field: _origin(field, said, path, at, preset) for field in fields}
+            table.name, fields, {field: _origin(field, given, path, at, preset) for field in fields}
         )
     return list(stores.values())
 
 
-def _beside(said: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+def _beside(given: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a preset says that the document does not."""
     sized = {"limit", "percent", "total"}
-    return {key: value for key, value in base.items() if key not in said and not (key in sized and sized & said.keys())}
+    return {
+        key: value for key, value in base.items() if key not in given and not (key in sized and sized & given.keys())
+    }
 
 
-def _origin(field: str, said: Mapping[str, Any], path: Path, at: Origin, preset: str) -> str:
+def _origin(field: str, given: Mapping[str, Any], path: Path, at: Origin, preset: str) -> str:
     key = _KEY_OF.get(field, field)
-    if key == "limit" and "percent" in said:
+    if key == "limit" and "percent" in given:
         key = "percent"
-    if key in said:
+    if key in given:
         return at((*path, key))
     return at(path) if key == "segment" or not preset else preset
 
@@ -87,7 +89,7 @@ def check_spooling(name: str, resolved: Resolved) -> Iterator[Problem]:
     if spools and not store:
         place = origins["when_full"].partition("@")[2]
         yield Problem(
-            place, "when_full", f"for destinations such as {name!r} it is not said where to; add store = '<name>'"
+            place, "when_full", f"for destinations such as {name!r} the store is missing; add store = '<name>'"
         )
     if store and not spools:
         rule, _, place = origins["store"].partition("@")

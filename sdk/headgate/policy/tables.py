@@ -1,4 +1,4 @@
-"""What all tables of a policy document have in common."""
+"""The base of all tables of a policy document."""
 
 from pydantic import BaseModel, ConfigDict
 

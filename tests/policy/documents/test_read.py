@@ -241,7 +241,7 @@ DISK = "\n[[store]]\nname = 'disk'\nurl = 'file:///a'\nlimit = 5"
 # What shows only when rules meet: text, lines, words.
 MERGED = [
     ("match = 'a'\nwhen_full = 'spool'\nstore = 'dsk'" + DISK, [4], "there is no store 'dsk' in this document"),
-    ("match = 'a'\nwhen_full = 'spool'" + DISK, [3], "such as 'a' it is not said where to"),
+    ("match = 'a'\nwhen_full = 'spool'" + DISK, [3], "such as 'a' the store is missing"),
     ("match = 'a'\nstore = 'disk'" + DISK, [3], "nothing of destinations such as 'a' goes to 'disk'"),
     ("match = '#'\nwhen_full = 'block'\n~match = 'a'\nstore = 'disk'" + DISK, [6], "add when_full = 'spool'"),
     ("match = 'a.#'\nresume_at = 500\n~match = '*.b'\nlimit = 100", [3], "such as 'a.b' 500 is above the limit of 100"),
