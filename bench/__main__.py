@@ -20,7 +20,7 @@ from bench.harness import Figure
 
 PARTS = (
     *("admissions", "throughput", "scripts", "latency", "tight", "policy", "explain", "deadlock", "links", "node"),
-    *("doors", "spool", "durability", "pipeline", "pipeline_audit", "pipeline_backlog", "activemq"),
+    *("walks", "blocked", "doors", "spool", "durability", "pipeline", "pipeline_audit", "pipeline_backlog", "activemq"),
 )
 """Modules of this package with a function ``measure``. Each is imported when it is its turn: one needs Spark."""
 SPARK = frozenset({"pipeline", "pipeline_audit", "pipeline_backlog"})

@@ -1,0 +1,53 @@
+"""What it costs a client that its producers wait: the processor time of those that are blocked, and do nothing else."""
+
+import asyncio
+import logging
+import time
+
+import headgate
+from bench.harness import Figure, at_most, private_client
+
+BODY = b"x" * 900
+SETTLE = 3.0
+"""Seconds until all stand in line and have found out why."""
+TARGET = 10.0
+"""Percent of a core, at the most, for a thousand in one client."""
+
+
+async def _waiting(client: headgate.Client, sessions: int, producers: int) -> list[asyncio.Task[headgate.Receipt]]:
+    """Begin so many sends that find no room, spread over so many sessions; each ends when it is cancelled."""
+    opened = [client.session(f"blocked-{number}") for number in range(sessions)]
+    return [
+        asyncio.create_task((await opened[number % sessions].producer("full", timeout="unlimited")).send(BODY))
+        for number in range(producers)
+    ]
+
+
+async def _share(sessions: int, producers: int, seconds: float) -> float:
+    """Return the percentage of a core that this process needs while so many producers wait."""
+    async with private_client() as (client, _):
+        await client.apply("full", limit="1KiB")
+        async with client.session("filler") as filler:
+            await (await filler.producer("full", window="1KiB")).send(BODY)
+            sends = await _waiting(client, sessions, producers)
+            await asyncio.sleep(SETTLE)
+            began, used = time.perf_counter(), time.process_time()
+            await asyncio.sleep(seconds)
+            share = 100 * (time.process_time() - used) / (time.perf_counter() - began)
+            assert not any(send.done() for send in sends)
+            for send in sends:
+                send.cancel()
+            await asyncio.gather(*sends, return_exceptions=True)
+    return share
+
+
+async def measure(*, quick: bool) -> list[Figure]:
+    """Have producers wait in one session, and in a session each."""
+    logging.getLogger("headgate").setLevel(logging.ERROR)  # each of them would say that it waits
+    seconds, times = (3.0, 1) if quick else (10.0, 3)
+    figures = []
+    for sessions, producers, target in ((1, 200, None), (1, 1000, TARGET), (200, 200, TARGET)):
+        shares = [await _share(sessions, producers, seconds) for _ in range(times)]
+        where = "in one session" if sessions == 1 else "in a session each"
+        figures.append(at_most(f"{producers:,} blocked producers {where}", shares, "% of a core", target))
+    return figures

@@ -1,0 +1,165 @@
+"""How far a value walks: the files that a send, a settlement or a transfer touches, and how often it changes file.
+
+Whoever reads the code walks the same way, so a short walk is one that can be followed. Every call and every resumption
+of a function of ours counts, in the thread that is watched; ``HEADGATE_WALKS=1`` prints them, file by file.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bench.harness import Figure, private_client
+from bench.traffic.amqp import Peer, Sender
+from headgate_coordinator.node.node import Node
+from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.security.users import Users
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = tuple(f"{ROOT / part}{os.sep}" for part in ("sdk", "coordinator"))
+BODY = b"x" * 1000
+TARGETS = {"paid send": (12, 24), "blocked send": (20, 60), "settle that wakes": (18, 50), "transfer in": (20, 60)}
+"""Files, and changes of file, at the most."""
+
+
+class Walk:
+    """The functions that were entered, in order."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[str, str]] = []
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note every function of ours that this thread enters in the block."""
+        sys.setprofile(self._note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        root = next((root for root in OURS if code.co_filename.startswith(root)), None) if event == "call" else None
+        if root is not None:
+            self._steps.append((code.co_filename.removeprefix(root), getattr(code, "co_qualname", code.co_name)))
+
+    @property
+    def stays(self) -> list[tuple[str, list[str]]]:
+        """Each file that was entered, with the functions called before it was left for another."""
+        return [(file, [step[1] for step in steps]) for file, steps in groupby(self._steps, lambda step: step[0])]
+
+    def figures(self, name: str) -> list[Figure]:
+        """Return how many files, and how many changes of file."""
+        stays = self.stays
+        if os.environ.get("HEADGATE_WALKS"):
+            print(f"{name}:")
+            for file, functions in stays:
+                print(f"  {file:44} {' > '.join(functions)}")
+        values = len({file for file, _ in stays}), len(stays)
+        return [
+            Figure(f"{name}: {what}", value, "", f"<= {most}", value <= most, [value])
+            for what, value, most in zip(("files", "changes of file"), values, TARGETS[name], strict=True)
+        ]
+
+
+async def _sends() -> list[Figure]:
+    paid, blocked, woken = Walk(), Walk(), Walk()
+    async with private_client() as (client, _), client.session("walks") as session:
+        await client.apply("walks", limit="4KiB")
+        producer = await session.producer("walks", window="4KiB")
+        consumer = await session.consumer("walks", window=1)
+        await producer.send(BODY)  # what is made at the first one is made
+        async for message in consumer:
+            await message.accept(confirm=True)
+            break
+        await asyncio.sleep(0.1)
+        with paid.watched():
+            await producer.send(BODY)
+        held = await consumer.receive()
+        assert held is not None
+        while producer.in_hand >= 1024:
+            await producer.send(BODY)
+        await asyncio.sleep(0.1)
+        with blocked.watched():
+            sending = asyncio.create_task(producer.send(BODY))
+            await asyncio.sleep(0.15)
+        assert not sending.done()
+        await asyncio.sleep(0.3)
+        with woken.watched():
+            await held.accept()
+            await sending
+    return [*paid.figures("paid send"), *blocked.figures("blocked send"), *woken.figures("settle that wakes")]
+
+
+class _Client(threading.Thread):
+    """A client of a node, in a thread of its own so that nothing of it is watched."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(name="a client of the node")
+        self._port = port
+        self._loop = asyncio.new_event_loop()
+
+    def run(self) -> None:
+        """Serve until it is closed."""
+        self._loop.run_forever()
+        self._loop.close()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    async def do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in its thread."""
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def begin(self) -> None:
+        """Open a link that sends."""
+        self._peer = await Peer.connect("127.0.0.1", self._port)
+        self._sender = Sender(self._peer, "walks", len(BODY))
+        await self._sender.attach()
+
+    async def send(self) -> None:
+        """Send one message, and wait until it is accepted."""
+        await self._sender.run(1)
+
+    async def end(self) -> None:
+        """Say good-bye."""
+        self._peer.close()
+        await self._peer.over
+
+
+async def _transfer() -> list[Figure]:
+    walk = Walk()
+    async with private_client() as (client, _):
+        await client.apply("walks", limit="1MiB")
+        users = Users.from_redis(client)
+        await users.start()
+        node = Node(client, NodeOptions(port=0), users)
+        await node.start()
+        peer = _Client(node.port)
+        peer.start()
+        try:
+            await peer.do(peer.begin())
+            await peer.do(peer.send())  # what is made at the first one is made
+            await asyncio.sleep(0.1)
+            with walk.watched():
+                await peer.do(peer.send())
+            await peer.do(peer.end())
+        finally:
+            peer.close()
+            await node.drain()
+            await node.close()
+            await users.close()
+    return walk.figures("transfer in")
+
+
+async def measure(*, quick: bool) -> list[Figure]:
+    """Walk each way once; there is nothing to repeat."""
+    del quick
+    return [*await _sends(), *await _transfer()]
