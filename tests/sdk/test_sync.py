@@ -231,7 +231,7 @@ def test_no_update_is_lost_while_the_loop_changes_the_same_line(
         assert sum(done.result(GUARD) for done in admitting) > 0
         assert gate.in_use == 0
         assert (line.spent, line.spent_m) == (line.returned, line.returned_m), "all that was taken is back or returned"
-        loop.run(account._acquire())
+        loop.run(account._calls.make(account.state._acquire(0.0)))
     assert threads.recount("gate").equal
     assert threads.recount("gate").stored[2] == 0
 

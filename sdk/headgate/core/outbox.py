@@ -98,6 +98,7 @@ class Outbox:
     _deadlines: list[tuple[float, int, Outgoing]] = field(default_factory=list)
     _order: int = 0
     _prune_at: int = PRUNE_AT
+    _left: int = 0
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.spooling) + len(self.ready) + (len(self.flight.items) if self.flight else 0)
@@ -121,6 +122,26 @@ class Outbox:
             item.timed = True
             self._order += 1
             heapq.heappush(self._deadlines, (item.deadline, self._order, item))
+
+    def soonest(self) -> float:
+        """Return the first deadline of those that wait, or did; infinite where there is none."""
+        while self._deadlines and self._deadlines[0][2].done.done():
+            heapq.heappop(self._deadlines)[2].timed = False
+        return self._deadlines[0][0] if self._deadlines else math.inf
+
+    def soonest_paid(self) -> float:
+        """Return the first deadline of those that are paid and not known to be stored; infinite where none is."""
+        items = (*self.ready, *(self.flight.items if self.flight else ()))
+        return min((item.deadline for item in items if not item.done.done()), default=math.inf)
+
+    def left(self) -> None:
+        """Note that somebody who waited gave up: once half of the line has, the rest moves up."""
+        self._left += 1
+        if 2 * self._left >= len(self.waiting):
+            self._left = 0
+            rest = [item for item in self.waiting if not (item.abandoned() or item.done.done())]
+            self.waiting.clear()
+            self.waiting.extend(rest)
 
     def admit(self) -> list[Outgoing]:
         """Pay for as many of those waiting as the credit covers; returns them."""

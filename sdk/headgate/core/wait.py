@@ -1,5 +1,6 @@
 """When a wait is worth telling: once it has lasted, not too often, and always with its end."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ class Wait:
     after: float
     every: float = 0.0
     begun: float | None = None
-    _told_at: float = float("-inf")
+    _told_at: float = -math.inf
 
     def look(self, now: float, since: float | None) -> Literal["begun", "ended", ""]:
         """Return whether a wait, or its end, is to be reported now.
@@ -31,6 +32,10 @@ class Wait:
             return ""
         self.begun, self._told_at = since, now
         return "begun"
+
+    def due(self, since: float) -> float:
+        """Return when a wait that began at ``since``, and lasts, has to be told of; infinite once it was."""
+        return math.inf if self.begun is not None else max(since + self.after, self._told_at + self.every)
 
     def end(self, now: float) -> float:
         """Note that the end was reported; returns the seconds that the wait took."""

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from headgate._util.tasks import stop
+from headgate.core.account.waiters import EXPLAIN_AFTER
 from headgate.core.outbox import Outgoing
-from headgate.credit.observer import EXPLAIN_AFTER, Outlook
+from headgate.credit.observer import Outlook
 from headgate.errors import HeadgateError
 from headgate.explain.model import Explanation
 from headgate.message import Receipt

@@ -1,10 +1,10 @@
-"""What those who wait for credit are told in the end: errors that say why, with their facts. No calls are made here."""
+"""How waits end where nothing was stored: errors that say why, with their facts. No calls are made here."""
 
 import asyncio
 
-from headgate.core.credit import CreditLine
-from headgate.core.full import WhenFull
-from headgate.core.outbox import Outbox, Outgoing
+from headgate.core.account.machine import Account
+from headgate.core.deadlock import Deadlock
+from headgate.core.outbox import Outgoing
 from headgate.credit.confirmations import Confirming
 from headgate.credit.observer import Outlook
 from headgate.credit.securing import Securing
@@ -12,112 +12,137 @@ from headgate.errors import (
     AccessDenied,
     CoordinatorUnavailable,
     CreditTimeout,
+    DeadlockDetected,
     DestinationFull,
     HeadgateError,
+    MessageTooLarge,
 )
 from headgate.explain.explainer import unreachable, unsafe
 from headgate.explain.model import Explanation
-from headgate.redis.keys import Address
-from headgate.redis.replies import Credit
+from headgate.message import Receipt
 from headgate.spool.writer import Writer
 
 
-class Answers:
-    """What is known of one account's credit, in words and errors.
+class Failures:
+    """Tells the callers of one account why nothing was stored.
 
     Args:
-        address: the destination.
+        name: the destination's.
         session: the session's id.
-        credit: the line of credit.
         outlook: what is known of the destination.
+        confirming: receipts that wait for a channel.
+
+    Attributes:
+        account: set before anybody waits.
+        gate: whether the destination is a gate, which counts what its callers count.
+        trouble: why Redis does not answer; None while it does.
+        writer: what writes payloads to a spool store; None where there is none.
+        securing: what is not as safe yet as the durability asks; None where none is asked for.
     """
 
-    def __init__(self, address: Address, session: str, credit: CreditLine, outlook: Outlook) -> None:
-        self.address = address
-        self.session = session
-        self.credit = credit
-        self.outlook = outlook
-        self.outbox = Outbox(credit)
-        self.confirming = Confirming(outlook)
-        self.writer: Writer | None = None
-        """What writes payloads to a spool store; None for a gate."""
+    account: Account
+
+    def __init__(self, name: str, session: str, outlook: Outlook, confirming: Confirming) -> None:
         self.gate = False
-        """Whether the destination is a gate, which counts what its callers count."""
-        self.topic = False
-        """Whether the destination is a topic."""
-        self.securing: Securing | None = None
-        """What is stored, or granted, and not as safe yet as the durability asks; None where none is asked for."""
-        self.last = Credit("NONE")
-        self.lost_since: float | None = None
         self.trouble: BaseException | None = None
+        self.writer: Writer | None = None
+        self.securing: Securing | None = None
+        self._name, self._session = name, session
+        self._outlook = outlook
+        self._confirming = confirming
         self._loop = asyncio.get_running_loop()
 
-    def _how(self, item: Outgoing) -> WhenFull:
-        how = item.when_full or self.outlook.when_full
-        return self.writer.when_full if how.spools and self.writer is not None else how
+    def full(self, item: Outgoing, now: float) -> None:
+        """Say that there is no room, or that Redis does not answer."""
+        tell(item, self._lost(unknown=False) if self.account.lost_since is not None else self._full(item, now))
 
-    def _full(self, item: Outgoing, now: float) -> HeadgateError:
+    def timeout(self, item: Outgoing, now: float) -> None:
+        """Say that there was no room in time."""
+        if self.account.waiters.how(item).patience is not None and self.account.lost_since is None:
+            tell(item, self._full(item, now))
+            return
+        waited, place = now - (item.since or now), self.account.last.place
+        reason, why = self.reason(item), self.why(item)
+        tell(
+            item,
+            CreditTimeout(
+                self._name, waited, item.size, place=place, reason=reason, explanation=why, gate=self.gate
+            ),
+        )  # fmt: skip
+
+    def lost(self, item: Outgoing, *, unknown: bool) -> None:
+        """Say that Redis did not answer in time."""
+        tell(item, self._lost(unknown=unknown))
+
+    def too_large(self, item: Outgoing, limit: int, pool: str = "") -> None:
+        """Say that it can never fit."""
+        tell(item, MessageTooLarge(self._name, item.size, limit, pool=pool, gate=self.gate))
+
+    def above_hard(self, item: Outgoing, stored: int, limit: int) -> None:
+        """Say that not even the hard limit has room."""
+        reason = f"{stored} bytes are stored or promised, and its hard limit is {limit}"
+        tell(item, DestinationFull(self._name, item.size, reason, waited=0.0))
+
+    def dropped(self, item: Outgoing) -> None:
+        """Give the receipt of a message that is dropped, and count it."""
+        self._outlook.drop(item.size)
+        if item.credited is not None and not item.credited.done():
+            item.credited.set_result(None)
+        item.done.set_result(Receipt(0, item.size, dropped=True))
+
+    def doomed(self, item: Outgoing, deadlock: Deadlock | None, why: Explanation | None, now: float) -> None:
+        """Say that its wait would never end."""
         waited = max(0.0, now - (item.since or now))
-        return DestinationFull(
-            self.address.name,
-            item.size,
-            self.reason(item),
-            waited=waited,
-            explanation=self.why(item),
-            gate=self.gate,
-        )
-
-    def _timeout(self, item: Outgoing, now: float) -> HeadgateError:
-        if self._how(item).patience is not None and self.lost_since is None:
-            return self._full(item, now)
-        return CreditTimeout(
-            self.address.name,
-            now - (item.since or now),
-            item.size,
-            place=self.last.place,
-            reason=self.reason(item),
-            explanation=self.why(item),
-            gate=self.gate,
+        tell(
+            item,
+            DeadlockDetected(self._name, self._session, item.size, waited, deadlock=deadlock, explanation=why),
         )
 
     def why(self, item: Outgoing) -> Explanation | None:
         """Return why there is no credit for a message, as last seen; None when that is not known."""
-        if self.lost_since is not None:
-            return unreachable(self.address.name, self.session, self._loop.time() - self.lost_since, self.trouble)
+        if (since := self.account.lost_since) is not None:
+            return unreachable(self._name, self._session, self._loop.time() - since, self.trouble)
         if self.gate and self.securing is not None and (why := self.securing.reason):
-            return unsafe(self.address.name, self.session, why)
-        return self.outlook.why(item.size if item.paid else item.size - max(0, self.credit.in_hand), paid=item.paid)
+            return unsafe(self._name, self._session, why)
+        in_hand = 0 if item.paid else max(0, self.account.credit.in_hand)
+        return self._outlook.why(item.size - in_hand, paid=item.paid)
 
     def reason(self, item: Outgoing | None = None) -> str:
         """Say why there is no credit, for that message, as far as is known without asking."""
-        if self.lost_since is not None:
+        if (since := self.account.lost_since) is not None:
             if isinstance(self.trouble, AccessDenied):
                 return str(self.trouble)
-            return unreachable("", "", self._loop.time() - self.lost_since, self.trouble).reason
+            return unreachable("", "", self._loop.time() - since, self.trouble).reason
         if self.writer is not None and self.writer.store and (why := self.writer.reason):
             explanation = self.why(item) if item is not None and self.writer.crowded else None
             return explanation.reason if explanation else why
         if item is not None and (explanation := self.why(item)):
             return explanation.reason
-        if self.last.place:
-            return f"the destination is full; {self.last.blocked} session(s) wait"
-        return self.confirming.reason or (self.securing.reason if self.securing is not None else "")
+        if self.account.last.place:
+            return f"the destination is full; {self.account.last.blocked} session(s) wait"
+        return self._confirming.reason or (self.securing.reason if self.securing is not None else "")
+
+    def _full(self, item: Outgoing, now: float) -> HeadgateError:
+        waited = max(0.0, now - (item.since or now))
+        reason, why = self.reason(item), self.why(item)
+        return DestinationFull(self._name, item.size, reason, waited=waited, explanation=why, gate=self.gate)
 
     def _lost(self, *, unknown: bool) -> HeadgateError:
-        if isinstance(self.trouble, AccessDenied) and self.lost_since is not None:
+        if isinstance(self.trouble, AccessDenied) and self.account.lost_since is not None:
             return self.trouble
         if unknown:
             return CoordinatorUnavailable(
-                f"no answer about a message to {self.address.name!r}: it may have been stored; "
+                f"no answer about a message to {self._name!r}: it may have been stored; "
                 f"send it again only if twice is harmless"
             )
-        return CoordinatorUnavailable(f"a message to {self.address.name!r} was not sent: {self.reason() or 'closed'}")
+        return CoordinatorUnavailable(f"a message to {self._name!r} was not sent: {self.reason() or 'closed'}")
 
-    @staticmethod
-    def _tell(item: Outgoing, error: HeadgateError) -> None:
-        for future in (item.credited, item.done):
-            if future is not None and not future.done():
-                future.set_exception(error)
-                future.exception()  # whoever does not look at it has not lost anything
-                if future is item.credited:
-                    item.done.cancel()
+
+def tell(item: Outgoing, error: HeadgateError) -> None:
+    """Fail a message, unless its fate is known."""
+    for future in (item.credited, item.done):
+        if future is not None and not future.done():
+            future.set_exception(error)
+            future.exception()  # whoever does not look at it has not lost anything
+            if future is item.credited:
+                item.done.cancel()

@@ -1,6 +1,7 @@
 """Events and log lines about waits: a producer that is held up says so by itself."""
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -62,11 +63,15 @@ class Listeners:
 
     def __init__(self) -> None:
         self.callbacks: dict[Callback, float] = {}
+        self.stirs: list[Callable[[], None]] = []
+        """Called when there is one more listener: for it waits that last are news."""
         self._guarded = Callbacks("on_blocked")
 
     def add(self, callback: Callback, notify_after: float) -> Callable[[], None]:
         """Tell ``callback`` of waits that last so many seconds; returns what ends that."""
         self.callbacks[callback] = notify_after
+        for stir in self.stirs:
+            stir()
 
         def end() -> None:
             self.callbacks.pop(callback, None)
@@ -93,6 +98,19 @@ class Notices:
         self._listeners = listeners
         self._waits: dict[Callback, Wait] = {}
         self._log = Wait(WARN_AFTER)
+
+    @property
+    def told(self) -> bool:
+        """Whether anybody was told of a wait whose end is still to be told."""
+        return self._log.begun is not None or any(wait.begun is not None for wait in self._waits.values())
+
+    def due(self, since: float) -> float:
+        """Return when there is something to tell of a wait that began at ``since``, if it lasts."""
+        if self.muted:
+            return math.inf
+        new = (since + after for callback, after in self._listeners.callbacks.items() if callback not in self._waits)
+        old = (wait.due(since) for callback, wait in self._waits.items() if callback in self._listeners.callbacks)
+        return min((self._log.due(since), *old, *new))
 
     def look(self, now: float, since: float | None, why: Callable[[], Explanation | None]) -> None:
         """Tell what there is to tell.

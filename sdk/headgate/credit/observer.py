@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from headgate.core.account.waiters import EXPLAIN_AFTER, EXPLAIN_EVERY
 from headgate.core.full import BLOCK, WhenFull
 from headgate.core.outbox import Outgoing
 from headgate.credit.notices import Listeners, Notices
@@ -24,10 +25,6 @@ from headgate.redis.store import Store
 
 T = TypeVar("T")
 
-EXPLAIN_AFTER: Final = 0.1
-"""Seconds after which a wait is worth one call that finds out why."""
-EXPLAIN_EVERY: Final = 1.0
-"""Seconds between looks for the reason of a wait."""
 REPORT_EVERY: Final = 1.0
 """Seconds between reports of what was dropped."""
 LOOK_BACK: Final = 32
@@ -56,6 +53,7 @@ class Outlook:
     def __init__(
         self, store: Store, links: Links, address: Address, session: str, listeners: Listeners, losses: Losses
     ) -> None:
+        self.listeners = listeners
         self.notices = Notices(address.name, session, listeners)
         self.confirmations = Notices(address.name, session, listeners)
         self.when_full = BLOCK
@@ -144,6 +142,11 @@ class Outlook:
     def drop(self, size: int) -> None:
         """Count a message that is dropped."""
         self.dropped, self.dropped_bytes = self.dropped + 1, self.dropped_bytes + size
+
+    @property
+    def watched(self) -> bool:
+        """Whether looks are worth their call although nobody asks: they may find that its sends wait for themselves."""
+        return bool(self.self_wait.consumers)
 
     @property
     def unreported(self) -> bool:

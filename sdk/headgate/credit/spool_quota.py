@@ -5,8 +5,8 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from headgate._util.reconnect import until_answered
+from headgate.core.account.calls import Totals
 from headgate.core.outbox import Outgoing
-from headgate.redis.replies import Account as Totals
 from headgate.redis.stores.spools import SpoolStore
 from headgate.spool.stores import Spool
 
@@ -49,7 +49,7 @@ class Quota:
     def refused(self, asked: "asyncio.Future[None]") -> bool:
         """Whether the store was asked for that, and has no room."""
         item = self._wanted.get(asked)
-        return item is not None and self._account.in_line(item)
+        return item is not None and self._account.state.in_line(item)
 
     def put_back(self, size: int) -> None:
         """Put room back that was asked for and is not needed."""
@@ -78,7 +78,7 @@ class Quota:
     @property
     def reason(self) -> str:
         """Why there is no room, as far as that is known."""
-        return self._account.reason(self._account.outbox.head())
+        return self._account.explained()
 
     async def close(self) -> None:
         """Give the rest of the credit back."""

@@ -32,14 +32,14 @@ class Permit:
             line = gate._credit  # noqa: SLF001
             if line.inc != self._inc:
                 return  # its credit was reclaimed with the session's lease, and belongs to others
-            if gate._account.recalled and gate._account.owes:  # noqa: SLF001
+            if gate._state.recalled and gate._state.owes:  # noqa: SLF001
                 line.returned += self.size
                 line.returned_m += 1
                 gate._account.hand_on()  # noqa: SLF001
                 return
             line.spent -= self.size
             line.spent_m -= 1
-            if gate._outbox.waiting or gate._account.recalled:  # noqa: SLF001
+            if gate._outbox.waiting or gate._state.recalled:  # noqa: SLF001
                 gate._account.freed()  # noqa: SLF001
 
     def __enter__(self) -> Self:
@@ -77,14 +77,15 @@ class Gate:
     """Admits bytes under a limit shared by all sessions. Get one from :meth:`Session.gate`."""
 
     __slots__ = (
-        "__weakref__", "_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_said_timeout", "_timeout",
-        "_when_full",
+        "__weakref__", "_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_said_timeout", "_state",
+        "_timeout", "_when_full",
     )  # fmt: skip
 
     def __init__(self, account: CreditAccount, *, timeout: float | None, when_full: WhenFull | None = None) -> None:
         self._when_full = when_full
         self._account = account
-        account.gate = True
+        account.failures.gate = True
+        self._state = account.state
         self._credit = account.credit
         self._lease = account.lease
         self._outbox = account.outbox

@@ -72,7 +72,7 @@ class Producer:
     @property
     def resumed(self) -> int:
         """How many messages earlier sessions of the same name and key have stored; see :meth:`Client.session`."""
-        return self._account.resumed or 0
+        return self._account.state.resumed or 0
 
     @property
     def is_blocked(self) -> bool:
@@ -87,12 +87,12 @@ class Producer:
     @property
     def is_full(self) -> bool:
         """Whether a message would wait for others, or exceed the limit where the hard limit lets it."""
-        return self._account.full
+        return self._account.state.full
 
     @property
     def ahead(self) -> int:
         """Bytes that may wait here for nothing but a spool store, which takes them; 0 where none does."""
-        return self._account.ahead
+        return self._account.waiters.ahead
 
     @property
     def queued(self) -> int:
@@ -107,8 +107,7 @@ class Producer:
     @property
     def is_confirming(self) -> bool:
         """Whether messages are stored whose receipts wait for a channel, for replicas or for the disk."""
-        securing = self._account.securing
-        return self._account.confirming.waits or (securing is not None and securing.waits)
+        return self._account.is_confirming
 
     def confirm(self) -> None:
         """Give at once all receipts that wait for a channel; for brokers that are about to stop."""
@@ -117,7 +116,7 @@ class Producer:
     @property
     def reason(self) -> str:
         """Why sends wait, as far as that is known without asking; empty when it is not."""
-        return self._account.reason(self._account.outbox.head())
+        return self._account.explained()
 
     @property
     def is_closed(self) -> bool:

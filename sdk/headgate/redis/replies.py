@@ -5,48 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from headgate.core.account import calls
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A session's cumulative totals at a destination, as its caller knows them. Bytes, and ``_m`` messages."""
-
-    session: str
-    inc: int
-    epoch: int
-    granted: int = 0
-    granted_m: int = 0
-    used: int = 0
-    used_m: int = 0
-    returned: int = 0
-    returned_m: int = 0
-    need: int = 0
-    need_m: int = 0
-    want: int = 0
-    want_m: int = 0
-    weight: int = 1
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Credit:
-    """The answer to acquire and publish.
-
-    ``first`` is the number of the batch's first entry, 0 where there is none; to acquire with ``resume``, the number of
-    the last message that was published before; ``stored`` how many of it were stored:
-    fewer than all where the destination's rate allows no more, and ``again_ms`` is then when more may go. ``lost`` is
-    how many of those that the session has receipts for are not known in an epoch that is new to it.
-    """
-
-    code: str
-    epoch: int = 0
-    granted: int = 0
-    granted_m: int = 0
-    place: int = 0
-    blocked: int = 0
-    again_ms: int = 1000
-    first: int = 0
-    stored: int = 0
-    lost: int = 0
+Account = calls.Totals
+Credit = calls.Credit
 
 
 @dataclass(frozen=True, slots=True)

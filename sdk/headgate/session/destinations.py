@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Final
 
+from headgate.core.account.calls import Totals
 from headgate.core.credit import CreditLine
 from headgate.credit.account import CLOSE_WITHIN, CreditAccount
 from headgate.credit.calls import Ensure
@@ -21,7 +22,6 @@ from headgate.namespace.registry import Registry
 from headgate.options import SessionOptions
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
-from headgate.redis.replies import Account as Totals
 from headgate.redis.store import Store
 from headgate.redis.stores.notes import NoteStore
 from headgate.session.destination import Presence

@@ -136,6 +136,11 @@ class Writer:
         return bool(self.store) and self._loop.time() >= self._resume_at
 
     @property
+    def resumes_at(self) -> float:
+        """When a store that failed may be tried again, on the loop's clock; infinite where there is none."""
+        return self._resume_at if self.store else math.inf
+
+    @property
     def ahead(self) -> int:
         """Bytes that may wait in line for nothing but the storage: two segments."""
         return 2 * (self._quota.spool.settings.segment if self._quota else SEGMENT)

@@ -84,7 +84,7 @@ class Permit:
             gate._in_use -= size  # noqa: SLF001
             line = gate._line  # noqa: SLF001
             account = gate._account  # noqa: SLF001
-            owed = account.recalled and account.owes
+            owed = account.state.recalled and account.state.owes
             if line.inc == self._inc:  # else its credit was reclaimed with the session's lease, and belongs to others
                 if owed:
                     line.returned += size
@@ -95,8 +95,8 @@ class Permit:
                 line.uses += 1
         if owed:
             gate._thread.tell(account.hand_on)  # noqa: SLF001
-        elif gate._outbox.waiting or gate._account.recalled:  # noqa: SLF001
-            gate._thread.tell(gate._account.freed)  # noqa: SLF001
+        elif gate._outbox.waiting or account.state.recalled:  # noqa: SLF001
+            gate._thread.tell(account.freed)  # noqa: SLF001
 
     def __enter__(self) -> Self:
         return self

@@ -187,30 +187,30 @@ class TestFollowing:
         async with client.session("s") as session, client.session("t") as second:
             quiet = await session.producer(NAME)
             frank = await second.producer(NAME, window=77, weight=3, timeout=9, rate=50)
-            assert (quiet._account.window, quiet._account.weight, quiet._timeout) == (512 << 10, 1, 30)
+            assert (quiet._account.state.window, quiet._account.state.weight, quiet._timeout) == (512 << 10, 1, 30)
             await other.apply_policy(policy(("orders.*", self.SENDING)))
 
             def follows() -> bool:
                 account = quiet._account
-                return (account.window, account.weight, quiet._timeout) == (1000, 5, 0.25)
+                return (account.state.window, account.state.weight, quiet._timeout) == (1000, 5, 0.25)
 
             await wait_until(follows)
             assert (quiet._pacing.rate, quiet._byte_pacing.rate) == (100, 1e6)
-            assert (frank._account.window, frank._account.weight, frank._timeout) == (77, 3, 9)
+            assert (frank._account.state.window, frank._account.state.weight, frank._timeout) == (77, 3, 9)
             assert frank._pacing.rate == 50
             await wait_until(lambda: quiet.in_hand <= 1000, description="what exceeds the window has gone back")
             fresh = await second.producer("orders.us")
-            assert (fresh._account.window, fresh._timeout) == (1000, 0.25)
+            assert (fresh._account.state.window, fresh._timeout) == (1000, 0.25)
             await other.apply_policy(policy())
-            await wait_until(lambda: quiet._account.window == 512 << 10)
-            assert (quiet._pacing.rate, quiet._timeout, quiet._account.weight) == (None, 30, 1)
+            await wait_until(lambda: quiet._account.state.window == 512 << 10)
+            assert (quiet._pacing.rate, quiet._timeout, quiet._account.state.weight) == (None, 30, 1)
 
     async def test_a_gate_too(self, pair: tuple[headgate.Client, headgate.Client]) -> None:
         client, other = pair
         await other.apply_policy(policy(("ports", {"kind": "gate", "producer_window": 10, "producer_timeout": 1})))
         async with client.session("s") as session:
             gate = await session.gate("ports")
-            assert (gate._account.window, gate._timeout) == (10, 1)
+            assert (gate._account.state.window, gate._timeout) == (10, 1)
             await other.apply("ports", producer_timeout=2)
             await wait_until(lambda: gate._timeout == 2, description="set by hand, and heard of")
 

@@ -414,7 +414,7 @@ async def test_producers_and_consumers_are_configured_alike_with_and_without_awa
             producer.configure(window=window * 1000)
             consumer.configure(window=window)
             wildcard.configure(window=window)
-            assert (producer._account.window, consumer.window, wildcard.window) == (
+            assert (producer._account.state.window, consumer.window, wildcard.window) == (
                 window * 1000,
                 Window(messages=window),
                 Window(messages=window),

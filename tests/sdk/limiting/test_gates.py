@@ -224,7 +224,7 @@ async def test_no_permit_is_given_while_the_credit_goes_back(
         await wait_until(lambda: slow.store.server.calls > before, description="it is idle, and says so right now")
         permit = gate.try_admit(1)
         proxy.pass_through()
-        await wait_until(lambda: not gate._account._open)
+        await wait_until(lambda: not gate._account.state.open)
         assert permit is None, "of credit that was on its way back"
 
 
@@ -232,7 +232,7 @@ async def test_an_idle_gate_keeps_no_lease(client: headgate.Client) -> None:
     await client.apply("gate", kind="gate", limit=1000)
     async with client.session("s") as session:
         gate = await session.gate("gate", window=1000)
-        await wait_until(lambda: gate._account._open is False, description="idle for two seconds")
+        await wait_until(lambda: gate._account.state.open is False, description="idle for two seconds")
         assert await field(client, "gate", "leased_bytes") == 0
         assert gate.try_admit(1) is None
         await wait_until(lambda: gate.try_admit(1), description="the window is fetched again")
@@ -250,7 +250,7 @@ async def test_a_permit_is_of_the_account_that_paid_for_it(client: headgate.Clie
         await wait_until(lambda: gate._account.wants)
         first.release()
         assert not gate._account.wants, "it is paid, and has not been told yet"
-        gate._account._start_anew()
+        gate._account.state._start_anew()
         if cancelled:
             waiting.cancel()
         ended = (await asyncio.gather(waiting, return_exceptions=True))[0]

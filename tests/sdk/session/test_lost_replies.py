@@ -158,14 +158,14 @@ async def test_a_settlement_is_confirmed_although_its_reply_was_lost(
 async def test_a_batch_of_unknown_fate_is_settled_before_its_number_is_used_again(
     client: headgate.Client, redis_url: str
 ) -> None:
-    """Mutant: drop "if self.outbox.flight is not None" from CreditAccount._step; then receipts name what is not stored.
+    """Mutant: drop "if outbox.flight is not None" from Account._next; then receipts name what is not stored.
 
     A publish is applied and its reply lost; the session's lease is reclaimed; a recall is heard before the repetition.
     """
     async with client.session("s", ttl=1) as session:
         producer = await session.producer("orders")
         account = producer._account
-        store, lost = account._store, asyncio.Event()
+        store, lost = account._calls.store, asyncio.Event()
 
         class Lossy:
             """The store, but for one publish: its reply comes so late that the lease is gone, and then not at all."""
@@ -187,7 +187,7 @@ async def test_a_batch_of_unknown_fate_is_settled_before_its_number_is_used_agai
                 account._hear(["recall", "0", "0"])
                 raise CoordinatorUnavailable("the reply is lost")
 
-        account._store = cast("Store", Lossy())
+        account._calls.store = cast("Store", Lossy())
         first = asyncio.ensure_future(producer.send("first", timeout=GUARD))
         await wait_until(lambda: account.outbox.flight is not None)
         rest = [asyncio.ensure_future(producer.send(f"later {n}", timeout=GUARD)) for n in range(3)]

@@ -170,7 +170,7 @@ async def test_room_in_the_store_alone_is_enough(depot: Depot) -> None:
 
 @pytest.mark.parametrize("when_full", ["fail", "fail-after 0.3s", "drop"])
 async def test_a_full_store_does_what_it_says(depot: Depot, when_full: str) -> None:
-    """Mutant: `Callers._how` says what memory says."""
+    """Mutant: `Waiters.how` says what memory says."""
     await depot.make(store={"limit": 20_000, "when_full": when_full})
     async with depot.client.session("s") as session:
         producer = await session.producer("orders")

@@ -1,0 +1,1 @@
+"""One account without I/O: which call is due, what an answer means, and who waits."""

@@ -1,0 +1,107 @@
+"""The calls of one account: its totals, what they ask for, and what is answered. Values only."""
+
+from dataclasses import dataclass
+
+from headgate.core.outbox import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A session's cumulative totals at a destination, as its caller knows them. Bytes, and ``_m`` messages."""
+
+    session: str
+    inc: int
+    epoch: int
+    granted: int = 0
+    granted_m: int = 0
+    used: int = 0
+    used_m: int = 0
+    returned: int = 0
+    returned_m: int = 0
+    need: int = 0
+    need_m: int = 0
+    want: int = 0
+    want_m: int = 0
+    weight: int = 1
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The answer to acquire and publish.
+
+    ``first`` is the number of the batch's first entry, 0 where there is none; to acquire with ``resume``, the number of
+    the last message that was published before; ``stored`` how many of it were stored:
+    fewer than all where the destination's rate allows no more, and ``again_ms`` is then when more may go. ``lost`` is
+    how many of those that the session has receipts for are not known in an epoch that is new to it.
+    """
+
+    code: str
+    epoch: int = 0
+    granted: int = 0
+    granted_m: int = 0
+    place: int = 0
+    blocked: int = 0
+    again_ms: int = 1000
+    first: int = 0
+    stored: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Open the account, renew its lease, ask for credit, and give some back; answered by :class:`Credit`.
+
+    Attributes:
+        totals: of the account.
+        resume: whether to be told how many messages its session published before.
+        sent: the number of its last message that has a receipt; 0 where Redis may have forgotten it rightly.
+        hasty: whether somebody fails at once where there is no room, and wants to know why.
+    """
+
+    totals: Totals
+    resume: bool = False
+    sent: int = 0
+    hasty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Store the batch in flight, and ask for more credit; answered by :class:`Credit`."""
+
+    totals: Totals
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Give everything back; where ``closes``, the account ends with it, and ``resume`` keeps what it published."""
+
+    totals: Totals
+    closes: bool
+    resume: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make the destination exist; ``recover`` says that it was there before, and is gone."""
+
+    recover: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reap:
+    """Sweep what the dead left behind at the destination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Find out why there is a wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Say how many messages were dropped."""
+
+
+Call = Acquire | Publish | Leave | Make | Reap | Look | Report

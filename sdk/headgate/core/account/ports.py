@@ -1,0 +1,111 @@
+"""What an account needs of its surroundings: of its destination, of a spool store, and of those who wait for it."""
+
+from typing import Any, Protocol
+
+from headgate.core.account.calls import Credit
+from headgate.core.full import WhenFull
+from headgate.core.outbox import Batch, Outgoing
+
+
+class Manners(Protocol):
+    """What a destination's settings say of sends that find no room."""
+
+    when_full: WhenFull
+    hard: bool
+
+    @property
+    def watched(self) -> bool:
+        """Whether looks are worth their call although nobody asks: they may find a deadlock."""
+
+
+class Spooling(Protocol):
+    """What writes messages to a spool store that find no room in memory."""
+
+    store: str
+    waits: bool
+    when_full: WhenFull
+    prepared: Any
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a store that may be tried now."""
+
+    @property
+    def resumes_at(self) -> float:
+        """When a store that failed may be tried again; infinite where there is none."""
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that may wait for nothing but the store."""
+
+    def seek(self) -> None:
+        """Begin to write those that wait, unless that is under way."""
+
+    def take(self) -> Any:
+        """Return what is prepared: ``references`` and ``segment``."""
+
+    def discard(self, prepared: Any) -> None:
+        """Delete what was prepared and is not wanted."""
+
+    def refuse(self, segment: str, room: int) -> None:
+        """Delete a segment, for memory has only ``room`` bytes for references."""
+
+    def drop(self, segment: str) -> None:
+        """Delete a segment of which nothing was stored, nor will be."""
+
+
+class Ends(Protocol):
+    """Tells callers how their wait ended where nothing was stored."""
+
+    def full(self, item: Outgoing, now: float) -> None:
+        """Say that there is no room, or that Redis does not answer."""
+
+    def timeout(self, item: Outgoing, now: float) -> None:
+        """Say that there was no room in time."""
+
+    def lost(self, item: Outgoing, *, unknown: bool) -> None:
+        """Say that Redis did not answer in time; ``unknown``: it may be stored all the same."""
+
+    def too_large(self, item: Outgoing, limit: int, pool: str = "") -> None:
+        """Say that it can never fit."""
+
+    def above_hard(self, item: Outgoing, stored: int, limit: int) -> None:
+        """Say that not even the hard limit has room."""
+
+    def dropped(self, item: Outgoing) -> None:
+        """Give the receipt of a message that is dropped, and count it."""
+
+
+class Destination(Manners, Protocol):
+    """What is known of the account's destination."""
+
+    report_at: float
+
+    @property
+    def unreported(self) -> bool:
+        """Whether more was dropped than the destination knows."""
+
+    def forget(self) -> None:
+        """Forget how it was seen, if that is old."""
+
+    def meet(self, before: int, epoch: int, lost: int) -> None:
+        """Note the epoch of an answer, and how many receipts are not known in it."""
+
+    def start_anew(self) -> None:
+        """Count from nothing: the account has ended."""
+
+
+class Effects(Protocol):
+    """What an account's answers lead to elsewhere."""
+
+    def stored(self, batch: Batch, items: list[Outgoing], answer: Credit) -> None:
+        """Give receipts for the first of a batch, now or when they are as safe as asked for."""
+
+    def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
+        """Raise the credit to what was granted, now or when it is as safe as asked for; returns whether it grows."""
+
+    def refill(self) -> None:
+        """Fetch what is missing from the destination's pools, or leave their lines."""
+
+    def forget(self) -> None:
+        """Drop what is remembered of a destination that was removed on purpose."""

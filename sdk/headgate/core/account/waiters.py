@@ -1,0 +1,235 @@
+"""Those who wait at one account: for credit, for a rate, or for Redis. Who is paid, who fails, and when to look again.
+
+No clock and no I/O here. Errors and their words are made elsewhere; whoever is told is a future or anything like it.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from headgate.core.account.ports import Ends, Manners, Spooling
+from headgate.core.credit import CreditLine
+from headgate.core.full import WhenFull
+from headgate.core.outbox import Outbox, Outgoing
+
+SLOW: Final = 0.02
+"""Seconds that an answer may take: no caller's time is over sooner than that, for the answer may come just now."""
+EXPLAIN_AFTER: Final = 0.1
+"""Seconds after which a wait is worth one call that finds out why."""
+EXPLAIN_EVERY: Final = 1.0
+"""Seconds for which what is known of a wait is new enough."""
+RATE_POLL: Final = 1.0
+"""Seconds after which a wait for a rate asks again at the latest: the hint that it was raised may be lost."""
+
+
+class Waiters:
+    """The line of one account.
+
+    Args:
+        credit: that they are paid with.
+        manners: of the destination.
+        ends: tells them.
+        holds_messages: False for a gate, whose credit in use is a permit and not a message.
+
+    Attributes:
+        outbox: the messages.
+        writer: writes to a spool store; None where none is reached.
+        stopped: whether nobody is let in, by hand.
+        beyond_memory: bytes of a message that memory never has room for, where there is a store for it.
+        rate_at: when the destination's rate lets the next go that are paid; 0 while it holds nothing up.
+        announced: whether anybody was told of the wait, and is to be told of its end.
+        attend_at: when to call :meth:`see_to`; infinite while nobody's time will be over.
+        explain_at: when to find out why they wait; infinite while nobody needs to know.
+    """
+
+    def __init__(self, credit: CreditLine, manners: Manners, ends: Ends, *, holds_messages: bool) -> None:
+        self.outbox = Outbox(credit)
+        self.writer: Spooling | None = None
+        self.stopped = False
+        self.beyond_memory = math.inf
+        self.rate_at = 0.0
+        self.announced = False
+        self.attend_at = math.inf
+        self.explain_at = math.inf
+        self._looked_at = -math.inf
+        self._hurried = False
+        self._credit = credit
+        self._manners = manners
+        self._ends = ends
+        self._holds_messages = holds_messages
+
+    # Coming and going.
+
+    def join(self, item: Outgoing, now: float) -> bool:
+        """Count in a message that was just put in line and is not paid; returns whether it is the first."""
+        item.since = now
+        self._hurried = self._hurried or item.when_full is not None
+        patience = self.how(item).patience
+        over = min(item.deadline, now + patience) if patience else item.deadline
+        self.attend_by(max(over, now + SLOW))
+        first = len(self.outbox.waiting) == 1
+        if first:
+            self.explain_at = now + EXPLAIN_AFTER
+        else:
+            self._explain_before(over)
+        return first
+
+    def left(self) -> None:
+        """Note that one of them gave up."""
+        self.outbox.left()
+        self.stir()
+
+    def admit(self) -> bool:
+        """Pay for as many as the credit covers; returns whether anybody was paid."""
+        paid = self.outbox.admit()
+        for item in paid:
+            if not self._holds_messages:
+                self.outbox.ready.pop()
+                item.done.set_result(self._credit.inc)  # which paid; when its owner wakes up it may be over
+            elif item.credited is not None and not item.credited.done():
+                item.credited.set_result(None)
+        if paid and self.announced:
+            self.stir()
+        return bool(paid)
+
+    def attend_by(self, when: float) -> None:
+        """See to them at that time, if not before."""
+        self.attend_at = min(self.attend_at, when)
+
+    def stir(self) -> None:
+        """See to them at once: something changed that may be the end of a wait, or of the patience with it."""
+        self.attend_at = 0.0
+
+    # Time.
+
+    def see_to(self, now: float, *, stuck: bool) -> Outgoing | None:
+        """Fail those whose time is over; returns the first that still waits, if any does.
+
+        Args:
+            now: on the clock of the deadlines.
+            stuck: whether Redis is slow to answer, or away; only then can anything that is paid be late.
+        """
+        outbox = self.outbox
+        throttled = now < self.rate_at
+        for item, unknown in outbox.overdue(now, stuck=stuck or throttled):
+            # What has its credit was promised to go out: only Redis, or the rate, can be why it did not.
+            posted = item.credited is not None and item.credited.done() and (stuck or not throttled)
+            if posted or unknown:
+                self._ends.lost(item, unknown=unknown)
+            else:
+                self._ends.timeout(item, now)
+        over = min(self._lose_patience(now), outbox.soonest())
+        paid = outbox.soonest_paid()
+        head = outbox.head()  # lets go of those who were told
+        self._hurried = self._hurried and head is not None
+        self._explain_before(over)
+        self.attend_at = min(over, paid if paid > now else now + SLOW)  # paid and late: its answer may come just now
+        return (outbox.held_back() if self.rate_at else None) or head
+
+    def _lose_patience(self, now: float) -> float:
+        """Give up for those that waited as long as they are to; returns when the next of them will have."""
+        soonest = math.inf
+        if self._hurried or self._manners.when_full.patience is not None or self._store_hurries:
+            for item in self.outbox.waiting:
+                item.since = item.since or now
+                if (patience := self.how(item).patience) and not item.done.done():
+                    if now >= item.since + patience:
+                        self.give_up(item, now)
+                    else:
+                        soonest = min(soonest, item.since + patience)
+        return soonest
+
+    def hold_back(self, now: float, ms: int) -> bool:
+        """Let nothing that is paid go for so long; 0: the rate let all of it go. Returns whether a wait begins."""
+        begins = ms > 0 and not self.rate_at
+        if begins:
+            self.explain_at = max(self._looked_at + EXPLAIN_EVERY, now + EXPLAIN_AFTER)
+            self.attend_by(now + SLOW)
+            for item in self.outbox.ready:
+                item.since = item.since or now
+        elif not ms and self.rate_at:
+            self.stir()
+        self.rate_at = now + min(ms / 1000, RATE_POLL) if ms else 0.0
+        return begins
+
+    # Reasons.
+
+    def looked(self, now: float) -> None:
+        """Note that it is known why they wait; it is looked at again shortly before somebody is told, or asks."""
+        self._looked_at = now
+        self.explain_at = now + EXPLAIN_EVERY if self._manners.watched else math.inf
+        self._explain_before(self.outbox.soonest())
+        self.stir()
+
+    def watch(self, now: float) -> None:
+        """Look each second from now on, if what only looks can find may be there since a moment ago."""
+        if self._manners.watched:
+            self.explain_at = min(self.explain_at, max(now, self._looked_at + EXPLAIN_EVERY))
+
+    def look_by(self, when: float) -> None:
+        """Find out why they wait at that time at the latest."""
+        self.explain_at = min(self.explain_at, when)
+
+    def asked_why(self, now: float) -> bool:
+        """Note that somebody asks why they wait; returns whether it is to be looked at, for what is known is old."""
+        old = now - self._looked_at >= EXPLAIN_EVERY and bool(self.outbox.waiting or self.rate_at)
+        if old:
+            self.look_by(now)
+        return old
+
+    def told_at(self, when: float) -> None:
+        """Note that somebody is told of the wait at that time, if it lasts."""
+        self.attend_by(when)
+        self._explain_before(when)
+
+    def _explain_before(self, when: float) -> None:
+        """Find out why they wait shortly before somebody is told, unless that is known well enough by then."""
+        if when - self._looked_at > EXPLAIN_EVERY:
+            self.explain_at = min(self.explain_at, when - EXPLAIN_AFTER)
+
+    # Manners.
+
+    def how(self, item: Outgoing) -> WhenFull:
+        """Return what is to be done with a message that finds no room."""
+        how = item.when_full or self._manners.when_full
+        return self.writer.when_full if how.spools and self.writer is not None else how
+
+    @property
+    def spools(self) -> bool:
+        """Whether what finds no room in memory may go to a store now."""
+        return self.writer is not None and self.writer.ready and not self.stopped
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that may wait here because a store takes them; 0 where there is none, or it does not."""
+        return self.writer.ahead if self.spools and self.writer is not None and not self.writer.waits else 0
+
+    def may_exceed(self, item: Outgoing) -> bool:
+        """Return whether a message goes beyond the limit rather than to wait."""
+        return item.beyond and self._manners.hard and self._credit.in_hand_m > 0 and not self._credit.frozen
+
+    def impatient(self) -> Iterator[Outgoing]:
+        """Yield those in line that do not wait."""
+        if self._hurried or self._manners.when_full.patience == 0 or self._store_hurries:
+            for item in self.outbox.waiting:
+                if self.how(item).patience == 0 and not item.done.done() and not self.may_exceed(item):
+                    yield item
+
+    def refuse(self, asked_at: float, now: float) -> None:
+        """Give up for those that do not wait: Redis was asked at ``asked_at``, and there was no room."""
+        if self.spools and self.writer and not self.writer.waits:
+            return  # there may be room at the store
+        for item in self.impatient():
+            if item.since <= asked_at:
+                self.give_up(item, now)
+
+    @property
+    def _store_hurries(self) -> bool:
+        return self.writer is not None and self.writer.waits and self.writer.when_full.patience is not None
+
+    def give_up(self, item: Outgoing, now: float) -> None:
+        """Drop a message, or fail it, as it is to be treated."""
+        if self.how(item).drops and self._holds_messages:  # a gate has nothing to drop: its caller is told
+            self._ends.dropped(item)
+        else:
+            self._ends.full(item, now)

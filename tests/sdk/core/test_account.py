@@ -1,0 +1,169 @@
+"""An account as a machine: whatever happens to its calls, each message ends once, in order, and nothing leaks."""
+
+import random
+
+import pytest
+
+from headgate.core.account.calls import Acquire, Credit, Leave, Publish
+from tests.sdk.core.accounts import FAULTS, Session, World, check, story
+
+LONG = 60.0
+"""Simulated seconds in which everything has ended: leases, epochs and idling included."""
+
+
+def play(world: World, dice: random.Random | None = None) -> World:
+    story(world, dice)
+    world.run(world.now + LONG)
+    check(world)
+    return world
+
+
+CALLS = play(World()).calls
+"""That the story takes without faults."""
+
+
+def test_without_faults_every_message_is_stored_that_may_be() -> None:
+    world = play(World())
+    fates = [item.done.value for session in world.sessions for item in session.items]
+    assert sorted(str(fate) for fate in fates if not isinstance(fate, int)) == ["None", "timeout", "too large"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_call_harms_nothing(fault: str) -> None:
+    for number in range(CALLS + 5):
+        play(World({number: fault}))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_faults_at_many_calls_harm_nothing(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(40):
+        faults = {number: dice.choice(FAULTS) for number in range(CALLS) if dice.random() < 0.2}
+        play(World(faults), dice)
+
+
+def test_one_who_gives_up_leaves_the_line_of_the_destination_at_once() -> None:
+    world = World()
+    ann, bob = world.session("ann", 1000), world.session("bob", 100)
+    world.at(0.0, lambda: ann.send(1000))
+    waits = []
+    world.at(0.1, lambda: waits.append(bob.send(500)))
+    world.run(world.now + 0.2)
+    assert world.model.line == ["bob"]
+    bob.give_up(waits[0])
+    assert not bob.account.outbox.waiting
+    call = bob.account.call(world.now)
+    assert isinstance(call, Acquire)
+    assert call.totals.size == 0, "in no line"
+
+
+def test_a_wait_without_a_deadline_sets_no_clock_once_it_is_explained() -> None:
+    """It is the calls that keep its place and its lease that are due, and nothing else."""
+    world = World()
+    ann, bob = world.session("ann", 1000), world.session("bob", 100)
+    world.at(0.0, lambda: ann.send(1000))
+    world.at(0.1, lambda: bob.send(500, timeout=float("inf")))
+    world.run(world.now + 0.5)
+    waiters = bob.account.waiters
+    assert waiters.attend_at == waiters.explain_at == float("inf")
+    before = world.calls
+    world.run(world.now + 10.0)
+    assert world.calls - before < 80, "both sessions: sweeps, places in line and leases"
+
+
+def test_a_wait_is_explained_again_shortly_before_its_time_is_over() -> None:
+    world = World()
+    ann, bob = world.session("ann", 1000), world.session("bob", 100)
+    world.at(0.0, lambda: ann.send(1000))
+    world.at(0.1, lambda: bob.send(500, timeout=5.0))
+    world.run(world.now + 1.0)
+    assert bob.account.waiters.explain_at == pytest.approx(world.now - 1.0 + 0.1 + 5.0 - 0.1)
+
+
+def paid(world: World, *sizes: int) -> Session:
+    """Return a session that has its window, and messages that are paid and not published."""
+    ann = world.session("ann", 500)
+    world.run(world.now + 0.1)
+    for size in sizes:
+        ann.send(size)
+    return ann
+
+
+def test_a_batch_of_unknown_fate_goes_again_before_all_else() -> None:
+    """A recall, a removal and a new window must all wait: its number may be used by then."""
+    ann = paid(world := World(), 10, 20)
+    account = ann.account
+    first = account.call(world.now)
+    assert isinstance(first, Publish)
+    account.missed(world.now, gives_up=False)
+    account.hear_recall(0, 0)
+    account.hear_removed()
+    account.resize(100, 1)
+    again = account.call(world.now)
+    assert isinstance(again, Publish)
+    assert again.batch is first.batch
+    assert not ann.forgotten
+
+
+def test_a_recall_gives_back_what_was_not_used_and_all_above_the_share() -> None:
+    ann = paid(world := World())
+    ann.account.hear_recall(100, 10)
+    call = ann.account.call(world.now)
+    assert isinstance(call, Acquire)
+    assert (call.totals.granted, call.totals.returned) == (500, 500), "nothing was used since the one before"
+
+
+def test_a_removal_on_purpose_takes_the_credit_and_is_not_mended() -> None:
+    ann = paid(world := World())
+    ann.account.hear_removed()
+    assert ann.account.call(world.now) is None
+    assert ann.forgotten == 1
+    assert not ann.account.open
+    assert ann.account.credit.in_hand == 0
+
+
+@pytest.mark.parametrize("code", ["STOPPED", "ABOVE"])
+def test_a_batch_that_may_not_go_is_back_in_line_and_its_credit_goes_back(code: str) -> None:
+    ann = paid(world := World(), 10, 20)
+    call = ann.account.call(world.now)
+    assert isinstance(call, Publish)
+    ann.account.hear(call, Credit(code), world.now)
+    assert [item.size for item in ann.account.outbox.waiting] == [10, 20]
+    back = ann.account.call(world.now)
+    assert isinstance(back, Acquire)
+    assert (back.totals.returned, back.totals.size) == (500, 10)
+
+
+def test_nothing_can_be_taken_while_an_account_leaves() -> None:
+    ann = paid(World())
+    call = ann.account.leave()
+    assert isinstance(call, Leave)
+    assert call.totals.returned == 500
+    assert not ann.account.credit.take(1)
+
+
+def test_one_that_comes_during_a_call_is_asked_for_at_once() -> None:
+    world = World()
+    world.session("bob", 1000)
+    world.run(world.now + 0.1)
+    ann = world.session("ann", 0)
+    account = ann.account
+    call = account.begin(world.now)
+    assert isinstance(call, Acquire)
+    ann.send(100)
+    account.hear(call, Credit("OK", 1, 0, 0, 0, 0), world.now)
+    asked = account.call(world.now)
+    assert isinstance(asked, Acquire)
+    assert asked.totals.size == 100
+
+
+def test_one_who_comes_after_those_that_a_hint_served_is_asked_for_at_once() -> None:
+    world = World()
+    world.session("bob", 1000).send(1000)
+    ann = world.session("ann", 0)
+    world.at(0.1, lambda: ann.send(100))
+    world.at(0.2, world.consume)
+    world.run(world.now + 0.21)
+    assert isinstance(ann.items[0].done.value, int)
+    ann.send(1000)
+    assert isinstance(ann.account.call(world.now), Acquire)
