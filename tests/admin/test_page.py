@@ -412,7 +412,7 @@ def test_a_deadlock_is_drawn_as_a_ring_of_waits(page: Browser, site: Site) -> No
         Party("queue", "shipments"),
     )  # fmt: skip
     cycle = Deadlock((Step(x, ann), Step(ann, y), Step(y, bob), Step(bob, x)))
-    found = headgate.FoundDeadlock(cycle, "fail", "a send of session invoices~0a1b2c3d was told to fail", 3.2)
+    found = headgate.FoundDeadlock(cycle, "fail", "a send of session invoices~0a1b2c3d was made to fail", 3.2)
     assert page.run("return document.getElementById('deadlocks-part').hidden")
     site.run(_apply(site.client, orders="1MB", shipments="1MB"))
     site.run(notes.write("deadlocks", {found.id: found.note}))
@@ -422,7 +422,7 @@ def test_a_deadlock_is_drawn_as_a_ring_of_waits(page: Browser, site: Site) -> No
     assert page.run("return document.querySelectorAll('.ring .arrow').length") == 4
     assert page.run("return !window.harmed")
     text = page.wait(TEXT, "#deadlocks li")
-    assert "was told to fail" in text
+    assert "was made to fail" in text
     for width, name in ((1280, "wide"), (360, "phone")):
         page.look_like(width, 900)
         assert page.run("return document.documentElement.scrollWidth <= innerWidth"), f"{name}: no sideways scrolling"

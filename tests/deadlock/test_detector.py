@@ -188,7 +188,7 @@ async def test_the_newest_send_is_told_to_fail_until_it_does(client: headgate.Cl
     await wait_until(lambda: len(heard) == 3)
     assert {tuple(words[:2]) for words in heard} == {("deadlock", "7.5")}
     (record,) = await client.deadlocks()
-    assert record.done == "a send of session s1 to queue x was told to fail"
+    assert record.done == "a send of session s1 to queue x was made to fail"
     assert detector.facts().found == {"fail": 1}
 
 

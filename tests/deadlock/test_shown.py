@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.one_server
 A, B, X, Y = Party("session", "a~0", "y"), Party("session", "b~0", "x"), Party("queue", "x"), Party("queue", "y")
 FOUND = FoundDeadlock(
-    Deadlock((Step(X, A), Step(A, Y), Step(Y, B), Step(B, X))), "fail", "a send was told to fail", 2.0
+    Deadlock((Step(X, A), Step(A, Y), Step(Y, B), Step(B, X))), "fail", "a send was made to fail", 2.0
 )
 STEPS = [
     "queue x waits for session a~0 to consume",
@@ -81,7 +81,7 @@ async def test_the_command_line_says_when_there_is_none(client: headgate.Client)
 
 async def test_the_command_line_shows_each_step(client: headgate.Client, found: None) -> None:
     shown = (await command(client, "deadlocks")).splitlines()
-    assert shown[0].startswith(f"deadlock {FOUND.id} lasts 2.0 s (fail): a send was told to fail")
+    assert shown[0].startswith(f"deadlock {FOUND.id} lasts 2.0 s (fail): a send was made to fail")
     assert shown[1:] == [f"  {number}. {step}" for number, step in enumerate(STEPS, 1)]
     (told,) = json.loads(await command(client, "deadlocks", "--json"))
     assert (told["id"], told["current"], told["action"], told["text"]) == (FOUND.id, True, "fail", "; ".join(STEPS))

@@ -59,10 +59,10 @@ def test_what_is_told_is_read_as_it_was() -> None:
     ties = [Tie("x", "a~00000000.1", "y", "1.0"), Tie("y", "b~00000000.1", "x", "1.0")]
     (found,) = deadlocks(with_all_full(ties, ties))
     assert Deadlock.from_dict(found.as_dict()) == found
-    told = FoundDeadlock(found, "fail", "a send was told to fail", 1.5)
+    told = FoundDeadlock(found, "fail", "a send was made to fail", 1.5)
     read = FoundDeadlock.read(told.note, 500)
     assert (read.deadlock, read.action, read.done, read.lasted, read.unseen) == (
-        found, "fail", "a send was told to fail", 1.5, 0.5,
+        found, "fail", "a send was made to fail", 1.5, 0.5,
     )  # fmt: skip
     assert (read.id, read.is_current, read.destinations) == (told.id, True, ("x", "y"))
     assert not FoundDeadlock.read(told.note, 5000).is_current

@@ -36,7 +36,7 @@ from headgate.errors import (
 GATEWAY: Final = "$headgate"
 """Where the calls go to, and where the answers come from."""
 MAX_CALL: Final = 129 << 20
-"""Bytes of one AMQP message with calls: the largest message there is, 128 MiB, and what is said about it."""
+"""Bytes of one AMQP message with calls: the largest message there is, 128 MiB, and its frame."""
 MAX_CALLS: Final = 256
 """Calls in one AMQP message."""
 MAX_WORDS: Final = 1024
@@ -119,7 +119,7 @@ def _arrays(raw: bytes, **how: Any) -> list[list[Any]]:
 
 
 def failure(error: HeadgateError) -> tuple[str, str, dict[str, str]]:
-    """Return how an error is told: its kind, its text and its facts."""
+    """Return an error as it is sent: its kind, its text and its facts."""
     if isinstance(error, AccessDenied):
         return "denied", str(error), {"user": error.user, "action": error.action, "destination": error.destination}
     for kind, known in _ERRORS.items():
@@ -130,16 +130,16 @@ def failure(error: HeadgateError) -> tuple[str, str, dict[str, str]]:
 
 
 def error_of(kind: Any, text: Any = "", facts: Any = None) -> HeadgateError:
-    """Return the error that was told."""
-    said = facts if isinstance(facts, dict) else {}
+    """Return the error that was sent."""
+    known_facts = facts if isinstance(facts, dict) else {}
     if kind == "denied":
         return AccessDenied(
             str(text),
-            user=str(said.get("user", "")),
-            action=str(said.get("action", "")),
-            destination=str(said.get("destination", "")),
+            user=str(known_facts.get("user", "")),
+            action=str(known_facts.get("action", "")),
+            destination=str(known_facts.get("destination", "")),
         )
     known = _ERRORS.get(kind, HeadgateError)
     if issubclass(known, CoordinatorUnavailable):
-        return known(str(text), answered=said.get("answered") == "yes")
+        return known(str(text), answered=known_facts.get("answered") == "yes")
     return known(str(text))

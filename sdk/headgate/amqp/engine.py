@@ -52,7 +52,7 @@ class Engine:
     """The protocol of one connection.
 
     Args:
-        handler: what is told.
+        handler: gets the events.
         server: whether the peer is a client.
         container: our name.
         limits: what the peer may take.
@@ -122,10 +122,10 @@ class Engine:
     def close(self, condition: str = "", description: str = "", info: Mapping[str, str | int] | None = None) -> None:
         """Close the connection; the bytes that say so are still to be taken from :meth:`outgoing`."""
         if self.alive:
-            self.open()  # an error is told in a close, which comes after an open
-            said = lib.pn_connection_condition(self._connection)
-            set_condition(said, condition, description)
-            put_text_map(lib.pn_condition_info(said), info or {})
+            self.open()  # an error is sent in a close, which comes after an open
+            raw = lib.pn_connection_condition(self._connection)
+            set_condition(raw, condition, description)
+            put_text_map(lib.pn_condition_info(raw), info or {})
             lib.pn_connection_close(self._connection)
 
     def bound(self, limits: Limits) -> None:
@@ -359,7 +359,7 @@ class Engine:
         try:
             source, target, name = read_attach(raw, b"" if known else self._data)
         except Unreadable as error:
-            refuse(raw, *error.told)
+            refuse(raw, *error.condition)
             return
         if known:
             known.source, known.target = source, target

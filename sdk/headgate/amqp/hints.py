@@ -23,7 +23,7 @@ def in_calls(channels: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 class NodeWakeUps:
-    """Subscriptions to channels; a new connection is told of all of them.
+    """Subscriptions to channels; a new connection gets all of them.
 
     Args:
         ask: makes a call within so many seconds.

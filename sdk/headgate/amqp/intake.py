@@ -37,8 +37,8 @@ def take(link: Link, scratch: Any, kept: Kept) -> tuple[list[Incoming], Fault | 
             kept.unfinished += len(piece)
             size = len(link.partial)
         if size > link.max_message:
-            said = f"a message of at least {size} bytes; link {link.name!r} takes {link.max_message}"
-            return messages, (TOO_LARGE, said), aborted
+            text = f"a message of at least {size} bytes; link {link.name!r} takes {link.max_message}"
+            return messages, (TOO_LARGE, text), aborted
         if unfinished:
             excess = kept.excess
             return messages, (RESOURCE_LIMIT, excess) if excess else None, aborted

@@ -67,8 +67,8 @@ class Kept:
 
     def add(self, raw: Any) -> None:
         """Count a link that the peer began."""
-        said = lib.pn_link_remote_properties(raw)
-        size = (lib.pn_data_encoded_size(said) if said else 0) + _length(lib.pn_link_name(raw))
+        properties = lib.pn_link_remote_properties(raw)
+        size = (lib.pn_data_encoded_size(properties) if properties else 0) + _length(lib.pn_link_name(raw))
         for end in (lib.pn_link_remote_source(raw), lib.pn_link_remote_target(raw)):
             size += sum(lib.pn_data_encoded_size(part(end)) for part in _PARTS) + _length(
                 lib.pn_terminus_get_address(end)

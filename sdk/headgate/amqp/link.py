@@ -75,7 +75,7 @@ class Terminus:
 
     @classmethod
     def read(cls, terminus: Any) -> "Terminus":
-        """Return what the peer said.
+        """Return the peer's value.
 
         Raises:
             UnicodeDecodeError: the address is not UTF-8.
@@ -247,7 +247,7 @@ class Link:
             refuse(self.raw, condition, description)
 
     def linger(self) -> None:
-        """Ask, when told that the peer ends the link, for an answer only at :meth:`leave`."""
+        """Ask, when the peer ends the link, for an answer only at :meth:`leave`."""
         self.lingers = True
 
     def leave(self) -> None:
@@ -274,7 +274,7 @@ class Link:
             lib.pn_link_flow(self.raw, more)
 
     def send(self, message: bytes, *, settled: bool = False) -> Any:
-        """Send one message; returns the delivery, to be told apart by, or None when it is settled at once."""
+        """Send one message; returns the delivery, as its identity, or None when it is settled at once."""
         raw = self.raw
         self.tag += 1
         delivery = _new_delivery(raw, (8, _from_buffer(self.tag.to_bytes(8, "big"))))

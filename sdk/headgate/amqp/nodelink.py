@@ -52,14 +52,14 @@ class NodeLink(Wire):
         url: of the nodes, with who we are.
         host: this node.
         container: what operators call us.
-        hear: told each answer and hint.
+        hear: called with each answer and hint.
 
     Attributes:
         ready: done when calls can be made; says why they never will.
         over: done when the connection is.
         reason: why it ended.
         facts: what the node says of itself.
-        heard: whether it has said something.
+        heard: whether it has sent something.
     """
 
     def __init__(self, url: AmqpUrl, host: str, container: str, hear: Callable[[list[Any]], None]) -> None:
@@ -104,7 +104,7 @@ class NodeLink(Wire):
         """Wait until calls can be made; a node that many push at may take some time, but not without a word.
 
         Raises:
-            TimeoutError: it has said nothing for :data:`SIGN_IN` seconds, or has not let us in for :data:`LET_IN`.
+            TimeoutError: it has sent nothing for :data:`SIGN_IN` seconds, or has not let us in for :data:`LET_IN`.
             HeadgateError: it refuses us.
             OSError: it is gone.
         """
@@ -170,7 +170,7 @@ class NodeLink(Wire):
             self._calls.send(message([pack((PING, "ping"))]), settled=True)
             self.flush()
         if self._quiet >= GIVE_UP_AFTER:
-            self.give_up(TimeoutError(f"{self.peername} owes answers and has said nothing for a while"))
+            self.give_up(TimeoutError(f"{self.peername} owes answers and has sent nothing for a while"))
             return
         self._look = self._loop.call_later(LOOK_EVERY, self._listen)
 

@@ -13,7 +13,7 @@ from headgate.errors import HeadgateError
 
 SCRATCH: Final = 65_536
 MOST_SAID: Final = 2000
-"""Characters of the description of an error, of theirs and of ours: it may repeat what a peer said."""
+"""Characters of the description of an error, of theirs and of ours: it may repeat a peer's words."""
 
 
 DELETE_ON_CLOSE: Final = 0x2B
@@ -68,7 +68,7 @@ def text(pointer: Any) -> str | None:
 
 
 def set_condition(condition: Any, name: str, description: str) -> None:
-    """Fill in the error that a close, a detach or a rejection carries; what is said of it is cut."""
+    """Fill in the error that a close, a detach or a rejection carries; its text is cut."""
     if name:
         lib.pn_condition_set_name(condition, name.encode())
         lib.pn_condition_set_description(condition, printable(description, MOST_SAID).encode())
@@ -106,8 +106,8 @@ def put_text_map(data: Any, entries: Mapping[str, str | int]) -> None:
         if isinstance(value, int):
             lib.pn_data_put_ushort(data, value)
         else:
-            said = value.encode()
-            lib.pn_data_put_string(data, (len(said), ffi.from_buffer(said)))
+            encoded = value.encode()
+            lib.pn_data_put_string(data, (len(encoded), ffi.from_buffer(encoded)))
     lib.pn_data_exit(data)
 
 
@@ -169,11 +169,11 @@ def read_filters(data: Any) -> tuple[tuple[str, str] | None, tuple[str, ...]]:
     lib.pn_data_enter(data)
     while lib.pn_data_next(data):
         name = _bytes(lib.pn_data_get_symbol(data)) if lib.pn_data_type(data) == lib.PN_SYMBOL else "?"
-        said = _selector(data) if lib.pn_data_next(data) else None
-        if said is None or selector is not None:
+        read = _selector(data) if lib.pn_data_next(data) else None
+        if read is None or selector is not None:
             others.append(name)
         else:
-            selector = name, said
+            selector = name, read
     lib.pn_data_exit(data)
     return selector, tuple(others)
 
@@ -200,11 +200,11 @@ def put_selector(data: Any, name: str, text: str) -> None:
     """Write filters that are one selector."""
     lib.pn_data_put_map(data)
     lib.pn_data_enter(data)
-    raw, said = name.encode(), text.encode()
+    raw, encoded = name.encode(), text.encode()
     lib.pn_data_put_symbol(data, (len(raw), ffi.from_buffer(raw)))
     lib.pn_data_put_described(data)
     lib.pn_data_enter(data)
     lib.pn_data_put_symbol(data, (len(SELECTOR), ffi.from_buffer(SELECTOR)))
-    lib.pn_data_put_string(data, (len(said), ffi.from_buffer(said)))
+    lib.pn_data_put_string(data, (len(encoded), ffi.from_buffer(encoded)))
     lib.pn_data_exit(data)
     lib.pn_data_exit(data)

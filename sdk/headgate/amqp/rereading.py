@@ -27,12 +27,12 @@ class Unreadable(HeadgateError):
     """An attach says what cannot be a name or an address.
 
     Attributes:
-        told: the AMQP error that says so, and its text.
+        condition: the AMQP error that says so, and its text.
     """
 
     def __init__(self, condition: str, text: str) -> None:
         super().__init__(text)
-        self.told = condition, text
+        self.condition = condition, text
 
 
 def read_attach(raw: Any, data: bytes) -> tuple[Terminus, Terminus, str]:
@@ -58,7 +58,7 @@ def read_attach(raw: Any, data: bytes) -> tuple[Terminus, Terminus, str]:
 
 
 def repeated(data: bytes, links: Iterable[Link]) -> bytes:
-    """Return flows that came last, as they have to be said to the library; empty where there are none.
+    """Return flows that came last, as they have to be passed to the library; empty where there are none.
 
     They give more credit than it can count, or drain a link whose receiver did not know yet of all transfers.
 

@@ -267,11 +267,11 @@ class SaslClient:
             }[mechanism]
             offers = printable(", ".join(names)) or "no way"
             raise AccessDenied(f"the node offers {offers} to sign in, not {mechanism}: {hint}")
-        said = f"\0{self._name}\0{self._password}" if self._name is not None else "anonymous"
+        response = f"\0{self._name}\0{self._password}" if self._name is not None else "anonymous"
         self.outgoing += _frame(
             _INIT,
             _variable(0xA3, mechanism.encode()),
-            _variable(0xA0, said.encode()),
+            _variable(0xA0, response.encode()),
             _variable(0xA1, self._hostname.encode()),
         )
 

@@ -6,7 +6,7 @@ Accepted forms::
     amqps://...                                              the same over TLS
 
 A password can be kept out of the URL: ``?password_file=/run/secrets/headgate``. TLS takes ``?ca_file=``,
-``?cert_file=`` and ``?key_file=``. Windows and rates of the connection's producers and consumers can be said too:
+``?cert_file=`` and ``?key_file=``. Windows and rates of the connection's producers and consumers are options too:
 ``?consumer_window=pull``, see :mod:`headgate.core.addresses.url_options`.
 """
 
@@ -34,7 +34,7 @@ class AmqpUrl:
         username: None to come without a name.
         password: of that user.
         files: of TLS, by option.
-        said: what it says for producers and consumers.
+        said: its options for producers and consumers.
     """
 
     tls: bool
@@ -76,7 +76,7 @@ def parse_url(url: str) -> AmqpUrl:
     """Return the parts of a URL of nodes.
 
     Raises:
-        InvalidValue: the form is unknown; what is wrong is said without repeating a password.
+        InvalidValue: the form is unknown; the error repeats no password.
     """
     scheme = url.partition("://")[0]
     if scheme not in PORTS:
@@ -90,7 +90,7 @@ def _read(scheme: str, parts: UrlParts) -> AmqpUrl:
     if unknown := set(options) - _OPTIONS:
         raise unknown_option(sorted(unknown)[0], *_OPTIONS)
     if parts.path.strip("/"):
-        raise InvalidValue("a URL of nodes has no path; a namespace is said in code: connect(url, namespace=...)")
+        raise InvalidValue("a URL of nodes has no path; a namespace is named in code: connect(url, namespace=...)")
     tls = scheme == "amqps"
     if not tls and (files := [name for name in _FILES if name in options]):
         raise InvalidValue(f"URL option {files[0]!r} is for TLS: amqps://...")

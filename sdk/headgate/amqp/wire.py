@@ -168,7 +168,7 @@ class Wire(asyncio.Protocol):
                 self.engine.free()
 
     def hang_up(self, error: Exception) -> None:
-        """Close the socket without a word of AMQP; what was said before still goes out."""
+        """Close the socket without a word of AMQP; earlier output still goes out."""
         _log.info("%s: %s", self.peername, error)
         self.end()
 
@@ -177,8 +177,8 @@ class Wire(asyncio.Protocol):
         if self._transport is None or self.lost or self._linger:
             return
         self._linger = self._loop.call_later(LINGER, self.abort)
-        if self._transport.can_write_eof():  # closed with bytes unread, a socket takes back what was said last
-            with contextlib.suppress(OSError):  # it is gone already, and will be told of
+        if self._transport.can_write_eof():  # closed with bytes unread, a socket takes back the last output
+            with contextlib.suppress(OSError):  # it is gone already, and that will be reported
                 self._transport.write_eof()
             self._transport.resume_reading()
         else:

@@ -347,8 +347,8 @@ def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     """Why consumers do not make room."""
     consumers = facts.consumers
     complete = len(consumers) >= facts.count("consumers")
-    if facts.is_shared and (told := _slow_subscription(facts)):
-        return told
+    if facts.is_shared and (cause := _slow_subscription(facts)):
+        return cause
     active = [one for one in consumers if one.window != "paused"]
     if complete and not active:
         return "all-paused", "all consumers are paused"

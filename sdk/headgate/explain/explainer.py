@@ -34,7 +34,7 @@ def explain(
         snapshot: what was read, with the record of ``session``.
         sessions: records of sessions that hold credit, read a moment later, to name them.
         session: whose view it is; nobody's when empty.
-        need: bytes of the message that waits; as the session, or the first in line, said when None.
+        need: bytes of the message that waits; that of the session, or of the first in line, when None.
         paid: whether it has its credit: then limits do not hold it up, only the rate does.
         deadlock: that it is known to be part of.
     """

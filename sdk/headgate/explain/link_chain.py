@@ -42,12 +42,12 @@ class Behind:
     """A link's target as the link sees it.
 
     Attributes:
-        told: why it is as it is; None where there is none, or it cannot be seen.
+        explanation: why it is as it is; None where there is none, or it cannot be seen.
         known: whether the link has an account there.
         unseen: why it cannot be seen; empty when it can.
     """
 
-    told: Explanation | None = None
+    explanation: Explanation | None = None
     known: bool = False
     unseen: str = ""
 
@@ -72,14 +72,14 @@ def is_link(session: str) -> bool:
     return session.startswith(LINK)
 
 
-def holder(told: Explanation) -> str | None:
+def holder(explanation: Explanation) -> str | None:
     """Return the id of the link that holds a destination up; None where something else does, or nothing."""
-    if told.cause not in FOLLOWED:
+    if explanation.cause not in FOLLOWED:
         return None
-    if told.kind == "topic" or told.backlogs:
-        first = told.backlogs[0].subscription if told.backlogs else ""
+    if explanation.kind == "topic" or explanation.backlogs:
+        first = explanation.backlogs[0].subscription if explanation.backlogs else ""
     else:
-        first = told.consumers[0].session if told.consumers else ""
+        first = explanation.consumers[0].session if explanation.consumers else ""
     return first if is_link(first) else None
 
 
@@ -120,8 +120,8 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
         behind: what was seen of its target.
         work: who works on it; None where that was not asked, or may not be read.
     """
-    told = behind.told
-    state: State = told.state if told else "unknown"
+    explanation = behind.explanation
+    state: State = explanation.state if explanation else "unknown"
 
     def hop(side: Side, reason: str, remedy: str = "", seconds: float | None = None) -> Hop:
         return Hop.of(ends, side=side, state=state, cause=SEEN_AS[side], reason=reason, remedy=remedy, seconds=seconds)
@@ -130,10 +130,10 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
         return hop("nobody", f"no node that is there works on it{f': {work.trouble}' if work.trouble else ''}", NOBODY)
     if due.backlog == 0:
         return hop("source", f"{ends.source} has nothing for it")
-    if told is not None and (told.place or told.state == "stopped") and told.cause not in MOVING:
-        return _at_target(ends, told)
-    if told is not None and told.cause == "send-rate":
-        return _at_target(ends, told)
+    if explanation is not None:
+        held = bool(explanation.place) or explanation.state == "stopped"
+        if (held and explanation.cause not in MOVING) or explanation.cause == "send-rate":
+            return _at_target(ends, explanation)
     if due.paced > 0:
         return hop("rate", f"delivery of {ends.source} is limited; the next is due in {due.paced:.3g} s",
                    f"wait, or raise delivery_rate of {ends.source}", due.paced)  # fmt: skip
@@ -145,46 +145,46 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
         return hop("stuck", work.trouble, f"see node {work.owner}")
     if due.backlog is None:
         return hop("source", f"it has nothing at {ends.source} yet")
-    if work is None and told is not None and due.in_hand and not behind.known:
+    if work is None and explanation is not None and due.in_hand and not behind.known:
         return hop("nobody", f"it has messages in hand and no account at {ends.target}", NOBODY)
     return hop("moves", behind.unseen or f"{ends.target} takes what comes")
 
 
-def _at_target(ends: LinkEnds, told: Explanation) -> Hop:
-    paced = told.cause == "send-rate"
+def _at_target(ends: LinkEnds, explanation: Explanation) -> Hop:
+    paced = explanation.cause == "send-rate"
     return Hop.of(
         ends,
         side="rate" if paced else "target",
-        state=told.state,
-        cause=told.cause,
-        reason=f"{ends.target}{'' if paced else f' is {told.state}'}: {told.reason}",
-        limit=told.binding,
-        rule=told.rule,
-        remedy=f"at {ends.target}: {told.remedy}" if told.remedy else "",
-        seconds=told.unblocks_in,
+        state=explanation.state,
+        cause=explanation.cause,
+        reason=f"{ends.target}{'' if paced else f' is {explanation.state}'}: {explanation.reason}",
+        limit=explanation.binding,
+        rule=explanation.rule,
+        remedy=f"at {ends.target}: {explanation.remedy}" if explanation.remedy else "",
+        seconds=explanation.unblocks_in,
     )
 
 
-def through(told: Explanation, hops: Sequence[Hop]) -> Explanation:
-    """Return what is told of a destination, with the links behind which it waits; those that move hold nothing up."""
+def through(explanation: Explanation, hops: Sequence[Hop]) -> Explanation:
+    """Return a destination's explanation, with the links behind which it waits; those that move hold nothing up."""
     chain = binding(hops)
-    if not chain or holder(told) != chain[0].id:
-        return told
+    if not chain or holder(explanation) != chain[0].id:
+        return explanation
     last = chain[-1]
-    head, colon, _ = told.reason.partition(": ")
-    limit = f"{head}: " if colon and told.binding is not None else ""
+    head, colon, _ = explanation.reason.partition(": ")
+    limit = f"{head}: " if colon and explanation.binding is not None else ""
     reason = replace(
-        told.causes[0], cause="link", text=f"{limit}{_text(chain)}", rule=last.rule, remedy=last.remedy,
+        explanation.causes[0], cause="link", text=f"{limit}{_text(chain)}", rule=last.rule, remedy=last.remedy,
         seconds=last.seconds,
     )  # fmt: skip
     return replace(
-        told,
+        explanation,
         cause=reason.cause,
         reason=reason.text,
         rule=reason.rule,
         remedy=reason.remedy,
         unblocks_in=reason.seconds,
-        causes=(reason, *told.causes[1:]),
+        causes=(reason, *explanation.causes[1:]),
         chain=chain,
     )
 

@@ -48,7 +48,7 @@ class LinkEnds:
 
     @classmethod
     def of(cls, ends: "LinkEnds", **more: Any) -> Self:
-        """Return what is told of a link: its ends, and more."""
+        """Return a link's explanation: its ends, and more."""
         return cls(**{name: getattr(ends, name) for name in LinkEnds.__dataclass_fields__}, **more)
 
 

@@ -31,7 +31,7 @@ STALE_MS: Final = 3000
 TOPICS_FRESH: Final = 1.0
 """Seconds after which the topics that routes by pattern forward are read anew."""
 FRESH: Final = 0.5
-"""Seconds for which all who wait are told the same."""
+"""Seconds for which all waiters get the same answer."""
 """Kinds of destinations that can be an end of a link."""
 
 
@@ -73,23 +73,23 @@ class Links:
         except AccessDenied:
             return set()
 
-    async def place(self, told: Explanation, snapshot: Snapshot) -> Explanation:
-        """Return what is told of a destination with its links, and what those wait for that hold it up."""
-        if told.kind not in STORES:
-            return told
+    async def place(self, explanation: Explanation, snapshot: Snapshot) -> Explanation:
+        """Return a destination's explanation with its links, and the waits of those that hold it up."""
+        if explanation.kind not in STORES:
+            return explanation
         known = await self.known()
-        up, down = around(told.destination, snapshot, tuple(known.values()))
-        told = replace(told, upstream=up, downstream=down)
-        first = known.get(holder(told) or "")
-        return through(told, await self._follow(first, snapshot)) if first else told
+        up, down = around(explanation.destination, snapshot, tuple(known.values()))
+        explanation = replace(explanation, upstream=up, downstream=down)
+        first = known.get(holder(explanation) or "")
+        return through(explanation, await self._follow(first, snapshot)) if first else explanation
 
-    async def behind(self, told: Explanation, snapshot: Snapshot) -> tuple[Hop, ...]:
+    async def behind(self, explanation: Explanation, snapshot: Snapshot) -> tuple[Hop, ...]:
         """Return the links that hold a destination up, as of half a second ago: all who wait there ask the same.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        first = (await self.known()).get(holder(told) or "")
+        first = (await self.known()).get(holder(explanation) or "")
         if first is None:
             return ()
         now = time.monotonic()
@@ -117,10 +117,10 @@ class Links:
 
     async def _find(self, name: str) -> LinkEnds:
         found = list((await self.known()).values())
-        for said in (
+        for name_of in (
             lambda one: one.name, lambda one: one.link, lambda one: f"{one.source}>{one.where}", lambda one: one.id
         ):  # fmt: skip
-            if ends := next((one for one in found if said(one) == name), None):
+            if ends := next((one for one in found if name_of(one) == name), None):
                 return ends
         raise PolicyError(
             f"there is no link {name!r} in the policy of namespace {self._namespace!r}; headgate links lists those "
@@ -138,10 +138,10 @@ class Links:
             if work is None and hop.side not in ("target", "rate"):
                 hop = judge_link(at, due, behind, await self._work(at.link))
             hops.append(hop)
-            following = behind.told and hop.side == "target" and at.target not in been
+            following = behind.explanation and hop.side == "target" and at.target not in been
             been.add(at.target)
             work, source = None, seen
-            at = known.get(holder(behind.told) or "") if following and behind.told else None
+            at = known.get(holder(behind.explanation) or "") if following and behind.explanation else None
         return tuple(hops)
 
     async def _behind(self, ends: LinkEnds) -> tuple[Behind, Snapshot | None]:
@@ -155,10 +155,10 @@ class Links:
             return Behind(unseen=f"{ends.target} may not be seen by this user"), None
         if seen is None:
             return Behind(unseen=f"there is no destination {ends.target} yet"), None
-        told = explain(ends.target, seen, session=ends.id)
-        if told.cause == "leased":  # who holds it, is read only where that matters
-            told = explain(ends.target, seen, await self._store.lessees(address, *leased(seen)), session=ends.id)
-        return Behind(told, bool(seen.own)), seen
+        explanation = explain(ends.target, seen, session=ends.id)
+        if explanation.cause == "leased":  # who holds it, is read only where that matters
+            explanation = explain(ends.target, seen, await self._store.lessees(address, *leased(seen)), session=ends.id)
+        return Behind(explanation, bool(seen.own)), seen
 
     async def _work(self, link: str) -> Work | None:
         """Return who works on a link, and what they say of it; None where that may not be read."""
@@ -174,8 +174,8 @@ class Links:
         entries: dict[str, dict[str, Any]] = {node: json.loads(entry) for node, entry in nodes.items()}
         owner = record(lease or b"").get("owner", "")
         owner = owner if owner in entries else ""
-        said = [entries[owner]] if owner else entries.values()  # who has not the lease may say why it does without
-        return Work(owner, next((one["troubles"][link] for one in said if link in one.get("troubles", {})), ""))
+        reports = [entries[owner]] if owner else entries.values()  # who has not the lease may say why it does without
+        return Work(owner, next((one["troubles"][link] for one in reports if link in one.get("troubles", {})), ""))
 
     async def _mark(self, ends: LinkEnds) -> int | None:
         """Return how far a link got: what the target says, or, of one at another site, what the source heard of it."""

@@ -69,7 +69,7 @@ class Reason:
         limit: the limit that binds, where one does.
         rule: the policy rule behind it, ``<pattern> (<file>:<line>)``; None when it was set by hand.
         remedy: what would free it.
-        seconds: until it frees itself, as far as can be told.
+        seconds: until it frees itself, as far as is known.
         settle: how much would have to be settled, in the limit's unit.
         raise_to: or to what the limit would have to be raised.
     """
@@ -96,7 +96,7 @@ class Hop(LinkEnds):
         limit: of the target, where one binds.
         rule: the policy rule that set it, ``<pattern> (<file>:<line>)``.
         remedy: what would free it.
-        seconds: until it frees itself, as far as can be told.
+        seconds: until it frees itself, as far as is known.
     """
 
     side: Side
@@ -129,7 +129,7 @@ class Explanation:
         reason: one sentence.
         rule: the policy rule that set what binds, ``<pattern> (<file>:<line>)``; None when none did.
         remedy: what would free it.
-        unblocks_in: seconds until it does by itself at the present pace; None when that cannot be told.
+        unblocks_in: seconds until it does by itself at the present pace; None when that is unknown.
         settle: how much would have to be settled, in the unit of ``binding``.
         raise_to: or to what that limit would have to be raised.
         binding: the limit that binds, None when none does.

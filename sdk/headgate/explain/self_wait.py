@@ -57,7 +57,7 @@ class Use:
             self.task, self._used = who, True
 
     def by_threads(self) -> None:
-        """Look at no tasks from now on: they only work for threads, which are told by :meth:`note_by`."""
+        """Look at no tasks from now on: they only work for threads, which :meth:`note_by` names."""
         self._by_threads = True
 
 

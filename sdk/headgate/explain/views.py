@@ -84,10 +84,10 @@ class Holder:
         return self.consumer.rpartition(".")[0]
 
     def __str__(self) -> str:
-        told = ["full"] if self.at_capacity else []
-        told += [f"{self.rate:.3g}/s"] if self.rate is not None else []
-        told += ["slow"] if self.slow else []
-        more = f" ({', '.join(told)})" if told else ""
+        words = ["full"] if self.at_capacity else []
+        words += [f"{self.rate:.3g}/s"] if self.rate is not None else []
+        words += ["slow"] if self.slow else []
+        more = f" ({', '.join(words)})" if words else ""
         return f"{self.consumer} holds {count(self.messages)}, {self.bytes} bytes of {self.window}{more}"
 
 

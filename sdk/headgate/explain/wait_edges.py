@@ -1,7 +1,7 @@
 """Waits at a destination as edges between parties, from snapshots and notes. No I/O, and no clock.
 
 Only what is certain is a wait: what might go on for a reason that a snapshot does not show counts as going on. So does
-a consumer that nobody said is tied to a send that waits.
+a consumer that nobody reported as tied to a send that waits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -65,8 +65,8 @@ def wait_for_consumers(
         return None
     if len(snapshot.consumers) != int(fields.get("consumers") or 0) or fields.get("message_ttl_ms"):
         return None
-    told = explain("", replace(snapshot, own=dict(record), place=place), session=session)
-    if told.cause not in CONSUMERS_HOLD:
+    explanation = explain("", replace(snapshot, own=dict(record), place=place), session=session)
+    if explanation.cause not in CONSUMERS_HOLD:
         return None
     consumers: dict[str, list[Party]] = {}
     for consumer, one in snapshot.consumers.items():

@@ -1,4 +1,4 @@
-"""What operators do to a namespace: its destinations, pools and policy."""
+"""Operations on a namespace: its destinations, pools and policy."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -211,7 +211,7 @@ class Administration(ABC):
         return await self._registry.effective(address)
 
     async def block(self, destination: str, reason: str) -> None:
-        """Let nobody send to a destination until :meth:`unblock`; whoever waits is told the reason.
+        """Let nobody send to a destination until :meth:`unblock`; waiters learn the reason.
 
         Raises:
             PolicyError: there is no such destination.

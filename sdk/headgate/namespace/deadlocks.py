@@ -33,7 +33,7 @@ class FoundDeadlock:
 
     @property
     def id(self) -> str:
-        """What it is known by: the same as long as the same wait for one another."""
+        """Its identity: the same as long as the same parties wait for one another."""
         return hashlib.sha256(str(self.deadlock).encode()).hexdigest()[:12]
 
     @property
@@ -53,9 +53,9 @@ class FoundDeadlock:
 
     @property
     def note(self) -> str:
-        """What its note in Redis says."""
-        told = {"action": self.action, "done": self.done, "lasted": round(self.lasted, 3)} | self.deadlock.as_dict()
-        return json.dumps(told, separators=(",", ":"))
+        """The text of its note in Redis."""
+        note = {"action": self.action, "done": self.done, "lasted": round(self.lasted, 3)} | self.deadlock.as_dict()
+        return json.dumps(note, separators=(",", ":"))
 
     @classmethod
     def read(cls, text: str, age_ms: int) -> "FoundDeadlock":
@@ -64,8 +64,8 @@ class FoundDeadlock:
         Raises:
             KeyError, TypeError, ValueError: it is no such note.
         """
-        told: Mapping[str, Any] = json.loads(text)
-        return cls(Deadlock.from_dict(told), told["action"], told["done"], float(told["lasted"]), age_ms / 1000)
+        note: Mapping[str, Any] = json.loads(text)
+        return cls(Deadlock.from_dict(note), note["action"], note["done"], float(note["lasted"]), age_ms / 1000)
 
 
 async def read_deadlocks(notes: NoteStore) -> list[FoundDeadlock]:

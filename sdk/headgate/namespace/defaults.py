@@ -1,4 +1,4 @@
-"""What holds for those who do not say: the destination's settings, else what is built in."""
+"""Defaults for unset options: the destination's settings, else those built in."""
 
 import math
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ class Defaults:
     def consumer_window(self, subscription: str, *, durable: bool) -> Window:
         """Return the window of a consumer of a subscription, whose name is percent-encoded.
 
-        What is said of the subscription comes first, then what is said of durable ones, then of all.
+        The subscription's own settings come first, then those of durable ones, then those of all.
         """
         named = dict(entry.split("=", 1) for entry in self.fields.get("subscription_windows", "").split())
         text = named.get(subscription) or (durable and self.fields.get("durable_window"))

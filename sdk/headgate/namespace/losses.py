@@ -1,4 +1,4 @@
-"""What a client says when Redis may have lost its last writes to a destination."""
+"""A client's report when Redis may have lost its last writes to a destination."""
 
 import logging
 import time

@@ -105,8 +105,8 @@ class Policies:
     async def _compare(self, there: Policy) -> None:
         """Follow the policy that Redis has, if it is another one that got the version of the one known.
 
-        A failover lost the one known, and somebody applied another before it was put back. What destinations have by
-        this number may be of either, so the one in force gets the next.
+        A failover lost the one known, and somebody applied another before it was put back. Settings under this
+        number may be of either, so the one in force gets the next.
         """
         known = self.policy
         if says_the_same(there, known):

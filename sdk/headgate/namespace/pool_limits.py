@@ -1,4 +1,4 @@
-"""What pools are set to: limits absolute or in percent, what is kept in reserve, and how much is used."""
+"""Settings of pools: limits absolute or in percent, reserves, and how much is used."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ class PoolState:
         holders: those that hold most, at most five, each with the bytes of its slice.
         waiting: destinations in line for more.
         percent: where the limit comes from, as ``70 % of 1000 bytes`` or ``70 % of maxmemory``; empty when absolute.
-        learning: its state may have been lost; nothing is granted until all destinations have said what they hold.
+        learning: its state may have been lost; nothing is granted until all destinations have claimed what they hold.
         origins: for each field that a policy set, ``<file>:<line>``; empty when it was set by hand.
     """
 

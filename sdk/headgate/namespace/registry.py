@@ -201,24 +201,24 @@ class Registry:
             PolicyError: a kind cannot change, or what was set before contradicts it.
         """
         policy = await self.policies.current()
-        said = settings.fields()
-        self._store.server.promise(durability_of(said))
+        given = settings.fields()
+        self._store.server.promise(durability_of(given))
         for _ in range(TRIES):
             stored = await self._read(address)
             if stored:
-                fields = said | {"policy_version": stored.get("policy_version", "0")}
+                fields = given | {"policy_version": stored.get("policy_version", "0")}
                 if stored.get("policy"):
-                    fields["policy"] = without(stored["policy"], said)
+                    fields["policy"] = without(stored["policy"], given)
             else:
-                kinds = (said["kind"],) if "kind" in said else ("bucket",) if "rate" in said else KINDS
-                fields = self._new(policy, address, kinds) | said
-                fields["policy"] = without(fields.get("policy", ""), said)
-            if said.get("kind") == "bucket" and not (fields.get("rate") or stored.get("rate")):
+                kinds = (given["kind"],) if "kind" in given else ("bucket",) if "rate" in given else KINDS
+                fields = self._new(policy, address, kinds) | given
+                fields["policy"] = without(fields.get("policy", ""), given)
+            if given.get("kind") == "bucket" and not (fields.get("rate") or stored.get("rate")):
                 raise PolicyError(f"{address.name!r}: a bucket needs a rate")
             try:
-                check_levels({**stored, **fields}, said)
-                check_spool({**stored, **fields}, said)
-                await self.spooling.spools.check(said.get("store", ""))
+                check_levels({**stored, **fields}, given)
+                check_spool({**stored, **fields}, given)
+                await self.spooling.spools.check(given.get("store", ""))
             except PolicyError as error:
                 raise PolicyError(f"{address.name!r}: {error}") from None
             code, kind = await self._store.apply(address, fields, mode="change", ttl_ms=self._ttl_ms)

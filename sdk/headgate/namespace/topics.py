@@ -1,8 +1,8 @@
-"""What a namespace knows of its topics and of the wildcard subscriptions that wait for new ones.
+"""A namespace's topics, and the wildcard subscriptions that wait for new ones.
 
-A wildcard subscription is one ordinary subscription on every topic that its pattern matches. Whoever makes a topic
-enters it here and then makes the subscriptions that it finds; whoever subscribes makes an entry and then attaches to
-the topics that it finds. Whatever the order, one of the two sees the other, and no message is sent past either.
+A wildcard subscription is one ordinary subscription on every topic that its pattern matches. A client that makes a
+topic enters it here and then makes the subscriptions that it finds; one that subscribes makes an entry and then
+attaches to the topics that it finds. In either order, one of the two sees the other, and no message is sent past either.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from headgate.redis.scripts import script
 from headgate.redis.store import Store
 
 PLACEHOLDER: Final = "wildcard~"
-"""What the session begins with that holds a new subscription until its consumer is there."""
+"""The prefix of the session that holds a new subscription until its consumer is there."""
 _log = logging.getLogger("headgate")
 _ALIVE: Final = "0"  # in a subscription's record, as `until`
 
@@ -79,7 +79,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What it is called in the index."""
+        """Its name in the index."""
         return f"{quote(self.pattern.text, safe=WILDCARDS)} {encode_name(self.subscription, 'subscription')}"
 
 

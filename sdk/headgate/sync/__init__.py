@@ -21,7 +21,7 @@ What needs Redis, or must wait, is handed to that thread and waited for. Three t
   a moment old, as any answer from Redis may. Nobody calls out or waits inside the lock.
   A permit that is put back while somebody waits, here or elsewhere, tells the loop thread; it cannot be missed, since
   whoever begins to wait looks once more after it is in line.
-- **Settlements** without ``confirm`` are queued, and the loop thread is told once for all that are queued.
+- **Settlements** without ``confirm`` are queued, and the loop thread is woken once for all that are queued.
 - **Messages** that have arrived are handed over all at once, and then received without a word to the loop thread.
 
 A client does not survive a fork: connect in the child.

@@ -65,12 +65,12 @@ class Session:
 
     @property
     def id(self) -> str:
-        """What the session is called in the state."""
+        """The session's name in the state."""
         return self._inner.id
 
     @property
     def name(self) -> str:
-        """What operators call it."""
+        """The session's name for operators."""
         return self._inner.name
 
     @explains("producer")
@@ -151,7 +151,7 @@ class Session:
     def on_blocked(
         self, callback: Callable[[Blocked | Unblocked], object], *, notify_after: float | str = NOTIFY_AFTER
     ) -> Callable[[], None]:
-        """Be told when sends or admissions wait; as :meth:`headgate.Session.on_blocked`.
+        """Call back when sends or admissions wait; as :meth:`headgate.Session.on_blocked`.
 
         The callback runs in a thread of its own, one event after the other, so it may use the client.
         """
@@ -210,7 +210,7 @@ class Client:
         return Session(self._thread, self._run(open_session))
 
     def on_state_loss(self, callback: Callable[[StateLoss], object]) -> Callable[[], None]:
-        """Be told when Redis may have lost its last writes; as :meth:`headgate.Client.on_state_loss`.
+        """Call back when Redis may have lost its last writes; as :meth:`headgate.Client.on_state_loss`.
 
         The callback runs in a thread of its own, one event after the other, so it may use the client.
         """

@@ -114,7 +114,7 @@ class Consumer:
 
     @property
     def id(self) -> str:
-        """What the consumer is called in the state."""
+        """The consumer's name in the state."""
         return self._inner.id
 
     @property

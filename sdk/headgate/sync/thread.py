@@ -109,7 +109,7 @@ class LoopThread:
         return outside
 
     def stop(self) -> None:
-        """End the thread; whoever still waits on it is told that it is closed."""
+        """End the thread; threads that still wait on it learn that it is closed."""
         if self._loop.is_closed():
             return
         with contextlib.suppress(Closed):
