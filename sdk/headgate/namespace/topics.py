@@ -2,7 +2,7 @@
 
 A wildcard subscription is one ordinary subscription on every topic that its pattern matches. A client that makes a
 topic enters it here and then makes the subscriptions that it finds; one that subscribes makes an entry and then
-attaches to the topics that it finds. In either order, one of the two sees the other, and no message is sent past either.
+attaches to the topics that it finds. In either order one of the two sees the other, and no message passes either.
 """
 
 import asyncio
