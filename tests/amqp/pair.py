@@ -51,6 +51,7 @@ class Notes:
 
     def detached(self, link: Link) -> None:
         self.gone.append(link)
+        link.user = link.condition[0]  # the library forgets it with the link
 
     def closed(self, condition: str, description: str) -> None:
         self.over.append((condition, description))

@@ -26,7 +26,7 @@ from headgate_coordinator.node.ends.receiver import Outlet
 from headgate_coordinator.node.ends.selecting import looks_only, refusal_by_filter
 from headgate_coordinator.node.ends.sender import Inlet
 from headgate_coordinator.node.ends.temporary import OwnInlet, claim
-from headgate_coordinator.node.standing import NOTHING, standing_of
+from headgate_coordinator.node.standing import NOTHING, REFUSALS, standing_of
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.line import Crowded, network_of
 
@@ -61,6 +61,7 @@ class Connection(Wire):
         """How much of the node it may take."""
         self._session: Session | None = None
         self._asked = self._over = False
+        self._refused = 0
         self._identifying: asyncio.Task[None] | None = None
         self._stuck: Any = None
 
@@ -192,6 +193,9 @@ class Connection(Wire):
                 self._outgoing(link)
         except HeadgateError as error:
             self._refuse(link, *condition_of(error))
+            self._refused += self.standing is NOTHING
+            if self._refused >= REFUSALS:
+                self.engine.give_up(amqp.UNAUTHORIZED, f"{REFUSALS} links were refused to a user without any grant")
 
     def _refuse(self, link: Link, condition: str, description: str) -> None:
         link.refuse(condition, description)

@@ -24,6 +24,7 @@ class Standing:
         message: bytes of a message, and of all that have come in part; None for what the node's options say.
         links: links at a time; None likewise.
         described: bytes of filters and capabilities; None likewise.
+        frame: bytes of a frame; None likewise. What one says may take seventy times as much in memory.
     """
 
     calls: int = MAX_CALL
@@ -33,6 +34,7 @@ class Standing:
     message: int | None = None
     links: int | None = None
     described: int | None = None
+    frame: int | None = None
 
     def limits(self, most: Limits) -> Limits:
         """Return the limits of the connection.
@@ -47,14 +49,17 @@ class Standing:
             unfinished=most.unfinished if self.message is None else message,
             links=most.links if self.links is None else min(self.links, most.links),
             described=most.described if self.described is None else min(self.described, most.described),
+            frame=most.frame if self.frame is None else min(self.frame, most.frame),
         )
 
 
 SENDS: Final = Standing()
 READS: Final = Standing(calls=4 << 20, message=1 << 20)
 NOTHING: Final = Standing(
-    calls=8 << 10, credit=2, at_once=1, ahead=64 << 10, message=64 << 10, links=16, described=2 << 10
+    calls=8 << 10, credit=2, at_once=1, ahead=64 << 10, message=64 << 10, links=16, described=2 << 10, frame=8 << 10
 )
+REFUSALS: Final = 100
+"""Links that a connection is refused whose user has no grant; then it is closed."""
 
 
 def standing_of(identity: Identity | None) -> Standing:

@@ -23,18 +23,10 @@ from headgate.amqp.link import (
     outcome_of,
     refuse,
 )
-from headgate.amqp.proton import (
-    SCRATCH,
-    ffi,
-    lib,
-    put_symbols,
-    put_text_map,
-    read_condition,
-    scratch,
-    set_condition,
-)
+from headgate.amqp.proton import ffi, lib, put_text_map, read_condition, scratch, set_condition
 from headgate.amqp.rereading import Unreadable, echoes, read_attach, repeated
 from headgate.amqp.streaming import Streams
+from headgate.amqp.transport import STRIDE, Strides, begun
 
 MOST_IGNORED: Final = 200
 """Messages over closed links that a connection may send; fewer than the frames of a session's window."""
@@ -83,23 +75,17 @@ class Engine:
         """Whether the peer has closed the connection, and not just gone."""
         self._handler = handler
         self._scratch = scratch()
-        self._transport = transport = lib.pn_transport()
-        if server:
-            lib.pn_transport_set_server(transport)
-        self._connection = connection = lib.pn_connection()
-        self._collector = lib.pn_collector()
-        lib.pn_connection_collect(connection, self._collector)
-        lib.pn_connection_set_container(connection, container.encode())
-        if hostname:
-            lib.pn_connection_set_hostname(connection, hostname.encode())
-        put_symbols(lib.pn_connection_offered_capabilities(connection), offered)
-        put_text_map(lib.pn_connection_properties(connection), properties or {})
-        lib.pn_transport_set_max_frame(transport, limits.frame)
-        lib.pn_transport_set_channel_max(transport, limits.sessions - 1)
-        lib.pn_transport_set_idle_timeout(transport, int(limits.idle * 1000))
-        lib.pn_transport_bind(transport, connection)
+        self._transport, self._connection, self._collector = begun(
+            server=server,
+            container=container,
+            limits=limits,
+            hostname=hostname,
+            offered=offered,
+            properties=properties or {},
+        )
+        self._strides = Strides(self._transport, self._scratch)
         self._opened = self._given_up = self._over = self._behind = False
-        self._data = b""
+        self._data, self._at = b"", 0
 
     @property
     def peer(self) -> str:
@@ -135,6 +121,7 @@ class Engine:
     def session(self) -> Any:
         """Begin a session; what it returns is for :meth:`attach`."""
         session = lib.pn_session(self._connection)
+        self._strides.sessions += 1
         lib.pn_session_set_incoming_capacity(session, self.limits.window)
         lib.pn_session_open(session)
         return session
@@ -154,12 +141,14 @@ class Engine:
             return
         self._data = data
         buffer, at, size = ffi.from_buffer(data), 0, len(data)
-        while at < size:
-            taken = lib.pn_transport_push(self._transport, buffer + at, size - at)
+        while at < size and not self._given_up:
+            self._at = at
+            taken = lib.pn_transport_push(self._transport, buffer + at, min(size - at, self._strides.next))
             if taken <= 0:  # it has heard the end, or an error that it tells by an event
                 break
             at += taken
             self._process()
+            self._strides.taken(self.limits.frame, alive=self.alive)
         self._process()
         if data[-1:] == b"A" and self.alive and echoes(data):
             self._kept.say_windows()
@@ -168,7 +157,7 @@ class Engine:
             self._process()
         self._behind, self._data = False, b""
         if self.alive and not self._over and lib.pn_transport_capacity(self._transport) < 0:
-            self._give_up(DECODE_ERROR, "a frame whose body is none of AMQP 1.0, by the number of its descriptor")
+            self.give_up(DECODE_ERROR, "a frame whose body is none of AMQP 1.0, by the number of its descriptor")
 
     def hung_up(self) -> None:
         """Note that nothing more will come."""
@@ -186,16 +175,11 @@ class Engine:
 
     def outgoing(self) -> list[bytes]:
         """Return the bytes to send, and forget them."""
-        pieces: list[bytes] = []
+        pieces = self._strides.written()
         if not self.alive:
             return pieces
-        transport = self._transport
         while True:
-            while (size := lib.pn_transport_pending(transport)) > 0:  # at once: what is left would be moved each time
-                buffer = self._scratch if size <= SCRATCH else ffi.new("char[]", size)
-                lib.pn_transport_peek(transport, buffer, size)
-                pieces.append(ffi.unpack(buffer, size))
-                lib.pn_transport_pop(transport, size)
+            self._strides.write(pieces)
             fed, known = self.streams.feed()
             for link, delivery in known:
                 self._handler.settled(link, delivery, *outcome_of(delivery))
@@ -243,6 +227,7 @@ class Engine:
                     self._behind |= self.alive and _credit(link.raw) < 0
             elif step := self._STEPS.get(kind):
                 self._take_all(arrived)  # what came before the link's end belongs to the link
+                self._strides.stepped = True
                 step(self, event)
             if self.alive:
                 _pop(collector)
@@ -252,7 +237,7 @@ class Engine:
         if self.streams.has(link, delivery):
             return
         if link.has_foreign:
-            self._give_up(ILLEGAL_STATE, f"a transfer over link {link.name!r}, whose receiver sent it")
+            self.give_up(ILLEGAL_STATE, f"a transfer over link {link.name!r}, whose receiver sent it")
         elif lib.pn_delivery_remote_state(delivery) > RECEIVED or _settled(delivery):
             self._handler.settled(link, delivery, *outcome_of(delivery))
 
@@ -286,14 +271,16 @@ class Engine:
         """Drop what comes over a link that we have closed, for a while: in the end the library tells a wrong window."""
         self._ignored += ignore(raw, self._scratch)
         if self._ignored > MOST_IGNORED:
-            self._give_up(ERRANT_LINK, f"{self._ignored} messages over links that were closed by an error")
+            self.give_up(ERRANT_LINK, f"{self._ignored} messages over links that were closed by an error")
 
     def _fault(self, link: Link, condition: str, description: str) -> None:
         link.close(condition, description)
         self._forget(link)
 
-    def _give_up(self, condition: str, description: str) -> None:
+    def give_up(self, condition: str, description: str) -> None:
         """Close the connection of a peer that the library cannot bear any longer: nothing more of it is read."""
+        if self._given_up:
+            return
         self._given_up = self._over = True
         for link in tuple(self.links.values()):
             self._forget(link)
@@ -338,16 +325,25 @@ class Engine:
             set_condition(condition, FRAMING_ERROR, "a session was begun before the connection was opened")
             lib.pn_transport_close_tail(self._transport)
         elif not lib.pn_session_state(session) & lib.PN_LOCAL_ACTIVE:
+            self._strides.sessions += 1
+            if (
+                self._strides.sessions > self.limits.sessions
+            ):  # without a channel to answer on, the library falls silent
+                self.give_up(RESOURCE_LIMIT, f"more than {self.limits.sessions} sessions, those that end included")
+                return
             lib.pn_session_set_incoming_capacity(session, self.limits.window)
             lib.pn_session_open(session)
 
     def _session_closed(self, event: Any) -> None:
+        if self._given_up:
+            return
         session = lib.pn_event_session(event)
         self.lingering.drop(raws := self._kept.end(session))
         for raw in raws:
             if link := self.links.get(raw):
                 link.ended = True
                 self._forget(link)
+        self._strides.ended += 1
         lib.pn_session_close(session)
         lib.pn_session_free(session)
 
@@ -357,7 +353,8 @@ class Engine:
             return
         known = self.links.get(raw)
         try:
-            source, target, name = read_attach(raw, b"" if known else self._data)
+            near = self._data[max(0, self._at - STRIDE) : self._at + self._strides.next]
+            source, target, name = read_attach(raw, b"" if known else near)
         except Unreadable as error:
             refuse(raw, *error.condition)
             return
@@ -368,7 +365,7 @@ class Engine:
             return
         self._kept.add(raw)
         if excess := self._kept.excess:
-            self._give_up(RESOURCE_LIMIT, excess)
+            self.give_up(RESOURCE_LIMIT, excess)
             return
         if len(self.links) >= self.limits.links:
             refuse(raw, RESOURCE_LIMIT, f"{self.limits.links} links are open on this connection; close some")

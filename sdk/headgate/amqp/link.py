@@ -211,7 +211,7 @@ class Link:
 
     @property
     def condition(self) -> tuple[str, str]:
-        """Why the peer detached: an error's name and description, both empty where it gave none."""
+        """Why the peer detached: an error's name and description, or twice nothing; while its end is dealt with."""
         return read_condition(lib.pn_link_remote_condition(self.raw))
 
     @property

@@ -165,3 +165,13 @@ def test_what_is_asked_of_a_freed_engine_is_answered() -> None:
     far.accept(far.source, far.target)
     far.refuse("amqp:not-found", "late")
     far.drained()
+
+
+def test_sessions_that_end_faster_than_it_is_answered_end_the_connection_with_a_word() -> None:
+    """Without a channel to answer on the library falls silent, and takes kilobytes for each. Mutant: no count."""
+    pair = Pair(limits=Limits(sessions=64))
+    said = b"".join(raw.begin(channel) for channel in range(63)) + (raw.begin(63) + raw.end(63)) * 5000
+    pair.server.engine.receive(said)
+    assert pair.server.over == [("amqp:resource-limit-exceeded", "more than 64 sessions, those that end included")]
+    assert b"amqp:resource-limit-exceeded" in b"".join(pair.server.engine.outgoing())
+    pair.free()

@@ -74,7 +74,7 @@ def test_a_peer_that_sends_without_credit_loses_its_link(pair: Pair) -> None:
         link.send(b"m")
     pair.talk()
     assert [gone.name for gone in pair.server.gone] == ["s"]
-    assert link.condition[0] == "amqp:link:transfer-limit-exceeded"
+    assert link.user == "amqp:link:transfer-limit-exceeded"
 
 
 def test_a_message_above_the_limit_ends_the_link_before_it_is_all_here() -> None:
@@ -83,7 +83,7 @@ def test_a_message_above_the_limit_ends_the_link_before_it_is_all_here() -> None
     link.send(b"x" * 1_000_000)
     pair.talk()
     assert pair.server.messages == []
-    assert link.condition[0] == "amqp:link:message-size-exceeded"
+    assert link.user == "amqp:link:message-size-exceeded"
     assert len(pair.server.gone) == 1
     pair.free()
 
@@ -137,7 +137,7 @@ def test_ends_say_what_they_are(pair: Pair) -> None:
 def test_more_links_than_allowed_are_refused() -> None:
     pair = Pair(limits=Limits(links=2))
     links = [pair.sender(f"s{i}") for i in range(3)]
-    assert [link.condition[0] for link in links] == ["", "", "amqp:resource-limit-exceeded"]
+    assert [link.user for link in links] == [None, None, "amqp:resource-limit-exceeded"]
     pair.free()
 
 
