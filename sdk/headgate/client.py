@@ -5,12 +5,13 @@ import socket
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.keywords import explains
 from headgate.backends import Place, place_of
 from headgate.consuming.browse import Browsed, browse
+from headgate.context import Context
 from headgate.core.addresses.url_options import UrlOptions
 from headgate.core.deadlock import Deadlock
 from headgate.errors import AccessDenied, Closed, HeadgateError, InvalidValue
@@ -23,28 +24,12 @@ from headgate.namespace.pool_limits import PolicyPools
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
 from headgate.options import SessionOptions
-from headgate.redis.backend import Backend, WakeUps
+from headgate.redis.backend import Backend
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address, check_namespace
 from headgate.redis.store import Store
 from headgate.redis.stores.pools import PoolStore
 from headgate.session.session import Session
-
-
-class Parts(NamedTuple):
-    """The parts of a connected client.
-
-    Attributes:
-        store: the scripts.
-        wake_ups: hints.
-        registry: settings of destinations, and the policy.
-        pools: what moves the slices of pools.
-    """
-
-    store: Store
-    wake_ups: WakeUps
-    registry: Registry
-    pools: Pools
 
 
 class Client(Administration):
@@ -85,14 +70,13 @@ class Client(Administration):
             raise
         watch(self)
         self._backend = backend
-        self._store = Store(backend)
-        self._wake_ups = backend.wake_ups()
+        store, wake_ups, namespace = Store(backend), backend.wake_ups(), self.namespace
         ttl_ms = int(SessionOptions().ttl * 1000)
-        self._pools = Pools(PoolStore(backend), self.namespace, ttl_ms)
-        self._registry = Registry(
-            self._store, self._wake_ups, PolicyPools(self._pools), self.namespace, ttl_ms, self._losses
-        )
-        self._links = Links(self._store, self._registry.policies, self.namespace)
+        pools = Pools(PoolStore(backend), namespace, ttl_ms)
+        registry = Registry(store, wake_ups, PolicyPools(pools), namespace, ttl_ms, self._losses)
+        links = Links(store, registry.policies, namespace)
+        self._registry, self._pools = registry, pools
+        self._context = Context(store, wake_ups, registry, links, pools, namespace)
         return self
 
     async def _find(self) -> Place:
@@ -109,13 +93,13 @@ class Client(Administration):
     @property
     def store(self) -> Store:
         """The scripts themselves, for tools."""
-        self._check_connected()
-        return self._store
+        return self.parts.store
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> Context:
         """The client's parts, for brokers in front of Redis that act for others."""
-        return Parts(self.store, self._wake_ups, self._registry, self._pools)
+        self._check_connected()
+        return self._context
 
     def _check_connected(self) -> None:
         if self._backend is None or self._closed:
@@ -149,22 +133,9 @@ class Client(Administration):
             InvalidValue: an argument cannot be used.
             Closed: the client is not connected.
         """
-        store = self.store
-        session = Session(
-            store,
-            self._wake_ups,
-            self._registry,
-            self._links,
-            self._pools,
-            self.namespace,
-            name or socket.gethostname(),
-            replace(
-                SessionOptions.of(ttl, on_loss, self._place.options if self._place else UrlOptions()),
-                resumes=bool(resume),
-            ),
-            self._sessions.discard,
-            resume,
-        )
+        connection = self._place.options if self._place else UrlOptions()
+        options = replace(SessionOptions.of(ttl, on_loss, connection), resumes=bool(resume))
+        session = Session(self.parts, name or socket.gethostname(), options, self._sessions.discard, resume)
         self._sessions.add(session)
         return session
 
@@ -198,7 +169,7 @@ class Client(Administration):
             InvalidName: the name cannot be used, or is missing.
             InvalidValue: that session or consumer is not there; or a link is given and a destination too.
         """
-        store, links = self.store, self._links
+        store, links = self.store, self.parts.links
         if link:
             if destination or producer or consumer:
                 raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
@@ -259,7 +230,7 @@ class Client(Administration):
             await self._registry.close()
             await self._losses.close()
             await self._pools.close()
-            await self._wake_ups.close()
+            await self._context.wake_ups.close()
             await self._backend.close()
         if self._embedded:
             await asyncio.to_thread(self._embedded.stop)

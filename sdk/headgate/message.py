@@ -179,7 +179,7 @@ class Named(Protocol):
 class Holder(Protocol):
     """The consumer that a delivery came to, as far as its message needs it."""
 
-    _generation: int
+    generation: int
 
     @property
     def address(self) -> Named:
@@ -224,7 +224,11 @@ class Message(Stored):
     @property
     def is_current(self) -> bool:
         """Whether it can still be settled: False once it was given to another consumer."""
-        return self._generation == self._consumer._generation  # noqa: SLF001
+        return self._generation == self._consumer.generation
+
+    def is_of(self, holder: Holder) -> bool:
+        """Return whether it was delivered to that consumer."""
+        return self._consumer is holder
 
     @property
     def destination(self) -> str:
@@ -233,6 +237,18 @@ class Message(Stored):
 
     def __repr__(self) -> str:
         return f"Message({self.id}, {self.size} bytes{', settled' if self.settled else ''})"
+
+    def settle(self, outcome: Outcome, *, reason: str = "") -> None:
+        """Settle with the next call, without a wait; what the other verbs do, for who has an outcome in hand.
+
+        Raises:
+            SessionExpired, InvalidValue, Closed: as :meth:`accept`.
+        """
+        self._consumer.settle(self, outcome, confirm=False, reason=reason)
+
+    async def confirm(self, outcome: Outcome, timeout: float | str | None = None, *, reason: str = "") -> None:
+        """Settle, and wait until Redis has it; arguments and errors as :meth:`accept`."""
+        await self._consumer.confirm(self, outcome, timeout, reason=reason)
 
     async def accept(self, *, confirm: bool = False, timeout: float | str | None = None) -> None:
         """Say that it is done with: it is removed and its bytes are free.

@@ -2,19 +2,15 @@
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 from headgate.errors import CoordinatorUnavailable, MessageTooLarge, PolicyError
 from headgate.message import Receipt
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.credit.credits import Lines
-from headgate_coordinator.node.ends import pattern_receiver as pattern_outlet
-from headgate_coordinator.node.ends import receiver as outlet
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
@@ -96,37 +92,30 @@ class Stored:
             done.set_result(Receipt(1, len(raw)))
 
 
-class Holding:
-    """A consumer with three messages at a time."""
+class Supply:
+    """What brings a link three messages, and no more."""
 
+    address = SimpleNamespace(name="orders")
     subscription = "s"
     durable = False
     seeks = True
-    recalls = 0
+    recalls = held_messages = 0
 
     def __init__(self, ground: "Playground") -> None:
         self._ground = ground
-        self._buffer = deque(range(3))
 
-    def next_message(self) -> Any:
-        if not self._buffer:
-            return None
-        self._buffer.popleft()
-        return SimpleNamespace(stored=MESSAGE, delivery_count=self._ground.dice.randrange(3))
-
-    def ask(self, credit: int) -> None:
-        assert isinstance(credit, int)
+    def messages(self) -> Iterator[Any]:
+        for _ in range(3):
+            count = self._ground.dice.randrange(3)
+            yield SimpleNamespace(stored=MESSAGE, delivery_count=count, settle=self.settle)
 
     def look(self) -> None:
         """Look for nothing."""
 
     def resume(self) -> None:
-        """Have stopped nothing."""
+        """Fetch nothing."""
 
-    def count_received(self) -> None:
-        """Count nothing."""
-
-    def settle(self, message: Any, outcome: str, **_: Any) -> None:
+    def settle(self, outcome: str, **_: Any) -> None:
         assert outcome in {"accepted", "released", "failed", "rejected"}
 
     async def close(self) -> None:
@@ -170,11 +159,24 @@ class Playground:
         await self._redis()
         return Stored(self)
 
-    async def open(self, *_: Any, make: Any, **__: Any) -> Any:
+    async def feed(self, _: Any, sink: Any) -> Any:
         await self._redis()
-        holding = lambda *_: Holding(self)  # noqa: E731
-        with patch.object(outlet, "LinkConsumer", holding), patch.object(pattern_outlet, "PatternConsumer", holding):
-            return make()
+        supply = Supply(self)
+        taking = sink(supply)
+        for message in supply.messages():
+            taking.deliver(message)
+        return supply
+
+    async def topics(self, _: Any, crowd: Any) -> Any:
+        await self._redis()
+        supply: Any = Supply(self)
+        supply.feeds, supply.created = {}, set()
+        supply.shared = SimpleNamespace(under_way={}, room=lambda *_: (1, 1), freed=lambda: None)
+        taking = crowd(supply)
+        lane = taking.sink(supply)
+        for message in supply.messages():
+            lane.deliver(message)
+        return supply
 
     async def _redis(self) -> None:
         await asyncio.sleep(0)

@@ -14,7 +14,7 @@ import headgate
 from headgate.namespace.topics import Index
 from headgate.redis.keys import Address
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
-from headgate_coordinator.node.ends.pattern_receiver import MOST_TOPICS, PatternConsumer
+from headgate_coordinator.node.ends.pattern_receiver import MOST_TOPICS, LinkCrowd
 from headgate_coordinator.security.document import GrantTable, User
 from headgate_coordinator.security.permissions import Action
 from headgate_coordinator.security.store import UserStore
@@ -375,17 +375,22 @@ async def test_an_sdk_and_a_client_share_nothing_unless_the_name_is_one(
 
 def test_one_connection_is_on_so_many_topics_by_pattern() -> None:
     def consumer(on: int, *, ends: dict[Any, Any]) -> Any:
-        one = object.__new__(PatternConsumer)
-        one._parts, one.reach = {str(number): None for number in range(on)}, on  # type: ignore[misc]
-        one.address = Address("n", "news.*", "", ())
-        one.outlet = SimpleNamespace(connection=SimpleNamespace(ends=ends))  # type: ignore[assignment]
-        ends[len(ends)] = SimpleNamespace(consumer=one)
+        topics: Any = SimpleNamespace(
+            address=Address("n", "news.*", "", ()),
+            subscription="s",
+            durable=False,
+            feeds={str(number): None for number in range(on)},
+        )
+        outlet: Any = SimpleNamespace(connection=SimpleNamespace(ends=ends), started=True)
+        one = LinkCrowd(outlet, topics)
+        one.reach = on
+        ends[len(ends)] = outlet
         return one
 
     ends: dict[Any, Any] = {"other": SimpleNamespace()}
     first, second = consumer(MOST_TOPICS - 2, ends=ends), consumer(1, ends=ends)
-    second._bound(["0", "b"])
+    second.joining(["0", "b"])
     with pytest.raises(TooManyTopics, match=f"at most {MOST_TOPICS}") as caught:
-        second._bound(["b", "c"])
+        second.joining(["b", "c"])
     assert condition_of(caught.value)[0] == "amqp:resource-limit-exceeded"
     assert first.reach == MOST_TOPICS - 2

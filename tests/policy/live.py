@@ -36,5 +36,5 @@ async def settles(client: headgate.Client, destination: str, **fields: str | Non
 
 def deaf(client: headgate.Client) -> None:
     """Let a client hear no hint any more."""
-    wake_ups: Any = client._wake_ups
+    wake_ups: Any = client.parts.wake_ups
     wake_ups._dispatch = lambda channel, text: None

@@ -7,6 +7,7 @@ from typing import Any
 import redis
 
 import headgate
+from headgate.consuming.feed import Feed
 from headgate.message import decode
 from headgate.redis.keys import Address
 from headgate.redis.replies import Snapshot
@@ -71,3 +72,10 @@ async def outcomes(calls: Sequence[Awaitable[Any]], *, guard: float = GUARD) -> 
     """Return the result or the error of each call; fails when one of them hangs."""
     async with asyncio.timeout(guard):
         return await asyncio.gather(*calls, return_exceptions=True)
+
+
+def feed_of(consumer: headgate.Consumer) -> Feed:
+    """Return what fetches for a consumer of one destination."""
+    feed = consumer._supply
+    assert isinstance(feed, Feed)
+    return feed

@@ -348,10 +348,11 @@ def test_settling_what_went_to_others_is_refused(threads: headgate.sync.Client) 
         producer.send("x")
         message = consumer.receive(timeout=GUARD)
         assert message is not None
-        consumer._inner._generation += 1  # as after its lease was lost
+        holder = consumer._inner._supply.settlements  # type: ignore[attr-defined]
+        holder.generation += 1  # as after its lease was lost
         with pytest.raises(SessionExpired):
             message.accept()
-        consumer._inner._generation -= 1
+        holder.generation -= 1
         message.accept(confirm=True)
 
 

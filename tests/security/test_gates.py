@@ -8,7 +8,6 @@ import pytest
 
 from headgate_coordinator.node.ends.browser import Browsing
 from headgate_coordinator.node.ends.end import LinkEnd
-from headgate_coordinator.node.ends.pattern_receiver import PatternOutlet
 from headgate_coordinator.node.ends.reattaching import Reattaching
 from headgate_coordinator.node.ends.receiver import Outlet
 from headgate_coordinator.node.ends.relay import Relay
@@ -24,7 +23,6 @@ NEEDS = {
     Inlet: Action.PRODUCE,
     OwnInlet: Action.PRODUCE,
     Outlet: Action.CONSUME,
-    PatternOutlet: Action.CONSUME,
     Browsing: Action.BROWSE,
 }
 BY_THEMSELVES = {

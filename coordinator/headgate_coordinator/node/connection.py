@@ -21,7 +21,7 @@ from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.ends.end import LinkEnd
-from headgate_coordinator.node.ends.pattern_receiver import PatternOutlet, refusal_by_pattern
+from headgate_coordinator.node.ends.pattern_receiver import by_pattern, refusal_by_pattern
 from headgate_coordinator.node.ends.receiver import Outlet
 from headgate_coordinator.node.ends.selecting import looks_only, refusal_by_filter
 from headgate_coordinator.node.ends.sender import Inlet
@@ -232,7 +232,7 @@ class Connection(Wire):
             if unfit := refusal_by_pattern(name, source):
                 self._refuse(link, amqp.NOT_IMPLEMENTED, unfit)
             else:
-                self._receive(link, PatternOutlet(self, link, address))
+                self._receive(link, Outlet(self, link, address, by_pattern))
         elif looks_only(source):
             self._begin(link, self.node.browsing(self, link, address))
         else:

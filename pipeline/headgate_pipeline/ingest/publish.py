@@ -25,7 +25,7 @@ class Published:
     def __init__(self, spark: SparkSession, output: str) -> None:
         self.output = output.rstrip("/")
         jvm: Any = spark._jvm  # noqa: SLF001, Hadoop's file systems are reached no other way
-        configuration: Any = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        configuration: Any = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001, nor their settings
         self._path = jvm.org.apache.hadoop.fs.Path
         self._files = self._path(self.output).getFileSystem(configuration)
 

@@ -45,7 +45,7 @@ def check(spark: SparkSession, form: str, output: str) -> None:
         InvalidValue: for Iceberg, the output names no namespace of a catalog.
     """
     jvm: Any = spark._jvm  # noqa: SLF001, Spark tells what it has nowhere else
-    settings: Any = spark._jsparkSession.sessionState().conf()  # noqa: SLF001
+    settings: Any = spark._jsparkSession.sessionState().conf()  # noqa: SLF001, nor what is set
     try:
         jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(form, settings)
     except Py4JJavaError:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from headgate.core.window import Holding, Window
 
@@ -10,19 +10,35 @@ T = TypeVar("T")
 _NONE: Final = (0, 0)
 
 
+class Takers(Protocol):
+    """Those for whom the messages of all destinations are."""
+
+    @property
+    def asked(self) -> int:
+        """How many messages are asked for; only ``pull`` cares."""
+        ...
+
+    def room(self, most: int) -> int:
+        """Return how many of ``most`` messages they take beside those that are here."""
+        ...
+
+
 class SharedWindow:
     """A window that several holdings share; one that has fetched goes to the end of the line.
 
+    Args:
+        window: the window.
+        takers: for whom messages are.
+
     Attributes:
         total: what they hold, under the window that they share.
-        asked: how many receivers wait for a message; only ``pull`` cares.
     """
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, takers: Takers) -> None:
         self.total = Holding(window)
-        self.asked = 0
         self.line: dict[Share, None] = {}
         self.under_way: dict[Share, int] = {}
+        self._takers = takers
 
     def configure(self, window: Window) -> None:
         """Change the window; below what is held, nothing more comes until enough is settled."""
@@ -40,33 +56,44 @@ class SharedWindow:
         total = self.total
         if self.under_way and total.window.bytes != "unlimited":
             return _NONE  # a fetch may bring a message that crosses the window: one at a time, one such message
-        beside = sum(self.under_way.values()) - going
+        fetching = sum(self.under_way.values())
+        beside = fetching - going
         total.messages += beside
         total.bytes -= going_bytes
         try:
-            return total.room(self.asked)
+            messages, size = total.room(self._takers.asked)
         finally:
             total.messages -= beside
             total.bytes += going_bytes
+        messages = min(messages, self._takers.room(messages + fetching) - fetching) if messages else 0
+        return (messages, size) if messages > 0 else _NONE
 
 
-class Share(Holding):
-    """One destination's part of a shared window."""
+class Share:
+    """One destination's part of a shared window.
+
+    Attributes:
+        messages: what it holds of it.
+        bytes: their bytes.
+    """
 
     def __init__(self, of: SharedWindow, wake: Callable[[], None]) -> None:
-        super().__init__(of.total.window)
         self.of = of
         self.wake = wake
+        self.messages = self.bytes = 0
 
-    __hash__ = object.__hash__
+    @property
+    def window(self) -> Window:
+        """The window that all share."""
+        return self.of.total.window
 
-    def __eq__(self, other: object) -> bool:
-        """Compare by identity, unlike other holdings."""
-        return self is other
+    def configure(self, window: Window) -> None:
+        """Leave the window as it is: it is changed for all together."""
 
     def deliver(self, size: int) -> None:
         """Count a delivery."""
-        super().deliver(size)
+        self.messages += 1
+        self.bytes += size
         self.of.total.deliver(size)
 
     def fill(self, size: int) -> None:
@@ -75,7 +102,8 @@ class Share(Holding):
 
     def settle(self, size: int) -> None:
         """Count a settlement, and give its room to whose turn it is."""
-        super().settle(size)
+        self.messages -= 1
+        self.bytes -= size
         self.of.total.settle(size)
         self.of.freed()
 
@@ -83,19 +111,26 @@ class Share(Holding):
         """Count what is held as given back, leave the line, and end a fetch that will not be answered any more."""
         self.of.total.messages -= self.messages
         self.of.total.bytes -= self.bytes
-        super().clear()
+        self.messages = self.bytes = 0
         self.of.line.pop(self, None)
-        self.release()
+        self.release(0)
 
-    def ask(self, going: int, going_bytes: int, *, wait: bool = True) -> tuple[int, int]:
+    def ask(
+        self, going: int, going_bytes: int, asked: int = 0, *, due: bool = True, again: bool = False
+    ) -> tuple[int, int]:
         """Return the room for a fetch that settles so much in the same call; (0, 0) until it is this one's turn.
 
         Args:
             going: messages that are settled.
             going_bytes: their bytes.
-            wait: join the line; without it there is room only while nobody waits.
+            asked: how many are asked for here: those who wait, wait for all destinations.
+            due: join the line; without it there is room only while nobody waits.
+            again: the fetch is repeated: it gets what it was given then.
         """
-        if wait:
+        del asked
+        if again:
+            return self.reserved, 1
+        if due:
             self.of.line.setdefault(self)
         if next(iter(self.of.line), self) is not self:
             return _NONE
@@ -107,19 +142,20 @@ class Share(Holding):
         self.of.under_way[self] = messages
         self.of.freed()
 
-    def release(self) -> None:
-        """Note that a fetch was answered."""
+    def release(self, brought: int) -> bool:
+        """Note that a fetch was answered; returns whether bytes may have ended it, and to get in line for the rest."""
         self.of.under_way.pop(self, None)
         self.of.freed()
+        return brought > 0 and self.window.bytes != "unlimited"
 
     @property
     def reserved(self) -> int:
         """Messages that are being fetched."""
         return self.of.under_way.get(self, 0)
 
-    def room(self, asked: int) -> tuple[int, int]:
+    def free(self, asked: int) -> tuple[int, int]:
         """Return whether to look again when it is time to: not while others have their turn, nor without room."""
-        del asked  # those who wait, wait for all destinations
+        del asked
         if self not in self.of.line:
             return (1, 1)
         return self.of.room(0, 0) if next(iter(self.of.line)) is self else _NONE

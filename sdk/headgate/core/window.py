@@ -186,3 +186,28 @@ class Holding:
         if min(self._open, free) < 1 or min(self._open_bytes, free_bytes) < 1:
             return 0, 0
         return min(self._open, free, MAX_FETCH), min(self._open_bytes, free_bytes, FETCH_BYTES)
+
+    def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool) -> tuple[int, int]:
+        """Return the room for a fetch in a call that settles ``going`` messages; see :meth:`room`."""
+        del due, again
+        if not going:
+            return self.room(asked)
+        self.messages -= going
+        self.bytes -= going_bytes
+        try:
+            return self.room(asked)
+        finally:
+            self.messages += going
+            self.bytes += going_bytes
+
+    def free(self, asked: int) -> tuple[int, int]:
+        """Return the room by which to decide when to look."""
+        return self.room(asked)
+
+    def reserve(self, messages: int) -> None:
+        """Keep nothing for a fetch: nobody shares this window."""
+
+    def release(self, brought: int) -> bool:
+        """Note that a fetch was answered; a window of its own tells by itself when to look again."""
+        del brought
+        return False

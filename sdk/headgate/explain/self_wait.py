@@ -64,7 +64,9 @@ class Use:
 class Used(Protocol):
     """A consumer as seen here: its name in the state, and its user."""
 
-    use: Use
+    @property
+    def use(self) -> Use:
+        """Which task uses it."""
 
     @property
     def id(self) -> str:

@@ -1,5 +1,7 @@
 """Gates: admission without messages. A permit is credit in hand, taken and put back by arithmetic alone."""
 
+# ruff: noqa: SLF001 -- a permit and an admission are their gate's other halves
+
 import asyncio
 from time import monotonic
 from types import TracebackType
@@ -28,19 +30,19 @@ class Permit:
         gate = self._gate
         if gate is not None:
             self._gate = None
-            gate._in_use -= self.size  # noqa: SLF001  (a permit is its gate's other half)
-            line = gate._credit  # noqa: SLF001
+            gate._in_use -= self.size
+            line = gate._credit
             if line.inc != self._inc:
                 return  # its credit was reclaimed with the session's lease, and belongs to others
-            if gate._state.recalled and gate._state.owes:  # noqa: SLF001
+            if gate._state.recalled and gate._state.owes:
                 line.returned += self.size
                 line.returned_m += 1
-                gate._account.hand_on()  # noqa: SLF001
+                gate._account.hand_on()
                 return
             line.spent -= self.size
             line.spent_m -= 1
-            if gate._outbox.waiting or gate._state.recalled:  # noqa: SLF001
-                gate._account.freed()  # noqa: SLF001
+            if gate._outbox.waiting or gate._state.recalled:
+                gate._account.freed()
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +65,7 @@ class Admission:
     async def __aenter__(self) -> Permit:
         permit = self._gate.try_admit(self._size)
         if permit is None:
-            permit = await self._gate._wait(self._size, self._timeout)  # noqa: SLF001
+            permit = await self._gate._wait(self._size, self._timeout)
         self._permit = permit
         return permit
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from headgate.consuming.consumer import Consumer
+from headgate.consuming.feed import Feed
 from headgate.credit.account import CreditAccount
 from headgate.credit.observer import Outlook
 from headgate.errors import InvalidValue
@@ -23,13 +23,13 @@ class Presence:
         self.kind = ""
         """What the destination is, as last seen."""
         self.account: CreditAccount | None = None
-        self.consumers: set[Consumer] = set()
+        self.consumers: set[Feed] = set()
         outlook.self_wait.consumers = self.consumers
         self._number = 0
 
     def next_number(self) -> int:
         """Return a number no consumer of the session has now."""
-        taken = {consumer._number for consumer in self.consumers}  # noqa: SLF001
+        taken = {feed.number for feed in self.consumers}
         for _ in range(MAX_CONSUMERS):
             self._number = self._number % MAX_CONSUMERS + 1
             if self._number not in taken:
@@ -44,9 +44,15 @@ class Presence:
             await self.account.close(ends=True)
         await self.following.end()
 
-    def part_with(self, consumer: Consumer) -> bool:
+    def join(self, feed: Feed) -> None:
+        """Note that a consumer of it opens."""
+        self.consumers.add(feed)
+        if self.account:
+            self.account.consumers += 1
+
+    def part_with(self, feed: Feed) -> bool:
         """Note that a consumer closed; returns whether nothing is left that needs the lease."""
-        self.consumers.discard(consumer)
+        self.consumers.discard(feed)
         if self.account and not self.account.closed:
             self.account.consumers = len(self.consumers)
             self.account.freed()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Final
 
+from headgate.context import Context
 from headgate.core.account.calls import Totals
 from headgate.core.credit import CreditLine
 from headgate.credit.account import CLOSE_WITHIN, CreditAccount
@@ -16,13 +17,7 @@ from headgate.credit.observer import Outlook
 from headgate.credit.spool_quota import Quota
 from headgate.credit.wish import Wish
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue
-from headgate.explain.links import Links
-from headgate.namespace.pool_slices import Pools
-from headgate.namespace.registry import Registry
-from headgate.options import SessionOptions
-from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
-from headgate.redis.store import Store
 from headgate.redis.stores.notes import NoteStore
 from headgate.session.destination import Presence
 from headgate.session.live_settings import Following
@@ -49,43 +44,17 @@ class Presences:
     """Where a session is; what it opens there is opened one at a time, under ``lock``.
 
     Args:
-        store: the scripts.
-        wake_ups: hints for all that is opened.
-        registry: what makes destinations exist and tells of their settings.
-        links: of the namespace, for what senders are told of a wait.
-        pools: the pools of the namespace.
-        namespace: the session's.
-        session: its id.
-        options: how it lives.
+        context: the session's.
         listeners: whom it tells of its waits.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        wake_ups: WakeUps,
-        registry: Registry,
-        links: Links,
-        pools: Pools,
-        namespace: str,
-        session: str,
-        options: SessionOptions,
-        listeners: Listeners,
-    ) -> None:
-        self.spooling = registry.spooling
-        self._quotas: dict[str, Quota] = {}
-        self.store = store
-        self.wake_ups = wake_ups
-        self.registry = registry
-        self._links = links
-        self.namespace = namespace
-        self.session = session
-        self.options = options
+    def __init__(self, context: Context, listeners: Listeners) -> None:
+        self.context = context
         self.lock = asyncio.Lock()
-        self._pools = pools
+        self._quotas: dict[str, Quota] = {}
         self._listeners = listeners
         self._all: dict[str, Presence] = {}
-        self._ties = Ties(NoteStore(store.server, namespace), self._all.values)
+        self._ties = Ties(NoteStore(context.store.server, context.namespace), self._all.values)
 
     def at(self, destination: str) -> Presence:
         """Return what the session has at a destination.
@@ -93,17 +62,17 @@ class Presences:
         Raises:
             InvalidName: the name cannot be used.
         """
-        address = Address.of(self.namespace, destination)
+        address = Address.of(self.context.namespace, destination)
         if address.key not in self._all:
-            following = Following(self.registry, address)
+            following = Following(self.context.registry, address)
             outlook = self._outlook(address)
             outlook.waits, outlook.doomed = self._ties.begin, functools.partial(self._ties.doomed, destination)
             self._all[address.key] = Presence(address, following, outlook)
         return self._all[address.key]
 
     def _outlook(self, address: Address) -> Outlook:
-        registry = self.registry
-        return Outlook(self.store, self._links, address, self.session, self._listeners, registry.losses)
+        context = self.context
+        return Outlook(context.store, context.links, address, context.session, self._listeners, context.losses)
 
     @contextlib.asynccontextmanager
     async def opening(self, destination: str) -> AsyncIterator[None]:
@@ -126,7 +95,7 @@ class Presences:
         """Return what makes a destination exist, as the first of these kinds that will do."""
 
         async def ensure(recover: bool) -> str:  # noqa: FBT001
-            return await self.registry.ensure(address, kinds, recover=recover)
+            return await self.context.registry.ensure(address, kinds, recover=recover)
 
         return ensure
 
@@ -159,25 +128,27 @@ class Presences:
             ensure = self.ensure(presence.address, kinds)
             presence.kind = await ensure(False)
             await presence.following.begin()
-            self.store.server.promise(presence.following.defaults.durability)
+            self.context.store.server.promise(presence.following.defaults.durability)
             account = presence.account
             if account is None or account.closed:
                 before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
                 line = credit_line() if kinds == ("gate",) else None
                 account = CreditAccount(
-                    self.store,
-                    self.wake_ups,
+                    self.context.store,
+                    self.context.wake_ups,
                     presence.outlook,
                     presence.address,
-                    self.session,
-                    self.options,
+                    self.context.session,
+                    self.context.options,
                     ensure,
-                    lambda: self.registry.forget(presence.address),
-                    lambda tell: self._pools.refill(presence.address, self.registry.pools(presence.address), tell),
+                    lambda: self.context.registry.forget(presence.address),
+                    lambda tell: self.context.pools.refill(
+                        presence.address, self.context.registry.pools(presence.address), tell
+                    ),
                     holds_messages=kinds != ("gate",),
                     credit=before.credit if before else line,
                 )
-                if kinds != ("gate",) and self.spooling.reaches:  # else it waits for memory
+                if kinds != ("gate",) and self.context.spooling.reaches:  # else it waits for memory
                     account.spool(self._writer(account), topic=presence.kind == "topic")
                 if before:
                     account.follow(before)
@@ -190,8 +161,11 @@ class Presences:
             account.users += 1
         return account, wish
 
+    def _refill(self, address: Address, tell: Callable[[str, int], None]) -> None:
+        self.context.pools.refill(address, self.context.registry.pools(address), tell)
+
     def _writer(self, account: CreditAccount) -> Writer:
-        spools, sweeper = self.spooling.spools, self.spooling.sweeper
+        spools, sweeper = self.context.spooling.spools, self.context.spooling.sweeper
         return Writer(spools, sweeper, self._quota, account.address, account.outbox, account.seek)
 
     async def _quota(self, spool: Spool) -> Quota:
@@ -203,17 +177,17 @@ class Presences:
                     await quota.close()  # the store has another URL now
 
                 async def ensure(recover: bool) -> None:  # noqa: FBT001
-                    await self.spooling.spools.ensure(spool.name, recover=recover)
+                    await self.context.spooling.spools.ensure(spool.name, recover=recover)
 
                 outlook = self._outlook(spool.address)
                 outlook.notices.muted = True  # those who send are told, at the destination that they send to
                 account = CreditAccount(
-                    self.store,
-                    self.wake_ups,
+                    self.context.store,
+                    self.context.wake_ups,
                     outlook,
                     spool.address,
-                    self.session,
-                    replace(self.options, resumes=False),
+                    self.context.session,
+                    replace(self.context.options, resumes=False),
                     ensure,
                     lambda: None,
                     lambda _: None,
@@ -225,7 +199,7 @@ class Presences:
                 except asyncio.CancelledError:
                     await self._leave(spool.address)  # its call may be under way
                     raise
-                quota = self._quotas[spool.name] = Quota(account, self.spooling.spools.calls, spool)
+                quota = self._quotas[spool.name] = Quota(account, self.context.spooling.spools.calls, spool)
         return quota
 
     async def end_lease(self, presence: Presence) -> None:
@@ -236,8 +210,8 @@ class Presences:
     async def _leave(self, address: Address, *, keep: bool = False) -> None:
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
-                totals = Totals(self.session, inc=1 << 30, epoch=0)
-                await self.store.acquire(address, totals, ttl_ms=1000, leave=True, resume=keep)
+                totals = Totals(self.context.session, inc=1 << 30, epoch=0)
+                await self.context.store.acquire(address, totals, ttl_ms=1000, leave=True, resume=keep)
 
     async def close(self) -> None:
         """Close all there is."""

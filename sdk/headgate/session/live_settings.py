@@ -16,7 +16,8 @@ from headgate.namespace.registry import Registry
 from headgate.redis.keys import Address
 
 if TYPE_CHECKING:
-    from headgate.consuming.consumer import Consumer
+    from headgate._util.pacing import Pacing
+    from headgate.consuming.feed import Feed
     from headgate.limiting.gate import Gate
     from headgate.producing.producer import Producer
 
@@ -36,8 +37,8 @@ class Following:
         self._account: CreditAccount | None = None
         self._wishes: list[Wish] = []
         self._senders: WeakSet[Producer | Gate] = WeakSet()
-        self._windowed: WeakKeyDictionary[Consumer, Window] = WeakKeyDictionary()
-        self._paced: WeakSet[Consumer] = WeakSet()
+        self._windowed: WeakKeyDictionary[Feed, Window] = WeakKeyDictionary()
+        self._paced: WeakSet[Pacing] = WeakSet()
         self._configuring: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> None:
@@ -70,12 +71,19 @@ class Following:
         sender.adopt(self.defaults)
         self._senders.add(sender)
 
-    def receive(self, consumer: "Consumer", *, window: bool, rate: bool) -> None:
-        """Tell a consumer, which has what holds now, when its window or its rate changes: if it did not say its own."""
+    def receive(self, feed: "Feed", pacing: "Pacing | None", *, window: bool) -> None:
+        """Tell a feed, which has the window that holds now, and the rate of those who receive from it, of changes.
+
+        Args:
+            feed: the feed.
+            pacing: the rate; None where they said their own.
+            window: whether to tell of the window: they did not say their own.
+        """
         if window:
-            self._windowed[consumer] = consumer.window
-        if rate:
-            self._paced.add(consumer)
+            self._windowed[feed] = feed.window
+        if pacing is not None:
+            pacing.set(self.defaults.consumer_rate)
+            self._paced.add(pacing)
 
     def _changed(self, fields: Mapping[str, str]) -> None:
         self.defaults = defaults = Defaults.of(fields)
@@ -84,22 +92,22 @@ class Following:
             self._heed_settings()
         for sender in tuple(self._senders):
             sender.adopt(defaults)
-        for consumer in tuple(self._paced):
-            consumer.pacing.set(defaults.consumer_rate)
-        for consumer, before in tuple(self._windowed.items()):
-            window = defaults.consumer_window(consumer.encoded_subscription, durable=consumer.durable)
-            if consumer.window != before:
-                del self._windowed[consumer]  # it was configured: it has said its own
+        for pacing in tuple(self._paced):
+            pacing.set(defaults.consumer_rate)
+        for feed, before in tuple(self._windowed.items()):
+            window = defaults.consumer_window(feed.encoded_subscription, durable=feed.durable)
+            if feed.window != before:
+                del self._windowed[feed]  # it was configured: it has said its own
             elif window != before:
-                self._windowed[consumer] = window
-                task = asyncio.create_task(self._configure(consumer, window), name=f"headgate {consumer.id}")
+                self._windowed[feed] = window
+                task = asyncio.create_task(self._configure(feed, window), name=f"headgate {feed.id}")
                 self._configuring.add(task)
                 task.add_done_callback(self._configuring.discard)
 
     @staticmethod
-    async def _configure(consumer: "Consumer", window: Window) -> None:
+    async def _configure(feed: "Feed", window: Window) -> None:
         with contextlib.suppress(HeadgateError):  # in force here all the same, and told to Redis when it attaches next
-            await consumer.configure(window=window)
+            await feed.configure(window=window)
 
     def _size(self) -> None:
         if self._account is not None:

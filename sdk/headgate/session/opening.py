@@ -3,18 +3,25 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from headgate._util.callbacks import Callbacks
+from headgate._util.pacing import Pacing
 from headgate.consuming.consumer import Consumer
-from headgate.consuming.wildcard import Part, WildcardConsumer
+from headgate.consuming.feed import Feed
+from headgate.consuming.inbox import Inbox, Tray
+from headgate.consuming.sink import Sink
+from headgate.consuming.terms import Owner, Terms
+from headgate.consuming.wildcard import Crowd, Lanes, Topics
 from headgate.core.addresses.url_options import split_address
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.names import encode_name
 from headgate.core.selector.messages import Matcher
+from headgate.core.sharing import Rotation
 from headgate.core.window import Window
 from headgate.errors import PolicyError
+from headgate.message import Message
 from headgate.namespace.topics import Entry, is_pattern, read_pattern
-from headgate.redis.keys import Address
 from headgate.session.destination import Presence
 from headgate.session.destinations import Presences
 from headgate.units import parse_rate
@@ -22,8 +29,31 @@ from headgate.units import parse_rate
 SlowCallback = Callable[[Consumer], Awaitable[None] | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A consumer as it was asked for.
+
+    Attributes:
+        destination: a name or a pattern, with options.
+        kinds: that the destination may be, the one first that an unknown name becomes.
+        window: as it was given; None where it was not.
+        subscription: likewise; of a queue it plays no part.
+        durable: whether the subscription stays.
+        selects: says which stored messages it is for; None for all.
+        durability: that its settlements are to have, at least.
+    """
+
+    destination: str
+    kinds: tuple[str, ...]
+    window: Window | int | str | None = None
+    subscription: str | None = None
+    durable: bool = False
+    selects: Matcher | None = None
+    durability: Durability = MEMORY
+
+
 class Consumers:
-    """Opens the consumers of one session.
+    """Opens the consumers of one session, and for nodes the feeds of their links.
 
     Attributes:
         on_slow: whom it tells of each that becomes slow.
@@ -32,191 +62,153 @@ class Consumers:
     def __init__(self, presences: Presences) -> None:
         self.on_slow: list[SlowCallback] = []
         self._presences = presences
-        self._wildcards: set[Consumer] = set()
+        self._topics: set[Topics] = set()
         self._guarded = Callbacks("on_slow")
 
-    async def open(
+    async def open(self, request: Request, rate: float | str | None) -> Consumer:
+        """Open a consumer; other arguments and errors are those of :meth:`Session.consumer`."""
+        name, said = split_address(request.destination, self._presences.context.options.connection)
+        own = parse_rate(rate, "rate") if rate is not None else said.consumer_rate
+        if is_pattern(name):
+            rotation: Rotation[Message] = Rotation()
+            inbox = Inbox(own, rotation)
+
+            def slow_feed(feed: Feed) -> None:
+                self._tell_slow(Consumer(inbox, feed))
+
+            return Consumer(
+                inbox, await self.topics(request, lambda topics: Lanes(inbox, rotation, topics), slow=slow_feed)
+            )
+        inbox = Inbox(own)
+        pacing = inbox.pacing if own is None else None
+        feed = await self.feed(request, lambda _: Tray(inbox, inbox.buffer), pacing=pacing)
+        consumer = Consumer(inbox, feed)
+        feed.on_slow = lambda _: self._tell_slow(consumer)
+        if feed.is_slow:  # already
+            feed.on_slow(feed)
+        return consumer
+
+    async def feed(
         self,
-        destination: str,
+        request: Request,
+        sink: Callable[[Feed], Sink],
         *,
-        window: Window | int | str | None,
-        subscription: str | None,
-        durable: bool,
-        rate: float | str | None,
-        kinds: tuple[str, ...],
-        selects: Matcher | None = None,
-        durability: Durability = MEMORY,
-        make: Callable[..., Consumer] | None = None,
-    ) -> Consumer:
-        """Open a consumer; other arguments and errors are those of :meth:`Session.consumer`.
+        pacing: Pacing | None = None,
+    ) -> Feed:
+        """Open a feed of one destination; errors are those of :meth:`Session.consumer`.
 
         Args:
-            destination: a name or a pattern.
-            window: as it was given.
-            subscription: likewise; of a queue it plays no part.
-            durable: likewise.
-            rate: likewise.
-            kinds: that the destination may be, the one first that an unknown name becomes.
-            selects: says which stored messages it is for.
-            durability: that its settlements are to have, at least.
-            make: called in place of :class:`Consumer`, or of :class:`WildcardConsumer` for a pattern; for brokers in
-                front of Redis.
+            request: what is asked for.
+            sink: returns where the feed delivers.
+            pacing: a rate that follows the destination's settings; None where there is none, or it is said already.
         """
-        destination, said = split_address(destination, self._presences.options.connection)
-        own = parse_rate(rate, "rate") if rate is not None else said.consumer_rate
-        if subscription is not None:
-            encode_name(subscription, "subscription")
-        if is_pattern(destination):
-            asked = Window.of(window) if window is not None else said.window("topic", durable=durable) or Window()
-            whole = make or WildcardConsumer
-            return await self._wildcard(
-                whole,
-                destination,
-                asked,
-                subscription,
-                durable=durable,
-                rate=own,
-                selects=selects,
-                durability=durability,
-            )
-        checked = Window.of(window) if window is not None else None
-        presence = self._presences.at(destination)
-        ensure = self._presences.ensure(presence.address, kinds)
-        async with self._presences.opening(destination):
+        presences = self._presences
+        destination, said = split_address(request.destination, presences.context.options.connection)
+        if request.subscription is not None:
+            encode_name(request.subscription, "subscription")
+        checked = Window.of(request.window) if request.window is not None else None
+        presence = presences.at(destination)
+        ensure = presences.ensure(presence.address, request.kinds)
+        async with presences.opening(destination):
             kind = presence.kind = await ensure(False)
-            if selects is not None and kind == "queue":  # what it does not match would be gone for its other consumers
+            if request.selects is not None and kind == "queue":  # what it does not match would be gone for others
                 raise PolicyError(
                     f"{destination!r} is a queue; a selector is for the subscription of a topic, so receive all of a "
                     "queue, and select there"
                 )
             following = presence.following
             await following.begin()
-            self._presences.store.server.promise(following.defaults.durability)
-            lasting = durable and kind == "topic"
+            defaults = following.defaults
+            presences.context.store.server.promise(defaults.durability)
+            lasting = request.durable and kind == "topic"
             checked = checked or said.window(kind, durable=lasting)
-            name = "queue" if kind == "queue" else subscription or f"{self._presences.session}-{secrets.token_hex(2)}"
-            consumer = (make or Consumer)(
-                self._presences.store,
-                self._presences.wake_ups,
-                presence.address,
-                self._presences.session,
-                self._presences.options,
-                ensure,
-                self._presences.ensure_messages,
-                number=presence.next_number,
-                subscription=name,
-                durable=lasting,
-                window=checked or following.defaults.consumer_window(encode_name(name), durable=lasting),
-                rate=own if own is not None else following.defaults.consumer_rate,
-                on_close=lambda consumer: self._closed(presence, consumer),
-                on_slow=self._tell_slow,
-                losses=self._presences.registry.losses,
-                spooling=self._presences.spooling,
-            )
-            consumer.selects = selects
-            consumer.insists = durability
-            following.receive(consumer, window=checked is None, rate=own is None)
-            presence.consumers.add(consumer)
-            if presence.account:
-                presence.account.consumers += 1
+            name = "queue" if kind == "queue" else request.subscription or self._name()
+            window = checked or defaults.consumer_window(encode_name(name), durable=lasting)
+            terms = Terms(name, lasting, window, request.selects, request.durability)
+            owner = Owner(presence.next_number, ensure, presences.ensure_messages, self._closes(presence))
+            feed = Feed(presences.context, presence.address, terms, owner, sink)
+            following.receive(feed, pacing, window=checked is None)
+            presence.join(feed)
             try:
-                await consumer.start()
+                await feed.start()
             except BaseException:
-                await self._closed(presence, consumer)
+                await self._closed(presence, feed)
                 raise
-        return consumer
+        return feed
 
-    async def close_wildcards(self) -> None:
+    async def topics(
+        self,
+        request: Request,
+        crowd: Callable[[Topics], Crowd],
+        *,
+        slow: Callable[[Feed], None] = lambda _: None,
+    ) -> Topics:
+        """Open the feeds of all topics that a pattern matches; arguments and errors as for :meth:`feed`.
+
+        Args:
+            request: what is asked for.
+            crowd: returns those who take the messages.
+            slow: told each feed that becomes slow.
+        """
+        context = self._presences.context
+        destination, said = split_address(request.destination, context.options.connection)
+        if request.subscription is not None:
+            encode_name(request.subscription, "subscription")
+        window = Window.of(request.window) if request.window is not None else None
+        window = window or said.window("topic", durable=request.durable) or Window()
+        name = request.subscription or self._name()
+        topics = Topics(
+            context,
+            Entry(read_pattern(destination), name, request.durable, context.ttl_ms),
+            Terms(name, request.durable, window, request.selects, request.durability),
+            crowd,
+            lambda topics, topic: self._feed_of(topics, topic, slow),
+            self._topics.discard,
+        )
+        self._topics.add(topics)
+        try:
+            await topics.start()
+        except BaseException:
+            await topics.close()
+            raise
+        return topics
+
+    async def close_topics(self) -> None:
         """Close the consumers by pattern; those of one destination close with what the session has there."""
-        await asyncio.gather(*(consumer.close() for consumer in tuple(self._wildcards)))
+        await asyncio.gather(*(topics.close() for topics in tuple(self._topics)))
 
     async def close_callbacks(self) -> None:
         """Give callbacks that still run a moment, and end them."""
         await self._guarded.close()
 
+    async def _feed_of(self, topics: Topics, topic: str, slow: Callable[[Feed], None]) -> Feed:
+        presences = self._presences
+        presence = presences.at(topic)
+        ensure = topics.ensure(presence.address, presences.ensure(presence.address, ("topic",)))
+        owner = Owner(presence.next_number, ensure, presences.ensure_messages, self._closes(presence))
+        feed = Feed(presences.context, presence.address, topics.terms, owner, topics.crowd.sink, shared=topics.shared)
+        feed.on_end, feed.on_slow = topics.feed_ended, slow
+        async with presences.opening(topic):
+            presence.join(feed)
+            try:
+                await feed.start()
+                await topics.began(feed)
+            except BaseException:
+                await feed.close()  # it may have attached; a subscription must not stay because of it
+                raise
+        return feed
+
     def _tell_slow(self, consumer: Consumer) -> None:
         for callback in self.on_slow:
             self._guarded.call(callback, consumer)
 
-    async def _wildcard(
-        self,
-        make: Callable[..., Consumer],
-        destination: str,
-        window: Window,
-        subscription: str | None,
-        *,
-        durable: bool,
-        rate: float | None,
-        selects: Matcher | None,
-        durability: Durability,
-    ) -> Consumer:
-        pattern = read_pattern(destination)
-        name = subscription or f"{self._presences.session}-{secrets.token_hex(2)}"
+    def _name(self) -> str:
+        """Return a name for a subscription that has none."""
+        return f"{self._presences.context.session}-{secrets.token_hex(2)}"
 
-        async def forget(consumer: Consumer) -> None:
-            self._wildcards.discard(consumer)
+    def _closes(self, presence: Presence) -> Callable[[Feed], Awaitable[None]]:
+        return lambda feed: self._closed(presence, feed)
 
-        consumer = make(
-            store=self._presences.store,
-            wake_ups=self._presences.wake_ups,
-            address=Address(self._presences.namespace, destination, "", ()),
-            session=self._presences.session,
-            options=self._presences.options,
-            ensure_at=self._presences.ensure_messages,
-            on_slow=self._tell_slow,
-            losses=self._presences.registry.losses,
-            index=self._presences.registry.index,
-            entry=Entry(pattern, name, durable, int(self._presences.options.ttl * 1000)),
-            open_part=self._part,
-            subscription=name,
-            durable=durable,
-            window=window,
-            rate=rate,
-            on_close=forget,
-        )
-        consumer.selects = selects
-        consumer.insists = durability
-        self._wildcards.add(consumer)
-        try:
-            await consumer.start()
-        except BaseException:
-            await consumer.close()
-            raise
-        return consumer
-
-    async def _part(self, whole: WildcardConsumer, topic: str) -> Part:
-        presence = self._presences.at(topic)
-        part = whole.make_part(
-            store=self._presences.store,
-            wake_ups=self._presences.wake_ups,
-            address=presence.address,
-            session=self._presences.session,
-            options=self._presences.options,
-            ensure=self._presences.ensure(presence.address, ("topic",)),
-            ensure_at=self._presences.ensure_messages,
-            on_slow=self._tell_slow,
-            losses=self._presences.registry.losses,
-            number=presence.next_number,
-            subscription=whole.subscription,
-            durable=whole.durable,
-            window=whole.window,
-            rate=None,
-            on_close=lambda consumer: self._closed(presence, consumer),
-            spooling=self._presences.spooling,
-        )
-        part.selects = whole.selects
-        part.insists = whole.insists
-        async with self._presences.opening(topic):
-            presence.consumers.add(part)
-            if presence.account:
-                presence.account.consumers += 1
-            try:
-                await part.start()
-            except BaseException:
-                await part.close()  # it may have attached; a subscription must not stay because of it
-                raise
-        return part
-
-    async def _closed(self, presence: Presence, consumer: Consumer) -> None:
-        if presence.part_with(consumer):
+    async def _closed(self, presence: Presence, feed: Feed) -> None:
+        if presence.part_with(feed):
             await self._presences.end_lease(presence)

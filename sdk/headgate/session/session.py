@@ -1,12 +1,14 @@
 """Sessions: one unit of liveness. What a session holds is reclaimed when it is not heard of for its TTL."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from headgate._util.forks import watch
 from headgate._util.keywords import explains
 from headgate.consuming.consumer import Consumer
+from headgate.context import Context
 from headgate.core.addresses.url_options import split_address
 from headgate.core.credit import CreditLine
 from headgate.core.durability import MEMORY, Durability
@@ -18,18 +20,13 @@ from headgate.credit.account import CreditAccount
 from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners
 from headgate.credit.wish import Wish
 from headgate.errors import Closed, InvalidValue, PolicyError
-from headgate.explain.links import Links
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate
-from headgate.namespace.pool_slices import Pools
-from headgate.namespace.registry import Registry
 from headgate.options import SessionOptions, read_weight, read_window
 from headgate.producing.producer import Producer
-from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, session_id
-from headgate.redis.store import Store
 from headgate.session.destinations import Presences, kinds_from
-from headgate.session.opening import Consumers, SlowCallback
+from headgate.session.opening import Consumers, Request, SlowCallback
 from headgate.units import parse_duration, parse_rate, parse_timeout
 
 
@@ -37,29 +34,18 @@ class Session:
     """Producers, consumers, gates and buckets that live and die together. Get one from :meth:`Client.session`."""
 
     def __init__(
-        self,
-        store: Store,
-        wake_ups: WakeUps,
-        registry: Registry,
-        links: Links,
-        pools: Pools,
-        namespace: str,
-        name: str,
-        options: SessionOptions,
-        on_close: Callable[["Session"], None],
-        resume: str = "",
+        self, client: Context, name: str, options: SessionOptions, on_close: Callable[["Session"], None], resume: str
     ) -> None:
-        self.id = session_id(name, store.server.session_prefix, resume)
-        self._bucket_id = session_id(name, store.server.session_prefix) if resume else self.id
+        prefix = client.store.server.session_prefix
+        self.id = session_id(name, prefix, resume)
+        self._bucket_id = session_id(name, prefix) if resume else self.id
         self.name = name
-        self._options = options
+        self._context = replace(client, session=self.id, options=options)
         self._on_close = on_close
         self.credit_line: Callable[[], CreditLine] = CreditLine
         """What makes the credit line of a gate."""
         self._listeners = Listeners()
-        self._presences = Presences(
-            store, wake_ups, registry, links, pools, namespace, self.id, options, self._listeners
-        )
+        self._presences = Presences(self._context, self._listeners)
         self._consumers = Consumers(self._presences)
         self._buckets: dict[str, Bucket] = {}
         self._closed = False
@@ -112,7 +98,7 @@ class Session:
             CoordinatorUnavailable: Redis does not answer.
         """
         how = WhenFull.parse(when_full) if when_full is not None else None
-        destination, said = split_address(destination, self._options.connection)
+        destination, said = split_address(destination, self._context.options.connection)
         own = parse_rate(rate, "rate") if rate is not None else said.producer_rate
         patience = parse_timeout(timeout) if timeout is not None else None
         window = said.producer_window if window is None else window
@@ -200,10 +186,9 @@ class Session:
             what = "selector" if subscription is None else "subscription"
             raise InvalidValue(f"{what}: a queue has none, and kind says 'queue'; leave one of the two out")
         try:
-            return await self._consumers.open(
-                destination, window=window, subscription=subscription, durable=durable, rate=rate,
-                kinds=("topic",) if of_topic else kinds, selects=selects, durability=wanted,
-            )  # fmt: skip
+            only = ("topic",) if of_topic else kinds
+            request = Request(destination, only, window, subscription, durable, selects, wanted)
+            return await self._consumers.open(request, rate)
         except PolicyError as error:
             if not of_topic:
                 raise
@@ -213,7 +198,7 @@ class Session:
 
     @property
     def consumers(self) -> Consumers:
-        """What opens its consumers; for brokers in front of Redis, which make their own kind of them."""
+        """What opens its consumers; for brokers in front of Redis, which open feeds of their own."""
         self._check_open()
         return self._consumers
 
@@ -227,12 +212,12 @@ class Session:
         """
         self._check_open()
         at = self._presences
-        address = Address.of(at.namespace, destination)
+        address = Address.of(self._context.namespace, destination)
         async with at.opening(destination):
             if address.key not in self._buckets:
                 ensure = at.ensure(address, ("bucket",))
                 await ensure(False)
-                self._buckets[address.key] = Bucket(at.store, address, self._bucket_id, ensure)
+                self._buckets[address.key] = Bucket(self._context.store, address, self._bucket_id, ensure)
         return self._buckets[address.key]
 
     def on_slow(self, callback: SlowCallback) -> None:
@@ -269,7 +254,7 @@ class Session:
         self._closed = True
         for bucket in self._buckets.values():
             await bucket.close()
-        await self._consumers.close_wildcards()
+        await self._consumers.close_topics()
         await self._presences.close()
         await self._listeners.close()
         await self._consumers.close_callbacks()
@@ -281,7 +266,7 @@ class Session:
 
     def _durability(self, text: str | None) -> Durability:
         wanted = Durability.parse(text) if text is not None else MEMORY
-        self._presences.store.server.promise(wanted)
+        self._context.store.server.promise(wanted)
         return wanted
 
     async def _account(

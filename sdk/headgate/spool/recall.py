@@ -25,7 +25,7 @@ class Recall:
     Args:
         spooling: the client's; None where payloads come as they are.
         address: the consumer's destination.
-        arrived: called with each whole message, in order, and with the error of one that cannot be read.
+        arrived: called with each message that became whole, in order, and with the error of one that cannot be read.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Recall:
     def __len__(self) -> int:
         return len(self.line)
 
-    def put(self, message: "Message", attempts: int) -> None:
-        """Take a delivery; it arrives once it and all before it are whole."""
+    def put(self, message: "Message", attempts: int) -> bool:
+        """Take a delivery, which arrives once it and all before it are whole; returns whether it is so already."""
         if not self.line and not (self._spooling and is_reference(message.stored)):
-            self._arrived(message, attempts, "")
-            return
+            return True
         self.line.append((message, attempts))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work(), name=f"headgate recall {self._address.name}")
+        return False
 
     def clear(self) -> None:
         """Forget all: they were given to others."""

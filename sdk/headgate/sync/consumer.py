@@ -10,7 +10,6 @@ from typing import Any, Self
 import headgate.consuming.consumer
 import headgate.message
 from headgate._util.forks import FORKED, watch
-from headgate.consuming.inbox import Receivers
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
 from headgate.message import Outcome
@@ -98,7 +97,8 @@ class Consumer:
         self._closed = False
         self._failure: HeadgateError | None = None
         inner.use.by_threads()
-        inner.take_from_threads = self._take_back
+        self._inbox = inner.inbox
+        self._inbox.take_from_threads = self._take_back
         self._gone: Closed | None = None
         """Why nothing can be done with it in this process."""
         watch(self)
@@ -213,7 +213,7 @@ class Consumer:
                 raise SessionExpired(
                     self._inner.address.name, self._inner.session, f"message {message.id} was given to another consumer"
                 )
-            if self._closed or self._inner._closed:  # noqa: SLF001
+            if self._closed or self._inner.is_closed:
                 raise self._gone or Closed(
                     f"the consumer of {self._inner.address.name!r} is closed; message {message.id} went back"
                 )
@@ -229,12 +229,12 @@ class Consumer:
             self._thread.tell(self._settle_queued)
 
     def _next(self) -> Message | None:
-        if self._closed or self._inner._closed:  # noqa: SLF001
+        if self._closed or self._inner.is_closed:
             raise self._gone or Closed(f"the consumer of {self._inner.address.name!r} is closed")
         while self._arrived:
             message = self._arrived.popleft()
             if message.is_current:
-                self._inner._received += 1  # noqa: SLF001
+                self._inbox.received += 1
                 return message
         if self._failure is not None:
             raise self._failure
@@ -276,8 +276,7 @@ class Consumer:
                 continue
             fresh = [first]
             if inner.pacing.rate is None:
-                fresh += inner._buffer  # noqa: SLF001
-                inner._buffer.clear()  # noqa: SLF001
+                fresh += self._inbox.take_all()
             with self._changed:
                 self._arrived.extend(Message(self, message) for message in fresh)
                 self._changed.notify(len(fresh))
@@ -294,12 +293,12 @@ class Consumer:
             if self._pumping:  # somebody began to wait while it was ending
                 self._start_pump()
 
-    def _take_back(self, consumer: Receivers, most: int) -> list[headgate.message.Message]:
+    def _take_back(self, holder: headgate.message.Holder, most: int) -> list[headgate.message.Message]:
         with self._changed:
-            back = [message for message in reversed(self._arrived) if message._inner._consumer is consumer][:most]  # noqa: SLF001
+            back = [message for message in reversed(self._arrived) if _inner(message).is_of(holder)][:most]
             for message in back:
                 self._arrived.remove(message)
-        return [message._inner for message in back]  # noqa: SLF001
+        return [_inner(message) for message in back]
 
     def _settle_queued(self) -> None:
         with self._changed:
@@ -307,14 +306,13 @@ class Consumer:
             self._telling = False
         for message, outcome, reason in queued:
             try:
-                self._inner.settle(message._inner, outcome, confirm=False, reason=reason)  # noqa: SLF001
+                _inner(message).settle(outcome, reason=reason)
             except HeadgateError:  # meanwhile it was given to another consumer; flush() tells
                 continue
 
     async def _confirm(self, message: Message, outcome: Outcome, reason: str, timeout: float | str | None) -> None:
         self._settle_queued()
-        inner = message._inner  # noqa: SLF001
-        await inner._consumer.confirm(inner, outcome, timeout, reason=reason)  # noqa: SLF001
+        await _inner(message).confirm(outcome, timeout, reason=reason)
 
     async def _configure(self, window: Window | int | str) -> None:
         await self._inner.configure(window=window)
@@ -326,3 +324,7 @@ class Consumer:
     async def _close(self) -> None:
         self._settle_queued()
         await self._inner.close()
+
+
+def _inner(message: Message) -> headgate.message.Message:
+    return message._inner  # noqa: SLF001 -- a message and its consumer are two halves of one

@@ -1,5 +1,7 @@
 """Gates for threads: admissions are arithmetic under a lock, on the credit line that the loop thread keeps."""
 
+# ruff: noqa: SLF001 -- a permit is its gate's other half, and the gate that of the one it wraps
+
 import threading
 import time
 from dataclasses import dataclass, field
@@ -76,14 +78,14 @@ class Permit:
         gate = self._gate
         if gate is None:
             return
-        with gate._lock:  # noqa: SLF001  (a permit is its gate's other half)
+        with gate._lock:
             if self._gate is None:
                 return
             self._gate = None
             size = self.size
-            gate._in_use -= size  # noqa: SLF001
-            line = gate._line  # noqa: SLF001
-            account = gate._account  # noqa: SLF001
+            gate._in_use -= size
+            line = gate._line
+            account = gate._account
             owed = account.state.recalled and account.state.owes
             if line.inc == self._inc:  # else its credit was reclaimed with the session's lease, and belongs to others
                 if owed:
@@ -94,9 +96,9 @@ class Permit:
                     line.spent_m -= 1
                 line.uses += 1
         if owed:
-            gate._thread.tell(account.hand_on)  # noqa: SLF001
-        elif gate._outbox.waiting or account.state.recalled:  # noqa: SLF001
-            gate._thread.tell(account.freed)  # noqa: SLF001
+            gate._thread.tell(account.hand_on)
+        elif gate._outbox.waiting or account.state.recalled:
+            gate._thread.tell(account.freed)
 
     def __enter__(self) -> Self:
         return self
@@ -118,23 +120,23 @@ class Admission(Permit):
 
     def __enter__(self) -> Self:
         gate, size = self._wanted, self.size
-        line = gate._line  # noqa: SLF001
-        with gate._lock:  # noqa: SLF001
+        line = gate._line
+        with gate._lock:
             spent = line.spent + size
             if (
                 spent <= line.granted
                 and line.spent_m < line.granted_m
                 and not line.frozen
-                and not gate._outbox.waiting  # noqa: SLF001
-                and _monotonic() <= gate._lease.use_until  # noqa: SLF001
+                and not gate._outbox.waiting
+                and _monotonic() <= gate._lease.use_until
             ):
                 line.spent = spent
                 line.spent_m += 1
-                gate._in_use += size  # noqa: SLF001
+                gate._in_use += size
                 self._inc = line.inc
                 self._gate = gate
                 return self
-        self._inc = gate._wait(size, self._timeout)  # noqa: SLF001
+        self._inc = gate._wait(size, self._timeout)
         self._gate = gate
         return self
 
@@ -158,7 +160,7 @@ class Gate:
     def __init__(self, thread: LoopThread, inner: headgate.limiting.gate.Gate) -> None:
         self._thread = thread
         self._inner = inner
-        self._account = inner._account  # noqa: SLF001  (the same gate, for threads)
+        self._account = inner._account
         line = self._account.credit
         if not isinstance(line, SharedCreditLine):
             raise TypeError("the account of a gate for threads has a credit line for threads")
@@ -230,9 +232,9 @@ class Gate:
     def _wait(self, size: int, timeout: float | str | None) -> int:
         """Wait in line; returns the incarnation of the account that paid."""
         permit = self._thread.run(
-            self._inner._wait(size, timeout),  # noqa: SLF001
+            self._inner._wait(size, timeout),
             undo=headgate.limiting.gate.Permit.release,
         )
         with self._lock:
             self._in_use += size
-        return permit._inc  # noqa: SLF001
+        return permit._inc

@@ -113,5 +113,5 @@ class Producer:
     async def _post(
         self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
     ) -> PendingReceipt:
-        item = await self._inner._paid(body, headers, timeout, ttl)  # noqa: SLF001
+        item = await self._inner._paid(body, headers, timeout, ttl)  # noqa: SLF001 -- one producer, for threads
         return PendingReceipt(self.destination, self._thread.future(item.done))

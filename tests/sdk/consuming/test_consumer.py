@@ -11,7 +11,7 @@ from headgate import Closed, InvalidValue, PolicyError, SessionExpired, Window
 from headgate.policy import loads
 from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.keys import Address
-from tests.sdk.observing import GUARD, counts, drain, field, look
+from tests.sdk.observing import GUARD, counts, drain, feed_of, field, look
 from tests.support.waiting import wait_until
 
 
@@ -214,7 +214,7 @@ async def test_closing_ends_whoever_waits_for_a_message(client: headgate.Client)
 
         iterating = asyncio.ensure_future(iterate())
         receiving = asyncio.ensure_future(consumer.receive())
-        await wait_until(lambda: consumer._receivers == 2)
+        await wait_until(lambda: consumer.inbox.asked == 2)
         await consumer.close()
         async with asyncio.timeout(GUARD):
             assert await iterating == 0
@@ -225,7 +225,7 @@ async def test_closing_ends_whoever_waits_for_a_message(client: headgate.Client)
 async def test_a_waiting_consumer_gets_a_message_as_soon_as_it_is_sent(
     client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.consuming.consumer.POLL", 3600)  # a hint that is lost is never made up for
+    monkeypatch.setattr("headgate.core.fetching.POLL", 3600)  # a hint that is lost is never made up for
     async with client.session("in") as into, other.session("out") as out:
         consumer, producer = await into.consumer("orders", window=1), await out.producer("orders")
         for number in range(20):
@@ -238,7 +238,7 @@ async def test_a_waiting_consumer_gets_a_message_as_soon_as_it_is_sent(
 
 def found_nothing(consumer: headgate.Consumer) -> bool:
     """Whether it has looked, and now waits to be told."""
-    return consumer._look_at > asyncio.get_running_loop().time()
+    return feed_of(consumer)._machine.look_at > asyncio.get_running_loop().time()
 
 
 async def test_a_consumer_that_was_just_opened_misses_no_hint(
@@ -250,7 +250,7 @@ async def test_a_consumer_that_was_just_opened_misses_no_hint(
         await asyncio.sleep(0.05)
         return await connect(self)
 
-    monkeypatch.setattr("headgate.consuming.consumer.POLL", 3600)
+    monkeypatch.setattr("headgate.core.fetching.POLL", 3600)
     async with other.session("out") as out:
         producer = await out.producer("orders")
         monkeypatch.setattr(PubSubWakeUps, "_connect", connect_slowly)
@@ -373,12 +373,13 @@ async def test_settlements_of_an_expired_session_are_refused_and_its_deliveries_
         await fill(session, 3)
         consumer = await late.consumer("orders")
         message = await receive(consumer)
+        feed = feed_of(consumer)
         # The lease ends without its consumer noticing, as after a long pause of its process.
-        assert consumer._task is not None
-        consumer._task.cancel()
+        assert feed._task is not None
+        feed._task.cancel()
         taken = await drain(await session.consumer("orders"), 3)
         assert {m.delivery_count for m in taken} == {1}
-        consumer._task = asyncio.create_task(consumer._keep())
+        feed._task = asyncio.create_task(feed._keep())
         with pytest.raises(SessionExpired):
             async with asyncio.timeout(GUARD):
                 await message.accept(confirm=True)

@@ -11,7 +11,7 @@ from headgate.redis.keys import Address
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from tests.sdk.consuming.test_consumer import fill, receive
-from tests.sdk.observing import GUARD, counts, drain, field, stored_bodies
+from tests.sdk.observing import GUARD, counts, drain, feed_of, field, stored_bodies
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -89,7 +89,7 @@ async def test_a_change_is_heard_of(client: headgate.Client) -> None:
         consumer = await session.consumer("orders")
         message = await receive(consumer)
         await client.apply("orders", dead_letter="dead")
-        await wait_until(lambda: consumer._dead_letters.target is not None)
+        await wait_until(lambda: feed_of(consumer).settlements._dead_letters.target is not None)
         await message.reject(confirm=True)
         assert await pending(client, "dead") == 1
 
@@ -215,7 +215,7 @@ async def test_a_crash_between_the_two_leaves_one(
     await message.modify()
     await asyncio.wait_for(crashed.wait(), GUARD)
     monkeypatch.undo()
-    await consumer._dead_letters.close()
+    await feed_of(consumer).settlements._dead_letters.close()
     await consumer.close()  # gives it back, as its reclaim would
     async with client.session("second") as session:
         second = await session.consumer("orders")

@@ -19,7 +19,7 @@ async def work_slowly(client: headgate.Client, consumer: headgate.Consumer) -> N
     async with asyncio.timeout(GUARD):
         while True:
             await client.store.reap(Address.of(client.namespace, "orders"))
-            consumer._buffer.clear()
+            consumer.inbox.take_all()
             await consumer.receive(timeout=0.05)
 
 

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 import headgate
 import headgate.sync
 from headgate import Closed, InvalidName, PolicyError, Window
-from headgate.consuming.wildcard import WildcardConsumer
+from headgate.consuming.wildcard import Topics
 from headgate.core.addresses.pattern import Pattern
 from headgate.namespace.topics import PLACEHOLDER, Entry, Index
 from headgate.redis.keys import Address
@@ -41,9 +41,9 @@ async def send(session: headgate.Session, *names: str, count: int = 1, size: int
 
 async def wildcard(
     session: headgate.Session, pattern: str, subscription: str = "audit", **named: object
-) -> WildcardConsumer:
+) -> headgate.Consumer:
     consumer = await session.consumer(pattern, subscription=subscription, **named)  # type: ignore[arg-type]
-    assert isinstance(consumer, WildcardConsumer)
+    assert isinstance(consumer._supply, Topics)
     return consumer
 
 
@@ -294,7 +294,7 @@ async def test_a_topic_whose_hint_is_lost_is_found_by_looking(
     client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.consuming.wildcard.LOOK_EVERY", 0.05)
-    monkeypatch.setattr(WildcardConsumer, "_hear", lambda _, __: None)
+    monkeypatch.setattr(Topics, "_hear", lambda _, __: None)
     async with client.session("in") as into, other.session("out") as out:
         consumer = await wildcard(into, "news.*")
         await topics(other, "news.eu")

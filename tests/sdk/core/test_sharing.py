@@ -9,6 +9,15 @@ from headgate.core.sharing import Rotation, Share, SharedWindow
 SIZE = 10
 
 
+class Takers:
+    """Those who take whatever there is."""
+
+    asked = 0
+
+    def room(self, most: int) -> int:
+        return most
+
+
 class Topic:
     """A destination with as many messages as are asked for, seen through its share of a window."""
 
@@ -34,7 +43,7 @@ class Topic:
             self.held += 1
         if self.fetching:
             self.fetching = 0
-            self.share.release()
+            self.share.release(0)
 
     def settle(self) -> None:
         if self.held:
@@ -59,7 +68,7 @@ class Topic:
 def test_together_they_never_hold_more_than_the_window(
     most: int, size: int | str, steps: list[tuple[str, int, int]]
 ) -> None:
-    shared = SharedWindow(Window(messages=most, bytes=size))
+    shared = SharedWindow(Window(messages=most, bytes=size), Takers())
     topics = [Topic(shared) for _ in range(3)]
     for step, number, amount in steps:
         topic = topics[number]
@@ -82,7 +91,7 @@ def test_together_they_never_hold_more_than_the_window(
 
 
 def test_who_waits_is_served_before_whoever_has_just_fetched() -> None:
-    shared = SharedWindow(Window(messages=4))
+    shared = SharedWindow(Window(messages=4), Takers())
     one, two = Topic(shared), Topic(shared)
     assert one.fetch()
     one.answer(4)
@@ -99,7 +108,7 @@ def test_who_waits_is_served_before_whoever_has_just_fetched() -> None:
 
 
 def test_who_left_the_line_holds_nobody_up() -> None:
-    shared = SharedWindow(Window(messages=2))
+    shared = SharedWindow(Window(messages=2), Takers())
     one, two, three = Topic(shared), Topic(shared), Topic(shared)
     assert one.fetch()
     one.answer(2)

@@ -15,11 +15,11 @@ import redis
 import headgate
 import headgate.sync
 from headgate import CoordinatorUnavailable, DestinationDamaged, InvalidValue, SessionExpired
-from headgate.consuming.wildcard import WildcardConsumer
+from headgate.consuming.wildcard import Topics
 from headgate.limiting.gate import Admission
 from headgate.policy import loads
 from headgate.redis.keys import Address
-from tests.sdk.observing import GUARD, look
+from tests.sdk.observing import GUARD, feed_of, look
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
@@ -74,8 +74,7 @@ class Everything:
                 "flush": lambda: consumer.flush(timeout=SHORT),
                 "configure": lambda: consumer.configure(window=5),
             },
-            WildcardConsumer: {
-                "receive": lambda: wildcard.receive(timeout=SHORT),
+            Topics: {
                 "flush": lambda: wildcard.flush(timeout=SHORT),
                 "configure": lambda: wildcard.configure(window=5),
             },
@@ -115,7 +114,7 @@ class Everything:
         }
 
 
-ELSEWHERE = {"close", "__aexit__", "__anext__", "confirm", "start", "relieve", "still_there"}
+ELSEWHERE = {"close", "__aexit__", "__anext__", "confirm", "start", "began", "find_queue"}
 """Closing has tests of its own; iterating is receiving; `confirm` is what verbs call; the rest is not for callers."""
 
 
@@ -172,8 +171,8 @@ async def test_every_call_ends_while_redis_is_away(client: headgate.Client, serv
 async def test_a_confirmation_has_a_bound_that_nobody_named(
     client: headgate.Client, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert headgate.consuming.inbox.CONFIRM_WITHIN == 30
-    monkeypatch.setattr("headgate.consuming.inbox.CONFIRM_WITHIN", SHORT)
+    assert headgate.consuming.settlements.CONFIRM_WITHIN == 30
+    monkeypatch.setattr("headgate.consuming.settlements.CONFIRM_WITHIN", SHORT)
     everything = await Everything(client).open()
     server.sigstop()
     for message, verb in zip(everything.messages, VERBS, strict=True):
@@ -288,7 +287,7 @@ async def test_a_dead_letter_that_finds_no_room_is_told(client: headgate.Client)
     await (await everything.session.producer("dead")).send(b"x" * 150)
     await client.apply("orders", dead_letter="dead")
     message = everything.messages[0]
-    await wait_until(lambda: everything.consumer._dead_letters.target)
+    await wait_until(lambda: feed_of(everything.consumer).settlements._dead_letters.target)
     with pytest.raises(CoordinatorUnavailable, match=r"the dead-letter destination 'dead' has no room"):
         async with asyncio.timeout(GUARD):
             await message.reject("bad", confirm=True, timeout=1)

@@ -132,7 +132,7 @@ async def test_close_survives_a_connection_that_redis_py_has_half_forgotten(serv
 
     client = await headgate.connect(server.url)
     await client.session("s").producer("orders")
-    wake_ups: Any = client._wake_ups
+    wake_ups: Any = client.parts.wake_ups
     wake_ups._pubsub = Broken()
     await client.close()
 

@@ -1,17 +1,19 @@
 """A client's link that receives from every topic that a pattern matches, under one credit and one window."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from headgate.amqp.link import Terminus
-from headgate.consuming.wildcard import Part, WildcardConsumer
-from headgate.core.sharing import SharedWindow
-from headgate.core.window import Window
+from headgate.consuming.feed import Feed
+from headgate.consuming.wildcard import Topics
+from headgate.core.sharing import Rotation
+from headgate.message import Holder, Message
 from headgate.namespace.topics import read_pattern
-from headgate.redis.replies import Deliveries
+from headgate.session.opening import Consumers, Request
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.node.conditions import TooManyTopics, condition_of
-from headgate_coordinator.node.ends.receiver import Feed, Fetcher, Outlet
+from headgate_coordinator.node.conditions import TooManyTopics
+from headgate_coordinator.node.ends.receiver import Outlet, Supply
 
 MOST_TOPICS: Final = 1024
 """Topics that the receivers by pattern of one connection are on, each counted for itself."""
@@ -36,215 +38,204 @@ def refusal_by_pattern(pattern: str, source: Terminus) -> str | None:
     return f"{pattern!r} is a pattern, which subscribes to topics; {hint}"
 
 
-class LinkWindow(SharedWindow):
-    """A window over several topics that opens no further than their link has credit for."""
+class TopicSink:
+    """The sink of the feed of one topic, which fetches when it is its turn."""
 
-    def __init__(self, window: Window, whole: "PatternConsumer") -> None:
-        super().__init__(window)
-        self._whole = whole
+    resumes = False
 
-    def room(self, going: int, going_bytes: int) -> tuple[int, int]:
-        """Return the room there is, under the window and the credit, beside the fetches under way."""
-        messages, size = super().room(going, going_bytes)
-        wanted = self._whole.wanted - sum(self.under_way.values())
-        return (min(messages, wanted), size) if wanted > 0 and messages else (0, 0)
+    def __init__(self, crowd: "LinkCrowd", feed: Feed) -> None:
+        self._crowd, self._outlet, self._feed = crowd, crowd.outlet, feed
+        self._buffer = crowd.rotation.lane()
+        self.deliver, self.clear = self._buffer.append, self._buffer.clear
+
+    @property
+    def asked(self) -> int:
+        """For how many messages the link has credit."""
+        return self._outlet.asked
+
+    @property
+    def waits(self) -> int:
+        """One, if the client has credit and nothing of this topic in hand."""
+        return 1 if self._outlet.asked and not self._feed.held_messages else 0
+
+    @property
+    def received(self) -> int:
+        """How many messages went to the client."""
+        return self._outlet.handed
+
+    @property
+    def started(self) -> bool:
+        """Whether the client ever gave credit."""
+        return self._outlet.started
+
+    def room(self, most: int) -> int:
+        """Return ``most``: the window that all topics share keeps to the link's credit."""
+        return most
+
+    def delivered(self, *, found_all: bool) -> None:
+        """Hand on what came, and note what is left to be looked at for credit that is to be used up."""
+        crowd, feed = self._crowd, self._feed
+        self._outlet.pump()
+        if found_all:
+            crowd.unseen.discard(feed)
+        if feed.recalls:
+            crowd.recalling.add(feed)
+        crowd.looked()
+
+    def recalled(self) -> None:
+        """Hand on what came from a store."""
+        crowd = self._crowd
+        self._outlet.pump()
+        if not self._feed.recalls:
+            crowd.recalling.discard(self._feed)
+            crowd.topics.shared.freed()
+            crowd.looked()
+
+    def take_back(self, holder: Holder, most: int) -> list[Message]:
+        """Take out up to ``most`` messages that were not sent, the newest first; the feed then rests."""
+        del holder
+        back = [self._buffer.pop() for _ in range(min(most, len(self._buffer)))]
+        if back:
+            self._crowd.resting.add(self._feed)
+        return back
+
+    def expired(self) -> None:
+        """Forget what others were given."""
+        self.clear()
+        self._outlet.expired(self._feed.settlements)
+        self._crowd.looked()
+
+    def stir(self) -> None:
+        """Do nothing: nobody waits here."""
+
+    def close(self) -> None:
+        """Do nothing: the link goes on without this topic, or ends with a failure of the whole."""
 
 
-class LinkPart(Fetcher, Part):
-    """A link's consumer of one of its topics."""
+class LinkCrowd:
+    """The link that takes what the feeds of all topics fetch, which is together no more than it has credit for.
 
-    _whole: "PatternConsumer"
-    _look_of = 0
-    """Which look of the whole the fetch under way belongs to."""
+    Attributes:
+        outlet: the link's end.
+        topics: the feeds.
+        rotation: messages that are here, in a lane a topic.
+        unseen: the feeds that may still have something since the client last wanted its credit used up.
+        recalling: the feeds that wait for payloads.
+        resting: the feeds that gave back what could not be handed on.
+        reach: topics that it is on, or about to be.
+    """
 
-    async def _exchange(self, room: tuple[int, int]) -> None:
-        self._look_of = self._whole.looks
-        await super()._exchange(room)
-        self._whole.check_drained()
+    def __init__(self, outlet: Outlet, topics: Topics) -> None:
+        self.outlet, self.topics = outlet, topics
+        self.address, self.subscription, self.durable = topics.address, topics.subscription, topics.durable
+        self.rotation: Rotation[Message] = Rotation()
+        self.unseen: set[Feed] = set()
+        self.recalling: set[Feed] = set()
+        self.resting: set[Feed] = set()
+        self.reach = 0
+        self._resumed = outlet.started
+        outlet.buffer, outlet.supply = self.rotation, self
 
-    def _deliver(self, answer: Deliveries, *, asked: int) -> None:
-        super()._deliver(answer, asked=asked)
-        if self.recalls:
-            self._whole.recalling.add(self)
-
-    def _found_all(self) -> None:
-        if self._look_of == self._whole.looks:
-            self._whole.unseen.discard(self)
-        else:  # this was asked before the client wanted its credit used up
-            self.look()
-
-    def _recalled(self) -> None:
-        if not self.recalls:
-            self._whole.recalling.discard(self)
-            self._whole.shared.freed()
-            self._whole.check_drained()
-
-    def _hand_back(self, keep: int) -> None:
-        super()._hand_back(keep)
-        if self._rests:
-            self._whole.resting.add(self)
+    @property
+    def asked(self) -> int:
+        """For how many messages the link has credit."""
+        return self.outlet.asked
 
     @property
     def recalls(self) -> int:
         """Messages that are here but for their payloads, which a spool store has."""
-        return len(self._recall)
+        return sum(feed.recalls for feed in self.recalling)
 
-    def resume(self) -> None:
-        """Fetch again, if it had given back what could not be handed on; say that its client has given credit."""
-        if self._rests:
-            self._rests = False
-            self._look_at = 0.0
-        self._wake.set()
+    @property
+    def seeks(self) -> bool:
+        """Whether a look may bring something: there are topics, and there is room for what they have."""
+        topics, shared = self.topics, self.topics.shared
+        return bool(topics.feeds or topics.created) and (bool(shared.under_way) or shared.room(0, 0)[0] > 0)
 
-    def look(self) -> None:
-        """Fetch when it is its turn."""
-        self._look_at = 0.0
-        self._wake.set()
+    def room(self, most: int) -> int:
+        """Return how many of ``most`` messages there is credit for, beside those that are here."""
+        return min(most, self.outlet.credit - len(self.rotation) - self.recalls)
 
+    def sink(self, feed: Feed) -> TopicSink:
+        """Return where the feed of one topic is to deliver."""
+        return TopicSink(self, feed)
 
-class PatternConsumer(Feed, WildcardConsumer):
-    """A consumer by pattern whose parts fetch together no more than their link has credit for.
+    async def find_queue(self) -> str | None:
+        """Return a queue that the pattern matches, but for those that are made for links."""
+        async with self.outlet.connection.node.searching:
+            return await self.topics.find_queue(hidden=is_reply_queue)
 
-    Attributes:
-        looks: how often the client wanted its credit used up.
-        unseen: the parts that may still have something since it last did.
-        recalling: the parts that wait for payloads.
-        resting: the parts that gave back what could not be handed on.
-        reach: topics that it is on, or about to be.
-    """
-
-    _parts: dict[str, LinkPart]  # type: ignore[assignment]  # make_part makes no others
-
-    def __init__(self, outlet: Outlet, **named: Any) -> None:
-        super().__init__(**named)
-        self.outlet = outlet
-        self.shared = LinkWindow(self._holding.window, self)
-        self._holding = self.shared.total
-        self.looks = self.reach = 0
-        self.unseen: set[LinkPart] = set()
-        self.recalling: set[LinkPart] = set()
-        self.resting: set[LinkPart] = set()
-        self._started = False
-
-    async def _check(self, topics: set[str]) -> None:
-        self._bound(topics)
-        if not topics:
-            async with self.outlet.connection.node.searching:
-                await super()._check(topics)
-
-    async def _find_queue(self) -> str | None:
-        return await self._index.queue(self.address.namespace, self._entry.pattern, hidden=is_reply_queue)
-
-    def _bound(self, topics: Iterable[str]) -> None:
+    def joining(self, names: Iterable[str]) -> None:
         """Count the topics that are to be joined.
 
         Raises:
             TooManyTopics: its connection may not be on so many.
         """
-        self.reach = len(self._parts.keys() | topics)
-        consumers = (getattr(end, "consumer", None) for end in self.outlet.connection.ends.values())
-        others = sum(each.reach for each in consumers if isinstance(each, PatternConsumer) and each is not self)
+        self.reach = len(self.topics.feeds.keys() | set(names))
+        supplies = (getattr(end, "supply", None) for end in self.outlet.connection.ends.values())
+        others = sum(each.reach for each in supplies if isinstance(each, LinkCrowd) and each is not self)
         if others + self.reach > MOST_TOPICS:
             raise TooManyTopics(
                 f"{self.address.name!r} matches {self.reach} topics, and other patterns of this connection {others}; "
                 f"together at most {MOST_TOPICS}: use narrower patterns, or another connection"
             )
 
-    def make_part(self, **named: Any) -> LinkPart:
-        """Return a consumer of one topic, for :class:`Part`'s arguments by name."""
-        part = LinkPart(self, **named)
-        part.outlet, part.started = self.outlet, self._started or self.outlet.link.credit > 0
-        return part
-
-    async def _join(self, names: Iterable[str]) -> None:
-        names = tuple(names)
-        self._bound(names)
-        await super()._join(names)
-
-    async def _open(self, name: str) -> None:
-        await super()._open(name)
+    def joined(self, feed: Feed) -> None:
+        """Have a new topic looked at, if the client wants its credit used up; credit may have come meanwhile."""
         if self.outlet.drains:
-            self.unseen.add(self._parts[name])
-        self._parts[name].resume()  # credit may have come meanwhile
+            self.unseen.add(feed)
+        feed.resume()
 
-    async def _leave(self, part: Part) -> None:
-        await super()._leave(part)
-        self.outlet.expired(part)
-        for parts in (self.unseen, self.recalling, self.resting):
-            parts.discard(part)
-        self.reach = len(self._parts)
+    def left(self, feed: Feed) -> None:
+        """Forget a topic that is gone."""
+        self.outlet.expired(feed.settlements)
+        for feeds in (self.unseen, self.recalling, self.resting):
+            feeds.discard(feed)
+        self.reach = len(self.topics.feeds)
 
-    async def _step(self) -> bool:
-        worked = await super()._step()
-        self.check_drained()
-        return worked
+    def looked(self) -> None:
+        """Give the credit back to a client that wants it used up, once all topics were looked at or no room is left."""
+        topics = self.topics
+        if not self.outlet.drains or topics.shared.under_way or topics.created or self.rotation:
+            return
+        if not self.unseen or not topics.shared.room(0, 0)[0]:
+            self.outlet.exhausted()
 
-    def part_ended(self, part: Part, error: BaseException) -> None:
-        """Note that a part cannot go on; the link ends, unless its topic is just not there any more."""
-        super().part_ended(part, error)
-        if self._failure is not None:
-            self.outlet.failed(self._failure)
+    def stir(self) -> None:
+        """End the link if nothing can come any more."""
+        if self.topics.failure is not None:
+            self.outlet.failed(self.topics.failure)
 
-    @property
-    def wanted(self) -> int:
-        """Messages that the link has credit for, beside those that are here."""
-        return self.outlet.credit - len(self.rotation) - self.recalls
-
-    @property
-    def recalls(self) -> int:
-        """Messages that are here but for their payloads, which a spool store has."""
-        return sum(part.recalls for part in self.recalling)
-
-    @property
-    def seeks(self) -> bool:
-        """Whether a look may bring something: there are topics, and there is room for what they have."""
-        return bool(self._parts or self._created) and (bool(self.shared.under_way) or self.shared.room(0, 0)[0] > 0)
-
-    def ask(self, receivers: int) -> None:
-        """Say how many messages the link has credit for."""
-        before, self.shared.asked = self.shared.asked, receivers
-        if receivers > before:
-            self.resume()
+    def closing(self) -> None:
+        """Do nothing: nobody waits here."""
 
     def resume(self) -> None:
         """Let those fetch again that gave back what could not be handed on, and the first in line."""
-        if self.outlet.credit and not self._started:
-            self._started = True
-            self.resting.update(self._parts.values())
+        if self.outlet.credit and not self._resumed:
+            self._resumed = True
+            self.resting.update(self.topics.feeds.values())
         while self.resting:
             self.resting.pop().resume()
-        self.shared.freed()
+        self.topics.shared.freed()
 
     def look(self) -> None:
         """Have every topic looked at, and say when that is done."""
-        self.looks += 1
-        self.unseen = set(self._parts.values())
-        for part in self.unseen:
-            part.look()
+        self.unseen = set(self.topics.feeds.values())
+        for feed in self.unseen:
+            feed.look()
 
-    def check_drained(self) -> None:
-        """Give the credit back to a client that wants it used up, once all topics were looked at or no room is left."""
-        if not self.outlet.drains or self.shared.under_way or self._created or self.rotation:
-            return
-        if not self.unseen or not self.shared.room(0, 0)[0]:
-            self.outlet.exhausted()
+    async def close(self) -> None:
+        """Give back what the client was not sent, and leave the topics."""
+        await self.topics.close()
 
 
-class PatternOutlet(Outlet):
-    """Hands a client the messages of all topics that a pattern matches, and settles each at its own topic."""
+async def by_pattern(outlet: Outlet, consumers: Consumers, request: Request) -> Supply:
+    """Open the feeds of all topics that a pattern matches.
 
-    @property
-    def consumer(self) -> Feed | None:
-        """The consumer that fetches for it."""
-        return self._consumer
-
-    def _make(self, *args: Any, **kwargs: Any) -> Feed:
-        self._consumer = PatternConsumer(self, *args, **kwargs)
-        return self._consumer
-
-    def failed(self, error: BaseException) -> None:
-        """End the link: the consumer cannot go on."""
-        if isinstance(error, TooManyTopics):
-            self.fail(*condition_of(error))
-        else:
-            super().failed(error)
+    Raises:
+        HeadgateError: it cannot receive from there.
+    """
+    await consumers.topics(request, partial(LinkCrowd, outlet))
+    if outlet.supply is None:
+        raise AssertionError("feeds were opened for nobody")
+    return outlet.supply

@@ -1,18 +1,22 @@
-"""A client's link that receives: messages of one consumer, under the link's credit and the consumer's window."""
+"""A client's link that receives: messages of one subscription, under the link's credit and a window."""
 
 import asyncio
-from typing import Any, Final
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, Protocol
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Link, Outcome, Terminus
-from headgate.consuming.consumer import Consumer
-from headgate.core.window import Window
+from headgate.consuming.feed import Feed
 from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
-from headgate.message import Message, to_amqp
+from headgate.message import Holder, Message, to_amqp
 from headgate.message import Outcome as Settlement
-from headgate.redis.replies import Deliveries
+from headgate.redis.keys import Address
 from headgate.session.destinations import kinds_from
+from headgate.session.opening import Consumers, Request
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
+from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import unsubscribe
 from headgate_coordinator.node.ends.selecting import Selecting
@@ -29,156 +33,133 @@ _SAYS: Final[dict[Outcome, Settlement]] = {
 }
 
 
-class Feed(Consumer):
-    """A consumer whose messages an outlet hands to its client; it holds no more than the link has credit for."""
+class Supply(Protocol):
+    """What brings a link its messages: the feed of one destination, or those of all topics that a pattern matches."""
 
-    outlet: "Outlet"
-
-    def _ended(self, task: Any) -> None:
-        super()._ended(task)
-        if self._failure is not None:
-            self.outlet.failed(self._failure)
-
-    def next_message(self) -> Message | None:
-        """Return a message that is here."""
-        return self._buffer.popleft() if self._buffer else None
-
-    def count_received(self) -> None:
-        """Note that a message went to the client."""
-        self._received += 1
+    address: Address
+    subscription: str
+    durable: bool
 
     @property
     def recalls(self) -> int:
         """Messages that are here but for their payloads, which a spool store has."""
-        raise NotImplementedError
+        ...
 
     @property
     def seeks(self) -> bool:
         """Whether a look may bring something, by the window."""
-        raise NotImplementedError
-
-    def ask(self, receivers: int) -> None:
-        """Say how many messages the link has credit for."""
-        raise NotImplementedError
-
-    def resume(self) -> None:
-        """Fetch again, if it had given back what it could not hand on."""
-        raise NotImplementedError
+        ...
 
     def look(self) -> None:
         """Fetch now."""
-        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Look what is due: there is more credit, or what was handed back may be fetched again."""
+
+    async def close(self) -> None:
+        """Give back what the client was not sent."""
 
 
-class Fetcher(Consumer):
-    """A consumer of one destination for a link, which hands on at once what it fetched."""
+class LinkSink:
+    """The sink of a link's only feed, which fetches no more than the link has credit for, and hands it on at once."""
 
-    outlet: "Outlet"
-    _hands_over = True
-    started = False
-    """Whether its client ever gave credit."""
+    resumes = False
 
-    @property
-    def _attached_window(self) -> str:
-        """Paused until its client gives credit for the first time: a receiver that asks for nothing is not started."""
-        return super()._attached_window if self.started else Window.paused.text
-
-    async def _step(self) -> bool:
-        if self.outlet.credit and not self.started:
-            self.started = True
-            try:
-                await self._tell_window()
-            except BaseException:
-                self.started = False  # the next call carries it
-                raise
-        return await super()._step()
-
-    def _deliver(self, answer: Deliveries, *, asked: int) -> None:
-        self._hands_over = False
-        try:
-            super()._deliver(answer, asked=asked)
-        finally:
-            self._hands_over = True
-        self.outlet.pump()
-        if asked and len(answer.messages) < asked:
-            self._found_all()
-
-    def _arrive(self, message: Message, attempts: int, trouble: str) -> None:
-        super()._arrive(message, attempts, trouble)
-        if self._hands_over:  # its payload came from a store, a while after its delivery
-            self.outlet.pump()
-            self._recalled()
-
-    def _found_all(self) -> None:
-        """Note that nothing is left at the destination."""
-
-    def _recalled(self) -> None:
-        """Note that a payload came from a store."""
-
-    def _expire(self) -> None:
-        super()._expire()
-        self.outlet.expired(self)
-
-    def _resting(self) -> bool:
-        return self._rests
+    def __init__(self, outlet: "Outlet", feed: Feed) -> None:
+        outlet.supply = feed
+        feed.on_end = lambda _, error: outlet.failed(error)
+        self._outlet, self._feed, self._buffer = outlet, feed, outlet.buffer
+        self.deliver, self.clear = outlet.buffer.append, outlet.buffer.clear
 
     @property
-    def _waits(self) -> int:
+    def asked(self) -> int:
+        """For how many messages the link has credit."""
+        return self._outlet.asked
+
+    @property
+    def waits(self) -> int:
         """One, if the client has credit and nothing in hand: what it does with what it has, nobody here knows."""
-        return 1 if self._receivers and not self._holding.messages else 0
-
-
-class LinkConsumer(Fetcher, Feed):
-    """A consumer of one destination that fetches no more than its link has credit for."""
-
-    def _free(self) -> tuple[int, int]:
-        wanted = self.outlet.credit - len(self._buffer) - len(self._recall)
-        messages, size = super()._free()
-        return (min(messages, wanted), size) if wanted > 0 and messages else (0, 0)
-
-    def _found_all(self) -> None:
-        self.outlet.exhausted()
-
-    def _recalled(self) -> None:
-        if not self.recalls and self.outlet.drains:
-            self.look()
+        return 1 if self._outlet.asked and not self._feed.held_messages else 0
 
     @property
-    def recalls(self) -> int:
-        """Messages that are here but for their payloads, which a spool store has."""
-        return len(self._recall)
+    def received(self) -> int:
+        """How many messages went to the client."""
+        return self._outlet.handed
 
     @property
-    def seeks(self) -> bool:
-        """Whether a look may bring something, by the window."""
-        return self._free()[0] > 0
+    def started(self) -> bool:
+        """Whether the client ever gave credit: a receiver that asks for nothing is not started."""
+        return self._outlet.started
 
-    def ask(self, receivers: int) -> None:
-        """Say how many messages the link has credit for."""
-        if receivers > self._receivers:
-            self.resume()
-        self._receivers = receivers
+    def room(self, most: int) -> int:
+        """Return how many of ``most`` messages there is credit for, beside those that are here."""
+        return min(most, self._outlet.credit - len(self._buffer) - self._feed.recalls)
 
-    def resume(self) -> None:
-        """Fetch again, if it had given back what it could not hand on."""
-        if self._rests:
-            self._rests = False
-            self._look_at = 0.0
-        self._wake.set()
+    def delivered(self, *, found_all: bool) -> None:
+        """Hand on what came, and give back credit that is to be used up if nothing is left."""
+        self._outlet.pump()
+        if found_all:
+            self._outlet.exhausted()
 
-    def look(self) -> None:
-        """Fetch now."""
-        self._look_at = 0.0
-        self._wake.set()
+    def recalled(self) -> None:
+        """Hand on what came from a store, and then see whether there is more for credit that is to be used up."""
+        self._outlet.pump()
+        if not self._feed.recalls and self._outlet.drains:
+            self._feed.look()
+
+    def take_back(self, holder: Holder, most: int) -> list[Message]:
+        """Take out up to ``most`` messages that were not sent, the newest first."""
+        del holder
+        return [self._buffer.pop() for _ in range(min(most, len(self._buffer)))]
+
+    def expired(self) -> None:
+        """Forget what others were given."""
+        self.clear()
+        self._outlet.expired(self._feed.settlements)
+
+    def stir(self) -> None:
+        """Do nothing: nobody waits here, and the client hears of what lasts."""
+
+    def close(self) -> None:
+        """Do nothing: the client hears of the end by :attr:`Feed.on_end`."""
+
+
+Opening = Callable[["Outlet", Consumers, Request], Awaitable[Supply]]
+
+
+async def by_name(outlet: "Outlet", consumers: Consumers, request: Request) -> Supply:
+    """Open the feed of one destination.
+
+    Raises:
+        HeadgateError: it cannot receive from there.
+    """
+    return await consumers.feed(request, partial(LinkSink, outlet))
 
 
 class Outlet(LinkEnd):
-    """Hands the messages of one consumer to a client, and settles them as the client says."""
+    """Hands the messages of one subscription to a client, and settles them as the client says.
 
-    def __init__(self, connection: Connection, link: Link, destination: str) -> None:
+    Args:
+        connection: whose link it is.
+        link: the link.
+        destination: its address.
+        opening: opens what brings it messages.
+
+    Attributes:
+        buffer: messages that are here, and not sent yet.
+        supply: what brings them; None before it is open.
+        credit: for how many more messages the link has credit.
+        asked: the same, as far as the supply knows.
+        handed: how many messages went to the client.
+    """
+
+    def __init__(self, connection: Connection, link: Link, destination: str, opening: Opening = by_name) -> None:
         super().__init__(connection, link, destination)
-        self.credit = 0
-        self._consumer: Feed | None = None
+        self.credit = self.asked = self.handed = 0
+        self.buffer: deque[Message] = deque()
+        self.supply: Supply | None = None
+        self._opening = opening
+        self._started = False
         self._unsettled: dict[Any, Message] = {}
         self._rests = False
         self._drains = False
@@ -202,61 +183,51 @@ class Outlet(LinkEnd):
             await make(self.connection, self.destination)
             if not self.link.alive:
                 return
-        consumer = await session.consumers.open(
-            self.destination,
-            window=None,
-            subscription=subscription,
-            durable=durable,
-            rate=None,
-            kinds=kinds_from(kind),
-            selects=selects,
-            make=self._make,
+        request = Request(
+            self.destination, kinds_from(kind), subscription=subscription, durable=durable, selects=selects
         )
+        supply = await self._opening(self, session.consumers, request)
         if not self.link.alive:
-            await consumer.close()
+            await supply.close()
             return
         source = self.link.source
-        if consumer.subscription == "queue":  # whatever was asked for, this is what it is
+        if supply.subscription == "queue":  # whatever was asked for, this is what it is
             words: tuple[str, ...] = ("queue",)
         else:
             words = ("topic", *(word for word in source.capabilities if word in ("shared", "global")))
         answer = Terminus(
-            self.destination, source.dynamic, consumer.durable, capabilities=words, selector=source.selector
+            self.destination, source.dynamic, supply.durable, capabilities=words, selector=source.selector
         )
         self.link.accept(answer, self.link.target)
         self.flowed()
         self.connection.flush_soon()
-
-    def _make(self, *args: Any, **kwargs: Any) -> Feed:
-        self._consumer = consumer = LinkConsumer(*args, **kwargs)
-        consumer.outlet, consumer.started = self, self.link.credit > 0
-        return consumer
 
     def received(self, messages: list[Incoming]) -> None:
         """Nothing comes in over a link that goes out."""
 
     def flowed(self) -> None:
         """Take note of the client's credit."""
-        consumer = self._consumer
-        if consumer is None or not self.link.is_open:
+        supply = self.supply
+        if supply is None or not self.link.is_open:
             return
         self.credit = self.link.credit
         self.pump()
         self._drains = self.link.drains
         if self._drains:
-            if self.credit > 0 and consumer.seeks:
-                consumer.look()
+            if self.credit > 0 and supply.seeks:
+                supply.look()
             else:
                 self.exhausted()
 
     def pump(self) -> None:
         """Send what is here, as far as the link's credit reaches and the client reads."""
-        consumer, link, connection = self._consumer, self.link, self.connection
-        if consumer is None or not link.is_open or connection.node.draining:
+        supply, link, connection = self.supply, self.link, self.connection
+        if supply is None or not link.is_open or connection.node.draining:
             return
         credit = self.credit = link.credit
-        sent = size = 0
-        while credit > 0 and not self._rests and not connection.congested and (message := consumer.next_message()):
+        buffer, sent, size = self.buffer, 0, 0
+        while credit > 0 and not self._rests and not connection.congested and buffer:
+            message = buffer.popleft()
             try:
                 payload = to_amqp(message.stored, delivery_count=message.delivery_count)
             except MessageFormatError as error:
@@ -267,7 +238,7 @@ class Outlet(LinkEnd):
                 self.fail(TOO_LARGE, f"a message of {len(payload)} bytes; this receiver takes {link.peer_max_message}")
                 return
             delivery = link.send(payload, settled=link.presettled)
-            consumer.count_received()
+            self.handed += 1
             if delivery is None:
                 self._settle(message, "accepted", "")
             else:
@@ -276,12 +247,24 @@ class Outlet(LinkEnd):
             sent += 1
             size += len(payload)
         self.credit = credit
-        consumer.ask(credit)
+        self._ask(supply, credit)
         if sent:
             self.messages += sent
             self.bytes += size
             connection.node.counters.went(sent, size)
             connection.flush_soon()
+
+    def _ask(self, supply: Supply, credit: int) -> None:
+        """Have as much fetched as there is credit for."""
+        before, self.asked = self.asked, credit
+        if credit > before:
+            supply.resume()
+
+    @property
+    def started(self) -> bool:
+        """Whether its client ever gave credit."""
+        self._started = self._started or self.credit > 0 or self.link.credit > 0
+        return self._started
 
     @property
     def drains(self) -> bool:
@@ -299,14 +282,13 @@ class Outlet(LinkEnd):
 
     def exhausted(self) -> None:
         """Give the credit back to a client that wants it used up, when there is nothing to use it for."""
-        if self._consumer and self._consumer.recalls:
+        if self.supply and self.supply.recalls:
             return  # these use credit up once they are here
         if self.link.alive and self._drains:
             self._drains = False
             self.link.drained()
             self.credit = 0
-            if self._consumer:
-                self._consumer.ask(0)
+            self.asked = 0
             self.connection.flush_soon()
 
     def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
@@ -319,28 +301,30 @@ class Outlet(LinkEnd):
             self._settle(message, outcome, reason)
 
     def _settle(self, message: Message, outcome: Outcome, reason: str) -> None:
-        if self._consumer is not None:
-            try:
-                self._consumer.settle(message, _SAYS[outcome], confirm=False, reason=reason)
-            except (SessionExpired, Closed, InvalidValue):  # others have it now
-                self.connection.node.counters.refused("expired")
+        try:
+            message.settle(_SAYS[outcome], reason=reason)
+        except (SessionExpired, Closed, InvalidValue):  # others have it now
+            self.connection.node.counters.refused("expired")
 
     def relieved(self) -> None:
         """Go on: the client reads again."""
-        if self._consumer is not None:
-            self._consumer.resume()
+        if self.supply is not None:
+            self.supply.resume()
         self.pump()
 
-    def expired(self, consumer: Consumer) -> None:
+    def expired(self, holder: Holder) -> None:
         """Forget what others were given meanwhile; the client may still have it, and is not believed any more."""
-        lost = [delivery for delivery, message in self._unsettled.items() if message._consumer is consumer]  # noqa: SLF001
+        lost = [delivery for delivery, message in self._unsettled.items() if message.is_of(holder)]
         for delivery in lost:
             del self._unsettled[delivery]
             if self.link.alive:
                 self.link.settle(delivery, "released")
 
     def failed(self, error: BaseException) -> None:
-        """End the link: the consumer cannot go on."""
+        """End the link: nothing can come any more."""
+        if isinstance(error, TooManyTopics):
+            self.fail(*condition_of(error))
+            return
         gone = isinstance(error, SlowConsumer) or is_reply_queue(self.destination)
         self.fail(RESOURCE_DELETED if gone else INTERNAL_ERROR, str(error))
 
@@ -363,12 +347,12 @@ class Outlet(LinkEnd):
     async def _close(self, *, ended: bool) -> None:
         """Let go of what it had here, or was about to have; a durable subscription goes if its client ended it."""
         await self.finish()
-        consumer = self._consumer
+        supply = self.supply
         try:
-            if consumer is not None:
-                await consumer.close()
-            if not self.link.source.dynamic and ended and consumer is not None and consumer.durable:
-                await unsubscribe(self.connection, consumer.address.name, consumer.subscription)
+            if supply is not None:
+                await supply.close()
+            if not self.link.source.dynamic and ended and supply is not None and supply.durable:
+                await unsubscribe(self.connection, supply.address.name, supply.subscription)
         except HeadgateError:
             pass  # the sweeps of its session, and of reply queues, do the rest
         finally:

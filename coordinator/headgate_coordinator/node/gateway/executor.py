@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headgate.client import Parts
+from headgate.context import Context
 from headgate.core.durability import Durability
 from headgate.core.names import decode_name, encode_name
 from headgate.errors import AccessDenied, InvalidValue
@@ -42,7 +42,7 @@ class Desk:
         permits: the user's.
     """
 
-    def __init__(self, parts: Parts, permits: Permits) -> None:
+    def __init__(self, parts: Context, permits: Permits) -> None:
         self._parts = parts
         self._permits = permits
         self._server = parts.store.server

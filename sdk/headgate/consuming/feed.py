@@ -1,0 +1,396 @@
+"""A feed: the calls of one consumer at one destination, made one at a time as its machine says."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from headgate._util.forks import FORKED, watch
+from headgate._util.reconnect import AWAY, until_answered
+from headgate._util.tasks import in_background, stop
+from headgate.consuming.arrivals import Arrivals
+from headgate.consuming.settlements import Settlements
+from headgate.consuming.sink import Sink
+from headgate.consuming.strays import Strays
+from headgate.consuming.terms import Owner, Terms
+from headgate.context import Context
+from headgate.core.fetching import Allowance, Call, Exchange, Fetching
+from headgate.core.lease import Lease
+from headgate.core.sharing import Share, SharedWindow
+from headgate.core.window import Holding, Window
+from headgate.credit.account import CLOSE_WITHIN
+from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, PolicyError, SlowConsumer
+from headgate.explain.self_wait import Use
+from headgate.message import Message
+from headgate.redis.keys import Address
+
+_log = logging.getLogger("headgate")
+CLOSED_STEP: Final = 0.001
+"""Seconds between looks at what a feed that closes has still to send."""
+
+
+class Feed:
+    """Fetches from one destination into a sink, and settles; what it holds goes back, untried, when it is closed.
+
+    Args:
+        context: the session's.
+        address: the destination.
+        terms: what is asked for.
+        owner: what opened it.
+        sink: returns where messages go.
+        shared: the window that it shares with others; None for one of its own.
+
+    Attributes:
+        settlements: what it delivered, until that is settled.
+        is_slow: whether it settles too little of what there is for it, by the destination's rules.
+        lost_since: the time of the loop since when Redis does not answer; None while it does.
+        on_end: told the error with which it ends.
+        on_slow: told that it has become slow.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        address: Address,
+        terms: Terms,
+        owner: Owner,
+        sink: Callable[["Feed"], Sink],
+        *,
+        shared: SharedWindow | None = None,
+    ) -> None:
+        self.address = address
+        self.session = context.session
+        self.subscription, self.durable = terms.subscription, terms.durable
+        self.encoded_subscription = terms.encoded_subscription
+        self.is_slow = False
+        self.lost_since: float | None = None
+        self.on_end: Callable[[Feed, BaseException], None] = lambda _feed, _error: None
+        self.on_slow: Callable[[Feed], None] = lambda _feed: None
+        self._store, self._wake_ups = context.store, context.wake_ups
+        self._owner = owner
+        self._sink = sink(self)
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._lease = Lease(context.options.ttl)
+        self._arrivals = Arrivals(context.spooling, address, self._sink)
+        holding: Allowance = Holding(terms.window) if shared is None else Share(shared, self._wake.set)
+        self._machine = Fetching[Message](holding, self._lease, self._sink, self._arrivals.recall.line)
+        self.settlements = Settlements(context, address, terms, self._machine, owner.ensure_at, self._wake.set)
+        self._arrivals.begin(self._machine, self.settlements)
+        self._strays = Strays(context.store, context.losses, address, self.encoded_subscription)
+        self._number = 0
+        self._received_before = -1
+        self._removed = self._told_paused = False
+        self._task: asyncio.Task[None] | None = None
+        self._configuring: set[asyncio.Task[None]] = set()
+        watch(self)
+
+    def __repr__(self) -> str:
+        holding = self._machine.holding
+        state = "closed" if self.closed else f"{holding.messages} messages held, {holding.window!r}"
+        return f"Feed({self.address.name!r}, {state})"
+
+    @property
+    def id(self) -> str:
+        """What its consumer is called in the state."""
+        return f"{self.session}.{self._number}"
+
+    @property
+    def number(self) -> int:
+        """Which of the session's consumers at the destination it is."""
+        return self._number
+
+    @property
+    def use(self) -> Use:
+        """Which task uses it."""
+        return self.settlements.use
+
+    @property
+    def source(self) -> Settlements:
+        """What says whether messages still come."""
+        return self.settlements
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing comes any more."""
+        return self.settlements.closed
+
+    @property
+    def topics(self) -> list[str]:
+        """The destination's name."""
+        return [self.address.name]
+
+    @property
+    def window(self) -> Window:
+        """The window in force."""
+        window: Window = self._machine.holding.window
+        return window
+
+    @property
+    def held_messages(self) -> int:
+        """Messages delivered and not settled, those not yet received included."""
+        return self._machine.holding.messages
+
+    @property
+    def held_bytes(self) -> int:
+        """Their bytes."""
+        return self._machine.holding.bytes
+
+    @property
+    def recalls(self) -> int:
+        """Messages that are here but for their payloads, which a spool store has."""
+        return len(self._arrivals.recall)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it gave back what others wait for, and fetches nothing since."""
+        return self._machine.resting
+
+    @property
+    def seeks(self) -> bool:
+        """Whether a look may bring something, by the window and the sink."""
+        return self._machine.free()[0] > 0
+
+    async def start(self) -> None:
+        """Attach, and begin to fetch.
+
+        Raises:
+            PolicyError: the destination holds no messages.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        await self._wake_ups.subscribe(self.address.channels(self.session), self._hear)
+        await self._read_settings()
+        await self._attach()
+        self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
+        self._task.add_done_callback(self._ended)
+
+    def configure(self, *, window: Window) -> Awaitable[None]:
+        """Change the window, effective at once; see :meth:`Consumer.configure`."""
+        self.check_open()
+        self._machine.holding.configure(window)
+        self._machine.look_at = 0.0
+        self._wake.set()
+        return in_background(self._tell_window(), self._configuring, f"headgate {self.id}")
+
+    def check_open(self) -> None:
+        """Refuse what can only be done while it is open.
+
+        Raises:
+            Closed: it is closed.
+        """
+        if self.closed:
+            raise Closed(f"the consumer of {self.address.name!r} is closed")
+
+    def look(self) -> None:
+        """Fetch now; an answer that is under way does not count as the last that there is."""
+        self._machine.look()
+        self._wake.set()
+
+    def resume(self) -> None:
+        """Look what is due, for more may be asked for; fetch again, if it had handed back what others wait for."""
+        self._machine.resume()
+        self._wake.set()
+
+    async def flush(self, *, timeout: float | str = 5.0) -> None:
+        """Wait until every settlement made so far is in Redis; see :meth:`Consumer.flush`."""
+        await self.settlements.flush(timeout=timeout)
+
+    async def close(self) -> None:
+        """Settle what was settled, give the rest back; never longer than 1 s."""
+        if self.closed:
+            return
+        machine = self._machine
+        self.settlements.closed = machine.closing = True
+        self._sink.close()
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                while machine.outcomes and self.lost_since is None and self._task:
+                    if self._task.done():
+                        break
+                    self._wake.set()
+                    await asyncio.sleep(CLOSED_STEP)
+        await asyncio.gather(*map(stop, (self._task, *self._configuring)))
+        await asyncio.gather(self._arrivals.recall.close(), self.settlements.close())
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                while self._number:
+                    if await self._store.detach(self.address, self.session, self.id, failed=False) != "MORE":
+                        break
+        await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
+        self._sink.clear()
+        machine.held.clear()
+        await self._owner.closed(self)
+        if isinstance(machine.holding, Share):
+            machine.holding.clear()  # its room is for the others
+
+    def forked(self) -> None:
+        """Refuse from now on: what is here was delivered to the parent process."""
+        self.settlements.closed = self._machine.closing = True
+        self.settlements.failure = Closed(f"the consumer of {self.address.name!r} cannot be used: {FORKED}")
+        self._sink.clear()
+
+    def _hear(self, words: list[str]) -> None:
+        machine = self._machine
+        if words[0] == "removed":
+            self._removed = True
+            self._strays.forget()
+        if words[0] == "settings":
+            machine.settings_changed = True
+        if words[0] in ("slow", "brisk") and words[1] == self.id:
+            self._judged(slow=words[0] == "slow")
+        if words[0] == "wanted" and words[1] == self.id and not self.closed:
+            self._hand_back(int(words[2]))
+        mine = words[0] == "ready" and (len(words) == 1 or words[1] == self.id)
+        if mine or words[0] in ("settings", "removed"):
+            machine.hear()
+            self._wake.set()
+
+    def _judged(self, *, slow: bool) -> None:
+        if slow != self.is_slow:
+            self.is_slow = slow
+            _log.warning("consumer %s of %r is %s", self.id, self.address.name, "slow" if slow else "not slow any more")
+            if slow:
+                self.on_slow(self)
+
+    def _hand_back(self, keep: int) -> None:
+        """Release what nobody has begun, for others wait: what is above ``keep``, or all if nobody asks here."""
+        sink, held = self._sink, self._machine.holding.messages
+        idle = sink.received == self._received_before and not sink.asked
+        self._received_before = sink.received
+        back = sink.take_back(self.settlements, held if idle else max(1, held - keep))
+        for message in back:
+            self.settlements.give_back(message)
+        self._machine.resting = self._machine.resting or bool(back)
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                worked = await self._step()
+            except AWAY as error:
+                self._missing(error)
+                worked = await until_answered(self._missing)(self._step)
+            self.lost_since = self.settlements.trouble = self.settlements.denied = None
+            if not worked:
+                await self._rest()
+
+    def _missing(self, error: BaseException) -> None:
+        if isinstance(error, DestinationDamaged):  # waiting does not mend it
+            _log.error("consumer %s of %r ends: %s", self.id, self.address.name, error)
+            raise error
+        self.lost_since, self.settlements.trouble = self.lost_since or self._loop.time(), error
+        if isinstance(error, AccessDenied):
+            self.settlements.deny(error)
+            self._sink.stir()
+
+    async def _step(self) -> bool:
+        """Make the one call that is due, if any is; returns whether one was."""
+        self._wake.clear()
+        machine = self._machine
+        machine.told = not (self._told_paused and self._sink.started)
+        call = machine.next(self._loop.time(), doubts=self._strays.suspected)
+        if call is None:
+            return False
+        if isinstance(call, Exchange):
+            await self._exchange(call)
+        elif call is Call.ATTACH:
+            await self._attach()
+        elif call is Call.READ_SETTINGS:
+            await self._read_settings()
+        elif call is Call.TELL:
+            await self._tell_window()
+        elif await self._strays.give_back(self.session, self.id, machine.held, self._lease.ttl_ms):
+            machine.look_at = 0.0  # what it gave back may come again
+        return True
+
+    async def _rest(self) -> None:
+        until = self._machine.wake_at()
+        if until > self._loop.time() and not self._wake.is_set():
+            timer = self._loop.call_at(until, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+
+    async def _read_settings(self) -> None:
+        self._machine.settings_changed = False
+        snapshot = await self._store.snapshot(self.address, waiters=0, consumers=1)
+        if snapshot:
+            self.settlements.adopt(snapshot.fields, self._store)
+
+    async def _tell_window(self) -> tuple[str, str]:
+        """Tell the window, or ``paused`` as long as nobody has asked for a message."""
+        started = self._sink.started
+        answer = await self._store.attach(
+            self.address, self.session, number=self._number, subscription=self.encoded_subscription,
+            durable=self.durable, window=self.window.text if started else Window.paused.text,
+            ttl_ms=self._lease.ttl_ms,
+        )  # fmt: skip
+        self._told_paused = not started
+        return answer
+
+    async def _attach(self) -> None:
+        self._number = self._owner.number()
+        self.settlements.generation += 1
+        self._machine.begin()
+        self._arrivals.recall.clear()
+        self._sink.clear()
+        while True:
+            asked_at = self._loop.time()
+            code, kind = await self._tell_window()
+            if code == "OK":
+                self._lease.renewed(asked_at)
+                self._strays.attached(int(kind))
+                self._machine.attached()
+                return
+            if code == "KIND":
+                raise PolicyError(f"{self.address.name!r} is a {kind} and holds no messages to consume")
+            if code == "UNKNOWN":
+                await self._owner.ensure(self.settlements.generation > 1 and not self._removed)
+                self._removed = False
+            else:  # GONE: that number is being cleared away, or the subscription is
+                self._number = self._owner.number()
+                await asyncio.sleep(0.01)
+
+    async def _exchange(self, call: Exchange[Message]) -> None:
+        """Settle what waits and fetch what fits, in one call."""
+        ids: dict[str, list[bytes]] = {"accepted": [], "released": [], "rejected": [], "failed": []}
+        for outcome, message, _ in call.going:
+            ids[outcome].append(message.raw_id)
+        answer = await self._store.settle(
+            self.address,
+            self.session,
+            self.id,
+            ttl_ms=self._lease.ttl_ms,
+            fetch=call.fetch,
+            max_messages=call.messages,
+            max_bytes=call.size,
+            after=call.after,
+            waits=call.waits,
+            **ids,
+        )
+        now = self._loop.time()
+        if answer.code in ("OK", "AGAIN"):
+            self._strays.answered(answer.epoch)
+            # Settled first: what is delivered finds the room that these leave.
+            self._machine.answered(call, now)
+            self.settlements.made(call, answer.epoch)
+            self._arrivals.deliver(answer.messages)
+            found_all = self._machine.fetched(
+                call, now, [id_ for id_, _, _ in answer.messages],
+                again_ms=answer.again_ms, beside=answer.beside, repeated=answer.code == "AGAIN",
+            )  # fmt: skip
+            self._sink.delivered(found_all=found_all)  # last: it may ask for more at once
+            return
+        # UNKNOWN, EXPIRED, SLOW: what it held is others' now
+        self._machine.refused(now)
+        self.settlements.expire()
+        self._arrivals.recall.clear()
+        self._sink.expired()
+        if answer.code == "SLOW":
+            self._judged(slow=True)
+            raise SlowConsumer(self.address.name, self.id)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told
+            failure = self.settlements.fail(error)
+            self._sink.close()
+            self.on_end(self, failure)

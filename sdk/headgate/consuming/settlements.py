@@ -1,0 +1,273 @@
+"""The settlements of one consumer: queued, confirmed, and what those who wait for them hear. It makes no calls."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from headgate.consuming.dead_letters import Dead, DeadLetters
+from headgate.consuming.terms import Terms
+from headgate.context import Context
+from headgate.core.fetching import Exchange, Fetching
+from headgate.credit.calls import Ensure
+from headgate.credit.securing import Securing, secured_by
+from headgate.errors import (
+    AccessDenied,
+    Closed,
+    CoordinatorUnavailable,
+    HeadgateError,
+    InvalidValue,
+    MessageFormatError,
+    NotDurable,
+    SessionExpired,
+)
+from headgate.explain.self_wait import Use
+from headgate.message import Message, Outcome
+from headgate.namespace.defaults import durability_of
+from headgate.options import DEFAULT_TIMEOUT
+from headgate.redis.keys import Address
+from headgate.redis.store import Store
+from headgate.units import parse_timeout
+
+_log = logging.getLogger("headgate")
+CONFIRM_WITHIN: Final = DEFAULT_TIMEOUT
+"""Seconds for which a settlement is waited for, where nothing else is said."""
+SECURE_WITHIN: Final = 0.5
+"""Seconds for which a consumer that closes waits for replicas or the disk."""
+Future = asyncio.Future[None]
+
+
+class Settlements:
+    """What was delivered to one consumer, until it is settled: the holder of its messages.
+
+    Args:
+        context: the session's.
+        address: the destination.
+        terms: what the consumer asks for.
+        machine: what the settlements go out with.
+        ensure_at: makes the place of dead letters exist.
+        wake: tells the feed that there is something to do.
+
+    Attributes:
+        generation: of the deliveries that are held; those of an earlier one are others'.
+        closed: whether nothing can be settled any more.
+        failure: why the consumer cannot go on.
+        denied: why Redis or a node does nothing for it now; it is tried again, for an operator may give the right back.
+        trouble: why Redis cannot be asked just now.
+        securing: what is settled and not as safe yet as the durability asks; None where none is asked for.
+        use: which task uses the consumer.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        address: Address,
+        terms: Terms,
+        machine: Fetching[Message],
+        ensure_at: Callable[[Address], Ensure],
+        wake: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self.generation = 0
+        self.closed = False
+        self.failure: BaseException | None = None
+        self.denied: AccessDenied | None = None
+        self.trouble: BaseException | None = None
+        self.securing: Securing | None = None
+        self._session = context.session
+        self._machine = machine
+        self._outcomes = machine.outcomes
+        self._dead_letters = DeadLetters(
+            context.store, address, terms.encoded_subscription, context.ttl_ms, ensure_at, self._buried
+        )
+        self._wake = wake
+        self.selects = terms.selects
+        self._insists = terms.insists
+        self._loop = asyncio.get_running_loop()
+        self._queued = self._flushed = self._expirations = self._epoch = 0
+        self._progress = asyncio.Event()
+        self.use = Use(self._loop, self._outcomes, self._dead_letters)
+
+    def adopt(self, fields: Mapping[str, str], store: Store) -> None:
+        """Take in the destination's settings, as the state spells them."""
+        self._dead_letters.configure(dict(fields))
+        durability = durability_of(fields) | self._insists
+        self.securing = secured_by(durability, self.securing, store, self.address, self._session)
+
+    def settle(self, message: Message, outcome: Outcome, *, confirm: bool, reason: str = "") -> Future | None:
+        """Queue a settlement; the future, if asked for, is done when Redis has it. See :meth:`Message.accept`."""
+        if message.settled:
+            raise InvalidValue(f"{message!r} cannot be settled twice")
+        if message._generation != self.generation:  # noqa: SLF001 -- for every message; a property takes a call more
+            raise self._given_away(message)
+        if self.failure is not None:
+            raise self.failure
+        if self.closed:
+            raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
+        message.settled = True
+        self.use.note()
+        future = self._loop.create_future() if confirm else None
+        if outcome == "rejected":
+            self._die(message, f"rejected: {reason or 'no reason given'}", message.delivery_count, future)
+        elif outcome == "failed" and self._dead_letters.is_dead(attempts := message.delivery_count + 1):
+            self._die(message, f"{attempts} attempts failed", attempts, future)
+        else:
+            self._queue(outcome, message, future)
+        return future
+
+    async def confirm(
+        self, message: Message, outcome: Outcome, timeout: float | str | None, *, reason: str = ""
+    ) -> None:
+        """Settle, and wait until Redis has it. See :meth:`Message.accept`."""
+        patience = CONFIRM_WITHIN if timeout is None else parse_timeout(timeout)
+        done = self.settle(message, outcome, confirm=True, reason=reason) or self._loop.create_future()
+        try:
+            async with asyncio.timeout(patience):
+                await done
+        except TimeoutError as error:
+            if isinstance(error, NotDurable):
+                raise
+            if self.securing is not None and message.raw_id not in self._machine.held:
+                raise self.securing.late(f"the settlement of message {message.id}", patience) from None
+            raise CoordinatorUnavailable(
+                f"message {message.id} of {self.address.name!r} is not known to be settled after {patience:g} s: "
+                f"{self._holdup}; it is settled once that is over, unless the session's lease ends before"
+            ) from None
+
+    async def flush(self, *, timeout: float | str = 5.0) -> None:
+        """Wait until every settlement made so far is in Redis; see :meth:`Consumer.flush`."""
+        target, until = self._queued, self._loop.time() + parse_timeout(timeout)
+        expired = self._expirations
+        self._wake()
+        try:
+            async with asyncio.timeout_at(until):
+                dying = bool(self._dead_letters)
+                while (dying or self._flushed < target) and not self.closed and self.failure is None:
+                    if self.denied is not None:
+                        raise self.denied
+                    self._progress.clear()
+                    await self._progress.wait()
+                    if dying:  # a dead letter is settled once it is stored elsewhere
+                        target, dying = self._queued, bool(self._dead_letters)
+        except TimeoutError:
+            raise CoordinatorUnavailable(
+                f"settlements on {self.address.name!r} are not confirmed yet: {self._holdup}"
+            ) from None
+        if self._expirations != expired:
+            raise SessionExpired(self.address.name, self._session, "what was not settled yet went to other consumers")
+        if self._flushed < target:
+            raise self.failure or Closed(f"the consumer of {self.address.name!r} was closed")
+        if self.securing is not None and self._epoch:
+            await self.securing.up_to_now(self._epoch, until)
+
+    def give_back(self, message: Message) -> None:
+        """Release a message that nobody has begun."""
+        message.settled = True
+        self._queue("released", message, None)
+
+    def drop(self, message: Message) -> None:
+        """Settle a message that nobody waits for."""
+        message.settled = True
+        self._queue("accepted", message, None)
+
+    def bury(self, message: Message, why: str, attempts: int) -> None:
+        """Make a message that nobody can use a dead letter."""
+        message.settled = True
+        self._die(message, why, attempts, None)
+
+    def is_for(self, message: Message) -> bool:
+        """Return whether a delivery is for this consumer; settle it at once where it is not, or cannot be read."""
+        try:
+            if self.selects is None or self.selects(message.stored):
+                return True
+        except MessageFormatError as error:
+            self.bury(message, f"a selector cannot read it: {error}", message.delivery_count)
+        else:
+            self.drop(message)
+        return False
+
+    def is_dead(self, attempts: int) -> bool:
+        """Whether so many failed attempts are too many."""
+        return self._dead_letters.is_dead(attempts)
+
+    def made(self, call: Exchange[Message], epoch: int) -> None:
+        """Tell those who wait that the settlements of a call are made."""
+        self._epoch = epoch
+        if self.securing is not None:
+            self.securing.settled(epoch, (future for _, _, future in call.going))
+        else:
+            for _, _, future in call.going:
+                if future is not None and not future.done():
+                    future.set_result(None)
+        self._flushed += len(call.going)
+        self._progress.set()
+
+    def deny(self, error: AccessDenied) -> None:
+        """Tell those who wait that nothing is done for them now."""
+        self.denied = error
+        for _, _, future in self._outcomes:
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waits may have gone
+        self._progress.set()
+
+    def fail(self, error: BaseException) -> HeadgateError:
+        """End: the consumer cannot go on; returns what is told to those who wait."""
+        failure = (
+            error if isinstance(error, HeadgateError) else HeadgateError(f"{self.address.name!r} failed: {error!r}")
+        )
+        self.failure = failure
+        self.lose(lambda _: failure)
+        self._progress.set()
+        return failure
+
+    def expire(self) -> None:
+        """Take note that all deliveries are others' now."""
+        self.generation += 1
+        self.lose(self._given_away)
+        self._expirations += 1
+        self._flushed = self._queued
+        self._progress.set()
+
+    def lose(self, why: Callable[[Message], BaseException]) -> None:
+        """Drop the settlements that are on their way out, and tell those who wait for one of them."""
+        lost = [(message, future) for _, message, future in self._outcomes]
+        lost += [(dead.message, dead.told) for dead in self._dead_letters.clear()]
+        self._outcomes.clear()
+        for message, future in lost:
+            if future is not None and not future.done():
+                future.set_exception(why(message))
+                future.exception()  # whoever does not look at it has not lost anything
+
+    async def close(self) -> None:
+        """Stop with dead letters, wait a moment for what is settled to be safe, and drop the rest."""
+        await self._dead_letters.close()
+        if self.securing is not None:
+            await self.securing.close(SECURE_WITHIN)
+        self.lose(lambda _: Closed(f"the consumer of {self.address.name!r} was closed"))
+
+    def _queue(self, outcome: Outcome, message: Message, future: Future | None) -> None:
+        self._outcomes.append((outcome, message, future))
+        self._queued += 1
+        self._wake()
+
+    def _die(self, message: Message, reason: str, attempts: int, future: Future | None) -> None:
+        """Move a message to the dead letters, and settle it once it is there; at once where there is no such place."""
+        if self._dead_letters.target is not None:
+            self._dead_letters.put(Dead(message, reason, attempts, future))
+        else:
+            _log.warning("message %s of %r was dropped: %s", message.id, self.address.name, reason)
+            self._queue("rejected", message, future)
+
+    def _buried(self, dead: Dead) -> None:
+        """Settle a dead letter that is stored elsewhere now."""
+        if dead.message.is_current:
+            self._queue("rejected", dead.message, dead.told)
+
+    @property
+    def _holdup(self) -> str:
+        """Why settlements are not in Redis yet, as far as is known."""
+        return str(self.trouble or self._dead_letters.trouble or "Redis has not answered yet")
+
+    def _given_away(self, message: Message) -> HeadgateError:
+        return SessionExpired(self.address.name, self._session, f"message {message.id} was given to another consumer")

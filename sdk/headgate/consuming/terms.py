@@ -1,0 +1,53 @@
+"""What a consumer asks for, and what those who open one give to it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.core.durability import MEMORY, Durability
+from headgate.core.names import encode_name
+from headgate.core.selector.messages import Matcher
+from headgate.core.window import Window
+from headgate.credit.calls import Ensure
+from headgate.redis.keys import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a consumer asks for.
+
+    Attributes:
+        subscription: its name; ``queue`` for a queue.
+        durable: whether the subscription stays when its last consumer goes.
+        window: what it may hold.
+        selects: says of a stored message whether it is for this consumer; None where all are.
+        insists: the durability that its settlements have at least.
+    """
+
+    subscription: str
+    durable: bool
+    window: Window
+    selects: Matcher | None = None
+    insists: Durability = MEMORY
+
+    @property
+    def encoded_subscription(self) -> str:
+        """The subscription's name as keys have it."""
+        return encode_name(self.subscription, "subscription")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Those who open feeds, as far as a feed needs them.
+
+    Attributes:
+        number: returns a number that no other consumer of the session has at the destination.
+        ensure: makes the destination exist.
+        ensure_at: the same for others, for dead letters.
+        closed: told a feed that is closed.
+    """
+
+    number: Callable[[], int]
+    ensure: Ensure
+    ensure_at: Callable[[Address], Ensure]
+    closed: Callable[[Any], Awaitable[None]]

@@ -1,0 +1,52 @@
+"""What a client gives to all that it opens: the ways to the state, and whose they are."""
+
+from dataclasses import dataclass, field
+
+from headgate.explain.links import Links
+from headgate.namespace.losses import Losses
+from headgate.namespace.pool_slices import Pools
+from headgate.namespace.registry import Registry
+from headgate.options import SessionOptions
+from headgate.redis.backend import WakeUps
+from headgate.redis.store import Store
+from headgate.spool import Spooling
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One client's, or one of its sessions'.
+
+    Attributes:
+        store: the scripts.
+        wake_ups: hints.
+        registry: settings of destinations, and the policy.
+        links: those of the namespace, for what senders are told of a wait.
+        pools: what moves the slices of pools.
+        namespace: the tenant.
+        session: id of the session; empty for the client's own.
+        options: how that session lives.
+    """
+
+    store: Store
+    wake_ups: WakeUps
+    registry: Registry
+    links: Links
+    pools: Pools
+    namespace: str
+    session: str = ""
+    options: SessionOptions = field(default_factory=SessionOptions)
+
+    @property
+    def spooling(self) -> Spooling:
+        """Payloads in stores."""
+        return self.registry.spooling
+
+    @property
+    def losses(self) -> Losses:
+        """What is told of a new epoch."""
+        return self.registry.losses
+
+    @property
+    def ttl_ms(self) -> int:
+        """Milliseconds for which the session's lease lasts."""
+        return int(self.options.ttl * 1000)

@@ -1,0 +1,335 @@
+"""What a consumer asks of Redis next, and when it looks again: a machine without I/O and without a clock.
+
+Its driver (:mod:`headgate.consuming.feed`) makes one call at a time, and tells the machine each answer. Settlements on
+their way out and a fetch go in the same call. A call whose reply was lost is made again as it was: Redis knows a fetch
+by its number, and gives again what it gave.
+"""
+
+from collections import deque
+from collections.abc import Sized
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import islice
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from headgate.core.lease import Lease
+from headgate.core.window import MAX_FETCH, Window
+
+MAX_SETTLED: Final = 256
+"""Settlements that one call carries."""
+LINGER: Final = 0.002
+"""Seconds that settlements wait for company, unless half the window is settled already."""
+POLL: Final = 1.0
+"""Seconds until the next look where the last one found less than there was room for."""
+SEEK_AFTER: Final = 0.25
+"""Seconds after a look that found messages in the hands of others alone, until the next for who began to wait."""
+NO_ROOM: Final = (0, 0)
+FIRST_PAGE: Final = b"0"
+
+
+class Delivery(Protocol):
+    """A message that is held, as far as the machine needs it."""
+
+    raw_id: bytes
+    size: int
+
+
+T = TypeVar("T", bound=Delivery)
+
+
+class Demand(Protocol):
+    """Those for whom messages are fetched."""
+
+    @property
+    def asked(self) -> int:
+        """How many messages are asked for at this moment; a window of ``pull`` fetches no more."""
+        ...
+
+    @property
+    def waits(self) -> int:
+        """How many wait for a message while none is here, for Redis to know whom to serve first."""
+        ...
+
+    @property
+    def resumes(self) -> bool:
+        """Whether fetching goes on by itself after messages were handed back."""
+        ...
+
+    def room(self, most: int) -> int:
+        """Return how many of ``most`` messages to fetch."""
+        ...
+
+
+class Allowance(Protocol):
+    """What a consumer may hold: a window of its own, or a share of one."""
+
+    messages: int
+    bytes: int
+
+    @property
+    def window(self) -> Window:
+        """The window in force."""
+        ...
+
+    def deliver(self, size: int) -> None:
+        """Count a delivery."""
+
+    def fill(self, size: int) -> None:
+        """Close what is left of the bytes if it takes no message of ``size``."""
+
+    def settle(self, size: int) -> None:
+        """Count a settlement."""
+
+    def clear(self) -> None:
+        """Count everything as given back."""
+
+    def configure(self, window: Window) -> None:
+        """Change the window."""
+
+    def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool) -> tuple[int, int]:
+        """Return the room for a fetch in a call that settles so much; ``again``: for one that is repeated."""
+        ...
+
+    def free(self, asked: int) -> tuple[int, int]:
+        """Return the room by which to decide when to look."""
+        ...
+
+    def reserve(self, messages: int) -> None:
+        """Note that so many messages are being fetched."""
+
+    def release(self, brought: int) -> bool:
+        """Note that a fetch was answered, and by how many messages; returns whether to look again at once."""
+        ...
+
+
+class Call(Enum):
+    """A call without arguments of the machine's own."""
+
+    ATTACH = auto()
+    """Attach anew: what was held is others' now."""
+    TELL = auto()
+    """Tell the window."""
+    READ_SETTINGS = auto()
+    COMPARE = auto()
+    """Compare what Redis says is held with what is held, and give back the rest."""
+
+
+@dataclass(slots=True)
+class Exchange(Generic[T]):
+    """A call that settles and fetches.
+
+    Attributes:
+        going: the settlements that it carries.
+        fetch: number of the fetch; 0 for none.
+        messages: most that it may bring.
+        size: most bytes, but for a first message that is larger.
+        after: id after which a page of a repeated fetch begins.
+        waits: how many wait for a message.
+        asked_at: when it was made.
+    """
+
+    going: list[tuple[Any, T, Any]]
+    fetch: int
+    messages: int
+    size: int
+    after: bytes
+    waits: int
+    asked_at: float
+    hints: int
+    looks: int
+
+
+class Fetching(Generic[T]):
+    """The calls of one consumer, in their order.
+
+    Args:
+        holding: what it may hold.
+        lease: until when what it holds is its own.
+        demand: for whom it fetches.
+        recalling: deliveries that wait for a payload; not empty while there are any.
+
+    Attributes:
+        outcomes: settlements on their way out: outcome, message, and a future for who waits.
+        held: messages by id, as far as nothing is known of the end of their settlement.
+        closing: whether nothing more is fetched.
+        resting: whether it gave back what others wait for, and nobody asked here since then.
+        lost_reply: whether the reply to the last fetch, or a part of it, is still to come.
+        reattach: whether the lease is over.
+        settings_changed: whether the settings are to be read.
+        told: whether Redis knows the window; before somebody asks for the first message it may stay ``paused``.
+    """
+
+    def __init__(self, holding: Allowance, lease: Lease, demand: Demand, recalling: Sized) -> None:
+        self.holding = holding
+        self.lease = lease
+        self.demand = demand
+        self.outcomes: deque[tuple[Any, T, Any]] = deque()
+        self.held: dict[bytes, T] = {}
+        self.closing = self.resting = self.lost_reply = self.reattach = False
+        self.settings_changed = self.told = True
+        self.look_at = 0.0
+        self._recalling = recalling
+        self._looked_at = self._flushed_at = 0.0
+        self._after = FIRST_PAGE
+        self._fetches = self._unanswered = self._hints = self._looks = 0
+        self._beside = False
+
+    def begin(self) -> None:
+        """Begin anew: it holds nothing, and Redis will know none of its fetches."""
+        self.holding.clear()
+        self.held.clear()
+        self.outcomes.clear()
+        self._fetches, self.lost_reply, self._after = 0, False, FIRST_PAGE
+
+    def attached(self) -> None:
+        """Take note that it is attached, under a lease that has begun."""
+        self.reattach = False
+        self.look_at = 0.0
+
+    def hear(self) -> None:
+        """Take a hint that there is something: look at once, and once more where it comes beside an answer."""
+        self.look_at = 0.0
+        self._hints += 1
+
+    def look(self) -> None:
+        """Look at once, for somebody who asks what there is from now on."""
+        self.look_at = 0.0
+        self._looks += 1
+
+    def resume(self) -> None:
+        """Fetch again after a rest."""
+        if self.resting:
+            self.resting = False
+            self.look_at = 0.0
+
+    def free(self) -> tuple[int, int]:
+        """Return how many messages and bytes may be fetched, by what is held and what is asked for."""
+        return self._bounded(self.holding.free(self.demand.asked))
+
+    @property
+    def waits(self) -> int:
+        """How many wait for a message while none is here or on its way from a store."""
+        return 0 if self._recalling else self.demand.waits
+
+    def next(self, now: float, *, doubts: bool = False) -> Call | Exchange[T] | None:
+        """Return the call that is due; None for a rest until :meth:`wake_at`.
+
+        Args:
+            now: seconds.
+            doubts: whether Redis may hold something in this consumer's name of which the consumer does not know.
+        """
+        if self.reattach:  # first: nothing else is answered before
+            return Call.ATTACH
+        if self.settings_changed:  # before messages, for they say what is done with those that failed
+            return Call.READ_SETTINGS
+        if not self.told:
+            return Call.TELL
+        if doubts and not self.lost_reply:  # what it holds is known once that reply is here
+            return Call.COMPARE
+        if self._beside and self.waits:  # somebody began to wait since the last look: others may have given back
+            self.look_at = min(self.look_at, self._looked_at + SEEK_AFTER)
+        room = NO_ROOM if self.closing or self._rests() else self._room(now)
+        if self._flush_due(now) or (room[0] and now >= self.look_at) or self.lost_reply:
+            return self._exchange(now, room)
+        if now >= self.lease.renew_at:  # any call renews it
+            return self._exchange(now, NO_ROOM)
+        return None
+
+    def wake_at(self) -> float:
+        """Return when to look again for what is due, if nothing is heard before."""
+        until = self.lease.renew_at
+        if self.outcomes:
+            until = min(until, self._flushed_at + LINGER)
+        if not self.closing and not self._rests() and self.free()[0]:
+            until = min(until, self.look_at)
+        return until
+
+    def answered(self, call: Exchange[T], now: float) -> None:
+        """Take note that Redis carried a call out: its settlements are made."""
+        self.lost_reply = False
+        self._flushed_at = now
+        self.lease.renewed(call.asked_at)
+        outcomes, holding, held = self.outcomes, self.holding, self.held
+        for _, message, _ in call.going:
+            outcomes.popleft()
+            holding.settle(message.size)
+            held.pop(message.raw_id, None)
+
+    def refused(self, now: float) -> None:
+        """Take note that the lease was over when a call came: what was held is others'."""
+        self.lost_reply = False
+        self._flushed_at = now
+        self.holding.release(0)
+        self.reattach = self.settings_changed = True
+
+    def fetched(
+        self, call: Exchange[T], now: float, ids: list[bytes], *, again_ms: int, beside: bool, repeated: bool
+    ) -> bool:
+        """Take note of what a call brought; returns whether that was all there is.
+
+        Args:
+            call: the call.
+            now: seconds.
+            ids: of the messages.
+            again_ms: ms after which there will be more, as Redis knows; 0 where it does not.
+            beside: whether others hold messages, and nothing else was left.
+            repeated: whether these are what an earlier call brought, whose reply was lost.
+        """
+        found_all = call.messages > 0 and len(ids) < call.messages
+        if found_all:
+            self.look_at = now + (again_ms / 1000 if again_ms else POLL)
+        if self.holding.release(len(ids)):
+            self.look_at = 0.0
+        self._after = FIRST_PAGE
+        if repeated:
+            self.look_at = 0.0  # the room is what it was before: this call fetched nothing
+            if len(ids) == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
+                self._after, self.lost_reply = ids[-1], True
+        if call.messages:
+            self._looked_at, self._beside = now, beside and not call.waits
+        if call.hints != self._hints:
+            self.look_at = 0.0  # something came after the answer was given, and was heard of before it arrived
+        if call.looks != self._looks:
+            self.look_at = 0.0
+            return False  # this was asked before somebody wanted to know
+        return found_all
+
+    def _rests(self) -> bool:
+        if self.resting and self.demand.resumes:
+            self.resume()
+        return self.resting
+
+    def _flush_due(self, now: float) -> bool:
+        if not self.outcomes:
+            return False
+        window = self.holding.window
+        enough = 64 if window.messages == "unlimited" else max(1, min(64, int(int(window.messages) * window.top_up)))
+        return len(self.outcomes) >= enough or self.closing or now - self._flushed_at >= LINGER
+
+    def _room(self, now: float) -> tuple[int, int]:
+        """Return the room there will be once the settlements that wait have gone out."""
+        going = min(len(self.outcomes), MAX_SETTLED)
+        size = sum(item[1].size for item in islice(self.outcomes, going)) if going else 0
+        due, again = now >= self.look_at, self.lost_reply
+        return self._bounded(self.holding.ask(going, size, self.demand.asked, due=due, again=again))
+
+    def _bounded(self, room: tuple[int, int]) -> tuple[int, int]:
+        messages = self.demand.room(room[0]) if room[0] else 0
+        return (messages, room[1]) if messages > 0 else NO_ROOM
+
+    def _exchange(self, now: float, room: tuple[int, int]) -> Exchange[T]:
+        if self._after != FIRST_PAGE:
+            most = 0  # the next page of a repeated fetch: what goes out with it would count as repeated too
+        elif self.lost_reply:
+            most = self._unanswered  # a repeated call carries what it carried before
+        else:
+            most = MAX_SETTLED
+        going = list(islice(self.outcomes, most))
+        self._unanswered = len(going)
+        if room[0] and not self.lost_reply:
+            self._fetches += 1
+            self.holding.reserve(room[0])
+        fetch = self._fetches if room[0] or self.lost_reply else 0
+        call = Exchange(going, fetch, *room, self._after, self.waits, now, self._hints, self._looks)
+        self.lost_reply = fetch > 0
+        return call

@@ -1,0 +1,207 @@
+"""The machine of a consumer: with every fault at every call nothing is lost, taken twice, or above the window."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from headgate import Window
+from headgate.core.fetching import LINGER, POLL, SEEK_AFTER, Call, Exchange, Fetching
+from headgate.core.lease import Lease
+from headgate.core.window import MAX_FETCH, Holding
+
+COUNT = 12
+TTL = 10.0
+
+
+@dataclass
+class Item:
+    raw_id: bytes
+    size: int = 10
+
+
+@dataclass
+class Takers:
+    """Those who wait, and take what comes."""
+
+    asked: int = 1
+    waits: int = 1
+    resumes: bool = True
+    most: int = 1 << 30
+
+    def room(self, most: int) -> int:
+        return min(most, self.most)
+
+
+@dataclass
+class Server:
+    """One consumer at Redis: it gives again what it gave for a number that it knows."""
+
+    left: list[bytes]
+    held: list[bytes] = field(default_factory=list)
+    settled: list[bytes] = field(default_factory=list)
+    last_fetch: int = 0
+    attached: bool = True
+
+    def exchange(self, call: Exchange[Item]) -> tuple[str, list[bytes]]:
+        if not self.attached:
+            return "EXPIRED", []
+        for _, item, _ in call.going:
+            if item.raw_id in self.held:
+                self.held.remove(item.raw_id)
+                self.settled.append(item.raw_id)
+        if call.fetch and call.fetch == self.last_fetch:
+            rest = [one for one in self.held if call.after == b"0" or one > call.after]
+            return "AGAIN", rest[:MAX_FETCH]
+        self.last_fetch = call.fetch or self.last_fetch
+        count = min(call.messages, call.size // 10) if call.fetch else 0
+        fresh, self.left = self.left[:count], self.left[count:]
+        self.held += fresh
+        return "OK", fresh
+
+    def expire(self) -> None:
+        self.left = sorted(self.held + self.left)
+        self.held = []
+        self.attached, self.last_fetch = False, 0
+
+
+class World:
+    """A machine that is driven as a feed does it, until all is settled; ``faults`` says what befalls which call."""
+
+    def __init__(self, window: Window, faults: dict[int, str], count: int = COUNT) -> None:
+        self.takers = Takers()
+        self.machine = Fetching[Item](Holding(window), Lease(TTL), self.takers, ())
+        self.server = Server([b"%04d" % number for number in range(count)])
+        self.all = list(self.server.left)
+        self.faults, self.calls = faults, itertools.count()
+        self.now = 0.0
+        self.most = 0
+        self.machine.settings_changed = False
+        self.machine.attached()
+
+    def step(self) -> bool:
+        """Make the call that is due; returns whether one was."""
+        machine = self.machine
+        call = machine.next(self.now)
+        if call is None:
+            return False
+        if call is Call.ATTACH:
+            machine.begin()
+            self.server.attached = True
+            machine.attached()
+            return True
+        if call is Call.READ_SETTINGS:
+            machine.settings_changed = False
+            return True
+        assert isinstance(call, Exchange)
+        fault = self.faults.get(next(self.calls), "")
+        if fault == "expires":
+            self.server.expire()
+        if fault == "is lost":
+            return True
+        code, ids = self.server.exchange(call)
+        if fault == "is done and its answer lost":
+            return True
+        if code == "EXPIRED":
+            machine.refused(self.now)
+            machine.outcomes.clear()
+            return True
+        machine.answered(call, self.now)
+        for one in ids:
+            if one not in machine.held:
+                machine.held[one] = item = Item(one)
+                machine.holding.deliver(item.size)
+                machine.outcomes.append(("accepted", item, None))
+        machine.fetched(call, self.now, ids, again_ms=0, beside=False, repeated=code == "AGAIN")
+        self.most = max(self.most, len(self.server.held))
+        return True
+
+    def run(self) -> None:
+        for _ in range(500):
+            if not self.step():
+                self.now = max(self.now + 1e-6, self.machine.wake_at())
+            if len(self.server.settled) >= len(self.all) and not self.machine.outcomes and not self.machine.reattach:
+                return
+        raise AssertionError(f"{self.server.left} and {self.server.held} were never settled")
+
+
+def places() -> Iterator[dict[int, str]]:
+    kinds = ("is lost", "is done and its answer lost", "expires")
+    for one in range(6):
+        for kind in kinds:
+            yield {one: kind}
+            for other in range(one + 1, 6):
+                for second in kinds:
+                    yield {one: kind, other: second}
+
+
+@pytest.mark.parametrize("window", [Window(5), Window(1), Window(100), Window(bytes=45), Window.pull])
+def test_whatever_befalls_two_calls_each_message_is_settled_and_the_window_is_kept(window: Window) -> None:
+    """Mutants: set lost_reply after the answer only; count a repeated call's fetch; forget `_unanswered`."""
+    for faults in ({}, *places()):
+        world = World(window, faults)
+        world.run()
+        assert sorted(world.server.settled) == world.all, faults
+        limit = 4 if window.bytes != "unlimited" else 1 if window.mode == "pull" else window.messages
+        assert world.most <= int(limit), faults
+        assert not world.machine.held
+        assert world.machine.holding.messages == world.machine.holding.bytes == 0
+
+
+def test_a_repeated_fetch_of_more_than_a_reply_carries_is_read_page_by_page() -> None:
+    world = World(Window(1000), {2: "is done and its answer lost"}, count=3 * MAX_FETCH)
+    world.machine.outcomes.clear()
+    world.run()
+    assert sorted(world.server.settled) == world.all
+
+
+def test_a_call_whose_answer_was_lost_carries_what_it_carried() -> None:
+    world = World(Window(5), {1: "is lost"})
+    while len(world.machine.held) < 5:
+        assert world.step() or world.machine.wake_at() > world.now
+    world.now += LINGER
+    first = world.machine.next(world.now)
+    assert isinstance(first, Exchange)
+    world.machine.outcomes.append(("accepted", Item(b"late"), None))
+    again = world.machine.next(world.now)
+    assert isinstance(again, Exchange)
+    assert (again.fetch, again.going) == (first.fetch, first.going)
+
+
+def test_it_looks_again_for_a_hint_that_came_beside_an_answer_and_for_who_asked_meanwhile() -> None:
+    world = World(Window(5), {}, count=0)
+    for stir, certain in ((world.machine.hear, True), (world.machine.look, False)):
+        call = world.machine.next(world.now)
+        assert isinstance(call, Exchange)
+        stir()
+        world.machine.answered(call, world.now)
+        assert world.machine.fetched(call, world.now, [], again_ms=0, beside=False, repeated=False) is certain
+        assert world.machine.wake_at() <= world.now
+
+
+def test_after_an_empty_look_it_rests_and_sooner_looks_where_others_hold_messages() -> None:
+    world = World(Window(5), {}, count=0)
+    world.takers.waits = 0
+    call = world.machine.next(world.now)
+    assert isinstance(call, Exchange)
+    world.machine.answered(call, world.now)
+    assert world.machine.fetched(call, world.now, [], again_ms=0, beside=True, repeated=False)
+    assert world.machine.wake_at() == world.now + POLL
+    assert world.machine.next(world.now + SEEK_AFTER) is None
+    world.takers.waits = 1
+    assert isinstance(world.machine.next(world.now + SEEK_AFTER), Exchange)
+
+
+def test_it_fetches_nothing_while_it_rests_is_closing_or_nobody_has_room() -> None:
+    for change in ("resting", "closing", "no room"):
+        world = World(Window(5), {})
+        world.takers.resumes = False
+        if change == "no room":
+            world.takers.most = 0
+        else:
+            setattr(world.machine, change, True)
+        assert world.machine.next(world.now) is not None or world.machine.lease.renew_at > world.now
+        world.machine.lease.renewed(world.now)
+        assert world.machine.next(world.now) is None, change
+        assert world.machine.wake_at() == world.machine.lease.renew_at
