@@ -118,14 +118,14 @@ async def test_a_source_that_fails_over_to_a_replica_that_is_behind_doubles_noth
 
         async with Breeder(Plan(pair.proxy.url, there_url, cleanup_namespace, 100, 7)):
             await send(here, range(100))
-            await wait_until(blocked, description="the rest of the first hundred is at the source")
+            await wait_until(blocked, timeout=120, description="the rest of the first hundred is at the source")
             pair.part()
             consumer.reads.set()
             await consumer.has(99)
             await at_rest(here)
             consumer.reads.clear()
             await send(here, range(100, 200))
-            await wait_until(blocked, description="the rest of the second hundred is at the primary alone")
+            await wait_until(blocked, timeout=120, description="the rest of the second hundred is at the primary alone")
             pair.fail_over()
             consumer.reads.set()
             await send(here, range(200, 300))

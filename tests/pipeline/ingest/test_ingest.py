@@ -200,7 +200,7 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(spark: SparkSession, 
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 def test_a_driver_that_is_killed_time_and_again_loses_and_doubles_nothing(
     spark: SparkSession, writer: Writer, tmp_path: Path
 ) -> None:
