@@ -16,10 +16,10 @@ STAMP := $(VENV)/.headgate-setup
 CODE  := $(wildcard sdk coordinator pipeline tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup redis demo test check bench soak spec resolve pins build clean
+.PHONY: help setup redis demo test test-docker check bench soak spec resolve pins build clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Make .venv and install Headgate with its tools
 
@@ -55,6 +55,14 @@ test: redis ## Run the tests
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -r fEs --maxfail 6 \
 		-p tests.support.flaky $(ARGS) && \
 		echo "test: PASSED" || { status=$$?; echo "test: FAILED (pytest ended with $$status)"; exit $$status; }
+
+test-docker: redis ## Run the tests of failures and scripts on servers in containers
+	@for image in $$($(BIN)/python -m tests.support.images); do \
+		echo "test-docker: $$image"; \
+		HEADGATE_TEST_IMAGE=$$image $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -r fEs -m "docker and not soak" \
+			--ignore=tests/deploy -p tests.support.flaky $(ARGS) || exit $$?; \
+	done
+	@$(BIN)/python -m pytest -q -r fEs -m docker tests/deploy && echo "test-docker: PASSED"
 
 check: $(STAMP) ## Lint, format, types and import rules
 	@echo "check: ruff";    $(BIN)/ruff check $(CODE)

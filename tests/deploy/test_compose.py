@@ -175,7 +175,7 @@ def first_run(folder: Path) -> dict[str, str]:
 def test_the_first_run_makes_a_user_a_password_and_a_token_once(tmp_path: Path) -> None:
     made = first_run(tmp_path)
     assert set(made) == {"acl/users.acl", "node/redis_password", "node/admin_token", "scrape/admin_token"}
-    assert made["acl/users.acl"] == f"user default off\nuser shop {made['node/redis_password']}\n"
+    assert made["acl/users.acl"] == f"user default off ~* &* +@all\nuser shop {made['node/redis_password']}\n"
     assert made["scrape/admin_token"] == made["node/admin_token"] != made["node/redis_password"]
     assert len(made["node/admin_token"]) >= 32
     assert first_run(tmp_path) == made

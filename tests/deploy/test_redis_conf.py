@@ -19,6 +19,7 @@ from tests.support.waiting import wait_for
 
 CONF = DEPLOY / "redis.conf"
 UNITS = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+USERS = "user default off ~* &* +@all\nuser shop on >secret ~* &* +@all\n"
 every_server = pytest.mark.parametrize("server", available_servers(), ids=lambda server: server.name)
 
 
@@ -111,7 +112,7 @@ def test_it_says_what_operations_recommends() -> None:
 
 def test_what_is_left_to_the_site_can_be_said(tmp_path: Path) -> None:
     """As compose.yaml does it: all addresses, and users from a file, of whom the default one is off."""
-    (tmp_path / "users.acl").write_text("user default off\nuser shop on >secret ~* &* +@all\n")
+    (tmp_path / "users.acl").write_text(USERS)
     told = document("compose.yaml")["services"]["redis"]["command"]
     more = [word.replace("/acl/", f"{tmp_path}/") for word in told[2:]]
     with running(newest_server(), tmp_path, *more) as client:
@@ -126,9 +127,19 @@ def test_what_is_left_to_the_site_can_be_said(tmp_path: Path) -> None:
             assert "nopass" not in found["flags"]  # otherwise protected mode would answer this host only
 
 
+def test_the_default_user_is_off_and_keeps_the_rights_with_which_files_are_loaded() -> None:
+    for path in (*DEPLOY.rglob("*"), *(REPOSITORY / "docs").glob("*.md")):
+        if path.is_file():
+            named = re.findall(r"(?<!bare `)user default off(.{12})?", path.read_text(encoding="utf-8"))
+            assert set(named) <= {" ~* &* +@all"}, path
+
+
 @every_server
 async def test_headgate_works_on_it_and_messages_survive_a_restart(server: ServerBinary, tmp_path: Path) -> None:
-    url = f"unix://{tmp_path}/redis.sock"
+    """Mutant: a default user who is off and may nothing; what scripts wrote is not loaded."""
+    (tmp_path / "users.acl").write_text(USERS)
+    users = "--aclfile", str(tmp_path / "users.acl")
+    url = f"unix://shop:secret@{tmp_path}/redis.sock"
 
     async def send() -> None:
         async with headgate.connect(url, namespace="kept") as client, client.session("sender") as session:
@@ -143,7 +154,7 @@ async def test_headgate_works_on_it_and_messages_survive_a_restart(server: Serve
             await message.accept()
             return message.body
 
-    with running(server, tmp_path):
+    with running(server, tmp_path, *users):
         await asyncio.wait_for(send(), 30)
-    with running(server, tmp_path):
+    with running(server, tmp_path, *users):
         assert await asyncio.wait_for(receive(), 60) == "kept"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.ledger import EVENTS
 from headgate.namespace.pool_limits import FIELDS
 from headgate.redis.keys import INDEX, NODES, NOTES, OWNED, PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
@@ -166,7 +167,12 @@ def test_every_operation_in_the_ledger() -> None:
 
 
 def test_every_detail_event() -> None:
-    assert set(names(section("### Detail events"))) == set(re.findall(r"\bnote\('(\w+)'", ALL))
+    listed = names(section("### Detail events"))
+    assert set(listed) == set(re.findall(r"\bnote\('(\w+)'", ALL))
+    assert listed == list(EVENTS)
+    for name, arguments, _ in rows(section("### Detail events")):
+        count = len(re.split(r", | or ", arguments.split(";")[0])) if "`yes` or" not in arguments else 1
+        assert len(EVENTS[name.strip("`")]) == (count if name != "`above`" else 2), name
 
 
 def test_every_script() -> None:

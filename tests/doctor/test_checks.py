@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.errors import InvalidValue
+from headgate.core.durability import Durability
 from headgate_coordinator.doctor.checks import check
 from headgate_coordinator.doctor.facts import (
     Clock,
     ClusterFacts,
     Deployment,
-    Durability,
     SentinelFacts,
     ServerFacts,
     parse_nodes,
@@ -187,12 +186,6 @@ def test_what_is_the_same_of_several_servers_is_said_once() -> None:
     lost = replace(GOOD, info={**GOOD.info, "maxmemory": "0"})
     found = findings(lost, replace(lost, place="b:6379"), kind="sentinel")
     assert [one.places for one in found if one.check == "memory"] == [("a:6379", "b:6379")]
-
-
-@pytest.mark.parametrize("text", ["", "disk", "replicas", "replicas:0", "replicas:100", "replicas:1 ", "memory\n"])
-def test_a_durability_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InvalidValue, match="use memory, fsync or replicas:N"):
-        Durability.parse(text)
 
 
 def test_each_command_of_a_role_has_a_form_that_redis_takes() -> None:

@@ -1,5 +1,6 @@
 """`headgate doctor` as a shell sees it, on real servers: what it finds, and what it never prints."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import headgate
+from headgate.core.policy import Policy, Rule
+from headgate.redis.keys import policy_key
 from headgate_coordinator.security.acl import ROLES, acl_line
 from tests.demo.command import assert_one_line, run
-from tests.faults.deployments import watched
+from tests.faults.deployments import ask, watched
 from tests.support.servers import RedisServer, ServerBinary, available_servers
 from tests.support.waiting import wait_for
 
@@ -125,7 +129,7 @@ def test_a_server_that_is_down_or_hangs_is_a_problem() -> None:
         ((), "--redis"),
         (("--redis", "http://:s3cret@h"), "redis://"),
         (("--redis", "amqp://me:s3cret@h"), "URL of a node"),
-        (("--redis", "redis://h", "--durability", "disk"), "replicas:N"),
+        (("--redis", "redis://h", "--durability", "disk"), "replicas:1"),
         (("--redis", "redis://h", "--role", "boss"), "operator"),
         (("--redis", "redis://h", "--namespace", "No"), "namespace"),
     ],
@@ -135,6 +139,29 @@ def test_wrong_usage_is_one_line(arguments: tuple[str, ...], words: str) -> None
     assert done.returncode == 2
     assert_one_line(done.stderr, words)
     assert PASSWORD not in done.stderr
+
+
+async def apply(url: str, durability: str) -> None:
+    rule = Rule("orders", None, {"durability": durability}, {"durability": "shop.toml:1"})
+    async with headgate.connect(url, namespace="shop") as client:
+        await client.apply_policy(Policy(1, [rule]))
+
+
+def test_servers_are_judged_by_what_the_policy_asks_for(guarded: RedisServer) -> None:
+    """Mutant: `memory` where no `--durability` is given."""
+    asked, key = as_user(guarded, "root"), policy_key("shop")
+    asyncio.run(apply(guarded.url, "replicas:1"))
+    code, found = doctor(*asked)
+    assert (code, found["replicas"]) == (2, [("problem", "0 are up to date, durability = replicas:1 needs 1")])
+    assert found["min-replicas"][0][0] == "problem"
+    assert doctor(*asked, "--durability", "memory")[1]["replicas"] == [("ok", "none")]
+    for unreadable in ("no policy", '{"version": 1}'):
+        ask(guarded, "HSET", key, "document", unreadable)
+        ((status, text),) = doctor(*asked)[1]["not seen"]
+        assert status == "warning"
+        assert "the durability that the policy asks for: this is no compiled policy" in text
+    ask(guarded, "FLUSHALL")
+    assert doctor(*asked)[1]["replicas"] == [("ok", "none")]
 
 
 def test_a_cluster_and_its_slots(cluster_url: str) -> None:

@@ -17,7 +17,7 @@ import headgate
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis import embedded
 from headgate.redis.embedded import EmbeddedRedis, find_server
-from tests.support.servers import ServerBinary, available_servers
+from tests.support.servers import ServerBinary, available_servers, newest_server
 from tests.support.waiting import is_alive, wait_for
 
 Servers = pytest.mark.parametrize("binary", available_servers(), ids=lambda binary: binary.name)
@@ -29,8 +29,9 @@ def run(server: EmbeddedRedis, *command: str) -> object:
 
 
 @Servers
+@pytest.mark.docker
 def test_it_is_a_real_server_that_keeps_nothing_and_evicts_nothing(binary: ServerBinary) -> None:
-    with EmbeddedRedis.start(server=binary.path) as server:
+    with binary.start() as server:
         with redis.Redis.from_url(server.url) as client:
             info = client.info("server")
         assert info["process_id"] == server.pid
@@ -39,16 +40,18 @@ def test_it_is_a_real_server_that_keeps_nothing_and_evicts_nothing(binary: Serve
             assert run(server, "CONFIG GET", setting) == {setting: value}
 
 
+@pytest.mark.docker
 def test_only_its_user_may_enter_and_only_through_the_socket() -> None:
-    with EmbeddedRedis.start() as server:
+    with newest_server().start() as server:
         assert server.url == f"unix://{server.directory}/redis.sock?db=0"
         assert run(server, "CONFIG GET", "port") == {"port": "0"}
         assert stat.S_IMODE(server.directory.stat().st_mode) == 0o700
         assert stat.S_IMODE((server.directory / "redis.sock").stat().st_mode) == 0o700
 
 
+@pytest.mark.docker
 def test_port_zero_is_a_free_port_of_loopback() -> None:
-    with EmbeddedRedis.start(port=0) as server, EmbeddedRedis.start(port=0) as other:
+    with newest_server().start(port=0) as server, newest_server().start(port=0) as other:
         assert server.url != other.url
         prefix, _, port = server.url.removesuffix("/0").rpartition(":")
         assert prefix == "redis://127.0.0.1"
@@ -58,8 +61,9 @@ def test_port_zero_is_a_free_port_of_loopback() -> None:
 
 
 @Servers
+@pytest.mark.docker
 def test_the_cli_line_opens_it(binary: ServerBinary) -> None:
-    with EmbeddedRedis.start(server=binary.path) as server:
+    with binary.start() as server:
         run(server, "SET", "k", "v")
         if shutil.which(shlex.split(server.cli)[0]) is None:
             pytest.skip("no command line client is here")
@@ -81,8 +85,9 @@ def test_stop_removes_process_and_directory_and_may_be_called_again() -> None:
         server.launch()
 
 
+@pytest.mark.docker
 def test_two_at_once_know_nothing_of_each_other() -> None:
-    with EmbeddedRedis.start() as first, EmbeddedRedis.start() as second:
+    with newest_server().start() as first, newest_server().start() as second:
         run(first, "SET", "k", "first")
         assert run(second, "GET", "k") is None
         first.stop()
@@ -90,9 +95,10 @@ def test_two_at_once_know_nothing_of_each_other() -> None:
 
 
 @Servers
+@pytest.mark.docker
 def test_settings_are_written_as_in_redis_conf(binary: ServerBinary) -> None:
     config = {"save": "60 1000", "maxmemory": "64mb", "requirepass": '"two words"'}
-    with EmbeddedRedis.start(server=binary.path, config=config) as server:
+    with binary.start(config=config) as server:
         with pytest.raises(redis.AuthenticationError):
             run(server, "PING")
         with redis.Redis.from_url(server.url, password="two words", decode_responses=True) as client:
@@ -101,9 +107,10 @@ def test_settings_are_written_as_in_redis_conf(binary: ServerBinary) -> None:
 
 
 @Servers
+@pytest.mark.docker
 def test_a_bad_setting_fails_with_what_the_server_says(binary: ServerBinary) -> None:
     with pytest.raises(CoordinatorUnavailable, match=r"(?s)ended with status 1.*no-such-setting 1"):
-        EmbeddedRedis.start(server=binary.path, config={"no-such-setting": "1"})
+        binary.start(config={"no-such-setting": "1"})
 
 
 def test_a_failed_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,8 +155,9 @@ def test_a_directory_with_odd_characters_works(monkeypatch: pytest.MonkeyPatch) 
                 subprocess.run(f"{server.cli} ping", shell=True, check=True, capture_output=True)
 
 
+@pytest.mark.docker
 def test_a_server_that_died_can_be_launched_again() -> None:
-    with EmbeddedRedis.start() as server:
+    with newest_server().start() as server:
         before = server.pid
         os.kill(before, signal.SIGKILL)
         wait_for(lambda: not is_alive(before))

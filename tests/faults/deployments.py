@@ -1,6 +1,5 @@
 """Deployments that can fail over: a master with replicas and Sentinels, and a cluster of masters with replicas."""
 
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -86,8 +85,7 @@ def watched(binary: ServerBinary | None = None, *, replicas: int = 2, **config: 
             own.mkdir()
             text = _SENTINEL.format(port=mine, directory=own, service=SERVICE, master=port)
             (own / "sentinel.conf").write_text(text)
-            with (own / "log").open("wb") as log:
-                process = subprocess.Popen([binary.path, own / "sentinel.conf", "--sentinel"], stdout=log, stderr=log)
+            process = binary.watch(own)
             stack.callback(process.wait)
             stack.callback(process.kill)
             sentinels.append(mine)

@@ -22,7 +22,7 @@ from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
 GUARD = 60.0
-pytestmark = pytest.mark.one_server
+pytestmark = [pytest.mark.one_server, pytest.mark.docker]
 
 
 @contextmanager
@@ -83,6 +83,7 @@ async def test_the_stronger_of_destination_and_producer_holds_and_changes_at_run
     async with headgate.connect(master.url, namespace=namespace) as client, client.session("s") as session:
         await client.apply("orders", kind="queue", durability="replicas:1")
         producer = await session.producer("orders", durability="memory")
+        await producer.send("0")  # connections are made, and scripts loaded
         with stopped(replica):
             with pytest.raises(headgate.NotDurable):
                 await producer.send("1", timeout=0.2)

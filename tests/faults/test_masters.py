@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 GUARD = 60.0
 """Seconds after which a test gives up; what is measured is in `bench`."""
-pytestmark = pytest.mark.one_server
+pytestmark = [pytest.mark.one_server, pytest.mark.docker]
 
 
 class Sender:

@@ -17,7 +17,7 @@ from tests.links.forwarding.test_failovers import AT_ONCE, Pair, replica_of
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for, wait_until
 
-pytestmark = pytest.mark.one_server
+pytestmark = [pytest.mark.one_server, pytest.mark.docker]
 
 
 @pytest.fixture

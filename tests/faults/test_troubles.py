@@ -16,7 +16,7 @@ from tests.support.faultproxy import FaultProxy
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.one_server
+pytestmark = [pytest.mark.one_server, pytest.mark.docker]
 
 
 @pytest.fixture

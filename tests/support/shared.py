@@ -21,7 +21,7 @@ class SharedServers:
     def standalone(self, binary: ServerBinary) -> str:
         """Return the URL of the server of that version."""
         if binary.name not in self._standalone:
-            server = EmbeddedRedis.start(server=binary.path, config=binary.test_config)
+            server = binary.start(config=binary.test_config)
             self._standalone[binary.name] = server
         url = self._standalone[binary.name].url
         self.used.add(url)

@@ -35,7 +35,20 @@ READINESS_TIMEOUT: Final = 1.0
 """Seconds that Redis, and then the node, may take to say that they can admit."""
 LARGEST_BODY: Final = 1 << 20
 _SCRIPT: Final = "text/javascript; charset=utf-8"
-_SCRIPTS: Final = ("page", "arrows", "ask", "chart", "cycles", "lists", "losses", "panel", "pools", "stores", "words")
+_SCRIPTS: Final = (
+    "page",
+    "arrows",
+    "ask",
+    "chart",
+    "cycles",
+    "lists",
+    "losses",
+    "meters",
+    "panel",
+    "pools",
+    "stores",
+    "words",
+)
 PAGE: Final = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),

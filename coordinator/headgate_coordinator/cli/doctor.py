@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 import headgate
+from headgate.core.durability import Durability
 from headgate.redis.keys import check_namespace
 from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run
 from headgate_coordinator.doctor.checks import check
 from headgate_coordinator.doctor.collect import collect
-from headgate_coordinator.doctor.facts import Deployment, Durability
+from headgate_coordinator.doctor.facts import Deployment
 from headgate_coordinator.doctor.findings import STATUSES, Finding, worst
 from headgate_coordinator.doctor.rights import Rights
 from headgate_coordinator.security.acl import ROLES, Role
@@ -21,8 +22,14 @@ WIDTH = 110
 
 def doctor(
     durability: Annotated[
-        str, typer.Option("--durability", metavar="LEVEL", help="Wanted: memory, fsync or replicas:N.")
-    ] = "memory",
+        str,
+        typer.Option(
+            "--durability",
+            metavar="LEVEL",
+            show_default=False,
+            help="Wanted: memory, fsync, replicas:N; by default what the policy in force asks for.",
+        ),
+    ] = "",
     role: Annotated[
         str, typer.Option("--role", metavar="ROLE", show_default=False, help=f"To be taken: {', '.join(ROLES)}.")
     ] = "",
@@ -42,14 +49,15 @@ def doctor(
     """
     if not redis:
         raise headgate.InvalidValue("which Redis? give --redis URL or set HEADGATE_URL; `headgate up` starts one")
-    wanted = Durability.parse(durability)
+    given = Durability.parse(durability, "--durability") if durability else None
     rights = Rights(check_namespace(namespace), _roles(role), user)
-    deployment = run(collect(redis, rights))
+    deployment = run(collect(redis, namespace, rights))
+    wanted = deployment.asked if given is None else given
     findings = check(deployment, wanted)
     status = worst(findings)
     if as_json:
         print_json({
-            "url": deployment.url, "kind": deployment.kind, "durability": str(wanted), "status": status,
+            "url": deployment.url, "kind": deployment.kind, "durability": wanted.text, "status": status,
             "checks": [one.as_dict() for one in findings],
         })  # fmt: skip
     else:

@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Final
 
-from headgate_coordinator.doctor.facts import SLOTS, ClusterFacts, Deployment, Durability, SentinelFacts
+from headgate.core.durability import Durability
+from headgate_coordinator.doctor.facts import SLOTS, ClusterFacts, Deployment, SentinelFacts
 from headgate_coordinator.doctor.findings import Finding, merged
 from headgate_coordinator.doctor.server_checks import check_server
 

@@ -1,12 +1,17 @@
 """Asks servers, nodes of a cluster and Sentinels; what is forbidden, unknown or not answered is noted as that."""
 
 import asyncio
+import functools
+import operator
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.errors import CoordinatorUnavailable
+from headgate.core.durability import MEMORY, Durability
+from headgate.core.policy import Policy
+from headgate.errors import CoordinatorUnavailable, HeadgateError
+from headgate.redis.keys import policy_key
 from headgate.redis.probing import Probe, Refusal, target
 from headgate_coordinator.doctor.facts import (
     Clock,
@@ -30,22 +35,24 @@ _CLOCKS: Final = 3
 Place = tuple[str, int]
 
 
-async def collect(url: str, rights: Rights) -> Deployment:
+async def collect(url: str, namespace: str, rights: Rights) -> Deployment:
     """Return what can be found out about the deployment that a URL leads to.
 
     Args:
         url: of a Redis, of Sentinels or of a cluster.
+        namespace: whose policy is read.
         rights: the question which roles the user may take.
 
     Raises:
         InvalidValue: the URL is none.
     """
-    return await _Examination(url, rights).run()
+    return await _Examination(url, namespace, rights).run()
 
 
 class _Examination:
-    def __init__(self, url: str, rights: Rights) -> None:
+    def __init__(self, url: str, namespace: str, rights: Rights) -> None:
         self._url = target(url)
+        self._policy = policy_key(namespace)
         self._rights = rights
 
     async def run(self) -> Deployment:
@@ -121,7 +128,8 @@ class _Examination:
                 break
             texts = list(map(_decoded, answer))
             config |= dict(zip(texts[::2], texts[1::2], strict=False))
-        facts = ServerFacts(where, "", info, config, unanswered, clock, fastest)
+        asked = _durability(await probe.ask("HGET", self._policy, "document"), unanswered)
+        facts = ServerFacts(where, "", info, config, unanswered, clock, fastest, asked=asked)
         user, missing = await self._rights.of(probe, facts.version, cluster=cluster)
         user = user or self._url.username or ""
         if isinstance(missing, str):
@@ -171,6 +179,21 @@ async def _clock(probe: Probe, unanswered: dict[str, str]) -> tuple[Clock | None
             theirs, fastest = int(answer[0]) + int(answer[1]) / 1e6, took
             best = Clock(theirs - ours - took / 2, took / 2)
     return best, fastest
+
+
+def _durability(document: Any, unanswered: dict[str, str]) -> Durability:
+    """Return the most that a rule of a policy asks for; it may be at another server of the cluster."""
+    if isinstance(document, Refusal) or document is None:
+        if isinstance(document, Refusal) and document.forbidden:
+            unanswered["policy"] = document.text
+        return MEMORY
+    try:
+        rules = Policy.from_json(_decoded(document)).rules
+        levels = [Durability.parse(rule.fields.get("durability", MEMORY.text)) for rule in rules]
+    except HeadgateError as error:
+        unanswered["policy"] = str(error)
+        return MEMORY
+    return functools.reduce(operator.or_, levels, MEMORY)
 
 
 def _unknown(answer: Any) -> bool:

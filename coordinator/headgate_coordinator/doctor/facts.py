@@ -1,41 +1,15 @@
 """The facts about a deployment that checks judge."""
 
+import functools
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.errors import InvalidValue
+from headgate.core.durability import MEMORY, Durability
 
 SLOTS: Final = 16384
-
-
-@dataclass(frozen=True, slots=True)
-class Durability:
-    """The durability that is wanted of an acknowledgement.
-
-    Attributes:
-        fsync: whether it has to be on the master's disk.
-        replicas: how many replicas have to have it.
-    """
-
-    fsync: bool = False
-    replicas: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> "Durability":
-        """Return what ``memory``, ``fsync`` or ``replicas:N`` says.
-
-        Raises:
-            InvalidValue: it is none of them.
-        """
-        match = re.fullmatch(r"memory|fsync|replicas:([1-9]\d?)", text, re.ASCII)
-        if match is None:
-            raise InvalidValue(f"durability {text[:40]!r}: use memory, fsync or replicas:N with N from 1 to 99")
-        return cls(fsync=text == "fsync", replicas=int(match[1] or 0))
-
-    def __str__(self) -> str:
-        return f"replicas:{self.replicas}" if self.replicas else "fsync" if self.fsync else "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +39,7 @@ class ServerFacts:
         answer_seconds: how long the fastest answer took.
         user: as whom we are connected, or of whom it was asked.
         missing: role -> what the user may not do of what the role needs; None where that could not be found out.
+        asked: the most that a rule of the policy asks for, where the policy is here.
     """
 
     place: str
@@ -76,6 +51,7 @@ class ServerFacts:
     answer_seconds: float = 0.0
     user: str = ""
     missing: Mapping[str, tuple[str, ...]] | None = None
+    asked: Durability = MEMORY
 
     @property
     def product(self) -> str:
@@ -189,6 +165,11 @@ class Deployment:
     def reached(self) -> tuple[ServerFacts, ...]:
         """The servers that let us in."""
         return tuple(server for server in self.servers if not server.trouble)
+
+    @property
+    def asked(self) -> Durability:
+        """The durability that the policy in force asks for."""
+        return functools.reduce(operator.or_, (server.asked for server in self.reached), MEMORY)
 
     @property
     def masters(self) -> tuple[ServerFacts, ...]:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from headgate_coordinator.doctor.facts import Durability, ServerFacts
+from headgate.core.durability import Durability
+from headgate_coordinator.doctor.facts import ServerFacts
 from headgate_coordinator.doctor.findings import Finding
 
 OLDEST: Final = (6, 2)
@@ -131,10 +132,10 @@ def _replicas(server: ServerFacts, wanted: Durability, say: Say) -> Iterator[Fin
         )  # fmt: skip
     good = len(followers) - len(late)
     if good < wanted.replicas:
-        yield say("replicas", "problem", f"{good} are up to date, durability = {wanted} needs {wanted.replicas}",
+        yield say("replicas", "problem", f"{good} are up to date, durability = {wanted.text} needs {wanted.replicas}",
                   "no send is acknowledged", "start replicas, or ask for less")  # fmt: skip
     elif 0 < wanted.replicas < len(followers):
-        yield say("replicas", "warning", f"durability = {wanted} waits for {wanted.replicas} of {len(followers)}",
+        yield say("replicas", "warning", f"durability = {wanted.text} waits for {wanted.replicas} of {len(followers)}",
                   "a failover may promote one that has not heard of a message yet",
                   f"ask for replicas:{len(followers)}, or fail over by hand to the one that has most")  # fmt: skip
     elif not late:
@@ -223,6 +224,7 @@ _UNSEEN: Final = {
     "CONFIG GET": "appendfsync, min-replicas, timeouts and buffers",
     "TIME": "the clock",
     "permissions": "what the user may do",
+    "policy": "the durability that the policy asks for",
 }
 
 

@@ -1,7 +1,6 @@
 """Users in a TOML file: read with the line of each error, written whole."""
 
 import contextlib
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -13,7 +12,7 @@ from headgate.policy.problems import BadDocument, Problem
 from headgate.policy.read import toml
 from headgate_coordinator.security.document import User, Users, UsersDocument
 
-NO_USERS = "user = []\n"
+NO_USERS = "user = []"
 
 
 def read_users(file: Path) -> Users:
@@ -38,9 +37,7 @@ def parse_users(text: str, name: str = "users.toml") -> Users:
     """
     data, source = toml(text.removeprefix("\ufeff"), name)
     if not data:  # a file that was cut short must not let everybody in
-        raise BadDocument(
-            [Problem(f"{name}:1", "", f"says nothing; where there are no users, write {NO_USERS.strip()}")]
-        )
+        raise BadDocument([Problem(f"{name}:1", "", f"says nothing; where there are no users, write {NO_USERS}")])
     try:
         document = UsersDocument.model_validate(data)
     except ValidationError as error:
@@ -65,33 +62,19 @@ def _say(kind: str, text: str) -> str:
     return text.removeprefix("Value error, ")
 
 
-def to_toml(users: Users) -> str:
-    """Return the file that says these users."""
-    return "\n".join(_table(name, user) for name, user in sorted(users.items())) or NO_USERS
-
-
-def _table(name: str, user: User) -> str:
-    lines = ["[[user]]", f"name = {json.dumps(name)}"]
-    if user.password_hash is not None:
-        lines.append(f"password_hash = {json.dumps(user.password_hash)}")
-    if user.max_connections is not None:
-        lines.append(f"max_connections = {user.max_connections}")
-    grants = (f"  {{ actions = {json.dumps(g.actions)}, match = {json.dumps(g.match, ensure_ascii=False)} }},\n"
-              for g in user.grants)  # fmt: skip
-    lines.append(f"grants = [\n{''.join(grants)}]")
-    return "\n".join(lines) + "\n"
-
-
 def write_users(file: Path, users: Users) -> None:
     """Write a file whole or not at all; a new one only its owner may read.
 
     Raises:
         BadDocument: it cannot be written.
     """
+    from headgate_coordinator.security.edited_file import with_users  # which takes long to import, and few write
+
     try:
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+        text = with_users(file, users)
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as fresh:
-            fresh.write(to_toml(users))
+            fresh.write(text)
             fresh.flush()
             os.fsync(fresh.fileno())
         try:

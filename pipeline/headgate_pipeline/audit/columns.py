@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.core.ledger import EVENTS
 from headgate_pipeline.audit.findings import ROW
 
 Row = tuple[Any, ...]
@@ -22,7 +23,7 @@ _EVENTS: Final = {
     "grant": GRANT, "open": OPEN, "reclaim": RECLAIM, "return": RETURN, "settled": SETTLED, "fetched": FETCHED,
     "expired": EXPIRED, "released": RELEASED,
 }  # fmt: skip
-_PARTS: Final = np.array([4, 2, 4, 3, 3, 3, 3, 3])
+_PARTS: Final = np.array([1 + len(EVENTS[name]) for name in _EVENTS])
 """Of an event's text, its name included."""
 _NONE: Final = -1
 _WITHOUT: Final = frozenset(

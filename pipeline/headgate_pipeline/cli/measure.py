@@ -43,8 +43,9 @@ def measure(
 
 def tables(rows: "DataFrame", window: str, stalled: int) -> "dict[str, DataFrame]":
     """Return all tables of a batch of entries, by name."""
+    from headgate_pipeline.ledger.events import with_limits
     from headgate_pipeline.measure.measure import blocked, fairness, flow, parties
-    from headgate_pipeline.measure.stalls import stalls, with_limits
+    from headgate_pipeline.measure.stalls import stalls
 
     shares = parties(rows, window)
     return {

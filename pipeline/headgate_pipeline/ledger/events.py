@@ -5,6 +5,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
+from headgate.core.ledger import EVENTS, arguments_pattern
+
 PLACE: Final = ["namespace", "destination"]
 ORDER: Final = ["epoch", "seq"]
 """Numbers begin anew where a state was lost."""
@@ -26,17 +28,28 @@ def prepare(entries: DataFrame) -> DataFrame:
         The same columns, and ``ms`` (of ``time``), ``limit_bytes`` and ``limit_messages`` in force after the entry
         (infinite: none; null: not known, since no entry that is left says it).
     """
-    so_far = Window.partitionBy(*PLACE).orderBy(*ORDER)
     known = entries.where(F.col("problem").isNull() & F.col("time").isNotNull())
-    return known.withColumns({
-        "ms": F.unix_millis("time"),
-        "limit_bytes": F.last(_limit(1), ignorenulls=True).over(so_far),
-        "limit_messages": F.last(_limit(2), ignorenulls=True).over(so_far),
-    })  # fmt: skip
+    return with_limits(known.withColumn("ms", F.unix_millis("time")))
 
 
-def _limit(which: int) -> Column:
-    text = F.regexp_extract(F.coalesce("detail", F.lit("")), "(?:^|;)limits:([^:;]+):([^:;]+)", which)
+def with_limits(entries: DataFrame) -> DataFrame:
+    """Add ``limit_bytes`` and ``limit_messages``, in force after each entry: infinite for none, null while not known.
+
+    Args:
+        entries: rows of :data:`~headgate_pipeline.ledger.schema.ENTRY`.
+    """
+    so_far = Window.partitionBy(*PLACE).orderBy(*ORDER)
+    limits = {f"limit_{unit}": F.last(_limit(unit), ignorenulls=True).over(so_far) for unit in EVENTS["limits"]}
+    return entries.withColumns(limits)
+
+
+def argument(event: str, name: str) -> Column:
+    """Return the text of an argument of an event of ``detail``; empty where there is no such event."""
+    return F.regexp_extract(F.coalesce("detail", F.lit("")), arguments_pattern(event), EVENTS[event].index(name) + 1)
+
+
+def _limit(unit: str) -> Column:
+    text = argument("limits", unit)
     return F.when(text == "inf", F.lit(float("inf"))).otherwise(text.try_cast("double"))
 
 

@@ -1,7 +1,7 @@
 """Entries of a ledger to columns. Pure: no Redis, no Spark session.
 
 An entry is ``[b"<seq>-0", [b"e", b"<text>"]]``, as Redis answers XRANGE; its text is of one of the layouts of
-:mod:`~headgate_pipeline.ledger.layouts`. Plain entries are read by Arrow's CSV parser, a batch at a time; a
+:mod:`headgate.core.ledger`. Plain entries are read by Arrow's CSV parser, a batch at a time; a
 batch with anything else in it is read again entry by entry, so that one bad entry becomes one row with a ``problem``.
 """
 
@@ -17,8 +17,7 @@ import pyarrow.compute as pa_compute
 import pyarrow.csv as pa_csv
 from pyspark.sql.types import DataType, LongType, StringType, TimestampType
 
-from headgate_pipeline.ledger import layouts
-from headgate_pipeline.ledger.layouts import Layout
+from headgate.core.ledger import DIGITS, LAYOUTS, Layout, layout_of
 from headgate_pipeline.ledger.schema import ENTRY
 
 _ARROW: Final[dict[type[DataType], pa.DataType]] = {
@@ -58,7 +57,7 @@ def epoch_of(entry: Entry | None) -> int | None:
     """Return the epoch of an entry, or None where it cannot be read."""
     try:
         columns = entry[1][1].split(b",") if entry else []
-        layout = layouts.of(columns[0]) or ()
+        layout = layout_of(columns[0]) or ()
         return int(columns[layout.index("epoch")])
     except (IndexError, TypeError, ValueError):  # ValueError also of a layout that is not known
         return None
@@ -92,7 +91,7 @@ def _at_once(namespace: str, destination: str, entries: Sequence[Entry], first: 
     """Return the rows when every entry is of one layout and no number is missing."""
     count = len(entries)
     try:
-        layout = layouts.of(entries[0][1][1].partition(b",")[0])
+        layout = layout_of(entries[0][1][1].partition(b",")[0])
         if layout is None:
             return None
         if {name for _, (name, _) in entries} != {b"e"}:
@@ -162,11 +161,11 @@ def _read(entry: Entry) -> dict[str, Any]:
         return _bad("it has other fields than e", fields)
     text: bytes = fields[1]
     version, *rest = text.split(b",")
-    layout = layouts.of(version)
+    layout = layout_of(version)
     if layout is None and version.isdigit():
-        known = {"version": int(version)} if len(version) <= layouts.DIGITS else {}
+        known = {"version": int(version)} if len(version) <= DIGITS else {}
         return {**known, "problem": f"version: {_shown(version)[:40]}", "raw": _shown(text)}
-    layout = layout or layouts.LAYOUTS[max(layouts.LAYOUTS)]
+    layout = layout or LAYOUTS[max(LAYOUTS)]
     if 1 + len(rest) != len(layout):
         return _bad(f"{1 + len(rest)} columns, not {len(layout)}", fields)
     found: dict[str, Any] = {}

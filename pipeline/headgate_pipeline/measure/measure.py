@@ -8,7 +8,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
-PLACE: Final = ("namespace", "destination")
+from headgate.core.ledger import text_pattern
+from headgate_pipeline.ledger.events import PLACE
+
 TEN_SECONDS: Final = "10 seconds"
 LINK: Final = "link~"
 """The prefix of every link's id."""
@@ -20,7 +22,7 @@ def flow(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = None
 
     Args:
         entries: rows of :data:`~headgate_pipeline.ledger.schema.ENTRY`; with limits, as
-            :func:`~headgate_pipeline.measure.stalls.with_limits` adds them, also their use is given.
+            :func:`~headgate_pipeline.ledger.events.with_limits` adds them, also their use is given.
         length: of a window.
         delay: of a stream, how late entries may come; None for a batch.
 
@@ -106,7 +108,7 @@ def blocked(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = N
         ``sessions`` (about, how many waited); ``total_ms``, and ``p50_ms``, ``p95_ms``, ``p99_ms`` and ``max_ms`` of
         a wait.
     """
-    event = F.explode(F.regexp_extract_all("detail", F.lit(r"(?:^|;)((?:unblock|giveup):[^;]+)"), 1))
+    event = F.explode(F.regexp_extract_all("detail", F.lit(text_pattern("unblock", "giveup")), 1))
     each = _windowed(_read(entries, delay), length).select(*PLACE, "window", event.alias("event"))
     ms = F.substring_index("event", ":", -1).cast("long")
     found = each.select(*PLACE, "window", "event", ms.alias("ms")).groupBy(*PLACE, "window").agg(

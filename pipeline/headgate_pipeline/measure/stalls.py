@@ -1,28 +1,10 @@
-"""Columns that depend on earlier entries: the limit in force, and waits with causes. Pure transforms of a batch."""
-
-from typing import Final
+"""Waits of sessions, with causes. A pure transform of a batch, as it depends on earlier entries."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
-PLACE: Final = ("namespace", "destination")
-ORDER: Final = ("epoch", "seq")
-
-
-def with_limits(entries: DataFrame) -> DataFrame:
-    """Add ``limit_bytes`` and ``limit_messages``, in force after each entry: infinite for none, null while not known.
-
-    Args:
-        entries: rows of :data:`~headgate_pipeline.ledger.schema.ENTRY`.
-    """
-    so_far = Window.partitionBy(*PLACE).orderBy(*ORDER)
-    texts = [F.regexp_extract("detail", r"(?:^|;)limits:([^:;]+):([^:;]+)", at) for at in (1, 2)]
-    limits = [F.last(_number(text), ignorenulls=True).over(so_far) for text in texts]
-    return entries.withColumns(dict(zip(("limit_bytes", "limit_messages"), limits, strict=True)))
-
-
-def _number(text: Column) -> Column:
-    return F.when(text == "inf", F.lit(float("inf"))).otherwise(text.try_cast("double"))
+from headgate.core.ledger import text_pattern
+from headgate_pipeline.ledger.events import ORDER, PLACE
 
 
 def stalls(entries: DataFrame, at_least_ms: int = 1000) -> DataFrame:
@@ -73,7 +55,7 @@ def stalls(entries: DataFrame, at_least_ms: int = 1000) -> DataFrame:
 
 def _events(entries: DataFrame) -> DataFrame:
     """Return when sessions began and ceased to wait; a newer account of one (`reopen`) ends its wait unsaid."""
-    found = F.regexp_extract_all("detail", F.lit(r"(?:^|;)((?:block|unblock|giveup|reopen):[^;]+)"), 1)
+    found = F.regexp_extract_all("detail", F.lit(text_pattern("block", "unblock", "giveup", "reopen")), 1)
     each = entries.where(F.col("detail").rlike("block:|giveup:|reopen:"))
     split = each.select(*PLACE, *ORDER, "time", F.posexplode(found).alias("at", "text"))
     event = F.split("text", ":")

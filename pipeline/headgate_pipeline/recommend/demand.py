@@ -220,8 +220,8 @@ def settles(prepared: DataFrame) -> DataFrame:
     """Return how long consumers take for a message, while they have one: from what they fetched and settled."""
     line = Window.partitionBy(*PLACE, "session").orderBy(*ORDER)
     rows = prepared.where(F.col("op") == "settle").withColumns({
-        "done": _number("(?:^|;)settled:[0-9]+:([0-9]+)"),
-        "got": _number("(?:^|;)fetched:[0-9]+:([0-9]+)"),
+        "done": _messages("settled"),
+        "got": _messages("fetched"),
     })  # fmt: skip
     rows = rows.withColumns({
         "before": F.sum(F.col("got") - F.col("done")).over(line) - F.col("got") + F.col("done"),
@@ -235,8 +235,8 @@ def settles(prepared: DataFrame) -> DataFrame:
     )
 
 
-def _number(pattern: str) -> Column:
-    return F.coalesce(F.regexp_extract("detail", pattern, 1).try_cast("bigint"), F.lit(0).cast("bigint"))
+def _messages(event: str) -> Column:
+    return F.coalesce(events.argument(event, "messages").try_cast("bigint"), F.lit(0).cast("bigint"))
 
 
 def tokens(prepared: DataFrame) -> DataFrame:

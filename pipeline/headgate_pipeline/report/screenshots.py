@@ -47,7 +47,7 @@ def save(figures: Figures, folder: Path) -> list[Path]:
         for name, figure in drawn.items():
             figure.update_layout(height=height - 40, showlegend=True)
             html = Path(scratch, f"{name}.html")
-            html.write_text(page.document(name, [f"<br>{page.picture(figure)}"], pictures=True), encoding="utf-8")
+            html.write_text(page.document("page.html", name, figure=figure), encoding="utf-8")
             files.append(shoot(html, folder / f"{name}.png", width, height))
     return files
 

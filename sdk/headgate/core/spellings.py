@@ -106,7 +106,7 @@ def _share(value: Any, what: str) -> str:
         except ValueError:
             percent = -1.0
         if not 0 <= percent <= 100:
-            raise InvalidValue(f"{what}: {value!r} is not a percentage; write '80%', or a size")
+            raise InvalidValue(f"{what}: {value!r} is not a percentage; write '80%' (0% to 100%), or a size")
         return f"{percent}%"
     return str(parse_size(value, what))
 

@@ -1,9 +1,10 @@
 """Facts read of a destination at one instant, by which its causes are judged. No I/O, and no clock."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.core import ledger
 from headgate.core.names import decode_name
 from headgate.core.policy import origins
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Unit, Waiter
@@ -252,23 +253,17 @@ def is_clear(snapshot: Snapshot, subscription: str) -> bool:
 
 def _pace(snapshot: Snapshot) -> Pace | None:
     """Read the pace from the ledger: what was freed since its oldest entry here, at most five seconds ago."""
-    entries = [entry.split(",") for entry in snapshot.ledger]
+    entries = [entry for entry in map(ledger.columns, snapshot.ledger) if entry]
     if not entries:
         return None
-    begin = max(int(entries[-1][1]), snapshot.now_ms - LOOK_BACK_MS)
+    begin = max(int(entries[-1]["time"]), snapshot.now_ms - LOOK_BACK_MS)
     seconds = max(0.1, (snapshot.now_ms - begin) / 1000)
     size = messages = 0
     settled: dict[str, int] = {}
-    for _, time, op, who, freed, freed_messages, _, detail, *_ in _recent(entries, begin):
-        del time
-        if op == "settle":
-            size, messages = size + int(freed), messages + int(freed_messages)
-            for event in detail.split(";"):
-                word, *arguments = event.split(":")
-                if word == "settled":
-                    settled[who] = settled.get(who, 0) + int(arguments[1])
+    for entry in entries:
+        if entry["op"] == "settle" and int(entry["time"]) >= begin:
+            size, messages = size + int(entry["bytes"]), messages + int(entry["messages"])
+            for name, arguments in ledger.events(entry["detail"]):
+                if name == "settled":
+                    settled[entry["session"]] = settled.get(entry["session"], 0) + int(arguments[1])
     return Pace(size / seconds, messages / seconds, {who: count / seconds for who, count in settled.items()})
-
-
-def _recent(entries: Iterable[list[str]], begin: int) -> Iterable[list[str]]:
-    return (entry for entry in entries if int(entry[1]) >= begin)

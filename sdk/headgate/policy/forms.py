@@ -15,9 +15,10 @@ from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.core.links.link import is_site_variable
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
+from headgate.core.spellings import DURABILITY, NUMBER, SHARE, SIZE, WHEN_FULL, WINDOW, Form
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace
-from headgate.settings import DEFAULT, MOST_POOLS, Settings
+from headgate.settings import DEFAULT, MOST_POOLS
 from headgate.spool.storage import check_url
 from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
 
@@ -48,11 +49,6 @@ def form(check: Callable[[Any, str], object], *schemas: dict[str, Any]) -> Any:
     return Annotated[Any, PlainValidator(validate), WithJsonSchema(schema)]
 
 
-def _at_least_one(value: Any, what: str) -> None:
-    if parse_size(value, what) == 0:
-        raise InvalidValue(f"{what}: 0 has no meaning of its own here; use at least 1")
-
-
 def _count(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidValue(f"{what}: {value!r} is not a count; write a whole number from 1")
@@ -65,40 +61,28 @@ def _limit_count(value: Any, what: str) -> None:
     parse_limit(value, what)
 
 
+def _as(form: Form) -> Callable[[Any, str], object]:
+    """Check a value as the form of a setting is checked; errors name the key."""
+
+    def check(value: Any, what: str) -> None:
+        try:
+            form.spell(value, what)
+        except (InvalidValue, PolicyError) as error:
+            raise InvalidValue(f"{what}: {str(error).removeprefix(f'{what}: ')}") from None
+
+    return check
+
+
 def _kept(value: Any, what: str) -> None:
     if not isinstance(value, int):
         raise InvalidValue(f"{what}: {value!r} is not a count; write a whole number")
     parse_size(value, what)
 
 
-def _share(value: Any, what: str) -> None:
-    if isinstance(value, str) and value.strip().endswith("%"):
-        try:
-            percent = float(value.strip()[:-1])
-        except ValueError:
-            percent = -1
-        if not 0 <= percent <= 100:
-            raise InvalidValue(f"{what}: {value!r} is no share of the limit; write '80%' (0% to 100%), or a size")
-    else:
-        parse_size(value, what)
-
-
-def _setting(setting: str) -> Callable[[Any, str], object]:
-    """Check a value as the setting of that name is checked; errors name the key instead."""
-
-    def check(value: Any, what: str) -> None:
-        try:
-            Settings(**{setting: value}).fields()
-        except (InvalidValue, PolicyError) as error:
-            raise InvalidValue(f"{what}: {str(error).removeprefix(f'{setting}: ')}") from None
-
-    return check
-
-
 def _store_full(value: Any, what: str) -> None:
     if value == "spool":
         raise InvalidValue(f"{what}: a store does not spool to another; use block, fail, 'fail-after 3s' or drop")
-    _setting("when_full")(value, what)
+    _as(WHEN_FULL)(value, what)
 
 
 def _store_url(value: Any, what: str) -> None:
@@ -106,10 +90,6 @@ def _store_url(value: Any, what: str) -> None:
         check_url(value)
     except PolicyError as error:
         raise InvalidValue(f"{what}: {str(error).removeprefix('url: ')}") from None
-
-
-def _rate(value: Any, what: str) -> None:
-    parse_rate(value, what)
 
 
 def _duration(value: Any, what: str) -> None:
@@ -217,16 +197,16 @@ _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": 2
 _SIZES: Final = (_AMOUNT, _text(_SIZE))
 _UNLIMITED_SIZES: Final = (_AMOUNT, _text(_SIZE, "unlimited"))
 
-Size = form(_at_least_one, *_SIZES)
+Size = form(_as(SIZE), *_SIZES)
 LimitSize = form(parse_limit, *_UNLIMITED_SIZES)
 Count = form(_count, _AMOUNT, _text(DEFAULT))
 LimitCount = form(_limit_count, _AMOUNT, _text("unlimited"))
 Kept = form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
-Share = form(_share, {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
+Share = form(_as(SHARE), {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
 Duration = form(_duration, _text(_DURATION))
 Patience = form(_patience, _text(_DURATION, "unlimited"))
-Rate = form(_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
-Number = form(_setting("slow_multiple"), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
+Rate = form(parse_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
+Number = form(_as(NUMBER), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
 TopUp = form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})
 Name = form(_name, _NAME)
@@ -241,10 +221,10 @@ SiteUrl = form(
 SelectorText = form(_selector, {"type": "string", "minLength": 1})
 Replicas = form(_replicas, {"type": "integer", "minimum": 0, "maximum": MOST_REPLICAS})
 Hops = form(_hops, {"type": "integer", "minimum": 1, "maximum": MOST_HOPS})
-WhenFull = form(_setting("when_full"), _text("block|fail|drop|spool|fail-after " + _DURATION))
+WhenFull = form(_as(WHEN_FULL), _text("block|fail|drop|spool|fail-after " + _DURATION))
 StoreFull = form(_store_full, _text("block|fail|drop|fail-after " + _DURATION))
 StoreUrl = form(_store_url, {"type": "string", "pattern": "^[a-z0-9]+://[^@?]+$"})
 Pools = Annotated[list[Name], Field(max_length=MOST_POOLS)] | None  # type: ignore[valid-type] # as form() makes it
 Flag = Annotated[bool, Strict()] | None
-DurabilityText = form(_setting("durability"), _text(r"memory|(fsync )?replicas:[1-9]\d?|fsync|replicas:[1-9]\d? fsync"))
-WindowWord = form(_setting("consumer_window"), _AMOUNT, _text("pull|paused|unlimited"))
+DurabilityText = form(_as(DURABILITY), _text(r"memory|(fsync )?replicas:[1-9]\d?|fsync|replicas:[1-9]\d? fsync"))
+WindowWord = form(_as(WINDOW), _AMOUNT, _text("pull|paused|unlimited"))

@@ -1,8 +1,9 @@
 """Clients, sessions and buckets for threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import headgate.client
@@ -11,23 +12,18 @@ import headgate.limiting.bucket
 import headgate.session.session
 from headgate._util.keywords import explains
 from headgate.consuming.browse import Browsed
-from headgate.core.policy import Policy, Resolved
 from headgate.core.window import Window
 from headgate.credit.notices import NOTIFY_AFTER, Blocked, Unblocked
 from headgate.errors import Closed
-from headgate.explain.model import Explanation
-from headgate.namespace.deadlocks import FoundDeadlock
 from headgate.namespace.losses import StateLoss
-from headgate.namespace.pool_limits import PoolState
 from headgate.options import DEFAULT_TIMEOUT
-from headgate.redis.replies import Recount
 from headgate.settings import Settings
-from headgate.spool.states import StoreState
 from headgate.sync.consumer import Consumer
 from headgate.sync.gate import Gate, SharedCreditLine
 from headgate.sync.producer import Producer
 from headgate.sync.thread import LoopThread
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -163,6 +159,18 @@ class Session:
             self._thread.run(self._inner.close())
 
 
+def _blocking(
+    call: Callable[Concatenate[headgate.client.Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Client", P], T]:
+    """Return the same call for threads, with its arguments, errors and docstring; it returns when that is done."""
+
+    @functools.wraps(call)
+    def blocking(self: "Client", /, *args: P.args, **named: P.kwargs) -> T:
+        return self._run(lambda: call(self._inner, *args, **named))
+
+    return blocking
+
+
 class Client:
     """What :func:`connect` returns; use it as ``with``, or close it."""
 
@@ -220,85 +228,26 @@ class Client:
         """Create a destination or change its settings; arguments and errors as :meth:`headgate.Client.apply`."""
         self._run(lambda: self._inner.apply(destination, settings, **values))
 
-    @explains("pool")
-    def set_pool(
-        self,
-        name: str,
-        *,
-        limit: int | str | None = None,
-        percent: float | str | None = None,
-        total: int | str | None = None,
-        reserve: int | str = 0,
-    ) -> None:
-        """Create or change a pool; arguments and errors as :meth:`headgate.Client.set_pool`."""
-        self._run(lambda: self._inner.set_pool(name, limit=limit, percent=percent, total=total, reserve=reserve))
-
-    @explains("pool")
-    def set_store(
-        self,
-        name: str,
-        url: str,
-        *,
-        limit: int | str | None = None,
-        percent: float | None = None,
-        total: int | str | None = None,
-        segment: int | str | None = None,
-        when_full: str = "block",
-    ) -> None:
-        """Create or change a spool store; arguments and errors as :meth:`headgate.Client.set_store`."""
-        self._run(
-            lambda: self._inner.set_store(
-                name, url, limit=limit, percent=percent, total=total, segment=segment, when_full=when_full
-            )
-        )
-
-    def stores(self) -> list[StoreState]:
-        """Return the spool stores of the namespace and what they hold."""
-        return self._run(self._inner.stores)
-
-    def remove_store(self, name: str) -> None:
-        """Forget an empty spool store; as :meth:`headgate.Client.remove_store`."""
-        self._run(lambda: self._inner.remove_store(name))
-
-    def pools(self) -> list[PoolState]:
-        """Return the pools of the namespace and what is used of each."""
-        return self._run(self._inner.pools)
-
-    def apply_pools(self, entries: Sequence[Mapping[str, Any]], *, version: int, prune: bool = False) -> None:
-        """Set the pools of a compiled policy; arguments and errors as :meth:`headgate.Client.apply_pools`."""
-        self._run(lambda: self._inner.apply_pools(entries, version=version, prune=prune))
-
-    def remove_pool(self, name: str) -> None:
-        """Delete a pool; destinations that name it still are served nothing until it is set again."""
-        self._run(lambda: self._inner.remove_pool(name))
-
-    def apply_policy(self, policy: Policy, *, expected: int | None = None) -> int:
-        """Put a policy in force for the namespace; arguments and errors as :meth:`headgate.Client.apply_policy`."""
-        return self._run(lambda: self._inner.apply_policy(policy, expected=expected))
-
-    def check_policy(self, policy: Policy) -> None:
-        """See whether a policy could be applied here; errors as :meth:`headgate.Client.check_policy`."""
-        self._run(lambda: self._inner.check_policy(policy))
-
-    def policy(self) -> Policy:
-        """Return the policy in force; errors as :meth:`headgate.Client.policy`."""
-        return self._run(self._inner.policy)
-
-    def effective(self, destination: str) -> Resolved:
-        """Return what the policy says about a destination; errors as :meth:`headgate.Client.effective`."""
-        return self._run(lambda: self._inner.effective(destination))
-
-    def explain(self, destination: str = "", *, producer: str = "", consumer: str = "", link: str = "") -> Explanation:
-        """Say what a destination's or a link's state is, and why; arguments and errors as for an async client."""
-        return self._run(lambda: self._inner.explain(destination, producer=producer, consumer=consumer, link=link))
-
-    def block(self, destination: str, reason: str) -> None:
-        """Let nobody send to a destination until :meth:`unblock`; errors as :meth:`headgate.Client.block`."""
-        self._run(lambda: self._inner.block(destination, reason))
-
-    def unblock(self, destination: str) -> None:
-        """Take a :meth:`block` away; errors as :meth:`headgate.Client.unblock`."""
-        self._run(lambda: self._inner.unblock(destination))
+    set_pool = _blocking(headgate.client.Client.set_pool)
+    pools = _blocking(headgate.client.Client.pools)
+    apply_pools = _blocking(headgate.client.Client.apply_pools)
+    remove_pool = _blocking(headgate.client.Client.remove_pool)
+    set_store = _blocking(headgate.client.Client.set_store)
+    stores = _blocking(headgate.client.Client.stores)
+    remove_store = _blocking(headgate.client.Client.remove_store)
+    apply_policy = _blocking(headgate.client.Client.apply_policy)
+    check_policy = _blocking(headgate.client.Client.check_policy)
+    policy = _blocking(headgate.client.Client.policy)
+    effective = _blocking(headgate.client.Client.effective)
+    explain = _blocking(headgate.client.Client.explain)
+    block = _blocking(headgate.client.Client.block)
+    unblock = _blocking(headgate.client.Client.unblock)
+    destinations = _blocking(headgate.client.Client.destinations)
+    deadlocks = _blocking(headgate.client.Client.deadlocks)
+    recount = _blocking(headgate.client.Client.recount)
+    purge = _blocking(headgate.client.Client.purge)
+    remove = _blocking(headgate.client.Client.remove)
+    unsubscribe = _blocking(headgate.client.Client.unsubscribe)
 
     def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> Iterator[Browsed]:
         """Iterate over the stored messages; arguments and errors as :meth:`headgate.Client.browse`."""
@@ -306,30 +255,6 @@ class Client:
         nothing = object()
         while (message := self._run(lambda: _next(found, nothing))) is not nothing:
             yield message
-
-    def destinations(self) -> list[str]:
-        """Return the names of all destinations of the namespace."""
-        return self._run(self._inner.destinations)
-
-    def deadlocks(self) -> list[FoundDeadlock]:
-        """Return the deadlocks that nodes saw in the last minute; as :meth:`headgate.Client.deadlocks`."""
-        return self._run(self._inner.deadlocks)
-
-    def recount(self, destination: str, *, repair: bool = False) -> Recount:
-        """Count a destination's pending and leased from the ground truth, and repair its counters on request."""
-        return self._run(lambda: self._inner.recount(destination, repair=repair))
-
-    def purge(self, destination: str) -> int:
-        """Remove all messages of a destination, delivered or not; returns how many."""
-        return self._run(lambda: self._inner.purge(destination))
-
-    def remove(self, destination: str) -> None:
-        """Delete a destination with all that it holds."""
-        self._run(lambda: self._inner.remove(destination))
-
-    def unsubscribe(self, destination: str, subscription: str) -> None:
-        """Remove a durable subscription; arguments and errors as :meth:`headgate.Client.unsubscribe`."""
-        self._run(lambda: self._inner.unsubscribe(destination, subscription))
 
     def close(self) -> None:
         """Close its sessions, connections and thread; about 1 s at the most."""

@@ -5,6 +5,8 @@ import pytest
 from headgate import TooManySubscriptions
 from tests.lua.place import Consumer, Place
 
+pytestmark = pytest.mark.docker
+
 
 async def test_messages_come_in_the_order_in_which_they_were_accepted(place: Place) -> None:
     await place.create()

@@ -9,6 +9,8 @@ from tests.lua.route import LINK, Route
 from tests.support.rewriting import RewritingServer, virtual_clock
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.docker
+
 
 @pytest.fixture
 async def topic_route(redis_url: str, namespace: str) -> AsyncIterator[Route]:

@@ -8,6 +8,8 @@ from headgate.redis.keys import owned_keys
 from headgate_coordinator.fleet.leases import Held, LeaseStore, Mode
 from tests.support.rewriting import RewritingServer, virtual_clock, watched
 
+pytestmark = pytest.mark.docker
+
 TTL_MS = 10_000
 BEGIN_MS = 1_800_000_000_000
 NAMES = [f"link{number}" for number in range(6)]

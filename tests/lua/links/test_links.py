@@ -12,6 +12,8 @@ from tests.lua.place import TTL_MS
 from tests.lua.route import LINK, Route, puts
 from tests.support.rewriting import RewritingServer, virtual_clock
 
+pytestmark = pytest.mark.docker
+
 
 @pytest.fixture
 async def server(redis_url: str) -> AsyncIterator[RewritingServer]:

@@ -20,7 +20,7 @@ from tests.lua.pool_world import NAMES, PoolWorld
 from tests.support.rewriting import RewritingServer, virtual_clock, watched
 from tests.support.shared import SharedServers
 
-pytestmark = pytest.mark.every_cluster
+pytestmark = [pytest.mark.every_cluster, pytest.mark.docker]
 READ_ONLY: Final = {
     "GET", "HGET", "HGETALL", "HMGET", "HLEN", "HKEYS", "HEXISTS", "HSCAN", "ZRANGE", "ZRANK", "ZSCORE", "ZCARD",
     "ZRANGEBYSCORE", "ZREVRANGEBYSCORE", "XLEN", "XRANGE", "XPENDING", "EXISTS", "PUBLISH", "TIME",

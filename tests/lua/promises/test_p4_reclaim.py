@@ -4,6 +4,8 @@ import pytest
 
 from tests.lua.place import TTL_MS, Place
 
+pytestmark = pytest.mark.docker
+
 HOUR_MS = 3_600_000
 
 

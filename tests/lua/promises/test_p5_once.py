@@ -6,6 +6,8 @@ import pytest
 
 from tests.lua.place import TTL_MS, Consumer, Place
 
+pytestmark = pytest.mark.docker
+
 
 async def test_a_batch_published_three_times_is_stored_once(place: Place) -> None:
     """Mutant: `publish` does not look at the receipt."""

@@ -5,6 +5,8 @@ import pytest
 import headgate
 from tests.lua.place import TTL_MS, Place, Producer
 
+pytestmark = pytest.mark.docker
+
 
 async def two_holders(place: Place) -> tuple[Producer, Producer]:
     await place.create(limit=100)

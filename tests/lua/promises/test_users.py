@@ -12,6 +12,8 @@ from headgate.redis.url import parse_url
 from tests.support.rewriting import RewritingServer, watched
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.docker
+
 
 class Desk:
     def __init__(self, server: Server, namespace: str) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from headgate.core.ledger import EVENTS
+from headgate_pipeline.audit import columns
 from headgate_pipeline.audit.findings import Finding, Settings
 from headgate_pipeline.audit.replay import OPS, Replay
 from tests.pipeline.faults import faults
@@ -220,3 +222,11 @@ def test_no_more_is_settled_than_was_delivered() -> None:
     again = ("settle", "c.1", 10, 1, 0, "settled:10:1;fetched:0:0", 0, 0, 30, 2)
     assert said(made(APPLY, opened, attached, sent, fetched, settled)) == []
     assert said(made(APPLY, opened, attached, sent, fetched, settled, again)) == [("violated", "P5", 7)]
+
+
+def test_every_event_of_the_data_dictionary_is_known() -> None:
+    """Mutant: an event that scripts write, and no audit follows or passes over."""
+    replay = Replay()
+    followed = {"grant", "settled", "fetched", "return", *replay._of_account, *replay._others}
+    assert followed | columns._WITHOUT - {""} == set(EVENTS)
+    assert set(columns._EVENTS) <= followed

@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 from headgate_pipeline.ledger.entries import entries
+from headgate_pipeline.ledger.events import with_limits
 from headgate_pipeline.ledger.schema import ENTRY
 from headgate_pipeline.measure.measure import flow
-from headgate_pipeline.measure.stalls import with_limits
 from tests.pipeline.rows import entry, frame
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import headgate
+from headgate.core.ledger import LAYOUTS
 from headgate.redis.bulk import Direct
 from headgate.redis.keys import Address
 from headgate_pipeline.ledger import parse as ledger
-from headgate_pipeline.ledger.layouts import LAYOUTS
 from headgate_pipeline.ledger.schema import ENTRY
 
 GOOD = b"1,1763600000123,publish,s~1,5,1,7,unblock:s~1:4;grant:s~1:9:2,10,2,4,1,1763600000000"

@@ -10,9 +10,10 @@ from pyspark.testing import assertDataFrameEqual
 from typer.testing import CliRunner
 
 from headgate_pipeline.cli.main import app
+from headgate_pipeline.ledger.events import with_limits
 from headgate_pipeline.ledger.schema import ENTRY
 from headgate_pipeline.measure.measure import blocked, fairness, flow, parties
-from headgate_pipeline.measure.stalls import stalls, with_limits
+from headgate_pipeline.measure.stalls import stalls
 
 pytestmark = pytest.mark.xdist_group("spark")
 
