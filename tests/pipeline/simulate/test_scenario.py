@@ -7,7 +7,10 @@ import pytest
 
 from headgate.core.policy import Policy
 from headgate.policy import BadDocument, load, loads
+from headgate.settings import FIELD_OF
+from headgate_pipeline.audit.known_settings import RATES
 from headgate_pipeline.live_settings import InForce
+from headgate_pipeline.simulate import rules
 from headgate_pipeline.simulate.rules import Bucket
 from headgate_pipeline.simulate.scenario import Question, Seen, ask
 
@@ -135,3 +138,8 @@ def test_documents_are_read_as_apply_reads_them(tmp_path: Path) -> None:
         load(file)
     with pytest.raises(BadDocument, match=r"nowhere\.toml: cannot be read"):
         load(tmp_path / "nowhere.toml")
+
+
+def test_what_is_judged_and_audited_are_fields_that_there_are() -> None:
+    """Mutant: a field of another name."""
+    assert {*rules.JUDGED, *rules._NO_BEARING, *rules._DEFAULT_OF, *rules._HIDDEN, *RATES} <= set(FIELD_OF.values())
