@@ -109,8 +109,8 @@ class NodeBackend:
         """
         self.calls += 1
         answer = await self._ask("secure", script.name, keys[0], argv, durability.text, within_ms)
-        reply, replicas, fsynced, problem = answer
-        return reply, Held(int(replicas), bool(fsynced), str(problem))
+        reply, replicas, fsynced, trouble, problem = answer
+        return reply, Held(int(replicas), bool(fsynced), trouble, str(problem))
 
     async def command(self, key: bytes, *args: Any) -> Any:
         """Send one read-only command.

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from headgate.errors import InvalidValue, PolicyError
 
@@ -13,6 +13,7 @@ _WORD: Final = re.compile(r"replicas:([1-9][0-9]?)")
 _NEVER: Final = ("unknown command", "no permissions", "can't run this command", "appendonly is disabled")
 """What Redis says to a wait that no other will be answered better."""
 Command = tuple[bytes | int, ...]
+Trouble = Literal["", "refused", "interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,14 @@ class Held:
     Attributes:
         replicas: that have it.
         fsynced: whether it is on the disk of the server that took it.
-        problem: why no wait will ever say so; empty where one may.
+        trouble: ``refused`` where Redis will answer no such wait, ``interrupted`` where it answered this one with an
+            error that passes, and empty where it answered.
+        problem: what Redis said then.
     """
 
     replicas: int = 0
     fsynced: bool = False
+    trouble: Trouble = ""
     problem: str = ""
 
 
@@ -96,7 +100,8 @@ class Durability:
         """Return what the answers to these commands say; an error is one of them."""
         problem = next((str(one) for one in answers if isinstance(one, Exception)), "")
         if problem:
-            return Held(problem=problem if any(mark in problem.lower() for mark in _NEVER) else "")
+            never = any(mark in problem.lower() for mark in _NEVER)
+            return Held(trouble="refused" if never else "interrupted", problem=problem)
         replicas = int(answers[0]) if self.replicas else 0
         return Held(replicas, self.fsync and int(answers[-1][0]) > 0)
 

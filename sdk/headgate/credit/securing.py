@@ -231,7 +231,7 @@ class Securing:
                     if written in self._line:
                         self._line.remove(written)
                         self._confirm(written)
-            elif told.held.problem:
+            elif told.held.trouble == "refused":
                 self._late(math.inf)
             self._watch()
             if self._line and self._loop.time() - began < PAUSE:

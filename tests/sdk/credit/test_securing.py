@@ -30,3 +30,33 @@ async def test_an_error_in_place_of_a_wait_is_no_reason_to_ask_without_a_pause()
         await line.up_to_now(1, asyncio.get_running_loop().time() + 0.5)
     assert 0 < calls < 10
     await line.close(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("NOPERM this user has no permissions to run the 'wait' command", "refused"),
+        ("UNBLOCKED force unblock from blocking operation, instance state changed", "interrupted"),
+    ],
+)
+async def test_a_wait_that_redis_refuses_is_not_one_that_it_interrupted(answer: str, told: str) -> None:
+    """Mutants: what passes ends the wait; what passes is told without Redis' words."""
+    durability, calls = Durability(replicas=1), 0
+    held = durability.read([RuntimeError(answer)])
+    assert (held.trouble, held.problem) == (told, answer)
+
+    async def secure(*_: Any) -> tuple[Any, Held]:
+        nonlocal calls
+        calls += 1
+        return [b"OK", b"1", b"0"], Held(1) if calls > 1 else held
+
+    store = cast("Store", SimpleNamespace(server=SimpleNamespace(secure=secure)))
+    line = Securing(store, Address.of("t", "orders"), "ann~1")
+    line.durability = durability
+    kept = asyncio.ensure_future(line.up_to_now(1, asyncio.get_running_loop().time() + 60))
+    if told == "refused":
+        with pytest.raises(NotDurable, match="NOPERM"):
+            await kept
+    else:
+        await kept
+    await line.close(0)

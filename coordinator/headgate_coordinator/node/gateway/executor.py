@@ -101,7 +101,8 @@ class Desk:
         wanted = Durability.parse(durability)
         waiting = Waiting(self._server, wanted, within_ms)
         reply = await self._call(name, key, argv, waiting.backend)
-        return [reply, waiting.held.replicas, waiting.held.fsynced, waiting.held.problem]
+        held = waiting.held
+        return [reply, held.replicas, held.fsynced, held.trouble, held.problem]
 
     async def _permitted(self, op: Script, key: Any, argv: list[Any]) -> tuple[tuple[bytes, ...], dict[str, Any]]:
         try:
