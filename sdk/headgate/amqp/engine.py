@@ -303,7 +303,10 @@ class Engine:
         self._handler.detached(link)
 
     def _connection_opened(self, _: Any) -> None:
-        self._handler.opened()
+        if "\ufffd" in self.peer:  # two of those would share durable subscriptions
+            self._give_up(DECODE_ERROR, "the container id is not UTF-8 (U+FFFD stands for what is not)")
+        else:
+            self._handler.opened()
 
     def _connection_closed(self, _: Any) -> None:
         self.farewell = self._over = True

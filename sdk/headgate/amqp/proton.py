@@ -125,7 +125,7 @@ def put_lifetime(data: Any) -> None:
 
 
 def _bytes(value: Any) -> str:
-    return bytes(ffi.buffer(value.start, value.size)).decode(errors="replace") if value.size else ""
+    return bytes(ffi.buffer(value.start, value.size)).decode() if value.size else ""
 
 
 def symbols(data: Any) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from headgate.amqp.link import DECODE_ERROR, INVALID_FIELD, Link, Terminus
-from headgate.amqp.proton import lib, text
+from headgate.amqp.proton import lib, read_text_map, text
 from headgate.core.amqp.reader import Reader
 from headgate.errors import HeadgateError, MessageFormatError
 
@@ -43,13 +43,15 @@ def read_attach(raw: Any, data: bytes) -> tuple[Terminus, Terminus, str]:
         data: what has just come.
 
     Raises:
-        Unreadable: a name or an address is no text, or has a NUL.
+        Unreadable: a name, an address, a capability, a filter or a property is no text, or an address has a NUL.
     """
     try:
         source, target = (Terminus.read(get(raw)) for get in (lib.pn_link_remote_source, lib.pn_link_remote_target))
         name = text(lib.pn_link_name(raw)) or ""
+        read_text_map(lib.pn_link_remote_properties(raw))
     except UnicodeDecodeError as error:
-        raise Unreadable(DECODE_ERROR, f"an address or a name is not UTF-8: {error}") from None
+        part = "a name, an address, a capability, a filter or a property of the link"
+        raise Unreadable(DECODE_ERROR, f"{part} is not UTF-8: {error}") from None
     receives = lib.pn_link_is_receiver(raw)
     end = target if receives else source
     if not end.dynamic and not end.coordinator and (wrong := _misread(data, end.address, target=receives)):

@@ -13,7 +13,7 @@ from headgate.core.amqp.message import AmqpMessage, encode
 from tests.amqp.client import Rude, rude, written
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
-from tests.amqp.raw import FALSE, NULL, TRUE, begin, described, detach, end, flow, frame, number, text, transfer
+from tests.amqp.raw import FALSE, HEADER, NULL, TRUE, begin, described, detach, end, flow, frame, number, text, transfer
 from tests.amqp.raw import attach as attach_raw
 from tests.sdk.observing import GUARD, drain, field
 from tests.support.waiting import wait_until
@@ -231,6 +231,40 @@ async def test_an_address_that_is_no_text_is_refused(node: NodeProcess, address:
     fields = [text("l"), number(0), FALSE, NULL, NULL, described(0x28, []), described(0x29, [address]), NULL, NULL]
     async with guest(node, frame(0x12, [*fields, number(0)])) as sends:
         assert wrong in await sends.until(b"amqp:invalid-field")
+
+
+BAD = b"\xc3\x28"
+"""Two bytes that are no UTF-8."""
+
+
+def mapping(*items: bytes) -> bytes:
+    body = b"".join(items)
+    return b"\xc1" + bytes((len(body) + 1, len(items))) + body
+
+
+def symbol(raw: bytes) -> bytes:
+    return b"\xa3" + bytes((len(raw),)) + raw
+
+
+@pytest.mark.parametrize("part", ["name", "address", "capability", "filter", "selector", "property"])
+async def test_what_is_not_utf_8_is_refused_with_one_clear_error(node: NodeProcess, part: str) -> None:
+    raw = {part: BAD}
+    asked = b"\x00" + b"\x80" + (0x468C00000004).to_bytes(8, "big") + b"\xa1\x02" + raw.get("selector", b"1 ")
+    source = [text("events"), *[NULL] * 6, mapping(symbol(raw.get("filter", b"f1")), asked), NULL, NULL,
+              symbol(raw.get("capability", b"topic"))]  # fmt: skip
+    if part == "address":
+        source[0] = b"\xa1\x02" + BAD
+    name = b"\xa1\x02" + raw.get("name", b"l1")
+    fields = [name, number(0), TRUE, NULL, NULL, described(0x28, source), described(0x29, []), NULL, NULL, NULL, NULL]
+    properties = mapping(symbol(b"p1"), b"\xa1\x02" + raw.get("property", b"ok"))
+    async with guest(node, frame(0x12, [*fields, NULL, NULL, properties])) as receives:
+        assert b"is not UTF-8" in await receives.until(b"amqp:decode-error")
+
+
+async def test_a_container_id_that_is_not_utf_8_is_refused(node: NodeProcess) -> None:
+    async with rude(node.port) as guest:
+        await guest.say(HEADER + frame(0x10, [b"\xa1\x02" + BAD]))
+        assert b"container id is not UTF-8" in await guest.until(b"amqp:decode-error")
 
 
 async def test_an_address_may_be_a_url_and_services_of_others_are_no_queues(
