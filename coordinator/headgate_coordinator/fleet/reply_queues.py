@@ -1,4 +1,4 @@
-"""Queues that a node makes for one link each, and removes with it: where replies to a client are sent.
+"""Queues and topics that a node makes for one link each, and removes with it: where replies to a client are sent.
 
 Who knows the name of one may send there, so nobody can guess it, and only who manages the namespace sees it in a list.
 """
@@ -6,8 +6,10 @@ Who knows the name of one may send there, so nobody can guess it, and only who m
 import secrets
 from typing import Final
 
-REPLY: Final = "reply~"
-"""How the names of queues begin that are made for one link; the node's name, and what nobody guesses, follow."""
+from headgate.namespace.topics import UNLISTED
+
+REPLY: Final = UNLISTED
+"""How the names begin of what is made for one link; the node's name, and what nobody guesses, follow."""
 
 
 def reply_queue(node: str) -> str:

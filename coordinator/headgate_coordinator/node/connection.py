@@ -27,6 +27,8 @@ from headgate_coordinator.node.ends.selecting import looks_only, refusal_by_filt
 from headgate_coordinator.node.ends.sender import Inlet
 from headgate_coordinator.node.ends.temporary import OwnInlet, claim
 from headgate_coordinator.node.standing import NOTHING, REFUSALS, standing_of
+from headgate_coordinator.node.ends.temporary import OwnInlet, claim, kind_of
+from headgate_coordinator.node.standing import NOTHING, standing_of
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.line import Crowded, network_of
 
@@ -206,10 +208,8 @@ class Connection(Wire):
         address = target.address and address_of(target.address)
         if target.coordinator:
             self._refuse(link, amqp.NOT_IMPLEMENTED, "there are no transactions; settle each message by itself")
-        elif target.dynamic and not {"topic", "temporary-topic"}.isdisjoint(target.capabilities):
-            self._refuse(link, amqp.NOT_IMPLEMENTED, "a link has no topic of its own; make a temporary queue")
         elif target.dynamic:
-            self._begin(link, OwnInlet(self, link, claim(self), "queue"))
+            self._begin(link, OwnInlet(self, link, claim(self), kind_of(target)))
         elif address is None:
             self._begin(link, self.node.relay(self, link))
         elif address == GATEWAY:

@@ -21,6 +21,8 @@ from headgate.redis.replies import Account, record
 from headgate.redis.scripts import script
 from headgate.redis.store import Store
 
+UNLISTED: Final = "reply~"
+"""How the names begin of what nodes make for one link each: such a topic is in no index, so no pattern matches it."""
 PLACEHOLDER: Final = "wildcard~"
 """The prefix of the session that holds a new subscription until its consumer is there."""
 _log = logging.getLogger("headgate")
@@ -117,6 +119,8 @@ class Index:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
+        if address.name.startswith(UNLISTED):
+            return
         await self.announce(address)
         entries = await self.entries(address.namespace)
         wanted = [entry for entry in entries if entry.pattern.matches(address.name)]

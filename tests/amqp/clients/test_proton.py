@@ -6,13 +6,16 @@ from typing import Any
 
 import httpx
 import pytest
+from headgate.core.pattern import Pattern
 from proton import Condition, Delivery, Described, Message, Terminus, symbol, ulong
 from proton.handlers import MessagingHandler
 from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Filter, Selector, SenderOption
 from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached, SendException, SyncRequestResponse
 
 import headgate
+from headgate_coordinator.security import Action
 from tests.amqp.conftest import StartNode
+from tests.amqp.doors.test_users import grant
 from tests.amqp.nodes import NodeProcess
 from tests.sdk.observing import GUARD, drain, field
 from tests.support.waiting import wait_for, wait_until
@@ -182,12 +185,44 @@ async def test_a_request_is_answered(node: NodeProcess) -> None:
 
 
 class OwnTarget(SenderOption):
-    """As JMS makes a temporary queue."""
+    """As JMS makes a temporary queue or topic."""
+
+    def __init__(self, kind: str = "temporary-queue") -> None:
+        self._kind = kind
 
     def apply(self, sender: Any) -> None:
         sender.target.dynamic = True
         sender.target.properties.put_dict({symbol("lifetime-policy"): Described(ulong(0x2B), [])})
-        sender.target.capabilities.put_object([symbol("temporary-queue")])
+        sender.target.capabilities.put_object([symbol(self._kind)])
+
+
+async def test_a_sender_has_a_topic_of_its_own_that_goes_with_its_connection(
+    start_node: StartNode, client: headgate.Client
+) -> None:
+    """Its client has a user with one grant of something else; who subscribes to every topic hears nothing of it."""
+    loop = asyncio.get_running_loop()
+    await grant(client, "maker", Action.PRODUCE, match="sums")
+    node = start_node("--plain-without-tls")
+
+    def work(connection: BlockingConnection) -> list[Any]:
+        own: Any = connection.create_sender(None, name="creator", options=OwnTarget("temporary-topic"))
+        name = own.link.remote_target.address
+        subscribers: list[Any] = [connection.create_receiver(name, name=f"s{n}") for n in range(2)]
+        own.send(Message(body="to all"))
+        got = [subscriber.receive().body for subscriber in subscribers]
+        read = asyncio.run_coroutine_threadsafe(
+            client._registry.index.topics(client.namespace, Pattern.parse("#")), loop
+        )
+        got.append(list(read.result(GUARD)))
+        connection.close()
+        wait_for(lambda: not asyncio.run_coroutine_threadsafe(client.destinations(), loop).result(GUARD), timeout=GUARD)
+        return got
+
+    assert await blocking(node, work, user="maker", password="MAKER", allow_insecure_mechs=True) == [
+        "to all",
+        "to all",
+        [],
+    ]
 
 
 @pytest.mark.parametrize("goodbye", ["close", "detach", "connection"])

@@ -175,7 +175,6 @@ SELECTOR = {"$type": "described", "value": ["apache.org:selector-filter:string",
         ("sender", {"address": ""}, "amqp:invalid-field", ""),
         ("sender", {"address": "{braces}"}, "amqp:invalid-field", "braces"),
         ("sender", {"address": "orders.*"}, "amqp:invalid-field", r"orders.*"),
-        ("sender", {"dynamic": True, "capabilities": ["temporary-topic"]}, "amqp:not-implemented", "temporary queue"),
     ],
 )
 async def test_a_link_that_cannot_be_is_refused_with_the_reason(

@@ -20,7 +20,7 @@ from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import unsubscribe
 from headgate_coordinator.node.ends.selecting import Selecting
-from headgate_coordinator.node.ends.temporary import make, remove
+from headgate_coordinator.node.ends.temporary import kind_of, make, remove
 from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
 
@@ -180,7 +180,7 @@ class Outlet(LinkEnd):
         selects = None if asked is None else Selecting(asked[1], self.fail)
         session = self.connection.session()
         if self.link.source.dynamic:
-            await make(self.connection, self.destination)
+            await make(self.connection, self.destination, kind_of(self.link.source))
             if not self.link.alive:
                 return
         request = Request(

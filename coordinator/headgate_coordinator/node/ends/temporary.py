@@ -1,8 +1,9 @@
-"""Queues that a node makes for one link, at either end of it; a sender's is what JMS calls a temporary queue."""
+"""What a node makes for one link, at either end of it; a sender's is what JMS calls a temporary queue or topic."""
 
 import asyncio
 import contextlib
 
+from headgate.amqp.link import Terminus
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
 from headgate_coordinator.fleet.reply_queues import reply_queue
@@ -26,8 +27,13 @@ def claim(connection: Connection) -> str:
     return name
 
 
-async def make(connection: Connection, name: str) -> None:
-    """Make a queue as the policy says, but never without a limit: strangers who know its name may fill it.
+def kind_of(terminus: Terminus) -> str:
+    """Return what a client wants for its link: a queue, unless it asks for a topic."""
+    return "queue" if {"topic", "temporary-topic"}.isdisjoint(terminus.capabilities) else "topic"
+
+
+async def make(connection: Connection, name: str, kind: str) -> None:
+    """Make a queue or topic as the policy says, but never without a limit: strangers who know its name may fill it.
 
     Raises:
         HeadgateError: it cannot be made.
@@ -35,7 +41,7 @@ async def make(connection: Connection, name: str) -> None:
     node = connection.node
     bound = {"limit_bytes": str(node.options.limits.message)}
     address = Address.of(node.client.namespace, name)
-    await node.client.parts.registry.ensure(address, ("queue",), recover=False, otherwise=bound)
+    await node.client.parts.registry.ensure(address, (kind,), recover=False, otherwise=bound)
 
 
 async def remove(connection: Connection, name: str) -> None:
@@ -48,7 +54,7 @@ async def remove(connection: Connection, name: str) -> None:
 
 
 class OwnInlet(Inlet):
-    """Makes a queue for one link, whose client may send there, and removes it with the link."""
+    """Makes a queue or a topic for one link, whose client may send there, and removes it with the link."""
 
     async def open(self) -> None:
         """Make the queue and answer the client's attach with its name.
@@ -56,7 +62,7 @@ class OwnInlet(Inlet):
         Raises:
             HeadgateError: it cannot be made.
         """
-        await make(self.connection, self.destination)
+        await make(self.connection, self.destination, self._kind)
         await super().open()
 
     async def finish(self) -> None:

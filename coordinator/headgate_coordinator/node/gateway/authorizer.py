@@ -261,9 +261,11 @@ class Permits:
 
     def _index(self, op: Script, values: Mapping[str, Any]) -> None:
         if op.name == "topic":
-            removes = values["present"] != 1
+            removes, name = values["present"] != 1, _named(values["name"])
+            if is_reply_queue(name) and not self.manages_all:
+                raise self._denied(f"{name!r} is in no index")
             if not (removes and self.manages_all):  # who manages the namespace may take anything out
-                self.need(frozenset({MANAGES}) if removes else RIGHTS["topic"], _named(values["name"]), "the index")
+                self.need(frozenset({MANAGES}) if removes else RIGHTS["topic"], name, "the index")
             return
         entry = Entry.read(values["name"], durable=False, ttl_ms=0)
         if entry is None:
