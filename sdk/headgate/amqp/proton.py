@@ -147,6 +147,8 @@ def symbols(data: Any) -> tuple[str, ...]:
 
 def read_text_map(data: Any) -> dict[str, str]:
     """Return what :func:`put_text_map` wrote; entries of other types are left out."""
+    if not data:
+        return {}
     lib.pn_data_rewind(data)
     if not lib.pn_data_next(data) or lib.pn_data_type(data) != lib.PN_MAP:
         return {}
