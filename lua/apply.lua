@@ -42,6 +42,7 @@
            slow_rate             rate
            slow_period_ms        ms
            slow_action           'notify' or 'detach'
+           max_subscriptions     1 to 10000
            durability            text to 40
            producer_window       size
            producer_rate         rate

@@ -33,13 +33,13 @@ if reap() then
   hand_over()
 end
 local subscription = read_subscription(sub)
-local full = has_no_place(subscription)
+local full = filled_at(subscription)
 if full or redis.call('ZSCORE', K_ORPHANS, cid) or (subscription and subscription.till > 0) then
   if #notes > 0 then
     write_ledger('attach', cid, 0, 0, 0)
   end
   save_destination()
-  return full and { 'FULL', int(d.epoch), int(MAX_SUBSCRIPTIONS) } or { 'GONE', int(d.epoch) }
+  return full and { 'FULL', int(d.epoch), int(full) } or { 'GONE', int(d.epoch) }
 end
 local s = read_session(sid)
 if not s then

@@ -1,11 +1,15 @@
 --- @include "lib/orphans"
 -- A consumer's place: its subscription, made where there is none, and its record.
 
-local MAX_SUBSCRIPTIONS = 1000 -- of one topic: each message counts for all, and calls look through them
+local MAX_SUBSCRIPTIONS = 1000 -- of a topic that does not say: each message counts for all, and calls look through them
 
--- Whether there is no place for one more subscription.
-local function has_no_place(subscription)
-  return not subscription and d.kind == 'topic' and d.subscriptions >= MAX_SUBSCRIPTIONS
+-- How many a topic may have, where it has as many, and this would be another; else nil.
+local function filled_at(subscription)
+  if subscription or d.kind ~= 'topic' then
+    return nil
+  end
+  local most = tonumber(redis.call('HGET', K_DESTINATION, 'max_subscriptions') or MAX_SUBSCRIPTIONS)
+  return d.subscriptions >= most and most or nil
 end
 
 -- Returns the subscription, made where there is none: a queue's own gets all that is there, any other what comes.

@@ -25,6 +25,8 @@ MAX_DURATION: Final = 36_525 * 86_400
 MIN_RATE: Final = 1e-9
 """A second; once in 31 years."""
 MAX_RATE: Final = 1e15
+MAX_SUBSCRIPTIONS: Final = 10_000
+"""Most subscriptions that a topic may be allowed: calls look through all of them."""
 MAX_WEIGHT: Final = 1000
 MAX_BURST_TIME: Final = 3_652.5 * 86_400
 """Seconds, ten years, in which a burst has to be whole again."""

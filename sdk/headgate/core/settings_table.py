@@ -26,6 +26,7 @@ from headgate.core.spellings import (
     RATE,
     SHARE,
     SIZE,
+    SUBSCRIPTIONS,
     TEXT,
     WEIGHT,
     WHEN_FULL,
@@ -154,6 +155,8 @@ class Settings:
         "seconds between looks at whether a consumer is slow.")
     slow_action: str | None = _row(word(*SLOW_ACTIONS), path="consumer.slow.action", kinds=MESSAGES, doc=
         "what a slow consumer gets: ``notify`` or ``detach``.")
+    max_subscriptions: int | str | None = _row(SUBSCRIPTIONS, kinds=MESSAGES, doc=
+        "subscriptions that a topic may have, up to 10000; 1000 when it does not say.")
     durability: str | None = _row(DURABILITY, doc=
         "where a write must be before it is confirmed: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.")
     producer_window: int | str | None = _row(CREDIT, path="producer.window", doc=

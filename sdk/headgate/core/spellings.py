@@ -11,6 +11,7 @@ from headgate.core.window import Window
 from headgate.errors import InvalidValue, PolicyError
 from headgate.units import (
     MAX_RATE,
+    MAX_SUBSCRIPTIONS,
     MAX_WEIGHT,
     MAX_WINDOW,
     MIN_RATE,
@@ -153,6 +154,7 @@ SIZE: Final = Form(_size, "Size")
 COUNT: Final = Form(_size, "Count")
 CREDIT: Final = Form(_at_most(MAX_WINDOW), "Size")
 WEIGHT: Final = Form(_at_most(MAX_WEIGHT), "Count")
+SUBSCRIPTIONS: Final = Form(_at_most(MAX_SUBSCRIPTIONS), "Count")
 KEPT: Final = Form(lambda value, what: str(parse_size(value, what)), "Kept")
 SHARE: Final = Form(_share, "Share")
 NUMBER: Final = Form(_number, "Number")

@@ -168,6 +168,20 @@ async def test_a_topic_has_so_many_subscriptions_and_no_more(place: Place) -> No
     await place.server.command(key, "HSET", place.address.key, "subscriptions", 2)
 
 
+@pytest.mark.one_server
+async def test_a_topic_says_how_many_subscriptions_it_may_have(place: Place) -> None:
+    """Mutant: the default holds whatever it says."""
+    await place.create("topic", max_subscriptions="2")
+    for number in (1, 2):
+        assert await Consumer(place, f"c{number}", f"sub{number}").attach() == "OK"
+    with pytest.raises(TooManySubscriptions, match="2 subscriptions"):
+        await Consumer(place, "late", "sub3").attach()
+    await place.change(max_subscriptions="3")
+    assert await Consumer(place, "late", "sub3").attach() == "OK"
+    await place.change(max_subscriptions="1")
+    assert await Consumer(place, "more", "sub3").attach() == "OK", "those that there are stay"
+
+
 async def test_the_ledger_misses_no_number_and_tells_the_counters(place: Place) -> None:
     """Mutant: `write_ledger` skips numbers."""
     await place.create()
