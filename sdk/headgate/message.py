@@ -87,6 +87,14 @@ def to_amqp(stored: bytes, *, delivery_count: int = 0) -> bytes:
     return amqp_mapping.written(*packed.read(stored), delivery_count)
 
 
+def had_before(stored: bytes) -> bytes:
+    """Return a stored message as it is once somebody had it: its AMQP header does not say that nobody did."""
+    try:
+        return amqp_sections.acquired(stored) if is_amqp(stored) else stored
+    except MessageFormatError:
+        return stored
+
+
 def with_headers(stored: bytes, more: Headers) -> bytes:
     """Return a stored message with more headers, in the form that it has; all else stays as it is.
 

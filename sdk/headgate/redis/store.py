@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from headgate.core.names import decode_name
 from headgate.errors import AccessDenied, TooManySubscriptions
+from headgate.message import had_before
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.replies import (
@@ -228,6 +229,9 @@ class Store:
         if len(reply) < 5:
             return Deliveries(code, int(reply[1]) if len(reply) > 1 else 0)
         flat, attempts = reply[3], [int(n) for n in reply[4]]
+        if attempts:  # these came back
+            came_back = slice(1, 2 * len(attempts), 2)
+            flat[came_back] = map(had_before, flat[came_back])
         attempts += [0] * (len(flat) // 2 - len(attempts))
         messages = zip(flat[::2], flat[1::2], attempts, strict=True)
         return Deliveries(code, int(reply[1]), int(reply[2]), tuple(messages), int(reply[5]), reply[6] == b"1")

@@ -295,6 +295,22 @@ def with_delivery_count(raw: bytes, count: int) -> bytes:
     return b"".join((header, memoryview(raw)[stop:]))
 
 
+def acquired(raw: bytes) -> bytes:
+    """Return the message as it is once somebody had it: its header does not say that nobody did.
+
+    Raises:
+        MessageFormatError: the header is not well-formed.
+    """
+    header = header_of(raw)
+    if not header.first_acquirer:
+        return raw
+    section = next(sections(raw))
+    reader = Reader(raw, section.content, section.stop)
+    given = [reader.encoded() for _ in range(reader.enter_list())]
+    given[3] = writer.write(False)
+    return b"".join((b"\0\x53\x70", writer.fields(tuple(given)), memoryview(raw)[section.stop :]))
+
+
 def with_application_properties(raw: bytes, more: Mapping[str, Any]) -> bytes:
     """Return the message with more application properties; one of the same name is replaced, all else stays.
 
