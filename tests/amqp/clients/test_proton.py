@@ -6,13 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
-from headgate.core.pattern import Pattern
 from proton import Condition, Delivery, Described, Message, Terminus, symbol, ulong
 from proton.handlers import MessagingHandler
 from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Filter, Selector, SenderOption
 from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached, SendException, SyncRequestResponse
 
 import headgate
+from headgate.core.addresses.pattern import Pattern
 from headgate_coordinator.security import Action
 from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_users import grant
@@ -182,6 +182,21 @@ async def test_a_request_is_answered(node: NodeProcess) -> None:
 
     _, answers = await asyncio.gather(blocking(node, serve), blocking(node, ask))
     assert answers == [0, 2, 4]
+
+
+async def test_a_message_that_somebody_had_and_did_not_begin_says_so(node: NodeProcess) -> None:
+    def work(connection: BlockingConnection) -> list[tuple[bool, int]]:
+        connection.create_sender("orders").send(Message(body="x", first_acquirer=True))
+        got = []
+        for outcome in (Delivery.RELEASED, Delivery.ACCEPTED):
+            receiver: Any = connection.create_receiver("orders")
+            message = receiver.receive()
+            got.append((message.first_acquirer, message.delivery_count))
+            receiver.settle(outcome)
+            receiver.close()
+        return got
+
+    assert await blocking(node, work) == [(True, 0), (False, 0)]
 
 
 class OwnTarget(SenderOption):
