@@ -208,7 +208,7 @@ class OwnTarget(SenderOption):
     def apply(self, sender: Any) -> None:
         sender.target.dynamic = True
         sender.target.properties.put_dict({symbol("lifetime-policy"): Described(ulong(0x2B), [])})
-        sender.target.capabilities.put_object([symbol(self._kind)])
+        sender.target.capabilities.put_object(symbol(self._kind))
 
 
 async def test_a_sender_has_a_topic_of_its_own_that_goes_with_its_connection(
