@@ -25,10 +25,8 @@ from headgate_coordinator.node.ends.pattern_receiver import by_pattern, refusal_
 from headgate_coordinator.node.ends.receiver import Outlet
 from headgate_coordinator.node.ends.selecting import looks_only, refusal_by_filter
 from headgate_coordinator.node.ends.sender import Inlet
-from headgate_coordinator.node.ends.temporary import OwnInlet, claim
-from headgate_coordinator.node.standing import NOTHING, REFUSALS, standing_of
 from headgate_coordinator.node.ends.temporary import OwnInlet, claim, kind_of
-from headgate_coordinator.node.standing import NOTHING, standing_of
+from headgate_coordinator.node.standing import NOTHING, REFUSALS, standing_of
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.line import Crowded, network_of
 
