@@ -304,7 +304,7 @@ class Engine:
 
     def _connection_opened(self, _: Any) -> None:
         if "\ufffd" in self.peer:  # two of those would share durable subscriptions
-            self._give_up(DECODE_ERROR, "the container id is not UTF-8 (U+FFFD stands for what is not)")
+            self.give_up(DECODE_ERROR, "the container id is not UTF-8 (U+FFFD stands for what is not)")
         else:
             self._handler.opened()
 
