@@ -50,9 +50,9 @@ class Socket(asyncio.Transport):
 
 
 class Stored:
-    """A producer whose Redis has everything at once, later, or never."""
+    """A way into a destination whose Redis has everything at once, later, or never."""
 
-    is_closed = is_busy = False
+    is_closed = False
     kind = "queue"
     reason = "full"
     in_hand = 100_000
@@ -74,7 +74,10 @@ class Stored:
     def seek(self) -> None:
         """Look for nothing."""
 
-    def configure(self, **said: Any) -> None:
+    def left(self) -> None:
+        """Forget that."""
+
+    def weigh(self, weight: int) -> None:
         """Take note of nothing."""
 
     async def close(self) -> None:
@@ -155,7 +158,7 @@ class Playground:
     def consumers(self) -> "Playground":
         return self
 
-    async def producer(self, *_: Any, **__: Any) -> Stored:
+    async def inflow(self, *_: Any, **__: Any) -> Stored:
         await self._redis()
         return Stored(self)
 

@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 class Session:
     """A session whose producers cost nothing."""
 
-    async def producer(self, *_: Any, **__: Any) -> Stored:
+    async def inflow(self, *_: Any, **__: Any) -> Stored:
         ground: Any = SimpleNamespace(dice=random.Random(1))
         return Stored(ground)
 

@@ -65,7 +65,7 @@ async def test_what_no_replica_has_in_time_is_stored_and_told_with_numbers(
             with pytest.raises(headgate.NotDurable, match="acknowledged by 0 of 1 replicas within") as told:
                 await producer.send("second", timeout=0.2)
             waiting = asyncio.create_task(producer.send("third", timeout=GUARD))
-            await wait_until(lambda: producer.is_confirming, timeout=GUARD)
+            await wait_until(lambda: producer._account.is_confirming, timeout=GUARD)
             plain = await session.producer("plain")  # nobody else waits for it
             await plain.send("at once")
         error = told.value
@@ -88,7 +88,7 @@ async def test_the_stronger_of_destination_and_producer_holds_and_changes_at_run
             with pytest.raises(headgate.NotDurable):
                 await producer.send("1", timeout=0.2)
             waiting = asyncio.create_task(producer.send("2", timeout=GUARD))
-            await wait_until(lambda: producer.is_confirming, timeout=GUARD)
+            await wait_until(lambda: producer._account.is_confirming, timeout=GUARD)
             await client.apply("orders", durability="default")
             await asyncio.wait_for(waiting, GUARD)
             await producer.send("3")
@@ -172,7 +172,7 @@ async def test_over_a_node_what_is_accepted_is_on_replicas(
                 outcome, why = await peer.send(link, "1")
             waits = await peer.put(link, "2")
             line = await node.lines.get("orders", "queue")
-            await wait_until(lambda: line.producer.is_confirming, timeout=GUARD)
+            await wait_until(lambda: line.inflow.is_confirming, timeout=GUARD)
             assert (outcome, waits.done()) == ("rejected", False)
             assert "stored, not yet replicated: acknowledged by 0 of 1 replicas" in why
         assert (await waits)[0] == "accepted"
@@ -273,7 +273,7 @@ async def _lossy(
             await send("b0", 0.05)
             sends = {f"c{number}": await producer.post(f"c{number}", timeout=GUARD) for number in range(20)}
             with suppress(AssertionError):  # a master that takes nothing without its replicas leaves some in line
-                await wait_until(lambda: producer.queued == 0, timeout=2.5, description="all is at the master")
+                await wait_until(lambda: len(producer._account.outbox) == 0, timeout=2.5, description="all is at the master")
             assert len(acknowledged) == before
             master.kill9()
         await wait_until(serves, timeout=GUARD)

@@ -1,7 +1,6 @@
 """Producers: messages into a queue or a topic, paid with credit."""
 
 import asyncio
-import math
 from collections.abc import Awaitable
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from headgate.credit.account import CreditAccount
 from headgate.credit.wish import Wish
 from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.explain.explainer import own_rate
-from headgate.message import MAX_MESSAGE, Headers, Receipt, encode
+from headgate.message import Headers, Receipt, encode
 from headgate.namespace.defaults import Defaults
 from headgate.options import read_weight, read_window
 from headgate.units import parse_duration, parse_timeout
@@ -37,12 +36,9 @@ class Producer:
         timeout: float | None,
         rate: float | None,
         when_full: WhenFull | None = None,
-        kind: str = "queue",
     ) -> None:
         self._account = account
         self._wish = wish
-        self.kind = kind
-        """Whether the destination is a queue or a topic."""
         self._when_full = when_full
         self._said_timeout, self._said_rate = timeout, rate
         self._pacing, self._byte_pacing = Pacing(), Pacing(ahead=BYTES_AHEAD)
@@ -78,40 +74,6 @@ class Producer:
     def is_blocked(self) -> bool:
         """Whether sends wait for credit right now."""
         return self._account.wants
-
-    @property
-    def rates(self) -> tuple[float | None, float | None]:
-        """Messages and bytes a second that it may send, None for no bound; :meth:`put` is not held up by them."""
-        return self._pacing.rate, self._byte_pacing.rate
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a message would wait for others, or exceed the limit where the hard limit lets it."""
-        return self._account.state.full
-
-    @property
-    def ahead(self) -> int:
-        """Bytes that may wait here for nothing but a spool store, which takes them; 0 where none does."""
-        return self._account.waiters.ahead
-
-    @property
-    def queued(self) -> int:
-        """Messages sent and not known to be stored."""
-        return len(self._account.outbox)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether anything sent is not known to be stored."""
-        return len(self._account.outbox) > 0
-
-    @property
-    def is_confirming(self) -> bool:
-        """Whether messages are stored whose receipts wait for a channel, for replicas or for the disk."""
-        return self._account.is_confirming
-
-    def confirm(self) -> None:
-        """Give at once all receipts that wait for a channel; for brokers that are about to stop."""
-        self._account.confirming.let_go()
 
     @property
     def reason(self) -> str:
@@ -174,48 +136,6 @@ class Producer:
         done: Awaitable[Receipt] = item.done
         return done
 
-    def put(
-        self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None, beyond: bool = False,
-        safe_within: float = math.inf,
-    ) -> Outgoing:  # fmt: skip
-        """Put a message in line that is encoded already, and wait for nothing; for brokers in front of Redis.
-
-        The ``done`` of what is returned is the future of its :class:`Receipt`; it fails as :meth:`send` does, and
-        cancelling it gives the message up if it has not gone out. ``paid`` says whether it has its credit. The
-        producer's own rates do not hold it up.
-
-        Args:
-            payload: as :func:`headgate.message.encode` returns it.
-            timeout: seconds until ``done`` fails for want of room; ``math.inf`` for never.
-            ttl_ms: milliseconds after it is stored at which it expires; as the destination says when None.
-            done: told in place of a future, at once and not a turn of the loop later; it has a future's ``done``,
-                ``cancelled``, ``cancel``, ``set_result``, ``set_exception`` and ``exception``.
-            beyond: where the destination has a hard limit, store it up to that rather than wait for room, and fail with
-                :class:`DestinationFull` above it.
-            safe_within: seconds after it is stored until ``done`` fails with :class:`NotDurable`, if the timeout is
-                not over before.
-
-        Raises:
-            InvalidValue: the payload is too long, or an argument cannot be used.
-            Closed: the producer is closed.
-        """
-        if self._closed or self._account.closed:
-            raise self._ended()
-        if len(payload) > MAX_MESSAGE:
-            raise InvalidValue(f"a message of {len(payload)} bytes; at most {MAX_MESSAGE} can be stored")
-        if not timeout >= 0:
-            raise InvalidValue(f"timeout: {timeout!r}; use 0 s or more")
-        if ttl_ms is not None and ttl_ms < 1:
-            raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
-        item = self._outgoing(payload, timeout, ttl_ms, done)
-        item.beyond, item.safe_within = beyond, safe_within
-        self._account.submit(item)
-        return item
-
-    def seek(self) -> None:
-        """See whether there is room again while :attr:`is_full` and nothing waits; returns at once."""
-        self._account.seek()
-
     @explains("producer")
     def configure(self, *, window: int | str | None = None, weight: int | None = None) -> Awaitable[None]:
         """Change the window, the weight or both, effective at once: what is in hand above the window goes back.
@@ -256,11 +176,8 @@ class Producer:
         ttl_ms = None if ttl is None else int(parse_duration(ttl, "ttl") * 1000)
         if ttl_ms == 0:
             raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
-        return self._outgoing(payload, patience, ttl_ms)
-
-    def _outgoing(self, payload: bytes, patience: float, ttl_ms: int | None, done: Any = None) -> Outgoing:
-        told: Any = self._loop.create_future() if done is None else done
-        return Outgoing(payload, len(payload), self._loop.time() + patience, told, ttl_ms, self._when_full)
+        done: Any = self._loop.create_future()
+        return Outgoing(payload, len(payload), self._loop.time() + patience, done, ttl_ms, self._when_full)
 
     def _ended(self) -> Closed:
         return Closed(f"the producer of {self.destination!r} {self._account.why_closed}")

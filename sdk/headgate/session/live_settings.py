@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headgate._util.pacing import Pacing
     from headgate.consuming.feed import Feed
     from headgate.limiting.gate import Gate
+    from headgate.producing.inflow import Inflow
     from headgate.producing.producer import Producer
 
 
@@ -36,7 +37,7 @@ class Following:
         self._begun = False
         self._account: CreditAccount | None = None
         self._wishes: list[Wish] = []
-        self._senders: WeakSet[Producer | Gate] = WeakSet()
+        self._senders: WeakSet[Producer | Inflow | Gate] = WeakSet()
         self._windowed: WeakKeyDictionary[Feed, Window] = WeakKeyDictionary()
         self._paced: WeakSet[Pacing] = WeakSet()
         self._configuring: set[asyncio.Task[None]] = set()
@@ -66,7 +67,7 @@ class Following:
         self._heed_settings()
         return wish
 
-    def send(self, sender: "Producer | Gate") -> None:
+    def send(self, sender: "Producer | Inflow | Gate") -> None:
         """Tell a producer or a gate what holds, now and whenever it changes."""
         sender.adopt(self.defaults)
         self._senders.add(sender)

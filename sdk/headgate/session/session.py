@@ -23,6 +23,7 @@ from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate
 from headgate.options import SessionOptions, read_weight, read_window
+from headgate.producing.inflow import Inflow
 from headgate.producing.producer import Producer
 from headgate.redis.keys import Address, session_id
 from headgate.session.destinations import Presences, kinds_from
@@ -106,10 +107,24 @@ class Session:
         account, wish = await self._account(destination, window, weight, kinds_from(kind))
         if wanted:
             wish.insist(wanted)
-        presence = self._presences.at(destination)
-        producer = Producer(account, wish, timeout=patience, rate=own, when_full=how, kind=presence.kind)
-        presence.following.send(producer)
+        producer = Producer(account, wish, timeout=patience, rate=own, when_full=how)
+        self._presences.at(destination).following.send(producer)
         return producer
+
+    async def inflow(self, destination: str, *, window: int, kind: str) -> Inflow:
+        """Open the way into a destination for a broker in front of Redis; errors are those of :meth:`producer`.
+
+        Args:
+            destination: a queue or a topic; an unknown name becomes what the policy says, else as ``kind`` says.
+            window: bytes of credit to keep in hand.
+            kind: ``queue`` or ``topic``.
+        """
+        destination, said = split_address(destination, self._options.connection)
+        account, wish = await self._account(destination, window, None, kinds_from(kind))
+        presence = self._presences.at(destination)
+        inflow = Inflow(account, wish, presence.kind, rate=said.producer_rate)
+        presence.following.send(inflow)
+        return inflow
 
     @explains("gate")
     async def gate(

@@ -36,11 +36,11 @@ async def test_a_producer_is_not_full_while_the_store_takes_what_waits(
         producer = await session.producer("orders")
         sent = [asyncio.create_task(producer.send(body(n))) for n in range(60)]
         await wait_until(lambda: producer._account.outbox.spooling)
-        assert (producer.is_blocked, producer.is_full) == (True, False)
-        assert producer.ahead == 2 * 16 * 1024
+        assert (producer.is_blocked, producer._account.state.full) == (True, False)
+        assert producer._account.waiters.ahead == 2 * 16 * 1024
         go.set()
         await asyncio.gather(*sent)
-        assert producer.queued == 0
+        assert len(producer._account.outbox) == 0
 
 
 async def test_shared_consumers_and_redelivery_get_payloads(client: headgate.Client, tmp_path: Path) -> None:

@@ -9,14 +9,20 @@ import pytest
 import headgate
 from headgate.errors import DestinationFull
 from headgate.message import encode
+from headgate.producing.inflow import Inflow
 from tests.conformance.story import body
 from tests.sdk.observing import GUARD, counts, field, outcomes, stored_bodies
 from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until
 
 
+def inflow(producer: headgate.Producer) -> Inflow:
+    return Inflow(producer._account, producer._wish, "queue", rate=None)
+
+
 def put(producer: headgate.Producer, *sizes: int) -> list[Any]:
-    return [producer.put(encode(body(size), None), timeout=math.inf, beyond=True).done for size in sizes]
+    way = inflow(producer)
+    return [way.put(encode(body(size), None), timeout=math.inf, beyond=True).done for size in sizes]
 
 
 async def test_they_go_up_to_the_hard_limit_in_order_and_no_further(client: headgate.Client, redis_url: str) -> None:
@@ -37,15 +43,15 @@ async def test_they_go_up_to_the_hard_limit_in_order_and_no_further(client: head
         assert [len(text) + 3 + (len(text) > 255) for text in stored_bodies(redis_url, client.namespace, "orders")] == [
             900, 101, 300, 199,
         ]  # fmt: skip
-        assert producer.is_full
+        assert inflow(producer).is_full
         assert await counts(client, "orders") == (1500, 0)
         consumer = await session.consumer("orders", window=1)
         for _ in range(4):
             message = await consumer.receive(timeout=GUARD)
             assert message is not None
             await message.accept(confirm=True)
-        producer.seek()
-        await wait_until(lambda: not producer.is_full)
+        inflow(producer).seek()
+        await wait_until(lambda: not inflow(producer).is_full)
         assert (await producer.send(body(500), timeout=GUARD)).seq == 5
 
 

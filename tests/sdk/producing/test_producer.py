@@ -87,7 +87,8 @@ async def test_put_sends_what_is_encoded_already_and_waits_for_nothing(client: h
     await client.apply("orders", limit=1000)
     async with client.session("s") as session:
         producer = await session.producer("orders", window=1000)
-        first, second, third = (producer.put(encode(body * 600, None), timeout=math.inf) for body in "abc")
+        inflow = await session.inflow("orders", window=1000, kind="queue")
+        first, second, third = (inflow.put(encode(body * 600, None), timeout=math.inf) for body in "abc")
         assert (first.paid, second.paid, third.paid) == (True, False, False)
         last = asyncio.ensure_future(producer.send("last", timeout=GUARD))
         assert (await first.done).seq == 1
@@ -101,28 +102,28 @@ async def test_put_sends_what_is_encoded_already_and_waits_for_nothing(client: h
 async def test_what_is_put_expires_and_gives_up_as_what_is_sent(client: headgate.Client) -> None:
     await client.apply("orders", limit=100)
     async with client.session("s") as session:
-        producer = await session.producer("orders", window=100)
-        receipt = await producer.put(encode("x" * 90, None), timeout=GUARD, ttl_ms=3_600_000).done
+        inflow = await session.inflow("orders", window=100, kind="queue")
+        receipt = await inflow.put(encode("x" * 90, None), timeout=GUARD, ttl_ms=3_600_000).done
         assert receipt.size == 93
         assert [found.expires_ms is not None async for found in client.browse("orders")] == [True]
         with pytest.raises(CreditTimeout):
-            await producer.put(encode("y" * 90, None), timeout=0.05).done
+            await inflow.put(encode("y" * 90, None), timeout=0.05).done
 
 
 async def test_put_refuses_what_cannot_be_put(client: headgate.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.producing.producer.MAX_MESSAGE", 10)
+    monkeypatch.setattr("headgate.producing.inflow.MAX_MESSAGE", 10)
     async with client.session("s") as session:
-        producer = await session.producer("orders")
+        inflow = await session.inflow("orders", window=100, kind="queue")
         with pytest.raises(InvalidValue, match="11 bytes; at most 10"):
-            producer.put(b"x" * 11, timeout=1)
+            inflow.put(b"x" * 11, timeout=1)
         for timeout in (-1.0, math.nan):
             with pytest.raises(InvalidValue, match="timeout"):
-                producer.put(b"x", timeout=timeout)
+                inflow.put(b"x", timeout=timeout)
         with pytest.raises(InvalidValue, match="ttl_ms"):
-            producer.put(b"x", timeout=1, ttl_ms=0)
-        await producer.close()
+            inflow.put(b"x", timeout=1, ttl_ms=0)
+        await inflow.close()
         with pytest.raises(Closed):
-            producer.put(b"x", timeout=1)
+            inflow.put(b"x", timeout=1)
 
 
 async def test_window_and_weight_change_while_a_producer_is_open(client: headgate.Client) -> None:

@@ -85,7 +85,8 @@ async def test_a_client_goes_the_way_that_the_scheme_of_its_url_names(
         producer, consumer = await session.producer("orders", window=100), await session.consumer("orders")
         assert consumer.window == Window(7)
         await producer.send("x" * 90)
-        blocked = producer.put(encode("y" * 90, None), timeout=GUARD)
+        inflow = await session.inflow("orders", window=100, kind="queue")
+        blocked = inflow.put(encode("y" * 90, None), timeout=GUARD)
         assert (await drain(consumer, 1))[0].body == "x" * 90
         assert (await blocked.done).seq == 2
         assert [pool.name for pool in await client.pools()] == ["memory"]

@@ -37,9 +37,9 @@ class Lines:
         async with self._lock(destination):
             line = self._lines.get(destination)
             await self._check_link_queue(destination)
-            if line is None or line.producer.is_closed:
-                producer = await self._session.producer(destination, window=self._options.window, kind=kind)
-                line = self._lines[destination] = Line(producer, self._options.credit, self._options.low_credit)
+            if line is None or line.inflow.is_closed:
+                inflow = await self._session.inflow(destination, window=self._options.window, kind=kind)
+                line = self._lines[destination] = Line(inflow, self._options.credit, self._options.low_credit)
             return line
 
     async def _check_link_queue(self, destination: str) -> None:
@@ -61,14 +61,14 @@ class Lines:
                     if line.idle and self._lines.get(destination) is line:
                         del self._lines[destination]
                         with contextlib.suppress(HeadgateError):
-                            await line.producer.close()
+                            await line.inflow.close()
 
     def confirm(self) -> None:
         """Tell of all that is stored that it is: nobody here will wait for channels any more."""
         for line in self._lines.values():
-            line.producer.confirm()
+            line.inflow.confirm()
 
     async def flush(self) -> None:
         """Wait until nothing is on its way to Redis any more."""
-        while any(line.producer.is_busy for line in self._lines.values()):  # noqa: ASYNC110 -- nothing tells of it
+        while any(line.inflow.queued for line in self._lines.values()):  # noqa: ASYNC110 -- nothing tells of it
             await asyncio.sleep(0.01)

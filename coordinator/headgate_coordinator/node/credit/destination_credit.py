@@ -9,7 +9,7 @@ import asyncio
 from typing import Final, Protocol
 
 from headgate.amqp.link import Link
-from headgate.producing.producer import Producer
+from headgate.producing.inflow import Inflow
 from headgate_coordinator.node.credit.link_pace import LinkPace
 
 FIRST_SIZE: Final = 1024.0
@@ -44,8 +44,8 @@ class Inlet(Protocol):
 class Line:
     """All links through which clients of this node send to one destination."""
 
-    def __init__(self, producer: Producer, credit: int, low_credit: int) -> None:
-        self.producer = producer
+    def __init__(self, inflow: Inflow, credit: int, low_credit: int) -> None:
+        self.inflow = inflow
         self.size = FIRST_SIZE
         """Bytes of a message, as far as they were seen."""
         self.inlets: set[Inlet] = set()
@@ -73,7 +73,7 @@ class Line:
 
     def _weigh(self) -> None:
         if self.inlets:
-            self.producer.configure(weight=min(1000, len(self.inlets)))
+            self.inflow.weigh(min(1000, len(self.inlets)))
 
     def saw(self, messages: int, size: int) -> None:
         """Learn of so many messages of so many bytes together."""
@@ -88,9 +88,9 @@ class Line:
             return
         share = self._room / max(1, len(self.inlets))
         credit = min(self._most, max(1, int(share)))
-        if self.producer.is_confirming:  # who does not wait for one message before the next is held up too
+        if self.inflow.is_confirming:  # who does not wait for one message before the next is held up too
             credit = min(credit, self._most - inlet.unconfirmed)
-        inlet.pace.set(self.producer.rates)
+        inlet.pace.set(self.inflow.rates)
         credit, again = inlet.pace.credit(self._loop.time(), credit)
         if has <= self._low and credit > has:
             inlet.link.set_credit(credit)
@@ -101,11 +101,11 @@ class Line:
     @property
     def _room(self) -> float:
         """How many more messages there is room for: credit in hand, or what a spool store is about to take."""
-        return max(self.producer.in_hand / self.size, self.producer.ahead / self.size - self.producer.queued)
+        return max(self.inflow.in_hand / self.size, self.inflow.ahead / self.size - self.inflow.queued)
 
     @property
     def _is_full(self) -> bool:
-        return self.producer.is_full or (self.producer.is_blocked and self._room < 1)
+        return self.inflow.is_full or (self.inflow.is_blocked and self._room < 1)
 
     def look_soon(self, inlet: Inlet | None = None) -> None:
         """See, at the end of this turn of the loop, what credit is due: to a link, or to all if that has changed."""
@@ -119,9 +119,9 @@ class Line:
         self._looking = False
         full = self._is_full
         if full and self.inlets and self._again is None:  # who waited may have gone: nobody tells
-            blocked = self.producer.is_blocked
+            blocked = self.inflow.is_blocked
             if not blocked:  # all went beyond the limit: nobody hears of room either
-                self.producer.seek()
+                self.inflow.seek()
             self._again = self._loop.call_later(LOOK_EVERY if blocked else SEEK_EVERY, self._look_again)
         due, self._due = self._due, {}
         if full != self._full:
@@ -144,4 +144,4 @@ class Line:
     @property
     def idle(self) -> bool:
         """Whether nobody sends here any more, and nothing is under way."""
-        return not self.inlets and not self.guests and not self.producer.is_busy
+        return not self.inlets and not self.guests and not self.inflow.queued

@@ -62,7 +62,7 @@ class Relay(Inlet):
                 if not self.link.alive:
                     break
             elif line := self._lines.get(name):
-                self.take(line.producer, raw, delivery, len(raw))
+                self.take(line.inflow, raw, delivery, len(raw))
             else:
                 self.connection.held += len(raw)  # until the line is open, and counts it
                 if late := self._late.get(name):
@@ -91,7 +91,7 @@ class Relay(Inlet):
             return
         for raw, delivery in self._late_ones(name):
             if delivery is None or not self._over or self.link.ended:
-                self.take(line.producer, raw, delivery, len(raw))
+                self.take(line.inflow, raw, delivery, len(raw))
         if self._over:
             return
         self._lines[name] = line
@@ -109,11 +109,9 @@ class Relay(Inlet):
         """Reject what waits for destinations to which the user may not send any more."""
         access = self.connection.access
         for arrival in tuple(self._held):
-            name = arrival.producer.destination
-            if not access.may(Action.PRODUCE, name):
-                arrival.cancel()
-                if self._let_go(arrival):
-                    self._reject(arrival.delivery, UNAUTHORIZED, access.refusal(Action.PRODUCE, name))
+            name = arrival.inflow.destination
+            if not access.may(Action.PRODUCE, name) and self._forget(arrival):
+                self._reject(arrival.delivery, UNAUTHORIZED, access.refusal(Action.PRODUCE, name))
         for name in tuple(self._late):
             if not access.may(Action.PRODUCE, name):
                 for _, delivery in self._late_ones(name):

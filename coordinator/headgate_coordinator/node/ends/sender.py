@@ -12,7 +12,7 @@ from headgate.core.amqp.sections import check, expiry_of, header_of
 from headgate.errors import Closed, HeadgateError
 from headgate.message import Receipt
 from headgate.options import DEFAULT_TIMEOUT
-from headgate.producing.producer import Producer
+from headgate.producing.inflow import Inflow
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.credit.destination_credit import Line
 from headgate_coordinator.node.credit.link_pace import LinkPace
@@ -41,11 +41,11 @@ def _sooner(raw: bytes, ttl_ms: int | None) -> int | None:
 class Arrival:
     """A message on its way to Redis: given its fate, as a future would be, it passes it on to the client."""
 
-    __slots__ = ("delivery", "inlet", "over", "producer", "size")
+    __slots__ = ("delivery", "inflow", "inlet", "over", "size")
 
-    def __init__(self, inlet: "Inlet", producer: Producer, delivery: Any, size: int) -> None:
+    def __init__(self, inlet: "Inlet", inflow: Inflow, delivery: Any, size: int) -> None:
         self.inlet = inlet
-        self.producer = producer
+        self.inflow = inflow
         self.delivery = delivery
         self.size = size
         self.over = False
@@ -106,7 +106,7 @@ class Inlet(LinkEnd):
         if not self.link.alive:
             return
         self._line = line
-        target = Terminus(self.destination, dynamic=self.link.target.dynamic, capabilities=(line.producer.kind,))
+        target = Terminus(self.destination, dynamic=self.link.target.dynamic, capabilities=(line.inflow.kind,))
         self.link.accept(self.link.source, target, max_message=node.options.limits.message)
         line.join(self)
         self.connection.flush_soon()
@@ -118,13 +118,13 @@ class Inlet(LinkEnd):
             return
         if not self._held:
             self._since = time.monotonic()
-        producer, most = line.producer, connection.node.options.held
+        inflow, most = line.inflow, connection.node.options.held
         total = 0
         for raw, delivery in messages:
             size = len(raw)
             total += size
             if connection.held + size <= most or self._has_room(size, delivery):
-                self.take(producer, raw, delivery, size)
+                self.take(inflow, raw, delivery, size)
             elif not self.link.alive:
                 break
         self.messages += len(messages)
@@ -134,9 +134,9 @@ class Inlet(LinkEnd):
         connection.node.counters.came(len(messages), total)
         self.look_soon()
 
-    def take(self, producer: Producer, raw: bytes, delivery: Any, size: int) -> None:
+    def take(self, inflow: Inflow, raw: bytes, delivery: Any, size: int) -> None:
         """Send one message on its way."""
-        arrival = Arrival(self, producer, delivery, size)
+        arrival = Arrival(self, inflow, delivery, size)
         self._held[arrival] = None
         self.connection.held += size
         if self._over:
@@ -145,7 +145,7 @@ class Inlet(LinkEnd):
             expires, ttl_ms = check(raw), header_of(raw).ttl_ms
             if expires:
                 ttl_ms = _sooner(raw, ttl_ms)
-            producer.put(raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True, safe_within=SAFE_WITHIN)
+            inflow.put(raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True, safe_within=SAFE_WITHIN)
         except HeadgateError as error:
             arrival.set_exception(error)
 
@@ -179,9 +179,14 @@ class Inlet(LinkEnd):
     def abandon(self) -> None:
         """Forget all that is not stored yet, what the client settled itself included."""
         for arrival in tuple(self._held):
-            arrival.cancel()
-            self._let_go(arrival)
+            self._forget(arrival)
         self._leave_soon()
+
+    def _forget(self, arrival: Arrival) -> bool:
+        """Give a message up if it has not gone out; returns whether its client can still be told."""
+        arrival.cancel()
+        arrival.inflow.left()
+        return self._let_go(arrival)
 
     def look_again(self) -> None:
         """End the link if its user may not send here any more; of one that is over, forget what it left behind."""
@@ -283,6 +288,6 @@ class Inlet(LinkEnd):
         """For how long it has waited for room, or for a channel, and why."""
         if not self._held or self._line is None:
             return None
-        if not (self._line.producer.is_blocked or self._line.producer.is_confirming):
+        if not (self._line.inflow.is_blocked or self._line.inflow.is_confirming):
             return None
-        return time.monotonic() - self._since, self._line.producer.reason
+        return time.monotonic() - self._since, self._line.inflow.reason

@@ -1,0 +1,141 @@
+"""What a broker in front of Redis sends through: the account of its own session, shared by all its clients."""
+
+import asyncio
+import math
+from typing import Any
+
+from headgate.core.outbox import Outgoing
+from headgate.credit.account import CreditAccount
+from headgate.credit.wish import Wish
+from headgate.errors import Closed, InvalidValue
+from headgate.message import MAX_MESSAGE
+from headgate.namespace.defaults import Defaults
+
+
+class Inflow:
+    """The way of messages into one destination that are encoded already. Get one from :meth:`Session.inflow`.
+
+    Nothing here waits: who sends is told what became of a message, and reads here how much more there is room for.
+
+    Attributes:
+        account: its credit, its line, and what is on its way.
+        kind: whether the destination is a queue or a topic.
+        rates: messages and bytes a second that each client may send, None for no bound.
+    """
+
+    def __init__(self, account: CreditAccount, wish: Wish, kind: str, *, rate: float | None) -> None:
+        self.account = account
+        self.kind = kind
+        self.rates: tuple[float | None, float | None] = (None, None)
+        self._wish = wish
+        self._said_rate = rate
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    def adopt(self, defaults: Defaults) -> None:
+        """Go by what the destination's settings say."""
+        self.rates = (defaults.rate if self._said_rate is None else self._said_rate, defaults.byte_rate)
+
+    @property
+    def destination(self) -> str:
+        """The destination's name."""
+        return self.account.address.name
+
+    @property
+    def in_hand(self) -> int:
+        """Bytes that can be sent without asking."""
+        return self.account.credit.in_hand
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that may wait here for nothing but a spool store, which takes them; 0 where none does."""
+        return self.account.waiters.ahead
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether messages wait for credit right now."""
+        return self.account.wants
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a message would wait for others, or exceed the limit where the hard limit lets it."""
+        return self.account.state.full
+
+    @property
+    def queued(self) -> int:
+        """Messages that came and are not known to be stored."""
+        return len(self.account.outbox)
+
+    @property
+    def is_confirming(self) -> bool:
+        """Whether messages are stored whose receipts wait for a channel, for replicas or for the disk."""
+        return self.account.is_confirming
+
+    @property
+    def reason(self) -> str:
+        """Why messages wait, as far as that is known without asking; empty when it is not."""
+        return self.account.explained()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closed or self.account.closed
+
+    def put(
+        self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None, beyond: bool = False,
+        safe_within: float = math.inf,
+    ) -> Outgoing:  # fmt: skip
+        """Put a message in line; ``paid`` of what is returned says whether it has its credit.
+
+        Args:
+            payload: as :func:`headgate.message.encode` returns it.
+            timeout: seconds until ``done`` fails for want of room; ``math.inf`` for never.
+            ttl_ms: milliseconds after it is stored at which it expires; as the destination says when None.
+            done: told the :class:`Receipt` or the error of a send; a future when None. It has a future's ``done``,
+                ``cancelled``, ``cancel``, ``set_result``, ``set_exception`` and ``exception``, and is told at once and
+                not a turn of the loop later. Cancelling it gives the message up if it has not gone out: say so with
+                :meth:`left`, unless it is a future.
+            beyond: where the destination has a hard limit, store it up to that rather than wait for room, and fail with
+                :class:`DestinationFull` above it.
+            safe_within: seconds after it is stored until ``done`` fails with :class:`NotDurable`, if the timeout is
+                not over before.
+
+        Raises:
+            InvalidValue: the payload is too long, or an argument cannot be used.
+            Closed: it is closed.
+        """
+        if self._closed:
+            raise Closed(f"the producer of {self.destination!r} {self.account.why_closed}")
+        if len(payload) > MAX_MESSAGE:
+            raise InvalidValue(f"a message of {len(payload)} bytes; at most {MAX_MESSAGE} can be stored")
+        if not timeout >= 0:
+            raise InvalidValue(f"timeout: {timeout!r}; use 0 s or more")
+        if ttl_ms is not None and ttl_ms < 1:
+            raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
+        told: Any = self._loop.create_future() if done is None else done
+        item = Outgoing(payload, len(payload), self._loop.time() + timeout, told, ttl_ms)
+        item.beyond, item.safe_within = beyond, safe_within
+        self.account.submit(item)
+        return item
+
+    def left(self) -> None:
+        """Note that one of those who waited gave up."""
+        self.account.attendance.left()
+
+    def seek(self) -> None:
+        """See whether there is room again while :attr:`is_full` and nothing waits; returns at once."""
+        self.account.seek()
+
+    def weigh(self, weight: int) -> None:
+        """Change its share, from 1 to 1000."""
+        self._wish.change(None, weight)
+
+    def confirm(self) -> None:
+        """Give at once all receipts that wait for a channel: nobody will wait for them any more."""
+        self.account.confirming.let_go()
+
+    async def close(self) -> None:
+        """Send what has its credit, and give the rest of the credit back; never longer than 1 s."""
+        if not self._closed:
+            self._closed = True
+            await self.account.part()
