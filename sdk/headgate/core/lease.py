@@ -5,7 +5,7 @@ The server starts to doubt a session 0.6 TTL after its last call and reclaims it
 the call that renewed it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 RENEW_EVERY: Final = 0.25
@@ -20,10 +20,11 @@ class Lease:
     renew_at: float = 0.0
     use_until: float = 0.0
 
-    @property
-    def ttl_ms(self) -> int:
-        """The length that is sent to the server."""
-        return int(self.ttl * 1000)
+    ttl_ms: int = field(init=False)
+    """The length that the server is given."""
+
+    def __post_init__(self) -> None:
+        self.ttl_ms = int(self.ttl * 1000)
 
     def renewed(self, asked_at: float) -> None:
         """Note a successful call; ``asked_at`` is when it was sent, not when it was answered."""

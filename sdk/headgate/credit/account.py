@@ -60,6 +60,7 @@ class CreditAccount:
     Attributes:
         state: what is known of the account, and what is due.
         users: producers or gates that share it; it closes with the last.
+        closed: whether nothing can be submitted any more.
         why_closed: what is said of it once nothing can be submitted any more.
     """
 
@@ -99,8 +100,9 @@ class CreditAccount:
         self.attendance = Attendance(self.state, self.failures, outlook, self._rouse)
         self.writer: Writer | None = None
         self._wake_ups = wake_ups
+        self._holds_messages = holds_messages
         self._gives_up = options.on_loss == "closed"
-        self._closing = False
+        self.closed = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         """What has the calls made that are due; None until the first answer is there."""
@@ -137,7 +139,7 @@ class CreditAccount:
 
     def forked(self) -> None:
         """Admit nothing from now on: the credit in hand is that of the parent process."""
-        self._closing, self.why_closed = True, f"cannot be used: {FORKED}"
+        self.closed, self.why_closed = True, f"cannot be used: {FORKED}"
         self.lease.use_until = -math.inf
         self.outbox.clear(lambda *_: None)
 
@@ -153,11 +155,11 @@ class CreditAccount:
         Args:
             ends: whether the session ends with it: then Redis forgets which of its messages came last.
         """
-        if self._closing:
+        if self.closed:
             if ends and self.state.sent(self._loop.time()):
                 await self._end(ends=True)
             return
-        self._closing = True
+        self.closed = True
         if self.writer is not None:
             await self.writer.close()
         self.outbox.waiting, waiting = type(self.outbox.waiting)(), self.outbox.waiting
@@ -186,7 +188,7 @@ class CreditAccount:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # a defect; nobody may wait for ever because of it
-            self._closing = True
+            self.closed = True
             failed = HeadgateError(f"{self.address.name!r} failed: {error!r}")
             if isinstance(error, SessionExpired):  # no defect: a session that resumes ends with its account
                 failed = error
@@ -273,13 +275,19 @@ class CreditAccount:
 
     def submit(self, item: Outgoing) -> bool:
         """Put a message in line; returns whether it is paid. Its ``done`` is told the rest."""
-        if self._closing:
+        if self.closed:
             raise Closed(f"the producer of {self.address.name!r} {self.why_closed}")
-        paid = self.state.add(item, self._loop.time())
+        self._wake.set()
+        waiters = self.waiters
+        if self._holds_messages and self.outbox.add(item):  # the way of most messages: nothing has to ask for the time
+            if item.deadline < waiters.attend_at or waiters.rate_at:
+                self.state.paid(item, self._loop.time())
+                self.attendance.arrange()
+            return True
+        paid = self.state.come(item, self._loop.time())
         if not paid:
             self.attendance.expect(item)
-        self._wake.set()
-        if self.waiters.attend_at < self.attendance.at:
+        if waiters.attend_at < self.attendance.at:
             self.attendance.arrange()
         return paid
 
@@ -327,11 +335,6 @@ class CreditAccount:
         if self.waiters.asked_why(self._loop.time()):
             self._wake.set()
         return self.failures.reason(self.outbox.head())
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing can be submitted any more."""
-        return self._closing
 
     @property
     def wants(self) -> bool:

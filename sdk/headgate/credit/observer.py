@@ -46,6 +46,7 @@ class Outlook:
         dropped_bytes: the same in bytes.
         notices: whom it tells of its waits.
         confirmations: the same of waits for receipts, of what is stored already.
+        unreported: whether more was dropped than the destination knows.
         report_at: when the next report of them may go out.
         self_wait: whether its sends wait for room that only the very tasks that send can make.
     """
@@ -61,6 +62,7 @@ class Outlook:
         self.store = ""
         self.most_copied = math.inf
         self.dropped = self.dropped_bytes = 0
+        self.unreported = False
         self.report_at = 0.0
         self.self_wait = SelfWait(address.name, session)
         self.waits: Callable[[], None] = _nothing
@@ -80,7 +82,7 @@ class Outlook:
 
     def meet(self, before: int, epoch: int, lost: int) -> None:
         """Note the epoch of an answer, and how many of the account's receipts Redis knows nothing of in a new one."""
-        if before and before != epoch:
+        if before != epoch:
             self._losses.meet(self._address, epoch, lost)
 
     def adopt(self, fields: Mapping[str, str]) -> None:
@@ -142,16 +144,12 @@ class Outlook:
     def drop(self, size: int) -> None:
         """Count a message that is dropped."""
         self.dropped, self.dropped_bytes = self.dropped + 1, self.dropped_bytes + size
+        self.unreported = True
 
     @property
     def watched(self) -> bool:
         """Whether looks are worth their call although nobody asks: they may find that its sends wait for themselves."""
         return bool(self.self_wait.consumers)
-
-    @property
-    def unreported(self) -> bool:
-        """Whether more was dropped than the destination knows."""
-        return self.dropped > self._reported
 
     async def report(self) -> None:
         """Tell the destination what was dropped; what it does not take is told again later."""
@@ -159,6 +157,7 @@ class Outlook:
         self.report_at = time.monotonic() + REPORT_EVERY
         if await self._store.drop(self._address, self._session, messages=dropped, size=size) == "OK":
             self._reported, self._reported_bytes = dropped, size
+            self.unreported = self.dropped > dropped
 
     def start_anew(self) -> None:
         """Count from nothing: the totals are those of one account, and it has ended."""

@@ -102,26 +102,33 @@ class Account:
 
     def add(self, item: Outgoing, now: float) -> bool:
         """Put a message in line; returns whether it is paid."""
-        if not self._holds_messages and now > self.lease.use_until:
-            self.credit.frozen = True  # the lease may be over: first hear from Redis
-        waiters = self.waiters
-        if self.outbox.add(item):
-            if not self._holds_messages:
+        if self._holds_messages and self.outbox.add(item):
+            self.paid(item, now)
+            return True
+        return self.come(item, now)
+
+    def paid(self, item: Outgoing, now: float) -> None:
+        """Count in a message that was put in line and has its credit."""
+        if self.waiters.rate_at:
+            item.since = now
+        self.waiters.attend_by(max(item.deadline, now))
+
+    def come(self, item: Outgoing, now: float) -> bool:
+        """Count in a message that was put in line and is not paid, or let a gate's caller in if that can be."""
+        if not self._holds_messages:
+            if now > self.lease.use_until:
+                self.credit.frozen = True  # the lease may be over: first hear from Redis
+            if self.outbox.add(item):
                 self.outbox.ready.pop()
                 item.done.set_result(self.credit.inc)
                 return True
-            if waiters.rate_at:
-                item.since = now
-            if item.deadline < waiters.attend_at:
-                waiters.attend_at = max(item.deadline, now)
-            return True
-        if waiters.join(item, now):
+        if self.waiters.join(item, now):
             self._destination.forget()
             self._ask_at = 0.0  # nothing waited at the last call, so the session is not in line yet
-        elif waiters.how(item).patience == 0:
+        elif self.waiters.how(item).patience == 0:
             self._ask_at = 0.0  # it goes by the next answer, not by the one that others wait for
         if self.lost_since is not None:
-            waiters.refuse(now, now)
+            self.waiters.refuse(now, now)
         return False
 
     def ask(self) -> None:
@@ -231,7 +238,7 @@ class Account:
         """Return when to ask for a call again if nothing is heard before."""
         waiters, outbox = self.waiters, self.outbox
         until = now + LATER
-        if outbox.head():
+        if outbox.waiting and outbox.head():
             until = min(self._ask_at, waiters.explain_at)
             if waiters.writer is not None and not waiters.writer.ready:
                 until = min(until, waiters.writer.resumes_at)
@@ -292,7 +299,7 @@ class Account:
         # Paid messages go before new credit is asked for: the answer to them brings it.
         if now >= waiters.rate_at and (batch := outbox.batch()) and self.open:
             return self._publish(batch)
-        if head := outbox.head():
+        if outbox.waiting and (head := outbox.head()):
             return self._serve(head, now)
         # Nothing waits for credit; what is paid is held up by the rate.
         if outbox.ready and now >= waiters.explain_at:
@@ -407,7 +414,7 @@ class Account:
         Whoever stands in line for memory needs; what it wants is more only where nobody else waits.
         """
         line, waiters, last = self.credit, self.waiters, self.last
-        head = self._asked_for = self.outbox.head()
+        head = self._asked_for = self.outbox.head() if self.outbox.waiting else None
         # Not in line: what memory never has room for, and what a store takes at once.
         lines_up = head is not None and head.size < waiters.beyond_memory
         lines_up = lines_up and not (waiters.spools and waiters.writer and not waiters.writer.waits)
@@ -522,7 +529,8 @@ class Account:
         code, outbox, writer = answer.code, self.outbox, self.waiters.writer
         if code in ("OK", "DUPLICATE"):
             items = outbox.published(answer.stored)
-            if self.waiters.hold_back(now, answer.again_ms if len(items) < len(batch.items) else 0):
+            rest = len(items) < len(batch.items)
+            if (rest or self.waiters.rate_at) and self.waiters.hold_back(now, answer.again_ms if rest else 0):
                 self._destination.forget()
             self._used_at = self.stored_at = asked_at
             self.exceeded = batch.beyond and not batch.segment
@@ -553,7 +561,7 @@ class Account:
         self._apply(answer, asked_at, now)
         if not answer.stored and outbox.flight is not batch:
             self._drop_segment(batch)
-        if any(self.waiters.impatient()):
+        if outbox.waiting and any(self.waiters.impatient()):
             self._ask_at = 0.0  # they do not wait for the next look
 
     def _apply(self, answer: Credit, asked_at: float, now: float) -> None:
@@ -589,8 +597,10 @@ class Account:
     def _opened_as(self, answer: Credit, asked_at: float, now: float) -> None:
         line = self.credit
         # The epoch first: what is granted below is of that one, and what was lost with another is counted once.
-        self._destination.meet(line.epoch, answer.epoch, answer.lost)
-        line.epoch = answer.epoch
+        if line.epoch != answer.epoch:
+            if line.epoch:
+                self._destination.meet(line.epoch, answer.epoch, answer.lost)
+            line.epoch = answer.epoch
         self.open = True
         before, self.last = self.last, answer
         self.recalled = self.recalled and answer.blocked > 0
@@ -598,7 +608,8 @@ class Account:
         self.lease.renewed(asked_at)
         self._effects.granted(answer.epoch, answer.granted, answer.granted_m)
         served = self._admit()
-        asked = self.waiters.spools or self.outbox.head() is self._asked_for  # not one that came during the call
+        head = self.outbox.head() if self.outbox.waiting else None
+        asked = head is self._asked_for or self.waiters.spools  # not one that came during the call
         self._ask_at = 0.0 if served or not asked else now + answer.again_ms / 1000
         if answer.place:
             self.waiters.watch(now)
@@ -621,7 +632,7 @@ class Account:
             self._ask_at = 0.0
 
     def _admit(self) -> bool:
-        return self.waiters.admit()
+        return bool(self.outbox.waiting) and self.waiters.admit()
 
     def _drop_segment(self, batch: Batch) -> None:
         """Delete what was written for a batch that is given up: nothing of it is stored."""

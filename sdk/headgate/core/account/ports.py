@@ -79,11 +79,8 @@ class Ends(Protocol):
 class Destination(Manners, Protocol):
     """What is known of the account's destination."""
 
+    unreported: bool
     report_at: float
-
-    @property
-    def unreported(self) -> bool:
-        """Whether more was dropped than the destination knows."""
 
     def forget(self) -> None:
         """Forget how it was seen, if that is old."""
