@@ -273,7 +273,9 @@ async def _lossy(
             await send("b0", 0.05)
             sends = {f"c{number}": await producer.post(f"c{number}", timeout=GUARD) for number in range(20)}
             with suppress(AssertionError):  # a master that takes nothing without its replicas leaves some in line
-                await wait_until(lambda: len(producer._account.outbox) == 0, timeout=2.5, description="all is at the master")
+                await wait_until(
+                    lambda: len(producer._account.outbox) == 0, timeout=2.5, description="all is at the master"
+                )
             assert len(acknowledged) == before
             master.kill9()
         await wait_until(serves, timeout=GUARD)

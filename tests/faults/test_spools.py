@@ -84,7 +84,7 @@ async def test_what_is_spooled_while_a_master_is_away_and_hands_over_comes_once_
         await spooler.send(40)
         for before, after in ((pair.primary, pair.replica), (pair.replica, pair.primary)):
             sending = asyncio.create_task(spooler.send(40))
-            await wait_until(lambda: spooler.producer.queued > 0, timeout=GUARD)
+            await wait_until(lambda: len(spooler.producer._account.outbox) > 0, timeout=GUARD)
             pair.proxy.refuse()
             pair.proxy.reset()
             ask(before, "FAILOVER", "TO", *at(after))

@@ -119,7 +119,7 @@ class Session:
             window: bytes of credit to keep in hand.
             kind: ``queue`` or ``topic``.
         """
-        destination, said = split_address(destination, self._options.connection)
+        destination, said = split_address(destination, self._context.options.connection)
         account, wish = await self._account(destination, window, None, kinds_from(kind))
         presence = self._presences.at(destination)
         inflow = Inflow(account, wish, presence.kind, rate=said.producer_rate)
