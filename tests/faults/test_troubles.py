@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ from redis.crc import key_slot
 
 import headgate
 from headgate.redis.keys import Address
-from tests.faults.deployments import ask
+from tests.faults.deployments import ask, at
 from tests.faults.traffic import GUARD, Holder, Inside, Sender
 from tests.support.cluster import RedisCluster3
 from tests.support.faultproxy import FaultProxy
@@ -17,6 +18,7 @@ from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.one_server, pytest.mark.docker]
+NAMES = ("others", "more")
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ async def test_a_slot_that_is_left_open_is_told_with_what_ends_it() -> None:
         async with headgate.connect(cluster.url) as client, client.session("s") as session:
             producer = await session.producer("orders")
             await producer.send("before")
-            slot = key_slot(Address.of(client.namespace, "orders").key.encode())
+            slot = _slot(client, "orders")
             source = cluster.nodes[min(2, slot * 3 // 16384)]
             target = next(node for node in cluster.nodes if node is not source)
             ids = {node.url: ask(node, "CLUSTER", "MYID") for node in (source, target)}
@@ -85,6 +87,31 @@ async def test_a_slot_that_is_left_open_is_told_with_what_ends_it() -> None:
             ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target.url])
             with pytest.raises(headgate.CoordinatorUnavailable, match="--cluster fix"):
                 await client.apply("orders", limit="1 MiB")
-            for node in (target, source):
-                ask(node, "CLUSTER", "SETSLOT", slot, "STABLE")
+            waiting = asyncio.create_task(producer.send("while it is open", timeout=GUARD))
+            others = await session.producer(next(name for name in NAMES if _slot(client, name) != slot))
+            await others.send("goes on")
+            assert not waiting.done()
+            await asyncio.to_thread(_fix, source, target, slot)
+            await waiting
             await producer.send("after", timeout=GUARD)
+
+
+def _slot(client: headgate.Client, name: str) -> int:
+    slot: int = key_slot(Address.of(client.namespace, name).key.encode())
+    return slot
+
+
+def _fix(source: RedisServer, target: RedisServer, slot: int) -> None:
+    """Do what the error says, where there is a `redis-cli`."""
+    if (command := shutil.which("redis-cli")) is None:
+        for node in (target, source):
+            ask(node, "CLUSTER", "SETSLOT", slot, "STABLE")
+        return
+    host, port = at(source)
+    done = subprocess.run(
+        [command, "--cluster", "fix", f"{host}:{port}", "--cluster-yes"],
+        capture_output=True,
+        timeout=GUARD,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode()[-2000:]
