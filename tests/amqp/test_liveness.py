@@ -65,7 +65,10 @@ class Crowd:
                 await holding
 
     async def receives(self, rhea: Rhea, name: str) -> None:
-        """Take messages over AMQP, settle them one by one or all at once, and open anew now and then."""
+        """Take messages over AMQP, settle them one by one or all at once, and open anew now and then.
+
+        No two links have one name: what is counted is what ever came over the name.
+        """
         number = 0
         while not self.over:
             number, link, settled = number + 1, f"{name}-{number}", 0
@@ -111,7 +114,9 @@ async def play(client: headgate.Client, rhea: Rhea, seed: int, total: int, *, ki
     await client.apply("orders", limit=dice.choice((2_000, 100_000)))
     sending = asyncio.create_task(crowd.sends(total))
     takers = [crowd.works() for _ in range(dice.randint(0, 2))]
-    takers += [crowd.receives(rhea, f"r{number}") for number in range(0 if takers and dice.random() < 0.3 else 2)]
+    takers += [
+        crowd.receives(rhea, f"r{number} of {seed}") for number in range(0 if takers and dice.random() < 0.3 else 2)
+    ]
     takers += [crowd.idles() for _ in range(dice.randint(0, 3))]
     takers += [crowd.dies() for _ in range(killed)]
     tasks = [sending, *(asyncio.create_task(taker) for taker in takers)]
