@@ -99,6 +99,8 @@ class CreditAccount:
         self.waiters, self.outbox = self.state.waiters, self.state.outbox
         self.attendance = Attendance(self.state, self.failures, outlook, self._rouse)
         self.writer: Writer | None = None
+        self.on_step: Callable[[], None] | None = None
+        """Called after each step, whether it made a call or not."""
         self._wake_ups = wake_ups
         self._holds_messages = holds_messages
         self._gives_up = options.on_loss == "closed"
@@ -130,6 +132,7 @@ class CreditAccount:
     def spool(self, writer: Writer, *, topic: bool) -> None:
         """Let that write what finds no room in memory, where the destination has a spool store."""
         self.writer = self.waiters.writer = self.failures.writer = writer
+        self.on_step = writer.attend
         self._calls.topic = topic
 
     def secure(self, durability: Durability) -> None:
@@ -205,6 +208,8 @@ class CreditAccount:
                 worked = await until_answered(self._missed)(self._step)
             self.failures.trouble = None
             self.state.answered()
+            if self.on_step is not None:
+                self.on_step()
             if self.waiters.attend_at < self.attendance.at:
                 self.attendance.arrange()
             if not worked:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate._util.reconnect import until_answered
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 AGAIN: Final = 0.05
 """Seconds until a segment is entered again for which the account had to be healed."""
+
+
+def _nobody() -> None:
+    """Wake nobody: who asked waits for the future alone."""
 
 
 class Quota:
@@ -31,16 +36,18 @@ class Quota:
         self._account = account
         self._calls = calls
         self._loop = asyncio.get_running_loop()
-        self._wanted: dict[asyncio.Future[None], Outgoing] = {}
+        self._wanted: dict[asyncio.Future[None], tuple[Outgoing, Callable[[], None]]] = {}
+        account.on_step = self._stepped
 
-    def ask(self, size: int) -> "asyncio.Future[None]":
+    def ask(self, size: int, stir: Callable[[], None] = _nobody) -> "asyncio.Future[None]":
         """Return a future that is done once there is room for a segment of ``size`` bytes; cancel it to give up.
 
-        It fails with MessageTooLarge where the store can never hold so much.
+        It fails with MessageTooLarge where the store can never hold so much. Until it is done, ``stir`` is called
+        whenever the store may have answered.
         """
         future: asyncio.Future[None] = self._loop.create_future()
         item = Outgoing(b"", size, math.inf, future)
-        self._wanted[future] = item
+        self._wanted[future] = item, stir
         self._account.outbox.head()  # lets go of what was given up, so that this one is asked for at once
         future.add_done_callback(lambda told: self._wanted.pop(told, None))
         self._account.submit(item)
@@ -48,8 +55,12 @@ class Quota:
 
     def refused(self, asked: "asyncio.Future[None]") -> bool:
         """Whether the store was asked for that, and has no room."""
-        item = self._wanted.get(asked)
-        return item is not None and self._account.state.in_line(item)
+        wanted = self._wanted.get(asked)
+        return wanted is not None and self._account.state.in_line(wanted[0])
+
+    def _stepped(self) -> None:
+        for _, stir in tuple(self._wanted.values()):
+            stir()
 
     def put_back(self, size: int) -> None:
         """Put room back that was asked for and is not needed."""

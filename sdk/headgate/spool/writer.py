@@ -5,6 +5,7 @@ segments on their way. A segment is entered at its store, then written and flush
 """
 
 import asyncio
+import contextlib
 import itertools
 import math
 import secrets
@@ -24,6 +25,8 @@ from headgate.spool.sweep import Sweeper
 
 REFERENCE_BYTES: Final = 64
 """More than a reference takes."""
+LOOK_EVERY: Final = 1.0
+"""Seconds between looks whether anybody still waits for room at a store, where nothing is heard of it."""
 PAUSE: Final = (0.2, 5.0)
 """Seconds until a store is tried again that failed: at first, and at the most."""
 
@@ -41,8 +44,11 @@ class Quota(Protocol):
         """Why there is no room."""
         ...
 
-    def ask(self, size: int) -> "asyncio.Future[None]":
-        """Return a future that is done once there is room for ``size`` bytes; cancel it to give up."""
+    def ask(self, size: int, stir: Callable[[], None]) -> "asyncio.Future[None]":
+        """Return a future that is done once there is room for ``size`` bytes; cancel it to give up.
+
+        Until it is done, ``stir`` is called whenever the store may have answered.
+        """
         ...
 
     def refused(self, asked: "asyncio.Future[None]") -> bool:
@@ -120,6 +126,7 @@ class Writer:
         self._resume_at = 0.0
         self._pause = PAUSE[0]
         self._loop = asyncio.get_running_loop()
+        self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._most = MOST_MESSAGES
         self._most_bytes = math.inf
@@ -193,6 +200,10 @@ class Writer:
         self._resume_at = self._loop.time() + self._pause
         self._pause = min(2 * self._pause, PAUSE[1])
         self._trouble, self.waits, self.crowded = why, True, False
+
+    def attend(self) -> None:
+        """Look whether anybody still waits: the account's line may have changed."""
+        self._stirred.set()
 
     async def close(self) -> None:
         """Stop; what was being written goes back in line."""
@@ -272,10 +283,14 @@ class Writer:
 
     async def _room(self, quota: Quota, size: int, *, patient: bool = True) -> bool:
         """Wait for room at the store, for as long as anybody waits for it; not ``patient``: until it has none."""
-        asked = quota.ask(size)
+        asked = quota.ask(size, self._stirred.set)
+        asked.add_done_callback(lambda _: self._stirred.set())
         try:
             while not asked.done():
-                await asyncio.wait([asked], timeout=0.02)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY):
+                        await self._stirred.wait()
+                self._stirred.clear()
                 if quota.refused(asked):
                     if not patient:
                         return False
