@@ -17,7 +17,7 @@ LINKS: Final = (
     ("P3", "link_open", "d.kind == 'queue' and not copies and 'queue'", "d.kind == 'queue' and 'queue'",
      f"{_L}::test_a_link_that_copies_leaves_each_message_to_the_queues_consumers"),
     ("P3", "link_open", "    open_subscription('queue', 1)", "    local _ = nil",
-     f"{_L}::test_a_link_that_copies_leaves_each_message_to_the_queues_consumers"),
+     f"{_L}::test_a_link_copies_what_comes_after_it_began_and_takes_nothing_with_it_as_it_ends"),
     ("P2", "lib/attach", "d.kind == 'queue' and sub == 'queue' and '0'", "d.kind == 'queue' and '0'",
      f"{_L}::test_a_link_copies_what_comes_after_it_began_and_takes_nothing_with_it_as_it_ends"),
     ("P2", "lib/settle", "d.kind ~= 'topic' and d.subscriptions < 2", "d.kind ~= 'topic'",
