@@ -1,7 +1,5 @@
 """Gates: admission without messages. A permit is credit in hand, taken and put back by arithmetic alone."""
 
-# ruff: noqa: SLF001  (permits and admissions are their gate's other halves)
-
 # ruff: noqa: SLF001 -- a permit and an admission are their gate's other halves
 
 import asyncio

@@ -1,7 +1,5 @@
 """Gates for threads: admissions are arithmetic under a lock, on the credit line that the loop thread keeps."""
 
-# ruff: noqa: SLF001  (permits and admissions are their gate's other halves, and a gate for threads is that of the loop)
-
 # ruff: noqa: SLF001 -- a permit is its gate's other half, and the gate that of the one it wraps
 
 import threading
