@@ -29,6 +29,7 @@ from headgate.errors import (
     SlowConsumer,
     SpoolUnavailable,
     TooManySubscriptions,
+    UnknownDestination,
 )
 from headgate.explain.model import Explanation
 from headgate.limiting.bucket import Bucket
@@ -83,6 +84,7 @@ __all__ = [
     "StoreState",
     "TooManySubscriptions",
     "Unblocked",
+    "UnknownDestination",
     "Window",
     "connect",
 ]

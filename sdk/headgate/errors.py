@@ -8,6 +8,7 @@ HeadgateError
 ├── SessionExpired          the lease ran out, what it held went to others
 ├── SlowConsumer            the consumer was closed because it was too slow
 ├── PolicyError             settings that contradict each other or the destination (also a ValueError)
+│   └── UnknownDestination  it is not there, and not to be made
 ├── PolicyConflict          somebody else applied a policy meanwhile
 ├── TooManySubscriptions    a topic has as many as it may
 ├── InvalidName             a namespace or a name that cannot be used (also a ValueError)
@@ -23,6 +24,7 @@ HeadgateError
 Facts are attributes; the text says what happened, the facts, and what to do.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -189,8 +191,53 @@ class SlowConsumer(HeadgateError):
         )
 
 
-class PolicyError(HeadgateError, ValueError):
+class _OfSettings(ValueError):
+    """The problem is with one setting or option, or with several together.
+
+    Attributes:
+        problem: what is wrong, without the name of the one whose value it is.
+        settings: that it is about, the one to change first; empty where it is about none.
+    """
+
+    def __init__(self, problem: str, *, setting: str = "", settings: Sequence[str] = ()) -> None:
+        """Describe a problem, of the value of one ``setting``, or of several ``settings`` that it names itself."""
+        self.problem = problem
+        self.settings = (setting,) if setting else tuple(settings)
+        super().__init__(f"{setting}: {problem}" if setting else problem)
+
+    @property
+    def setting(self) -> str:
+        """The setting or option that it is about first; empty where it is about none."""
+        return self.settings[0] if self.settings else ""
+
+    def beside(self, setting: str) -> str:
+        """Return the text as it reads beside the name of that setting: without it, if it begins with it."""
+        return self.problem if self.setting == setting else str(self)
+
+    def spelled(self, names: Mapping[str, str]) -> str:
+        """Return the problem with other names for the settings that it names itself."""
+        text = self.problem
+        for setting in self.settings:
+            text = text.replace(setting, names.get(setting, setting))
+        return text
+
+
+class PolicyError(HeadgateError, _OfSettings):
     """Settings that contradict each other, or the destination as it is."""
+
+
+class UnknownDestination(PolicyError):
+    """There is no such destination, and it is not to be made.
+
+    Attributes:
+        destination: its name.
+        namespace: where it was looked for.
+    """
+
+    def __init__(self, destination: str, namespace: str) -> None:
+        self.destination = destination
+        self.namespace = namespace
+        super().__init__(f"there is no destination {destination!r} in namespace {namespace!r}")
 
 
 class TooManySubscriptions(HeadgateError):
@@ -227,11 +274,11 @@ class PolicyConflict(HeadgateError):
         )
 
 
-class InvalidName(HeadgateError, ValueError):
+class InvalidName(HeadgateError, _OfSettings):
     """A namespace, destination, session or subscription name that cannot be used."""
 
 
-class InvalidValue(HeadgateError, ValueError):
+class InvalidValue(HeadgateError, _OfSettings):
     """A size, duration, rate, URL or option that cannot be read."""
 
 
@@ -245,11 +292,11 @@ class MessageFormatError(InvalidValue):
     """
 
     def __init__(self, problem: str, *, at: int | None = None, id: str = "") -> None:  # noqa: A002 - as of a message
+        name = f"message {id}" if id else "this message"
+        super().__init__(f"{name} cannot be read: {problem}{'' if at is None else f' (byte {at})'}")
         self.problem = problem
         self.at = at
         self.id = id
-        name = f"message {id}" if id else "this message"
-        super().__init__(f"{name} cannot be read: {problem}{'' if at is None else f' (byte {at})'}")
 
 
 class CoordinatorUnavailable(HeadgateError, ConnectionError):

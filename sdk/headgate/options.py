@@ -43,9 +43,9 @@ class SessionOptions:
         """
         seconds = parse_duration(ttl, "ttl")
         if not MIN_TTL <= seconds <= MAX_TTL:
-            raise InvalidValue(f"ttl: {ttl!r}; use 1 s to 1 h")
+            raise InvalidValue(f"{ttl!r}; use 1 s to 1 h", setting="ttl")
         if on_loss not in ("last-lease", "closed"):
-            raise InvalidValue(f"on_loss: {on_loss!r}; use 'last-lease' or 'closed'")
+            raise InvalidValue(f"{on_loss!r}; use 'last-lease' or 'closed'", setting="on_loss")
         return cls(ttl=seconds, on_loss="closed" if on_loss == "closed" else "last-lease", connection=connection)
 
 
@@ -57,9 +57,9 @@ def read_window(window: int | str | None) -> int | None:
     """
     size = parse_size(window, "window") if window is not None else None
     if size is not None and size < 1:
-        raise InvalidValue("window: 0 sends nothing; use at least 1 byte")
+        raise InvalidValue("0 sends nothing; use at least 1 byte", setting="window")
     if size is not None and size > MAX_WINDOW:
-        raise InvalidValue(f"window: {window!r} is too large; use 1 to {MAX_WINDOW} bytes")
+        raise InvalidValue(f"{window!r} is too large; use 1 to {MAX_WINDOW} bytes", setting="window")
     return size
 
 
@@ -71,5 +71,5 @@ def read_weight(weight: int | None) -> int | None:
     """
     whole = isinstance(weight, int) and not isinstance(weight, bool)
     if weight is not None and not (whole and 1 <= weight <= MAX_WEIGHT):
-        raise InvalidValue(f"weight: {weight!r}; use a whole number from 1 to {MAX_WEIGHT}")
+        raise InvalidValue(f"{weight!r}; use a whole number from 1 to {MAX_WEIGHT}", setting="weight")
     return weight

@@ -58,9 +58,11 @@ def parse_size(value: int | str, what: str = "size") -> int:
         unit = _SIZES.get(match[2].upper())
         size = float(match[1]) * unit if unit and "." in match[1] else int(match[1]) * unit if unit else None
     if size is None or size < 0 or size != int(size):
-        raise InvalidValue(f"{what}: {value!r} is not a size; write bytes (512) or text such as '64KiB' or '10MB'")
+        raise InvalidValue(
+            f"{value!r} is not a size; write bytes (512) or text such as '64KiB' or '10MB'", setting=what
+        )
     if size >= MAX_SIZE:
-        raise InvalidValue(f"{what}: {value!r} is too large; the most is {MAX_SIZE - 1} bytes")
+        raise InvalidValue(f"{value!r} is too large; the most is {MAX_SIZE - 1} bytes", setting=what)
     return int(size)
 
 
@@ -75,9 +77,9 @@ def parse_limit(value: int | str, what: str = "limit") -> int | Unlimited:
     try:
         size = parse_size(value, what)
     except InvalidValue as error:
-        raise InvalidValue(f"{error}, or 'unlimited'") from None
+        raise InvalidValue(f"{error.problem}, or 'unlimited'", setting=what) from None
     if size == 0:
-        raise InvalidValue(f"{what}: 0 has no meaning of its own here; write 'unlimited' or at least 1")
+        raise InvalidValue("0 has no meaning of its own here; write 'unlimited' or at least 1", setting=what)
     return size
 
 
@@ -103,12 +105,13 @@ def parse_duration(value: float | str, what: str = "duration") -> float:
             if seconds:
                 number = match[1]
                 raise InvalidValue(
-                    f"{what}: {number} has no unit; write '{number}s' for seconds or '{number}ms' for milliseconds"
+                    f"{number} has no unit; write '{number}s' for seconds or '{number}ms' for milliseconds",
+                    setting=what,
                 )
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidValue(f"{what}: {value!r} is not a duration; write {form} '250ms', '3s', '2min'")
+        raise InvalidValue(f"{value!r} is not a duration; write {form} '250ms', '3s', '2min'", setting=what)
     if seconds > MAX_DURATION:
-        raise InvalidValue(f"{what}: {value!r} is too long; the most is {MAX_DURATION} s, a hundred years")
+        raise InvalidValue(f"{value!r} is too long; the most is {MAX_DURATION} s, a hundred years", setting=what)
     return seconds
 
 
@@ -123,7 +126,7 @@ def parse_timeout(value: float | str, what: str = "timeout") -> float:
     try:
         return parse_duration(value, what)
     except InvalidValue as error:
-        raise InvalidValue(f"{error}, or 'unlimited' to wait for ever") from None
+        raise InvalidValue(f"{error.problem}, or 'unlimited' to wait for ever", setting=what) from None
 
 
 def duration_text(seconds: float) -> str:
@@ -147,9 +150,11 @@ def parse_rate(value: float | str, what: str = "rate") -> float:
     elif isinstance(value, str) and (match := _RATE.match(value)):
         rate = parse_size(match[1], what) / _DURATIONS[match[2]]
     if rate is None or not math.isfinite(rate) or rate <= 0:
-        raise InvalidValue(f"{what}: {value!r} is not a rate; write a number a second (500) or text such as '90/min'")
+        raise InvalidValue(
+            f"{value!r} is not a rate; write a number a second (500) or text such as '90/min'", setting=what
+        )
     if not MIN_RATE <= rate <= MAX_RATE:
-        raise InvalidValue(f"{what}: {value!r} is out of range; use {MIN_RATE:g} to {MAX_RATE:g} a second")
+        raise InvalidValue(f"{value!r} is out of range; use {MIN_RATE:g} to {MAX_RATE:g} a second", setting=what)
     return rate
 
 
@@ -162,5 +167,6 @@ def check_burst(rate: float, burst: int, what: str = "burst") -> None:
     if burst > rate * MAX_BURST_TIME:
         most = max(1, int(rate * MAX_BURST_TIME))
         raise InvalidValue(
-            f"{what}: {burst} at {rate:g} a second takes more than ten years; use at most {most}, or a higher rate"
+            f"{burst} at {rate:g} a second takes more than ten years; use at most {most}, or a higher rate",
+            setting=what,
         )

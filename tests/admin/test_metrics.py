@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import headgate
+from headgate.core.links.trouble import NO_ROOM
 from headgate.redis.keys import Address
 from headgate_coordinator.admin import watch
 from headgate_coordinator.admin.metrics import METRICS
@@ -156,7 +157,7 @@ async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
     node.links = (link(1), link(2, waiting_seconds=1.0), link(3, direction="to client", unsettled=9))
     node.counters = Counters({"from client": 10, "to client": 5}, {"from client": 1000}, {"too-large": 2})
     node.bridges = (
-        BridgeFacts("a>b", "a", "b", works=True, trouble="the target has no room", messages=7, bytes=70),
+        BridgeFacts("a>b", "a", "b", works=True, trouble=NO_ROOM, messages=7, bytes=70),
         BridgeFacts("a>c", "a", "c", works=False, messages=2, bytes=20),
         BridgeFacts("a>>q", "a", "239.1.2.3:7000", works=True, messages=2, bytes=20, packets=5, backlog=9),
     )

@@ -115,7 +115,9 @@ async def send_all(producer: headgate.Producer, bodies: list[bytes]) -> None:
 
 
 async def stalls(site: SiteOf, why: str) -> bool:
-    return any(why in fact.trouble for supervisor in site.supervisors for fact in supervisor.facts())
+    return any(
+        fact.trouble and why in fact.trouble.text for supervisor in site.supervisors for fact in supervisor.facts()
+    )
 
 
 @contextlib.asynccontextmanager

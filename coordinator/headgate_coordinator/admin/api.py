@@ -8,7 +8,16 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from headgate import Client, Explanation, FoundDeadlock, HeadgateError, PolicyConflict, PolicyError, __version__
+from headgate import (
+    Client,
+    Explanation,
+    FoundDeadlock,
+    HeadgateError,
+    PolicyConflict,
+    PolicyError,
+    UnknownDestination,
+    __version__,
+)
 from headgate import policy as documents
 from headgate.explain.link_view import LinkEnds
 from headgate.redis.keys import Address
@@ -304,10 +313,8 @@ def _known(name: str) -> Iterator[None]:
     """Answer 404 where the client says that there is no such destination."""
     try:
         yield
-    except PolicyError as error:
-        if str(error).startswith("there is no destination"):
-            raise _unknown(name) from None
-        raise
+    except UnknownDestination:
+        raise _unknown(name) from None
 
 
 def _unknown(name: str) -> Refused:

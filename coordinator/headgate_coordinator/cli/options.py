@@ -34,7 +34,7 @@ def _seconds(text: object) -> float:
     try:
         return parse_duration(f"{text}s" if re.fullmatch(r"[0-9.]+", str(text)) else str(text), "a time")
     except headgate.InvalidValue as error:
-        raise typer.BadParameter(str(error).removeprefix("a time: ")) from None
+        raise typer.BadParameter(error.problem) from None
 
 
 def time_option(text: str, *, least: float = 0.0, most: float = float("inf")) -> Any:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+from headgate.core.links.trouble import Trouble
+
 Direction = Literal["from client", "to client"]
 NodeState = Literal["starting", "ready", "draining", "stopped"]
 
@@ -48,7 +50,7 @@ class BridgeFacts:
         source: where it takes messages from.
         target: where it puts them; with its site, ``<site>:<name>``, where that is another one.
         works: whether this node works on it now.
-        trouble: why nothing moves, in a sentence; empty when it does.
+        trouble: why nothing moves; None when it does.
         messages: that this node forwarded.
         bytes: of these.
         packets: of a channel, that this node sent.
@@ -59,7 +61,7 @@ class BridgeFacts:
     source: str
     target: str
     works: bool
-    trouble: str = ""
+    trouble: Trouble | None = None
     messages: int = 0
     bytes: int = 0
     packets: int = 0

@@ -37,7 +37,9 @@ class NodeEntry:
         links: how many are attached.
         messages_per_second: in both directions, between its last two beats.
         silent: seconds since its last beat, by Redis' clock.
-        troubles: links of the policy that it works on, and that do not move -> why; at most :data:`TROUBLES`.
+        troubles: links of the policy that it works on, and that do not move -> why, in a sentence; at most
+            :data:`TROUBLES`.
+        codes: the same links -> the code of that, see :mod:`headgate.core.links.trouble`.
         rates: links of the policy -> messages a second that it forwarded between its last two beats; those that moved,
             the quickest, at most :data:`TROUBLES`.
         claims: durable links that clients attached to it lately, by a digest of what they are known by -> when.
@@ -53,6 +55,7 @@ class NodeEntry:
     messages_per_second: float
     silent: float = 0.0
     troubles: dict[str, str] = field(default_factory=dict)
+    codes: dict[str, str] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     claims: dict[str, float] = field(default_factory=dict)
 
@@ -81,6 +84,7 @@ class NodeRegistry:
         Raises:
             CoordinatorUnavailable: Redis does not answer; the next beat says it again.
         """
+        troubled = [(one.link, one.trouble) for one in facts.bridges if one.trouble][:TROUBLES]
         report = asdict(
             NodeEntry(
                 id=facts.id,
@@ -91,7 +95,8 @@ class NodeRegistry:
                 connections=facts.connections,
                 links=len(facts.links),
                 messages_per_second=round(self._rate(facts.counters.carried, now), 3),
-                troubles=dict([(one.link, one.trouble) for one in facts.bridges if one.trouble][:TROUBLES]),
+                troubles={link: trouble.text for link, trouble in troubled},
+                codes={link: trouble.code for link, trouble in troubled},
                 rates=self._rates({one.link: one.messages for one in facts.bridges}, now),
                 claims=dict(facts.claims),
             )

@@ -4,6 +4,7 @@ import contextlib
 
 from headgate.client import Client
 from headgate.core.links.channel import Feed, feed_of
+from headgate.core.links.trouble import Trouble
 from headgate.redis.keys import Address, link_id
 from headgate_coordinator.links.channel_worker import Feeder, Progress
 from headgate_coordinator.links.job import Carried, Job
@@ -31,7 +32,7 @@ class ChannelJob(Job[Feed]):
         self._feeder: Feeder | None = None
 
     @property
-    def trouble(self) -> str | None:
+    def trouble(self) -> Trouble | None:
         """Why nothing is sent, None while it is."""
         return self._trouble or self.progress.trouble
 

@@ -13,6 +13,7 @@ from headgate._util.reconnect import until_answered
 from headgate.core.links.calls import Entry, Opened, Read
 from headgate.core.links.channel import HEADERS, Feed
 from headgate.core.links.multicast import Packet, split
+from headgate.core.links.trouble import Trouble
 from headgate.errors import SpoolUnavailable
 from headgate.explain.facts import backlogs
 from headgate.redis.backend import WakeUps
@@ -41,7 +42,7 @@ class Progress:
         packets: that went out, heartbeats among them.
         packet_bytes: of these, with all headers: what the rate counts.
         backlog: messages that the topic has for it, as last seen.
-        trouble: why nothing is sent, in a sentence; None while it is.
+        trouble: why nothing is sent; None while it is.
         later: the number of the lease in force, where that is another; else 0.
     """
 
@@ -50,7 +51,7 @@ class Progress:
     packets: int = 0
     packet_bytes: int = 0
     backlog: int = 0
-    trouble: str | None = None
+    trouble: Trouble | None = None
     later: int = 0
 
 
@@ -140,7 +141,7 @@ class Feeder:
         if opened.code == "FENCED":
             self._progress.later = opened.fence
         else:
-            self._progress.trouble = f"the topic answers {opened.code}"
+            self._progress.trouble = Trouble.of("topic", opened.code)
             await asyncio.sleep(LOOK_AGAIN)
         return None
 
@@ -160,7 +161,7 @@ class Feeder:
             try:
                 entries = await self._whole(self._topic, read.entries, self._read)
             except SpoolUnavailable as error:
-                self._progress.trouble = str(error)
+                self._progress.trouble = Trouble.of("error", error)
                 await asyncio.sleep(LOOK_AGAIN)
                 return True
             await self._send(place, entries)
@@ -218,7 +219,7 @@ class Feeder:
             self._progress.backlog = next((one.messages for one in found if one.subscription == self._link), 0)
 
     def _missing(self, error: BaseException) -> None:
-        self._progress.trouble = str(error)
+        self._progress.trouble = Trouble.of("error", error)
 
     def _hear(self, words: list[str]) -> None:
         if words[0] in ("ready", "settings"):

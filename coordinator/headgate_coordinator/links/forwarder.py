@@ -31,7 +31,7 @@ from headgate.core.links.calls import (
     Secure,
     Skip,
 )  # fmt: skip
-from headgate.core.links.link import NO_ROOM, PACED
+from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
 from headgate_coordinator.links.allowance import LinkAllowance
 from headgate_coordinator.links.rules import Forwarding, Refusal
 
@@ -93,7 +93,7 @@ class Forwarder:
         self.regressions: list[Regression] = []
         self.refused: dict[str, int] = {}
         self.missing: set[str] = set()
-        self.trouble: str | None = None
+        self.trouble: Trouble | None = None
         self._loaded: deque[_Item] = deque()
         self._loaded_bytes = 0
         self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
@@ -200,7 +200,7 @@ class Forwarder:
 
     def _opened(self, answer: Opened, now: float) -> None:
         if answer.code != "OK":
-            self._wait_for_source(f"the source answers {answer.code}", now)
+            self._wait_for_source(Trouble.of("source", answer.code), now)
             return
         self.born, self.released, self.trouble = answer.born, answer.released, None
         self.durable = 0
@@ -213,7 +213,7 @@ class Forwarder:
         self._loaded_bytes = 0
         self._target_at = 0.0
 
-    def _wait_for_source(self, trouble: str | None, now: float) -> None:
+    def _wait_for_source(self, trouble: Trouble | None, now: float) -> None:
         self.trouble = trouble
         self._rest_source(now, LOOK_AGAIN)
 
@@ -240,7 +240,7 @@ class Forwarder:
     def _read(self, answer: Read, now: float, *, asked: bool) -> None:
         if answer.code in ("CLOSED", "BORN", "UNKNOWN"):
             self.born = None
-            self._wait_for_source("there is no such source" if answer.code == "UNKNOWN" else None, now)
+            self._wait_for_source(Trouble.of("no-source") if answer.code == "UNKNOWN" else None, now)
             self._source_at = self._source_at if answer.code == "UNKNOWN" else now
             return
         self.released = max(self.released, answer.released)
@@ -296,7 +296,7 @@ class Forwarder:
         reason = item.refusal.reason if item.refusal else ""
         if not self.how.has_dead_letters:
             self._target_at = now + LOOK_AGAIN
-            self.trouble = f"message {item.entry.seq} cannot be delivered ({reason}), and there are no dead letters"
+            self.trouble = Trouble.of("undeliverable", f"{item.entry.seq} cannot be delivered ({reason})")
             return None
         return Copy(born, item.entry, reason)
 
@@ -331,7 +331,7 @@ class Forwarder:
     def _answered(self, call: Commit | Secure, answer: Committed, now: float, replicas: int) -> None:
         if answer.code in ("UNKNOWN", "KIND", "STALE"):
             self._rest_target(now, LOOK_AGAIN)
-            self.trouble = f"the target answers {answer.code}"
+            self.trouble = Trouble.of("target", answer.code)
             if answer.code == "STALE":
                 self.born = None
             return
@@ -359,7 +359,7 @@ class Forwarder:
                 self.trouble = NO_ROOM
         else:
             self._rest_target(now, answer.again_ms / 1000)
-            self.trouble = f"the target answers {answer.code}"
+            self.trouble = Trouble.of("target", answer.code)
 
     @property
     def _lacks_credit(self) -> bool:
@@ -392,4 +392,4 @@ class Forwarder:
                 item.copied = item.copied or item.entry.seq == call.entry.seq
             return
         self._rest_target(now, answer.again_ms / 1000)
-        self.trouble = f"the dead-letter destination answers {answer.code}"
+        self.trouble = Trouble.of("dead-letters", answer.code)

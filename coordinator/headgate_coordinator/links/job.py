@@ -10,6 +10,7 @@ from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
 from headgate.core.links.channel import Feed
 from headgate.core.links.link import Link
+from headgate.core.links.trouble import Trouble
 from headgate.errors import HeadgateError
 
 _log = logging.getLogger("headgate.explain.links")
@@ -56,12 +57,12 @@ class Job(ABC, Generic[_Kind]):
     def __init__(self, link: _Kind, fence: int) -> None:
         self.link, self.fence = link, fence
         self.later = 0
-        self._trouble: str | None = "it begins"
+        self._trouble: Trouble | None = Trouble.of("starting")
         self._task = asyncio.create_task(self._run(), name=f"headgate {link.kind} {link.link}")
 
     @property
     @abstractmethod
-    def trouble(self) -> str | None:
+    def trouble(self) -> Trouble | None:
         """Why nothing moves, None while it does."""
 
     @property
@@ -89,12 +90,12 @@ class Job(ABC, Generic[_Kind]):
             try:
                 self.later = await self._work()
             except AWAY as error:
-                self._trouble = str(error)
+                self._trouble = Trouble.of("error", error)
             except (HeadgateError, OSError) as error:
-                trouble = f"cannot send to {self.link.where}: {error}" if isinstance(error, OSError) else str(error)
+                link, where = self.link, f"cannot send to {self.link.where}: " if isinstance(error, OSError) else ""
+                trouble = Trouble.of("error", f"{where}{error}")
                 if self._trouble != trouble:
-                    link = self.link
-                    _log.warning("%s %s (%s) does not work: %s", link.kind, link.name, link.link, trouble)
+                    _log.warning("%s %s (%s) does not work: %s", link.kind, link.name, link.link, trouble.text)
                 self._trouble = trouble
             if not self.later:
                 await asyncio.sleep(AGAIN)

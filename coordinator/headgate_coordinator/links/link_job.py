@@ -5,7 +5,8 @@ import contextlib
 
 from headgate._util.tasks import stop
 from headgate.client import Client
-from headgate.core.links.link import NO_ROOM, STORES, Link
+from headgate.core.links.link import STORES, Link
+from headgate.core.links.trouble import NO_ROOM, Trouble
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
 from headgate.errors import HeadgateError, PolicyError
@@ -41,7 +42,7 @@ class LinkJob(Job[Link]):
         self._mending: asyncio.Task[None] | None = None
 
     @property
-    def trouble(self) -> str | None:
+    def trouble(self) -> Trouble | None:
         """Why nothing moves, None while it does."""
         return self._trouble if self._trouble or self._worker is None else self._worker.forwarder.trouble
 

@@ -14,6 +14,7 @@ from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.links.channel import Feed, feed_of
 from headgate.core.links.link import Link, Site, ends_of
+from headgate.core.links.trouble import Trouble
 from headgate.errors import HeadgateError
 from headgate.redis.keys import namespace_channel, owned_keys
 from headgate_coordinator.fleet.facts import BridgeFacts
@@ -56,7 +57,7 @@ class Supervisor:
         self._jobs: dict[str, AnyJob] = {}
         self._carried: dict[str, Carried] = {}  # by jobs that ended
         self._where: dict[str, str] = {}  # targets of links in the policy, for people
-        self._troubles: dict[str, str] = {}  # of links that could not be ended
+        self._troubles: dict[str, Trouble] = {}  # of links that could not be ended
         self._above = 0
         self._by_pattern = False
         self._heard = asyncio.Event()
@@ -98,7 +99,7 @@ class Supervisor:
                     ends.source,
                     self._where.get(link) or ends.where,
                     works=job is not None,
-                    trouble=(job.trouble or "") if job else self._troubles.get(link, ""),
+                    trouble=job.trouble if job else self._troubles.get(link),
                     messages=carried.messages,
                     bytes=carried.bytes,
                     packets=carried.packets,
@@ -200,7 +201,7 @@ class Supervisor:
 
     async def _end_each(self, fences: dict[str, int], sites: dict[str, Site]) -> None:
         """End links that the policy does not name; what cannot be ended now is tried again in the next round."""
-        self._troubles = dict.fromkeys(fences, "an end of it does not answer in time")
+        self._troubles = dict.fromkeys(fences, Trouble.of("slow-end"))
         rest = iter(fences.items())
 
         async def work() -> None:
@@ -211,7 +212,7 @@ class Supervisor:
             async with asyncio.timeout(self._ttl / 4):  # leases are to be renewed meanwhile
                 await asyncio.gather(*(work() for _ in range(ENDING)))
         for link, trouble in self._troubles.items():
-            _log.warning("the link %s, which the policy does not name any more, has not ended: %s", link, trouble)
+            _log.warning("the link %s, which the policy does not name any more, has not ended: %s", link, trouble.text)
 
     async def _end(self, link: str, fence: int, sites: dict[str, Site]) -> None:
         try:
@@ -224,7 +225,7 @@ class Supervisor:
                 )
             await self._call("forget", [link], held=0, total=0)
         except HeadgateError as error:
-            self._troubles[link] = str(error)
+            self._troubles[link] = Trouble.of("error", error)
         else:
             del self._troubles[link]
             _log.info("the link %s has ended: the policy does not name it any more", link)

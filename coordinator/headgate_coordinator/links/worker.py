@@ -21,6 +21,7 @@ from headgate.core.links.calls import (
     Read,
     Secure,
 )
+from headgate.core.links.trouble import Trouble
 from headgate.errors import AccessDenied, CoordinatorUnavailable, SpoolUnavailable
 from headgate.redis.backend import AGAIN, WakeUps
 from headgate.redis.keys import Address
@@ -205,7 +206,7 @@ class LinkWorker:
             answer, replicas = await self.perform(call)
         except (CoordinatorUnavailable, AccessDenied, SpoolUnavailable) as error:
             self.forwarder.missed(call, loop.time())
-            self.forwarder.trouble = str(error)
+            self.forwarder.trouble = Trouble.of("error", error)
         else:
             self.forwarder.hear(call, answer, loop.time(), replicas=replicas)
 

@@ -57,9 +57,9 @@ class Durability:
         counts = [int(match[1]) for word in words if (match := _WORD.fullmatch(word))]
         fsyncs = words.count("fsync")
         if words != ["memory"] and (not words or len(counts) > 1 or fsyncs > 1 or len(counts) + fsyncs < len(words)):
-            raise InvalidValue(f"{what}: {value!r}; use memory, fsync, replicas:1, or 'fsync replicas:1'")
+            raise InvalidValue(f"{value!r}; use memory, fsync, replicas:1, or 'fsync replicas:1'", setting=what)
         if counts and counts[0] > MAX_REPLICAS:
-            raise InvalidValue(f"{what}: {value!r}; use 1 to {MAX_REPLICAS} replicas")
+            raise InvalidValue(f"{value!r}; use 1 to {MAX_REPLICAS} replicas", setting=what)
         return cls(counts[0] if counts else 0, fsyncs > 0)
 
     @property

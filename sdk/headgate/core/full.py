@@ -52,7 +52,7 @@ class WhenFull:
             return _WORDS[text]
         meant = _MEANT.get(str(text).lower())
         more = f"; {text} of other brokers is {meant} here" if meant else ""
-        raise PolicyError(f"when_full: {text!r}; use block, fail, 'fail-after 3s', drop or spool{more}")
+        raise PolicyError(f"{text!r}; use block, fail, 'fail-after 3s', drop or spool{more}", setting="when_full")
 
 
 BLOCK: Final = WhenFull()

@@ -206,7 +206,7 @@ class Settings:
             if out.get(rate) and burst not in out:
                 out[burst] = str(max(1, int(float(out[rate]))))
             elif out.get(burst) and not out.get(rate):
-                raise PolicyError(f"{burst} without {rate}; give both")
+                raise PolicyError(f"{burst} without {rate}; give both", settings=(burst, rate))
             if out.get(rate) and out.get(burst):
                 check_burst(float(out[rate]), int(out[burst]), burst)
         if self.rate is not None or self.burst is not None:
@@ -218,34 +218,39 @@ class Settings:
         check_levels(out, out)
         if out.get("store") and out.get("when_full", "spool") != "spool":
             raise PolicyError(
-                f"store: nothing goes to {self.store!r}, for when_full is not 'spool'; set both, or neither"
+                f"nothing goes to {self.store!r}, for when_full is not 'spool'; set both, or neither", setting="store"
             )
         if self.kind == "queue":
             for name in ("durable_window", "subscription_windows"):
                 if out.get(name):
-                    raise PolicyError(f"{name} belongs to a topic: a queue has no subscriptions; leave it out")
+                    text = f"{name} belongs to a topic: a queue has no subscriptions; leave it out"
+                    raise PolicyError(text, settings=(name,))
         if self.kind == "bucket" and self.durability not in (None, DEFAULT, "memory"):
-            raise PolicyError("durability: a bucket begins full after a failover, whoever has it; leave it out")
+            raise PolicyError(
+                "a bucket begins full after a failover, whoever has it; leave it out", setting="durability"
+            )
         if self.kind in ("gate", "bucket"):
             for name, row in ROWS.items():
                 if row.kinds == MESSAGES and out.get(row.field):
-                    raise PolicyError(f"{name} belongs to a queue or a topic, not to a {self.kind}")
+                    raise PolicyError(f"{name} belongs to a queue or a topic, not to a {self.kind}", settings=(name,))
             if self.when_full in ("drop", "spool"):
                 raise PolicyError(
-                    f"when_full: a {self.kind} has no message to {self.when_full}; use block, fail or 'fail-after 3s'"
+                    f"a {self.kind} has no message to {self.when_full}; use block, fail or 'fail-after 3s'",
+                    setting="when_full",
                 )
 
     def _bucket(self) -> dict[str, str]:
         if self.kind not in (None, "bucket"):
             raise PolicyError(
-                f"rate and burst belong to a bucket, not to a {self.kind}; for a destination use send_rate"
+                f"rate and burst belong to a bucket, not to a {self.kind}; for a destination use send_rate",
+                settings=("rate", "burst", "send_rate"),
             )
         if self.rate is None:
-            raise PolicyError("burst without rate; give both")
+            raise PolicyError("burst without rate; give both", settings=("burst", "rate"))
         rate = parse_rate(self.rate, "rate")
         burst = parse_size(self.burst, "burst") if self.burst is not None else max(1, int(rate))
         if burst < 1:
-            raise PolicyError("burst: 0 admits nothing; use at least 1")
+            raise PolicyError("0 admits nothing; use at least 1", setting="burst")
         check_burst(rate, burst)
         return {"rate": repr(rate), "burst": str(burst)}
 
@@ -271,11 +276,16 @@ MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kind
 """Settings of destinations with messages: queues and topics, not gates."""
 
 _LEVELS: Final = (
-    ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}"),
-    ("resume_bytes", "limit_bytes", "resume_at {0} is above limit {1}"),
-    ("resume_messages", "limit_messages", "resume_at_messages {0} is above limit_messages {1}"),
+    ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}", ("hard_limit", "limit")),
+    ("resume_bytes", "limit_bytes", "resume_at {0} is above limit {1}", ("resume_at", "limit")),
+    (
+        "resume_messages",
+        "limit_messages",
+        "resume_at_messages {0} is above limit_messages {1}",
+        ("resume_at_messages", "limit_messages"),
+    ),
 )
-"""Fields of which the second may not be less than the first."""
+"""Fields of which the second may not be less than the first, and what is wrong else, about which settings."""
 
 
 def check_spool(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
@@ -290,9 +300,9 @@ def check_spool(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     """
     store, spools = fields.get("store", ""), fields.get("when_full") == "spool"
     if spools and not store and {"store", "when_full"} & set(given):
-        raise PolicyError("when_full: spool without a store; give store='<name>' of a spool store too")
+        raise PolicyError("spool without a store; give store='<name>' of a spool store too", setting="when_full")
     if given.get("store") and not spools:
-        raise PolicyError(f"store: nothing goes to {store!r}; give when_full='spool' too")
+        raise PolicyError(f"nothing goes to {store!r}; give when_full='spool' too", setting="store")
 
 
 def check_levels(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
@@ -301,7 +311,7 @@ def check_levels(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     Raises:
         PolicyError: the hard limit is below the limit, or a destination that was full would resume above it.
     """
-    for low, high, text in _LEVELS:
+    for low, high, text, names in _LEVELS:
         a, b = fields.get(low, ""), fields.get(high, "")
         if {low, high} & set(given) and b.isdigit() and (int(a) > int(b) if a.isdigit() else a == "unlimited"):
-            raise PolicyError(text.format(a, b))
+            raise PolicyError(text.format(a, b), settings=names)

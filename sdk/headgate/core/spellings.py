@@ -48,7 +48,7 @@ def word(*words: str) -> Form:
 
     def spell(value: Any, what: str) -> str:
         if value not in words:
-            raise PolicyError(f"{what}: {value!r}; use {', '.join(words[:-1])} or {words[-1]}")
+            raise PolicyError(f"{value!r}; use {', '.join(words[:-1])} or {words[-1]}", setting=what)
         return str(value)
 
     return Form(spell, words=words)
@@ -65,7 +65,7 @@ def _limit(value: Any, what: str) -> str:
 def _size(value: Any, what: str) -> str:
     size = parse_size(value, what)
     if size == 0:
-        raise InvalidValue(f"{what}: 0 has no meaning of its own here; use at least 1")
+        raise InvalidValue("0 has no meaning of its own here; use at least 1", setting=what)
     return str(size)
 
 
@@ -73,7 +73,7 @@ def _at_most(most: int) -> Spell:
     def spell(value: Any, what: str) -> str:
         size = _size(value, what)
         if int(size) > most:
-            raise InvalidValue(f"{what}: {size}; use 1 to {most}")
+            raise InvalidValue(f"{size}; use 1 to {most}", setting=what)
         return size
 
     return spell
@@ -85,14 +85,14 @@ def _number(value: Any, what: str) -> str:
     except (TypeError, ValueError):
         number = 0.0
     if isinstance(value, bool) or not MIN_RATE <= number <= MAX_RATE:
-        raise InvalidValue(f"{what}: {value!r}; use a number from {MIN_RATE:g} to {MAX_RATE:g}")
+        raise InvalidValue(f"{value!r}; use a number from {MIN_RATE:g} to {MAX_RATE:g}", setting=what)
     return repr(number)
 
 
 def _milliseconds(value: Any, what: str) -> str:
     duration = parse_duration(value, what)
     if duration < 0.001:
-        raise InvalidValue(f"{what}: {value!r}; use at least 1 ms")
+        raise InvalidValue(f"{value!r}; use at least 1 ms", setting=what)
     return str(int(duration * 1000))
 
 
@@ -107,7 +107,7 @@ def _share(value: Any, what: str) -> str:
         except ValueError:
             percent = -1.0
         if not 0 <= percent <= 100:
-            raise InvalidValue(f"{what}: {value!r} is not a percentage; write '80%' (0% to 100%), or a size")
+            raise InvalidValue(f"{value!r} is not a percentage; write '80%' (0% to 100%), or a size", setting=what)
         return f"{percent}%"
     return str(parse_size(value, what))
 
@@ -119,7 +119,7 @@ def _when_full(value: str, what: str) -> str:
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
-        raise InvalidValue(f"{what}: {value!r}; use 1 to 200 printable characters")
+        raise InvalidValue(f"{value!r}; use 1 to 200 printable characters", setting=what)
     return value.strip()
 
 
@@ -131,7 +131,7 @@ def _name(value: Any, what: str) -> str:
 def _pools(value: Any, what: str) -> str:
     names = [encode_name(name, what) for name in str(value).split()]
     if not names or len(names) > MOST_POOLS or len(set(names)) != len(names):
-        raise InvalidValue(f"{what}: {value!r}; use 1 to {MOST_POOLS} different names, separated by blanks")
+        raise InvalidValue(f"{value!r}; use 1 to {MOST_POOLS} different names, separated by blanks", setting=what)
     return " ".join(names)
 
 
@@ -144,7 +144,7 @@ def _window(value: Any, what: str) -> str:
 
 def _windows(value: Any, what: str) -> str:
     if not isinstance(value, dict):
-        raise InvalidValue(f"{what}: {value!r}; use a table of subscription = window")
+        raise InvalidValue(f"{value!r}; use a table of subscription = window", setting=what)
     return " ".join(f"{encode_name(name, what)}={_window(window, what)}" for name, window in sorted(value.items()))
 
 

@@ -80,7 +80,9 @@ class Window:
             return {"pull": cls.pull, "paused": cls.paused, "unlimited": cls.unlimited}[str(value)]
         if isinstance(value, int):
             return cls(messages=value)
-        raise InvalidValue(f"window: {value!r}; use a number of messages, Window(...), 'pull', 'paused' or 'unlimited'")
+        raise InvalidValue(
+            f"{value!r}; use a number of messages, Window(...), 'pull', 'paused' or 'unlimited'", setting="window"
+        )
 
     @classmethod
     def parse(cls, text: str) -> "Window":
@@ -96,7 +98,7 @@ class Window:
         try:
             share = float(top_up or 0.5)
         except ValueError:
-            raise InvalidValue(f"top_up: {top_up!r} is not a number; use one above 0 and up to 1") from None
+            raise InvalidValue(f"{top_up!r} is not a number; use one above 0 and up to 1", setting="top_up") from None
         return cls(
             int(messages) if messages.isdecimal() else "unlimited",
             int(size) if size.isdecimal() else size,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headgate.core.links.link import NO_ROOM, PACED
+from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
 from headgate.explain.causes import until_token
 from headgate.explain.facts import read
 from headgate.explain.link_view import HELD_UP, LINK, LinkAt, LinkEnds, LinkView, Side
@@ -30,11 +30,11 @@ class Work:
 
     Attributes:
         owner: id of the node; empty when none that is there does.
-        trouble: why nothing moves, or why a node leaves it alone; empty when it moves.
+        trouble: why nothing moves, or why a node leaves it alone; None when it moves.
     """
 
     owner: str
-    trouble: str = ""
+    trouble: Trouble | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,8 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
         return Hop.of(ends, side=side, state=state, cause=SEEN_AS[side], reason=reason, remedy=remedy, seconds=seconds)
 
     if work is not None and not work.owner:
-        return hop("nobody", f"no node that is there works on it{f': {work.trouble}' if work.trouble else ''}", NOBODY)
+        why = f": {work.trouble.text}" if work.trouble else ""
+        return hop("nobody", f"no node that is there works on it{why}", NOBODY)
     if due.backlog == 0:
         return hop("source", f"{ends.source} has nothing for it")
     if explanation is not None:
@@ -137,12 +138,12 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
     if due.paced > 0:
         return hop("rate", f"delivery of {ends.source} is limited; the next is due in {due.paced:.3g} s",
                    f"wait, or raise delivery_rate of {ends.source}", due.paced)  # fmt: skip
-    if work is not None and work.trouble == PACED:
-        return hop("rate", PACED, f"wait, or raise the rate of {ends.kind} {ends.name!r}")
-    if work is not None and work.trouble == NO_ROOM:
-        return hop("target", f"{ends.where}: {NO_ROOM}", f"see what holds up {ends.where}")
-    if work is not None and work.trouble:
-        return hop("stuck", work.trouble, f"see node {work.owner}")
+    if work is not None and (trouble := work.trouble):
+        if trouble.code == PACED.code:
+            return hop("rate", trouble.text, f"wait, or raise the rate of {ends.kind} {ends.name!r}")
+        if trouble.code == NO_ROOM.code:
+            return hop("target", f"{ends.where}: {trouble.text}", f"see what holds up {ends.where}")
+        return hop("stuck", trouble.text, f"see node {work.owner}")
     if due.backlog is None:
         return hop("source", f"it has nothing at {ends.source} yet")
     if work is None and explanation is not None and due.in_hand and not behind.known:
@@ -219,7 +220,7 @@ def of_link(ends: LinkEnds, hops: Sequence[Hop], due: Load, work: Work | None, m
         in_hand=due.in_hand,
         mark=mark,
         owner=work.owner if work else None,
-        trouble=work.trouble if work else "",
+        trouble=work.trouble.text if work and work.trouble else "",
     )
     return Explanation(
         destination=ends.link,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.links.link import STORES, Link
+from headgate.core.links.trouble import Trouble
 from headgate.core.policy import Policy
 from headgate.errors import AccessDenied, PolicyError
 from headgate.explain.explainer import explain, leased
@@ -174,8 +175,16 @@ class Links:
         entries: dict[str, dict[str, Any]] = {node: json.loads(entry) for node, entry in nodes.items()}
         owner = record(lease or b"").get("owner", "")
         owner = owner if owner in entries else ""
-        reports = [entries[owner]] if owner else entries.values()  # who has not the lease may say why it does without
-        return Work(owner, next((one["troubles"][link] for one in reports if link in one.get("troubles", {})), ""))
+        said = [entries[owner]] if owner else entries.values()  # who has not the lease may say why it does without
+        trouble = next(
+            (
+                Trouble.read(one.get("codes", {}).get(link), one["troubles"][link])
+                for one in said
+                if link in one.get("troubles", {})
+            ),
+            None,
+        )
+        return Work(owner, trouble)
 
     async def _mark(self, ends: LinkEnds) -> int | None:
         """Return how far a link got: what the target says, or, of one at another site, what the source heard of it."""

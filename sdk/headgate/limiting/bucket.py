@@ -75,7 +75,7 @@ class Bucket:
             InvalidValue: not a whole number from 1 to 2**40.
         """
         if not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MAX_TOKENS:
-            raise InvalidValue(f"tokens: {tokens!r}; use a whole number from 1 to {MAX_TOKENS}")
+            raise InvalidValue(f"{tokens!r}; use a whole number from 1 to {MAX_TOKENS}", setting="tokens")
         if self._closed:
             raise Closed(f"the bucket {self.address.name!r} is closed")
         now = self._loop.time()

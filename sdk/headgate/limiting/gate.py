@@ -116,7 +116,7 @@ class Gate:
             InvalidValue: a negative size, or one of 2**52 and more.
         """
         if not 0 <= size < MAX_SIZE:
-            raise InvalidValue(f"size: {size!r} cannot be admitted; use 0 or more")
+            raise InvalidValue(f"{size!r} cannot be admitted; use 0 or more", setting="size")
         line = self._credit
         spent = line.spent + size
         if (

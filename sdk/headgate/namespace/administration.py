@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate._util.keywords import explains
 from headgate.core.policy import Policy, Resolved
-from headgate.errors import PolicyError
+from headgate.errors import PolicyError, UnknownDestination
 from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
 from headgate.namespace.pool_limits import PoolState, apply_pools, pool_states, remove_pool, set_pool
 from headgate.namespace.pool_slices import Pools
@@ -214,7 +214,7 @@ class Administration(ABC):
         """Let nobody send to a destination until :meth:`unblock`; waiters learn the reason.
 
         Raises:
-            PolicyError: there is no such destination.
+            UnknownDestination: there is no such destination.
             InvalidValue: the reason is empty, longer than 200 characters or not printable.
         """
         await self._change(destination, Settings(stopped=reason))
@@ -223,7 +223,7 @@ class Administration(ABC):
         """Take a :meth:`block` away; one that is not there does not matter.
 
         Raises:
-            PolicyError: there is no such destination.
+            UnknownDestination: there is no such destination.
         """
         await self._change(destination, Settings(stopped=DEFAULT))
 
@@ -292,5 +292,5 @@ class Administration(ABC):
         if not removed:
             raise PolicyError(f"subscription {subscription!r} of {destination!r} has consumers; close them first")
 
-    def _unknown(self, destination: str) -> PolicyError:
-        return PolicyError(f"there is no destination {destination!r} in namespace {self.namespace!r}")
+    def _unknown(self, destination: str) -> UnknownDestination:
+        return UnknownDestination(destination, self.namespace)

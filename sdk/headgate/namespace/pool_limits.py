@@ -89,7 +89,7 @@ def _percent(value: float | str) -> float:
         with contextlib.suppress(ValueError):
             number = float(text)
     if not 0 < number <= 100:
-        raise InvalidValue(f"percent: {value!r}; use a number above 0 up to 100, such as 70 or '70%'")
+        raise InvalidValue(f"{value!r}; use a number above 0 up to 100, such as 70 or '70%'", setting="percent")
     return number
 
 

@@ -16,25 +16,28 @@ SMALLEST: Final = 256
 
 def _topics(value: Any, what: str) -> None:
     if not isinstance(value, list) or not value:
-        raise InvalidValue(f"{what}: {value!r}; write a list of names of topics, such as ['prices']")
+        raise InvalidValue(f"{value!r}; write a list of names of topics, such as ['prices']", setting=what)
     for name in value:
         encode_name(name, what)
     if len(set(value)) != len(value):
-        raise InvalidValue(f"{what}: a topic stands there twice; keep one")
+        raise InvalidValue("a topic stands there twice; keep one", setting=what)
 
 
 def _group(value: Any, what: str) -> None:
     address = _address(value)
     if address is None or not address.is_multicast:
-        raise InvalidValue(f"{what}: {value!r} is no multicast address; use one of 224.0.0.0/4, such as '239.1.2.3'")
+        raise InvalidValue(
+            f"{value!r} is no multicast address; use one of 224.0.0.0/4, such as '239.1.2.3'", setting=what
+        )
 
 
 def _interface(value: Any, what: str) -> None:
     address = _network(value) if isinstance(value, str) and "/" in value else _address(value)
     if address is None or address.is_multicast or address.is_unspecified:
         raise InvalidValue(
-            f"{what}: {value!r} is no address of an interface; write the network that each node has one in, such as "
-            "'10.0.0.0/24', or an IPv4 address"
+            f"{value!r} is no address of an interface; write the network that each node has one in, such as "
+            "'10.0.0.0/24', or an IPv4 address",
+            setting=what,
         )
 
 
@@ -54,7 +57,7 @@ def _address(value: Any) -> ipaddress.IPv4Address | None:
 
 def _whole(value: Any, what: str, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidValue(f"{what}: {value!r}; write a whole number from {least} to {most}")
+        raise InvalidValue(f"{value!r}; write a whole number from {least} to {most}", setting=what)
 
 
 def _port(value: Any, what: str) -> None:
@@ -68,7 +71,7 @@ def _ttl(value: Any, what: str) -> None:
 def _packet(value: Any, what: str) -> None:
     size = parse_size(value, what)
     if not SMALLEST <= size <= LARGEST:
-        raise InvalidValue(f"{what}: {value!r}; a packet has {SMALLEST} to {LARGEST} bytes")
+        raise InvalidValue(f"{value!r}; a packet has {SMALLEST} to {LARGEST} bytes", setting=what)
 
 
 def byte_rate(value: Any, what: str) -> float:
@@ -82,7 +85,7 @@ def byte_rate(value: Any, what: str) -> float:
     try:
         return parse_rate(value, what)
     except InvalidValue:
-        raise InvalidValue(f"{what}: {value!r}; write bytes a second, such as '1MB' or '8MB/min'") from None
+        raise InvalidValue(f"{value!r}; write bytes a second, such as '1MB' or '8MB/min'", setting=what) from None
 
 
 _IPV4: Final = r"^\d{1,3}(\.\d{1,3}){3}$"

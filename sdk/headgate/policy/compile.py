@@ -9,7 +9,7 @@ from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Rule
 from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS, PATHS
 from headgate.core.window import Window
-from headgate.errors import HeadgateError, InvalidValue, PolicyError
+from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.policy.channels import compile_channels, rules_of
 from headgate.policy.document import Destination, Document, WindowTable
 from headgate.policy.links import Links
@@ -23,7 +23,7 @@ from headgate.policy.tables import Table
 from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
 
 _SETTING_OF: Final = {field: setting for setting, field in FIELD_OF.items()}
-_SPELLED: Final = re.compile(rf"\b({'|'.join(sorted((s for s in PATHS if '_' in s), key=len, reverse=True))})\b")
+_SPELLED: Final = {setting: ".".join(map(str, path)) for setting, path in PATHS.items() if "_" in setting}
 
 Values = dict[str, tuple[Any, Path]]
 
@@ -205,11 +205,10 @@ def _spelled(values: Values, source: Source, problems: list[Problem]) -> tuple[d
     while True:
         try:
             fields = Settings(**left).fields()
-        except (InvalidValue, PolicyError, HeadgateError) as error:
-            named = next((word for word in re.findall(r"\w+", str(error)) if word in left), None)
+        except (InvalidValue, PolicyError, InvalidName) as error:
+            named = next((setting for setting in error.settings if setting in left), None)
             path = paths[named] if named else next(iter(paths.values()))
-            text = _SPELLED.sub(lambda found: ".".join(map(str, PATHS[found[1]])), str(error))
-            problems.append(source.problem(path, text.removeprefix(f"{path[-1]}: ")))
+            problems.append(source.problem(path, error.spelled(_SPELLED) if named else str(error)))
             if named is None:
                 return {}, {}
             del left[named]

@@ -51,13 +51,13 @@ def form(check: Callable[[Any, str], object], *schemas: dict[str, Any]) -> Any:
 
 def _count(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidValue(f"{what}: {value!r} is not a count; write a whole number from 1")
+        raise InvalidValue(f"{value!r} is not a count; write a whole number from 1", setting=what)
     parse_size(value, what)
 
 
 def _limit_count(value: Any, what: str) -> None:
     if value != "unlimited" and isinstance(value, str):
-        raise InvalidValue(f"{what}: {value!r} is not a count; write a whole number from 1, or 'unlimited'")
+        raise InvalidValue(f"{value!r} is not a count; write a whole number from 1, or 'unlimited'", setting=what)
     parse_limit(value, what)
 
 
@@ -68,20 +68,20 @@ def _as(form: Form) -> Callable[[Any, str], object]:
         try:
             form.spell(value, what)
         except (InvalidValue, PolicyError) as error:
-            raise InvalidValue(f"{what}: {str(error).removeprefix(f'{what}: ')}") from None
+            raise InvalidValue(error.beside(what), setting=what) from None
 
     return check
 
 
 def _kept(value: Any, what: str) -> None:
     if not isinstance(value, int):
-        raise InvalidValue(f"{what}: {value!r} is not a count; write a whole number")
+        raise InvalidValue(f"{value!r} is not a count; write a whole number", setting=what)
     parse_size(value, what)
 
 
 def _store_full(value: Any, what: str) -> None:
     if value == "spool":
-        raise InvalidValue(f"{what}: a store does not spool to another; use block, fail, 'fail-after 3s' or drop")
+        raise InvalidValue("a store does not spool to another; use block, fail, 'fail-after 3s' or drop", setting=what)
     _as(WHEN_FULL)(value, what)
 
 
@@ -89,13 +89,13 @@ def _store_url(value: Any, what: str) -> None:
     try:
         check_url(value)
     except PolicyError as error:
-        raise InvalidValue(f"{what}: {str(error).removeprefix('url: ')}") from None
+        raise InvalidValue(error.beside("url"), setting=what) from None
 
 
 def _duration(value: Any, what: str) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if parse_duration(str(value) if number else value, what) < 0.001:  # a bare number has no unit in a document
-        raise InvalidValue(f"{what}: {value!r}; use at least 1 ms")
+        raise InvalidValue(f"{value!r}; use at least 1 ms", setting=what)
 
 
 def _patience(value: Any, what: str) -> None:
@@ -111,7 +111,7 @@ def _names(value: Any, what: str) -> None:
     if not isinstance(value, list):
         encode_name(value, what)
     elif not value:
-        raise InvalidValue(f"{what}: [] is nowhere; give a name, or several")
+        raise InvalidValue("[] is nowhere; give a name, or several", setting=what)
     else:
         for name in value:
             encode_name(name, what)
@@ -128,69 +128,76 @@ def _topics(value: Any, what: str) -> None:
             Pattern.parse(name)
             encode_name(re.sub("[*#>]", "x", name), what)
         except HeadgateError as error:
-            raise InvalidValue(f"{what}: {error}; write e.g. 'news.>'") from None
+            raise InvalidValue(f"{error}; write e.g. 'news.>'", setting=what) from None
 
 
 def _site(value: Any, what: str) -> None:
     if not isinstance(value, str) or not _SITE.match(value):
-        raise InvalidValue(f"{what}: {value!r} is no name of a site or zone; write 1 to 32 of a-z, 0-9 and '-'")
+        raise InvalidValue(f"{value!r} is no name of a site or zone; write 1 to 32 of a-z, 0-9 and '-'", setting=what)
 
 
 def _namespace(value: Any, what: str) -> None:
     try:
         check_namespace(value)
     except InvalidName as error:
-        raise InvalidValue(f"{what}: {error}") from None
+        raise InvalidValue(str(error), setting=what) from None
 
 
 def _url(value: Any, what: str) -> None:
     if not isinstance(value, str):
-        raise InvalidValue(f"{what}: {value!r} is no URL; write {_SITE_FORMS}")
+        raise InvalidValue(f"{value!r} is no URL; write {_SITE_FORMS}", setting=what)
     where, _, name = value.partition(":")
     if where == "env" and not is_site_variable(name):
-        raise InvalidValue(f"{what}: {value!r} names no variable for a site; write e.g. 'env:HEADGATE_SITE_BERLIN'")
+        raise InvalidValue(
+            f"{value!r} names no variable for a site; write e.g. 'env:HEADGATE_SITE_BERLIN'", setting=what
+        )
     if where == "file" and not name:
-        raise InvalidValue(f"{what}: {value!r} names nothing; write 'file:berlin', of the folder of --site-secrets")
+        raise InvalidValue(
+            f"{value!r} names nothing; write 'file:berlin', of the folder of --site-secrets", setting=what
+        )
     if where in ("env", "file"):
         return
     _, _, rest = value.partition("://")
     options = dict(parse_qsl(rest.partition("?")[2], keep_blank_values=True))
     if ":" in rest.rpartition("@")[0] or "sentinel_password" in options:  # a policy is kept in Redis, and shown
         raise InvalidValue(
-            f"{what}: it holds a password, and a policy is shown to all; write 'env:HEADGATE_SITE_BERLIN', "
-            "'file:berlin' or redis://user@host?password_file=berlin"
+            "it holds a password, and a policy is shown to all; write 'env:HEADGATE_SITE_BERLIN', "
+            "'file:berlin' or redis://user@host?password_file=berlin",
+            setting=what,
         )
     if not rest or value.partition("://")[0] not in REDIS_SCHEMES:
-        raise InvalidValue(f"{what}: use 'env:HEADGATE_SITE_BERLIN', 'file:berlin', {REDIS_FORMS}")
+        raise InvalidValue(f"use 'env:HEADGATE_SITE_BERLIN', 'file:berlin', {REDIS_FORMS}", setting=what)
 
 
 def _selector(value: Any, what: str) -> None:
     if not isinstance(value, str):
-        raise InvalidValue(f"{what}: {value!r} is no selector; write e.g. \"region = 'EU'\"")
+        raise InvalidValue(f"{value!r} is no selector; write e.g. \"region = 'EU'\"", setting=what)
     try:
         Selector.parse(value)
     except InvalidValue as error:
-        raise InvalidValue(f"{what}: {error}") from None
+        raise InvalidValue(str(error), setting=what) from None
 
 
 def _replicas(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_REPLICAS:
-        raise InvalidValue(f"{what}: {value!r} is no number of replicas; write 0 to {MOST_REPLICAS}")
+        raise InvalidValue(f"{value!r} is no number of replicas; write 0 to {MOST_REPLICAS}", setting=what)
 
 
 def _hops(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_HOPS:
-        raise InvalidValue(f"{what}: {value!r} is no number of places; write a whole number from 1 to {MOST_HOPS}")
+        raise InvalidValue(
+            f"{value!r} is no number of places; write a whole number from 1 to {MOST_HOPS}", setting=what
+        )
 
 
 def _percent(value: Any, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
-        raise InvalidValue(f"{what}: {value!r} is not a percentage; write a number above 0 and up to 100")
+        raise InvalidValue(f"{value!r} is not a percentage; write a number above 0 and up to 100", setting=what)
 
 
 def _top_up(value: Any, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise InvalidValue(f"{what}: {value!r} is not a share of the window; write a number above 0 and up to 1")
+        raise InvalidValue(f"{value!r} is not a share of the window; write a number above 0 and up to 1", setting=what)
 
 
 _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": 255}

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import BaseModel, ValidationError
 
 from headgate.core.words import hint
+from headgate.errors import InvalidValue, PolicyError
 from headgate.policy.document import Document
 from headgate.policy.places import Path, json_lines, toml_lines
 from headgate.policy.problems import BadDocument, Problem
@@ -181,7 +182,8 @@ def _say(detail: Any, path: Path) -> str:
     if kind == "missing":
         return "is missing; give it"
     if kind == "value_error":
-        return str(detail["ctx"]["error"]).removeprefix(f"{path[-1] if path else ''}: ")
+        error = detail["ctx"]["error"]
+        return error.beside(str(path[-1])) if path and isinstance(error, InvalidValue | PolicyError) else str(error)
     if kind == "literal_error":
         return f"{value!r}; use {detail['ctx']['expected']}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):

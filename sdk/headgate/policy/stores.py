@@ -1,6 +1,5 @@
 """Spool stores of a document, and the rules that name them."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -41,9 +40,9 @@ def compile_stores(
         try:
             fields = {field: value for field, value in store_fields(**values).items() if value}
         except (InvalidValue, PolicyError) as error:
-            key = next((word for word in re.findall(r"\w+", str(error))[:1] if word in given), "")
+            key = error.setting if error.setting in given else ""
             where = (*path, key) if key else path
-            problems.append(source.problem(where, str(error).removeprefix(f"{key}: ")))
+            problems.append(source.problem(where, error.beside(key)))
             continue
         stores[table.name] = Store(
             table.name, fields, {field: _origin(field, given, path, at, preset) for field in fields}

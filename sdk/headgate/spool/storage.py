@@ -227,19 +227,24 @@ def check_url(url: object) -> None:
     """
     scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
     if not separator or not rest:
-        raise PolicyError("url: it is none; use one like 'file:///var/spool/headgate' or 's3://bucket/prefix'")
+        raise PolicyError(
+            "it is none; use one like 'file:///var/spool/headgate' or 's3://bucket/prefix'", setting="url"
+        )
     first = rest.partition("/")[0]
     if "@" in first or (":" in first and "@" in rest):  # a password that is not encoded may hold a slash
-        raise PolicyError("url: it holds a user or a password; leave them to the environment of those who use it")
+        raise PolicyError(
+            "it holds a user or a password; leave them to the environment of those who use it", setting="url"
+        )
     if "?" in rest:
-        raise PolicyError("url: it has options after '?'; leave them to the environment of those who use it")
+        raise PolicyError("it has options after '?'; leave them to the environment of those who use it", setting="url")
     if scheme not in SCHEMES and not _registered(scheme):
         raise PolicyError(
-            f"url: nothing can be kept at {scheme}://; use file:///var/spool/headgate, s3://bucket/prefix or another "
-            f"of {', '.join(sorted(SCHEMES))}"
+            f"nothing can be kept at {scheme}://; use file:///var/spool/headgate, s3://bucket/prefix or another "
+            f"of {', '.join(sorted(SCHEMES))}",
+            setting="url",
         )
     if scheme in ("file", "local") and not rest.startswith("/"):
-        raise PolicyError(f"url: {url!r} is relative to where each process runs; write {scheme}:///{rest}")
+        raise PolicyError(f"{url!r} is relative to where each process runs; write {scheme}:///{rest}", setting="url")
 
 
 def _registered(scheme: str) -> bool:

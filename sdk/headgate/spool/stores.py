@@ -95,11 +95,14 @@ def store_fields(
     if (limit is None) == (percent is None):
         raise PolicyError("a store needs a limit, or a percent and a total, and not both")
     if (percent is None) != (total is None):
-        raise PolicyError("percent and total belong together: a store's size is stated, not asked of the disk")
+        raise PolicyError(
+            "percent and total belong together: a store's size is stated, not asked of the disk",
+            settings=("percent", "total"),
+        )
     fields = {"url": url, "percent": "", "total_bytes": ""}
     if percent is not None and total is not None:
         if isinstance(percent, bool) or not 0 < percent <= 100:
-            raise PolicyError(f"percent: {percent!r}; use a number above 0 and up to 100")
+            raise PolicyError(f"{percent!r}; use a number above 0 and up to 100", setting="percent")
         whole = parse_size(total, "total")
         fields |= {"percent": f"{percent:g}", "total_bytes": str(whole), "limit_bytes": str(int(whole * percent / 100))}
     else:
@@ -107,11 +110,15 @@ def store_fields(
     most = int(fields["limit_bytes"]) if fields["limit_bytes"].isdigit() else SEGMENT
     size = min(SEGMENT, most) if segment is None else parse_size(segment, "segment")
     if segment is not None and not 4096 <= size <= 64 << 20:
-        raise PolicyError(f"segment: {segment!r}; use 4 KiB to 64 MiB")
+        raise PolicyError(f"{segment!r}; use 4 KiB to 64 MiB", setting="segment")
     if fields["limit_bytes"].isdigit() and size > most:
-        raise PolicyError(f"segment: {segment!r} is more than the store's whole limit of {most} bytes; make it less")
+        raise PolicyError(
+            f"{segment!r} is more than the store's whole limit of {most} bytes; make it less", setting="segment"
+        )
     if when_full == "spool":
-        raise PolicyError("when_full: a store does not spool to another; use block, fail, 'fail-after 3s' or drop")
+        raise PolicyError(
+            "a store does not spool to another; use block, fail, 'fail-after 3s' or drop", setting="when_full"
+        )
     full = WhenFull.parse(when_full).text
     return fields | {"segment_bytes": str(size), "when_full": "" if full == "block" else full}
 
@@ -299,7 +306,7 @@ class Spools:
         """
         if name and "url" not in await self.fields(decode_name(name)):
             raise PolicyError(
-                f"store: there is no spool store {decode_name(name)!r}; a policy makes one with [[store]]"
+                f"there is no spool store {decode_name(name)!r}; a policy makes one with [[store]]", setting="store"
             )
 
     async def segments(self, name: str) -> int:

@@ -193,7 +193,7 @@ class Gate:
             InvalidValue: a negative size, or one of 2**52 and more.
         """
         if not 0 <= size < MAX_SIZE:
-            raise InvalidValue(f"size: {size!r} bytes cannot be admitted; use 0 to {MAX_SIZE - 1}")
+            raise InvalidValue(f"{size!r} bytes cannot be admitted; use 0 to {MAX_SIZE - 1}", setting="size")
         line = self._line
         with self._lock:
             spent = line.spent + size

@@ -22,6 +22,7 @@ from headgate.core.links.calls import (
     Secure,
     Skip,
 )
+from headgate.core.links.trouble import NO_ROOM
 from headgate_coordinator.links.allowance import LinkAllowance
 from headgate_coordinator.links.forwarder import Forwarder, Phase
 from headgate_coordinator.links.rules import Forwarding, Refusal
@@ -239,7 +240,7 @@ def test_a_target_without_room_is_asked_again_when_it_says_and_at_a_hint() -> No
     for _ in range(12):
         for call in worker.calls(0):
             worker.hear(call, links.answer(call), 0)
-    assert (worker.calls(0.5), worker.trouble, worker.wake_at) == ([], "the target has no room", 1.0)
+    assert (worker.calls(0.5), worker.trouble, worker.wake_at) == ([], NO_ROOM, 1.0)
     worker.woken(target=True)
     assert len(worker.calls(0.5)) == 1
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 import pytest
 
 from headgate.core.links.calls import Commit, Committed, Entry, Fetch, Open, Opened, Read
+from headgate.core.links.trouble import Trouble
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.server import Server
@@ -217,7 +218,7 @@ async def test_hints_are_certain_only_where_a_channel_is_subscribed_to(idle: Lin
 async def test_a_source_that_is_removed_is_noticed_at_once(sites: Sites, idle: LinkWorker) -> None:
     """Mutant: of that hint nothing is made."""
     await sites.here.store.remove(sites.here.address("orders"), everything=True)
-    await wait_until(lambda: idle.forwarder.trouble == "there is no such source" or idle.forwarder.born is None)
+    await wait_until(lambda: idle.forwarder.trouble == Trouble.of("no-source") or idle.forwarder.born is None)
 
 
 @pytest.fixture

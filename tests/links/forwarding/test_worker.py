@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.core.links.calls import Regression
+from headgate.core.links.trouble import NO_ROOM
 from headgate.redis.replies import Account
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
@@ -167,7 +168,7 @@ async def test_a_limit_at_the_target_stops_the_link_and_then_the_producers_of_th
     account = Account("late", 1, 0, need=100, need_m=1, want=100, want_m=1, size=100)
     assert (await sites.here.store.acquire(sites.here.address("orders"), account, ttl_ms=TTL_MS)).place == 1
     assert len(await sites.there.stored("orders")) == 2
-    assert worker.forwarder.trouble == "the target has no room"
+    assert worker.forwarder.trouble == NO_ROOM
     await sites.there.take("orders", 1)
     await work(worker)
     granted = await sites.here.store.acquire(sites.here.address("orders"), account, ttl_ms=TTL_MS)

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 import headgate
-from headgate.core.links.link import NO_ROOM, PACED, Link
+from headgate.core.links.link import Link
+from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
 from headgate.explain.link_chain import Behind, Load, Work, judge_link
 from headgate.explain.link_view import LinkEnds, Side
 from headgate.explain.links import MOST_HOPS
@@ -77,7 +78,7 @@ async def scene(
         await client.apply(name, kind=kind if name == ends[0][0] else "queue")
 
 
-async def registered(client: headgate.Client, *, trouble: str = "") -> str:
+async def registered(client: headgate.Client, *, trouble: Trouble | None = None) -> str:
     """Have a node that is there work on the link; returns its id."""
     node = StandIn(bridges=(BridgeFacts(LINK, "orders", "billing", works=True, trouble=trouble),))
     await LeaseStore(client.store.server, client.namespace).call(node.id, [LINK], mode="hold", ttl_ms=60_000, total=1)
@@ -228,7 +229,7 @@ async def test_the_view_of_a_link_names_the_side_that_binds(client: headgate.Cli
     await client.apply("billing", limit="unlimited", send_rate=0.001, send_burst=1)
     await work(link)
     await why(client, "rate", "link-rate", "its rate of 0.001 messages/s is used up")
-    await registered(client, trouble="message 7 cannot be delivered (too-large), and there are no dead letters")
+    await registered(client, trouble=Trouble.of("undeliverable", "7 cannot be delivered (too-large)"))
     await client.apply("billing", send_rate=headgate.settings.DEFAULT)
     await why(client, "stuck", "link-stuck", "message 7 cannot be delivered")
     await registered(client)
@@ -266,23 +267,30 @@ async def test_the_command_line_tells_of_a_link(client: headgate.Client, redis_u
     assert (code, "give a destination or --link" in error) == (2, True)
 
 
+GONE, GATE = Trouble.of("error", "york is gone"), Trouble.of("error", "a gate cannot be an end")
 HERE = LinkEnds("link~x~0", "orders>billing", "orders", "billing")
 THERE = LinkEnds("link~x~0", "orders>orders", "orders", "orders", kind="route", site="york")
+
+
+def test_nodes_of_the_version_before_say_the_sentence_alone() -> None:
+    assert [Trouble.read(None, one.text) for one in (PACED, NO_ROOM)] == [PACED, NO_ROOM]
+    assert Trouble.read(None, "york is gone") == Trouble.of("error", "york is gone")
+    assert Trouble.read("newer", "what it says") == ("newer", "what it says")
 
 
 @pytest.mark.parametrize(
     ("ends", "due", "behind", "said", "side", "words"),
     [
         (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", NO_ROOM), "target", "york:orders: the target has no"),
-        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", "york is gone"), "stuck", "york is gone"),
+        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", GONE), "stuck", "york is gone"),
         (THERE, Load(5, 5), Behind(unseen="it is at site york"), Work("n~1"), "moves", "at site york"),
         (THERE, Load(5, 5), Behind(unseen="there"), Work(""), "nobody", "no node"),
         (HERE, Load(5, 5), Behind(Explanation("billing", "queue", "open", "open", "")), None, "nobody", "no account"),
         (HERE, Load(5, 5), Behind(Explanation("billing", "queue", "open", "open", ""), known=True), None, "moves", ""),
         (HERE, Load(5, 5), Behind(), Work("n~1", PACED), "rate", "its rate is used up"),
-        (HERE, Load(5, 5), Behind(), Work("", "site york is unknown"), "nobody", "site york is unknown"),
+        (HERE, Load(5, 5), Behind(), Work("", GONE), "nobody", "york is gone"),
         (HERE, Load(), Behind(), Work("n~1"), "source", "nothing at orders yet"),
-        (HERE, Load(), Behind(), Work("n~1", "a gate cannot be an end"), "stuck", "a gate cannot be an end"),
+        (HERE, Load(), Behind(), Work("n~1", GATE), "stuck", "a gate cannot be an end"),
         (HERE, Load(5, 0, 2.0), Behind(), None, "rate", "delivery of orders is limited"),
     ],
 )  # fmt: skip

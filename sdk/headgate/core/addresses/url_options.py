@@ -63,7 +63,9 @@ _NOTHING: Final = UrlOptions()
 def _window(text: str, what: str) -> Window:
     if text.lstrip("-").isdecimal():
         if int(text) < 1:
-            raise InvalidValue(f"{what}: {text!r}; say 'pull', 'paused', 'unlimited' or a number of messages from 1")
+            raise InvalidValue(
+                f"{text!r}; say 'pull', 'paused', 'unlimited' or a number of messages from 1", setting=what
+            )
         return Window(messages=int(text))
     return Window.parse(text)
 
@@ -75,7 +77,7 @@ def _number(text: str, what: str, *, words: Mapping[int, str]) -> int:
         number = -2
     if number < 1 and number not in words:
         meanings = "".join(f", {value} for {meaning}" for value, meaning in words.items())
-        raise InvalidValue(f"{what}: {text!r}; use a whole number from 1{meanings}")
+        raise InvalidValue(f"{text!r}; use a whole number from 1{meanings}", setting=what)
     return number
 
 
@@ -102,7 +104,9 @@ def _foreign_rate(text: str, what: str) -> float | None:
 
 def _credit(text: str, what: str) -> int:
     if text.strip() in ("0", "-1"):
-        raise InvalidValue(f"{what}: {text!r} would send without credit, which is not possible here; use bytes from 1")
+        raise InvalidValue(
+            f"{text!r} would send without credit, which is not possible here; use bytes from 1", setting=what
+        )
     return parse_size(int(text) if text.isdecimal() else text, what)
 
 
@@ -147,7 +151,7 @@ def read_options(options: Mapping[str, str]) -> UrlOptions:
         try:
             given[field] = read(text, name)
         except InvalidValue as error:
-            raise error if name in str(error) else InvalidValue(f"{name}: {error}") from None
+            raise error if error.setting == name else InvalidValue(str(error), setting=name) from None
     return UrlOptions(**given)
 
 

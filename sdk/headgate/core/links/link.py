@@ -11,10 +11,6 @@ from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.core.durability import Durability
 
 Kind = Literal["bridge", "route"]
-PACED: Final = "its rate is used up"
-"""The trouble of a link that its own rate holds up."""
-NO_ROOM: Final = "the target has no room"
-"""The trouble of a link whose target is full."""
 _SITE_VARIABLE: Final = re.compile(r"HEADGATE_SITE_[A-Za-z0-9_]+\Z")
 
 

@@ -1,0 +1,53 @@
+"""Why a link does not move: a code, by which processes know it, and a sentence for people."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+SENTENCES: Final[Mapping[str, str]] = {
+    "starting": "it begins",
+    "rate": "its rate is used up",
+    "no-room": "the target has no room",
+    "no-source": "there is no such source",
+    "source": "the source answers {}",
+    "target": "the target answers {}",
+    "topic": "the topic answers {}",
+    "dead-letters": "the dead-letter destination answers {}",
+    "undeliverable": "message {}, and there are no dead letters",
+    "slow-end": "an end of it does not answer in time",
+    "error": "{}",
+}
+"""The sentence of each code, with a place for what only one link has to say."""
+
+
+class Trouble(NamedTuple):
+    """Why a link does not move.
+
+    Attributes:
+        code: one of :data:`SENTENCES`, or what a newer node says.
+        text: its sentence.
+    """
+
+    code: str
+    text: str
+
+    @classmethod
+    def of(cls, code: str, detail: object = "") -> "Trouble":
+        """Return the trouble of that code.
+
+        >>> Trouble.of("target", "KIND").text
+        'the target answers KIND'
+        """
+        return cls(code, SENTENCES[code].format(detail))
+
+    @classmethod
+    def read(cls, code: str | None, text: str) -> "Trouble":
+        """Return what a node says; one of the version before this says the sentence alone.
+
+        >>> Trouble.read(None, "its rate is used up") == PACED
+        True
+        """
+        return cls(code or next((code for code, known in SENTENCES.items() if known == text), "error"), text)
+
+
+PACED: Final = Trouble.of("rate")
+NO_ROOM: Final = Trouble.of("no-room")
