@@ -118,7 +118,7 @@ async def _node_blocked(cluster: Cluster, samples: int) -> Blocked:
     beside = await neighbour(other, samples)
     peak = int((await cluster.client.explain("full")).fields["peak_bytes"])
     full = Blocked(sender.accepted, sender.accepted + sender.unanswered, beside, max(0, peak - LIMIT))
-    peer.close()
+    await peer.close()
     return full
 
 
@@ -139,8 +139,8 @@ async def _node_unblocked(cluster: Cluster, samples: int) -> list[float]:
     receiver = amqp.Receiver(await amqp.Peer.connect("127.0.0.1", port), "one", 1, 0, keep=True)
     await asyncio.gather(sender.attach(), receiver.attach())
     waits = await unblocking(sender, receiver, samples)
-    sender.peer.close()
-    receiver.peer.close()
+    await sender.peer.close()
+    await receiver.peer.close()
     return waits
 
 

@@ -68,8 +68,8 @@ async def unblocked(samples: int, low: tuple[int, int] = PRESETS[1]) -> list[flo
         try:
             return await blocking.unblocking(sender, receiver, samples)
         finally:
-            sender.peer.close()
-            receiver.peer.close()
+            await sender.peer.close()
+            await receiver.peer.close()
 
 
 async def measure(*, quick: bool) -> list[Figure]:

@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headgate.amqp.engine import Engine
+import headgate.amqp.peer
 from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Outcome, Terminus
-from headgate.amqp.sasl import SaslClient
-from headgate.amqp.wire import Wire
 
 Noted = Callable[[], None]
 
@@ -19,55 +17,19 @@ def encoded(body: bytes) -> bytes:
     return b"\x00\x53\x75\xb0" + len(body).to_bytes(4, "big") + body
 
 
-class Peer(Wire):
+class Peer(headgate.amqp.peer.Peer):
     """One connection; each of its ends has a session, so that none stands in another's way."""
-
-    def __init__(self) -> None:
-        super().__init__(SaslClient(None, None, "bench"), handshake=30)
-        self.ready = self._loop.create_future()
-        self.over = self._loop.create_future()
 
     @classmethod
     async def connect(cls, host: str, port: int) -> "Peer":
         """Return an open connection."""
-        _, peer = await asyncio.get_running_loop().create_connection(cls, host, port)
-        await asyncio.wait((peer.ready, peer.over), return_when=asyncio.FIRST_COMPLETED)
-        if not peer.ready.done():
-            raise ConnectionError(f"{host}:{port} hung up in the handshake")
+        peer = cls("bench", limits=Limits(window=1 << 27))
+        await peer.reach(host, port)
         return peer
-
-    def make_engine(self) -> Engine:
-        """Begin to speak AMQP."""
-        engine = Engine(self, server=False, container="bench", limits=Limits(window=1 << 27), hostname="bench")
-        engine.open()
-        return engine
 
     def attach(self, end: "End", name: str, *, receives: bool, settled: bool) -> Link:
         """Begin a link."""
-        link = self.engine.attach(self.engine.session(), name, receives=receives, presettled=settled)
-        link.user = end
-        link.accept(Terminus(end.destination), Terminus(end.destination))
-        self.flush_soon()
-        return link
-
-    def close(self) -> None:
-        """Say good-bye."""
-        if not self.lost:
-            self.engine.close()
-            self.flush()
-
-    def opened(self) -> None:
-        """Note that the node let us in."""
-        self.settled_in()
-        self.ready.set_result(None)
-
-    def went(self, error: Exception | None) -> None:
-        """Note that the socket is closed."""
-        self.over.set_result(error)
-
-    def attached(self, link: Link) -> None:
-        """Refuse: a node begins no links."""
-        link.refuse("amqp:not-allowed", "a client of the bench")
+        return self.link(name, Terminus(end.destination), receives=receives, presettled=settled, user=end)
 
     def answered(self, link: Link) -> None:
         """Note that a link is there."""
@@ -90,9 +52,6 @@ class Peer(Wire):
     def detached(self, link: Link) -> None:
         """Fail loudly: nothing here is meant to be detached."""
         raise RuntimeError(f"the node ended link {link.name!r}: {link.condition}")
-
-    def closed(self, condition: str, description: str) -> None:
-        """Note the end."""
 
     def relieved(self) -> None:
         """Go on sending."""

@@ -113,11 +113,11 @@ async def _away(cluster: Cluster, number: int) -> tuple[float, float]:
     dying.process.send_signal(signal.SIGKILL)
 
     async def move(end: Sender | Receiver) -> float:
-        await end.peer.over
+        await end.peer.until(lambda: end.peer.lost)
         new = await _attach(other, type(end))
         await new.run(1)
         took = time.perf_counter() - began
-        new.peer.close()
+        await new.peer.close()
         return took
 
     away = await asyncio.gather(move(sender), move(receiver))

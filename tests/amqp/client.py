@@ -7,22 +7,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from headgate.amqp.engine import Engine
+import headgate.amqp.peer
 from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Outcome, Terminus
-from headgate.amqp.sasl import SaslClient
-from headgate.amqp.wire import Wire
+from headgate.amqp.peer import Gone
 from headgate.core.amqp.message import AmqpMessage, decode, encode
 from tests.amqp import raw
 from tests.support.waiting import wait_until
 
 PATIENCE = 60.0
 Take = Callable[[Link, bytes, Any], None]
-
-
-class Gone(ConnectionError):
-    """The connection or the link is over."""
 
 
 def written(body: str) -> bytes:
@@ -36,19 +31,14 @@ def read(message: bytes) -> str:
     return found.body if isinstance(found.body, str) else bytes(found.body).decode()
 
 
-class Peer(Wire):
+class Peer(headgate.amqp.peer.Peer):
     """One connection of a client that keeps the rules."""
 
     def __init__(self, name: str, limits: Limits | None = None, user: str | None = None) -> None:
-        super().__init__(SaslClient(user, "secret" if user else None, "localhost"), handshake=PATIENCE)
-        self.name = name
-        self.over: list[tuple[str, str]] = []
+        super().__init__(name, user=user, password="secret" if user else None, limits=limits, patience=PATIENCE)
         self.gone: list[Link] = []
         self.takes: dict[Link, Take] = {}
         self.waits: dict[Any, asyncio.Future[tuple[Outcome, str]]] = {}
-        self.ready = asyncio.Event()
-        self.changed = asyncio.Event()
-        self._limits = limits or Limits()
 
     @classmethod
     async def connect(
@@ -59,38 +49,9 @@ class Peer(Wire):
         Raises:
             Gone: there is no node, or it refuses.
         """
-        try:
-            async with asyncio.timeout(2):
-                _, peer = await asyncio.get_running_loop().create_connection(
-                    lambda: cls(name, limits, user), "127.0.0.1", port
-                )
-        except (OSError, TimeoutError) as error:
-            raise Gone(str(error)) from error
-        try:
-            async with asyncio.timeout(2):
-                await peer.ready.wait()
-        except TimeoutError:
-            peer.abort()
-            raise Gone("the node does not answer") from None
-        if peer.lost or peer.over:
-            peer.abort()
-            raise Gone(str(peer.over))
+        peer = cls(name, limits, user)
+        await peer.reach("127.0.0.1", port, within=2)
         return peer
-
-    def make_engine(self) -> Engine:
-        engine = Engine(self, server=False, container=self.name, limits=self._limits, hostname="localhost")
-        engine.open()
-        return engine
-
-    def opened(self) -> None:
-        self.ready.set()
-        self.settled_in()
-
-    def attached(self, link: Link) -> None:
-        raise AssertionError(f"a node began a link: {link.name}")
-
-    def answered(self, link: Link) -> None:
-        self._tell()
 
     def received(self, link: Link, messages: list[Incoming]) -> None:
         take = self.takes[link]
@@ -98,54 +59,27 @@ class Peer(Wire):
             take(link, message, delivery)
         self.flush_soon()
 
-    def flowed(self, link: Link) -> None:
-        self._tell()
-
     def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        link.forget(delivery)
+        super().settled(link, delivery, outcome, reason)
         if (wait := self.waits.pop(delivery, None)) and not wait.done():
             wait.set_result((outcome, reason))
 
     def detached(self, link: Link) -> None:
-        link.user = link.condition
         self.gone.append(link)
-        self._tell()
-
-    def closed(self, condition: str, description: str) -> None:
-        self.over.append((condition, description))
-        self._tell()
+        super().detached(link)
 
     def went(self, error: Exception | None) -> None:
-        del error
         for link in self.engine.links.values() if self._secured else ():
             link.alive = False
         for wait in self.waits.values():
             if not wait.done():
                 wait.set_exception(Gone("the connection is lost"))
                 wait.exception()
-        self.ready.set()
-        self._tell()
-
-    def _tell(self) -> None:
-        self.changed.set()
-
-    async def until(self, true: Callable[[], Any], link: Link | None = None) -> None:
-        """Wait until something is true.
-
-        Raises:
-            Gone: the connection, or the link, ended first.
-        """
-        while not true():
-            if self.lost or self.over or (link and not link.alive):
-                raise Gone(f"{self.over} {link.user if link else ''}")
-            self.changed.clear()
-            await self.changed.wait()
+        super().went(error)
 
     async def sender(self, address: str | None, name: str = "s", *, presettled: bool = False) -> Link:
         """Attach a link to send over; returns when there is credit or the link is answered."""
-        link = self.engine.attach(self.engine.session(), name, receives=False, presettled=presettled)
-        link.accept(Terminus("here"), Terminus(address))
-        self.flush()
+        link = self.link(name, Terminus(address), receives=False, presettled=presettled)
         await self.until(lambda: link.credit > 0, link)
         return link
 
@@ -153,11 +87,9 @@ class Peer(Wire):
         self, address: str | None, take: Take, *, credit: int = 50, name: str = "r", **more: Any
     ) -> Link:
         """Attach a link to receive over; what else its source says is that of a `Terminus`."""
-        link = self.engine.attach(self.engine.session(), name, receives=True)
+        link = self.link(name, Terminus(address, **more), receives=True)
         self.takes[link] = take
-        link.accept(Terminus(address, **more), Terminus("here"))
         link.set_credit(credit)
-        self.flush()
         return link
 
     async def put(self, link: Link, body: str) -> "asyncio.Future[tuple[Outcome, str]]":
@@ -171,15 +103,6 @@ class Peer(Wire):
     async def send(self, link: Link, body: str) -> tuple[Outcome, str]:
         """Send a message and return its outcome."""
         return await (await self.put(link, body))
-
-    async def close(self) -> None:
-        """Say farewell, and wait for the end."""
-        if not self.lost and self._secured:
-            self.engine.close()
-            self.flush()
-        with contextlib.suppress(AssertionError):
-            await wait_until(lambda: self.lost, timeout=60)
-        self.abort()
 
 
 class Rude:

@@ -10,8 +10,9 @@ from typing import Any
 
 import headgate
 from headgate.amqp.link import Link
+from headgate.amqp.peer import Gone
 from headgate.amqp.sasl import HandshakeFailed
-from tests.amqp.client import Gone, Peer, read
+from tests.amqp.client import Peer, read
 from tests.amqp.node_processes import NodeProcess
 
 SILENCE = 1.0

@@ -10,6 +10,7 @@ import headgate
 from headgate import AccessDenied, InvalidValue
 from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Terminus
+from headgate.amqp.peer import Gone
 from headgate.amqp.proton import lib
 from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.core.names import encode_name
@@ -21,7 +22,7 @@ from headgate_coordinator.fleet.reply_queues import REPLY, reply_queue
 from headgate_coordinator.node.access import REPLY_QUEUES
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.service.sweep import Sweep
-from tests.amqp.client import Gone, Peer, read
+from tests.amqp.client import Peer, read
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import Taken, node_with, peer_as, sdk_as
 from tests.sdk.observing import GUARD

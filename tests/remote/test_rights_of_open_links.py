@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from headgate import AccessDenied
+from headgate.amqp.peer import Gone
 from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.redis.keys import Address, session_prefix
 from headgate.redis.replies import Account
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.security import Action
-from tests.amqp.client import Gone, Peer, read
+from tests.amqp.client import Peer, read
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import Taken, node_with, peer_as, people_of, sdk_as
 from tests.sdk.observing import GUARD

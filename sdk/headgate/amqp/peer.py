@@ -1,0 +1,163 @@
+"""A small AMQP client on a socket: one connection that keeps the rules, with links of its own."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from headgate.amqp.engine import Engine
+from headgate.amqp.handler import Incoming
+from headgate.amqp.limits import Limits
+from headgate.amqp.link import NOT_ALLOWED, Link, Outcome, Terminus
+from headgate.amqp.sasl import SaslClient
+from headgate.amqp.wire import Wire
+
+PATIENCE: Final = 30.0
+
+
+class Gone(ConnectionError):
+    """The connection or a link is over, or was never there."""
+
+
+class Peer(Wire):
+    """One connection. What happens to its links is noted in :attr:`changed`; a subclass does more.
+
+    Args:
+        name: of the container.
+        user: to log in as; None for nobody.
+        password: of the user.
+        limits: that the engine keeps.
+        patience: seconds for the handshake, and for the last words.
+
+    Attributes:
+        changed: set whenever something happened.
+        over: condition and description with which the node closed the connection, or broke the protocol.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        limits: Limits | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        super().__init__(SaslClient(user, password, "localhost"), handshake=patience)
+        self.name = name
+        self.over: list[tuple[str, str]] = []
+        self.changed = asyncio.Event()
+        self._limits, self._patience = limits or Limits(), patience
+
+    async def reach(self, host: str, port: int, *, within: float | None = None) -> None:
+        """Connect; returns when the connection is open.
+
+        Args:
+            host: of the node.
+            port: where it listens.
+            within: seconds; None for its patience.
+
+        Raises:
+            Gone: there is no node, or it refuses, or does not answer.
+        """
+        try:
+            async with asyncio.timeout(self._patience if within is None else within):
+                await self._loop.create_connection(lambda: self, host, port)
+                await self.until(self._opened)
+        except (OSError, TimeoutError) as error:
+            self.abort()
+            raise Gone(str(error) or "the node does not answer") from error
+
+    async def until(self, true: Callable[[], Any], link: Link | None = None) -> None:
+        """Wait until something is true.
+
+        Raises:
+            Gone: the connection, or the link, ended first.
+        """
+        while not true():
+            if self.lost or self.over or (link and not link.alive):
+                raise Gone(f"{self.over} {link.user if link else ''}")
+            self.changed.clear()
+            await self.changed.wait()
+
+    def link(
+        self, name: str, there: Terminus, *, receives: bool, presettled: bool = False, user: object = None
+    ) -> Link:
+        """Begin a link; what it says goes out soon.
+
+        Args:
+            name: of the link.
+            there: what it receives from, or sends to.
+            receives: whether it receives.
+            presettled: whether what goes over it is settled by its sender.
+            user: kept with it.
+        """
+        link = self.engine.attach(self.engine.session(), name, receives=receives, presettled=presettled)
+        link.user = user
+        here = Terminus(self.name)
+        link.accept(*((there, here) if receives else (here, there)))
+        self.flush_soon()
+        return link
+
+    async def close(self) -> None:
+        """Say good-bye and wait for the end: what was not settled goes back."""
+        if not self.lost and self._secured:
+            self.engine.close()
+            self.flush()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._patience):
+                    while not self.lost:
+                        self.changed.clear()
+                        await self.changed.wait()
+        self.abort()
+
+    def make_engine(self) -> Engine:
+        """Return the engine, and have it say who we are."""
+        engine = Engine(self, server=False, container=self.name, limits=self._limits, hostname="localhost")
+        engine.open()
+        return engine
+
+    def opened(self) -> None:
+        """Note that the node let us in."""
+        self.settled_in()
+        self.changed.set()
+
+    def attached(self, link: Link) -> None:
+        """Take no link: we begin them."""
+        link.refuse(NOT_ALLOWED, "this client begins its links itself")
+
+    def answered(self, link: Link) -> None:
+        """Note that a link is answered; one that is refused has no address, and is detached next."""
+        del link
+        self.changed.set()
+
+    def received(self, link: Link, messages: list[Incoming]) -> None:
+        """Note messages that came in."""
+        del link, messages
+        self.changed.set()
+
+    def flowed(self, link: Link) -> None:
+        """Note other credit."""
+        del link
+        self.changed.set()
+
+    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
+        """Note an outcome."""
+        del outcome, reason
+        link.forget(delivery)  # its memory may be that of the next one
+        self.changed.set()
+
+    def detached(self, link: Link) -> None:
+        """Note that a link is over, and why."""
+        link.user = link.condition
+        self.changed.set()
+
+    def closed(self, condition: str, description: str) -> None:
+        """Note that the node goes."""
+        self.over.append((condition, description))
+        self.changed.set()
+
+    def went(self, error: Exception | None) -> None:
+        """Note that the socket is closed."""
+        del error
+        self.changed.set()
