@@ -152,7 +152,6 @@ class Playground:
         )
         self._node.lines = Lines(client, self, self._node.options)  # type: ignore[arg-type]
         self._node._session = SimpleNamespace(id="node~1")  # type: ignore[assignment]
-        self._node.gateway = self._node.browsing  # type: ignore[assignment, method-assign]
 
     @property
     def consumers(self) -> "Playground":

@@ -17,7 +17,7 @@ from headgate_coordinator.cli import multicast as cli_multicast
 from headgate_coordinator.cli import node as cli_node
 from headgate_coordinator.cli import policy as cli_policy
 from headgate_coordinator.cli import users as cli_security
-from headgate_coordinator.cli.entry import FAILED
+from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import (
     Commands,
     Json,

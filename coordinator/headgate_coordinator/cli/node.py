@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import headgate
-from headgate_coordinator.cli.entry import FAILED
+from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import (
     Json,
     Namespace,

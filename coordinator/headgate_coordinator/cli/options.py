@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 import headgate
 from headgate.core.words import foreign, hint
 from headgate.units import parse_duration
-from headgate_coordinator.cli.entry import INTERRUPTED
+from headgate_coordinator.cli.exits import INTERRUPTED
 
 T = TypeVar("T")
 USAGE_ERROR: Final[type[Exception]] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "UsageError")

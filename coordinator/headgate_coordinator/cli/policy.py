@@ -21,7 +21,7 @@ from headgate.policy.document import schema as document_schema
 from headgate.redis.keys import Address
 from headgate.settings import KINDS
 from headgate.units import parse_size
-from headgate_coordinator.cli.entry import FAILED, USAGE
+from headgate_coordinator.cli.exits import FAILED, USAGE
 from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
 from headgate_coordinator.operate.terminal import show as print_table
 from headgate_coordinator.policy.lint import Known

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from headgate.errors import InvalidName, InvalidValue
-from headgate_coordinator.cli.entry import FAILED
+from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
 from headgate_coordinator.operate.terminal import show
 from headgate_coordinator.security.acl import ROLES, acl_line

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate import __version__
 from headgate.amqp import link as amqp
@@ -20,18 +20,22 @@ from headgate.session.session import Session
 from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of
+from headgate_coordinator.node.ends.browser import Browsing
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.pattern_receiver import by_pattern, refusal_by_pattern
+from headgate_coordinator.node.ends.reattaching import Reattaching
 from headgate_coordinator.node.ends.receiver import Outlet
+from headgate_coordinator.node.ends.relay import Relay
 from headgate_coordinator.node.ends.selecting import looks_only, refusal_by_filter
 from headgate_coordinator.node.ends.sender import Inlet
 from headgate_coordinator.node.ends.temporary import OwnInlet, claim, kind_of
+from headgate_coordinator.node.ends.temporary import OwnInlet, claim
+from headgate_coordinator.node.gateway.gateway import Gateway
+from headgate_coordinator.node.gateway.replies import Replies
+from headgate_coordinator.node.home import Home
 from headgate_coordinator.node.standing import NOTHING, REFUSALS, standing_of
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.line import Crowded, network_of
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.node import Node
 
 _log = logging.getLogger("headgate.node")
 SILENT: Final = 1000
@@ -50,7 +54,7 @@ class Connection(Wire):
         leaving: whether it was asked to go elsewhere.
     """
 
-    def __init__(self, node: "Node", *, encrypted: bool) -> None:
+    def __init__(self, node: Home, *, encrypted: bool) -> None:
         super().__init__(SaslServer(node.ways_in(encrypted=encrypted)), handshake=node.options.handshake)
         self.node = node
         self.access = Access()
@@ -209,9 +213,9 @@ class Connection(Wire):
         elif target.dynamic:
             self._begin(link, OwnInlet(self, link, claim(self), kind_of(target)))
         elif address is None:
-            self._begin(link, self.node.relay(self, link))
+            self._begin(link, Relay(self, link))
         elif address == GATEWAY:
-            self._begin(link, self.node.gateway(self, link))
+            self._begin(link, Gateway(self, link))
         else:
             self._begin(link, Inlet(self, link, address, _kind(target.capabilities)))
 
@@ -223,16 +227,16 @@ class Connection(Wire):
         elif source.dynamic:
             self._receive(link, Outlet(self, link, claim(self)))
         elif address is None:
-            self._begin(link, self.node.reattaching(self, link, self._subscription(link)))
+            self._begin(link, Reattaching(self, link, self._subscription(link)))
         elif address == GATEWAY:
-            self._begin(link, self.node.gateway(self, link))
+            self._begin(link, Replies(self, link))
         elif is_pattern(name := address.partition("?")[0]):
             if unfit := refusal_by_pattern(name, source):
                 self._refuse(link, amqp.NOT_IMPLEMENTED, unfit)
             else:
                 self._receive(link, Outlet(self, link, address, by_pattern))
         elif looks_only(source):
-            self._begin(link, self.node.browsing(self, link, address))
+            self._begin(link, Browsing(self, link, address))
         else:
             self._receive(link, Outlet(self, link, address))
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from headgate._util.tasks import stop
-from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT, Link
+from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate_coordinator.fleet.facts import BridgeFacts, DeadlockFacts, NodeFacts
@@ -24,12 +24,7 @@ from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
 from headgate_coordinator.node.door import Door
-from headgate_coordinator.node.ends.browser import Browsing
 from headgate_coordinator.node.ends.end import LinkEnd
-from headgate_coordinator.node.ends.reattaching import Reattaching
-from headgate_coordinator.node.ends.relay import Relay
-from headgate_coordinator.node.gateway.gateway import Gateway
-from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.seldom import Seldom
 from headgate_coordinator.security import Users
@@ -213,22 +208,6 @@ class Node:
             connection.look_again()
         for end in tuple(self.left_behind):
             end.look_again()
-
-    def relay(self, connection: Connection, link: Link) -> LinkEnd:
-        """Return the end of a link without an address."""
-        return Relay(connection, link)
-
-    def browsing(self, connection: Connection, link: Link, destination: str) -> LinkEnd:
-        """Return the end of a link that only looks."""
-        return Browsing(connection, link, destination)
-
-    def reattaching(self, connection: Connection, link: Link, subscription: str) -> LinkEnd:
-        """Return the end of a link to a durable subscription, which does not say of which topic."""
-        return Reattaching(connection, link, subscription)
-
-    def gateway(self, connection: Connection, link: Link) -> LinkEnd:
-        """Return the end of a link over which an SDK makes its calls, or is answered."""
-        return Gateway(connection, link) if link.receives else Replies(connection, link)
 
     async def drain(self) -> None:
         """Stop: take nothing new, let what is under way be stored and settled, and send the clients elsewhere."""

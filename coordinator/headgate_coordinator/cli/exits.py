@@ -1,0 +1,32 @@
+"""How a command ends: its exit code, and the line that says why.
+
+0    done; what was checked holds
+1    a check failed, or something that was asked for could not be done
+2    wrong usage: an option, a URL, a name or a setting that cannot be used
+3    Redis is unavailable, or refuses us
+130  interrupted
+"""
+
+from typing import Final
+
+from headgate import AccessDenied, CoordinatorUnavailable, HeadgateError, InvalidName, InvalidValue, PolicyError
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+UNAVAILABLE: Final = 3
+INTERRUPTED: Final = 130
+
+
+def exit_code(error: HeadgateError) -> int:
+    """Return the exit code that stands for an error."""
+    if isinstance(error, CoordinatorUnavailable | AccessDenied):
+        return UNAVAILABLE
+    if isinstance(error, InvalidName | InvalidValue | PolicyError):
+        return USAGE
+    return FAILED
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error says, without line breaks."""
+    return " | ".join(line.strip() for line in str(error).splitlines() if line.strip()) or type(error).__name__

@@ -1,0 +1,41 @@
+"""A node, as the connections of its clients use it."""
+
+import asyncio
+from typing import Any, Protocol
+
+from headgate_coordinator.node import host
+from headgate_coordinator.node.claims import Claims
+from headgate_coordinator.node.seldom import Seldom
+
+
+class Home(host.Node, Protocol):
+    """The node that a connection came to.
+
+    Attributes:
+        connections: all that it has.
+        silent: those that have not said who they are, the oldest first.
+        claims: durable links that were attached here.
+        emptied: set when the last connection is gone.
+    """
+
+    connections: set[Any]
+    silent: dict[Any, None]
+    claims: Claims
+    emptied: asyncio.Event
+
+    @property
+    def refusals(self) -> Seldom:
+        """The log of users who are refused."""
+        ...
+
+    def ways_in(self, *, encrypted: bool) -> tuple[str, ...]:
+        """Return the SASL mechanisms that a client is offered."""
+        ...
+
+    def refusal(self) -> tuple[str, str] | None:
+        """Return why a new connection cannot be served, as an AMQP error; None if it can."""
+        ...
+
+    def has_too_many(self, newcomer: Any) -> bool:
+        """Return whether the user of a connection has more of them than it may."""
+        ...
