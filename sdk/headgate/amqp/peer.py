@@ -67,6 +67,9 @@ class Peer(Wire):
         except (OSError, TimeoutError) as error:
             self.abort()
             raise Gone(str(error) or "the node does not answer") from error
+        if self.lost or self.over:  # it was refused in the same breath
+            self.abort()
+            raise Gone(str(self.over))
 
     async def until(self, true: Callable[[], Any], link: Link | None = None) -> None:
         """Wait until something is true.
