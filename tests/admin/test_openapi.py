@@ -59,6 +59,9 @@ async def test_it_is_whole(described: Any) -> None:
         for one in methods.values():
             assert one["summary"]
             assert all(parameter["description"] for parameter in one.get("parameters", ()))
+            told = [answer["description"] for answer in one["responses"].values() if "$ref" not in answer]
+            assert told
+            assert all(text.endswith(".") and text != one["summary"] for text in told), told
 
 
 async def test_it_says_whether_a_token_is_needed(client: headgate.Client, open_http: Any) -> None:

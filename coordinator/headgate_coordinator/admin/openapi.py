@@ -45,12 +45,13 @@ def document(operations: Iterable[Operation], *, token: bool, open_metrics: bool
     modes = [(model, "serialization") for model in sorted(models, key=lambda model: model.__name__)]
     _, schemas = models_json_schema(modes, ref_template=_REFERENCES)  # type: ignore[arg-type]  # a literal, in a list
     paths: dict[str, dict[str, Any]] = {
-        "/live": {"get": _probe("Say that the process answers", {"200": "Live"})},
-        "/ready": {"get": _probe("Say whether messages can be admitted", {"200": "Ready", "503": "Ready"})},
+        "/live": {"get": _probe("Say that the process answers", {"200": Live})},
+        "/ready": {"get": _probe("Say whether messages can be admitted", {"200": Ready, "503": Ready})},
         "/metrics": {
-            "get": _plain("Return metrics for Prometheus", "text/plain") | ({"security": []} if open_metrics else {})
+            "get": _plain("Return metrics for Prometheus", "text/plain", "Metrics of this node and of its namespace.")
+            | ({"security": []} if open_metrics else {})
         },
-        f"{PREFIX}/openapi.json": {"get": _plain("Return this document", "application/json")},
+        f"{PREFIX}/openapi.json": {"get": _plain("Return this document", "application/json", "An OpenAPI document.")},
     }
     for operation in operations:
         paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -74,26 +75,32 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": _REFERENCES.format(model=name)}
 
 
-def _probe(summary: str, answers: dict[str, str]) -> dict[str, Any]:
+def _probe(summary: str, answers: dict[str, type[BaseModel]]) -> dict[str, Any]:
     return {
         "summary": summary,
         "operationId": _name("GET", summary),
         "security": [],
         "responses": {
-            status: {"description": name, "content": {"application/json": {"schema": _ref(name)}}}
-            for status, name in answers.items()
+            status: {"description": _first(model), "content": {"application/json": {"schema": _ref(model.__name__)}}}
+            for status, model in answers.items()
         },
     }
 
 
-def _plain(summary: str, media_type: str) -> dict[str, Any]:
-    answer = {"description": "it", "content": {media_type: {}}}
-    return {"summary": summary, "operationId": _name("GET", summary), "responses": {"200": answer}}
+def _first(model: type[BaseModel]) -> str:
+    """Return what an answer is: the first line of its model's docstring."""
+    return (model.__doc__ or "").strip().partition("\n")[0]
+
+
+def _plain(summary: str, media_type: str, answer: str) -> dict[str, Any]:
+    response = {"description": answer, "content": {media_type: {}}}
+    return {"summary": summary, "operationId": _name("GET", summary), "responses": {"200": response}}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
     answers = [_ref(model.__name__) for model in operation.answers]
     schema = answers[0] if len(answers) == 1 else {"oneOf": answers}
+    described = " Or: ".join(_first(model) for model in operation.answers)
     failures = dict.fromkeys(_FAILURES)
     if "{name}" not in operation.path:
         del failures["404"]
@@ -106,7 +113,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "operationId": _name(operation.method, operation.path),
         "parameters": list(_parameters(operation)),
         "responses": {
-            "200": {"description": operation.summary, "content": {"application/json": {"schema": schema}}},
+            "200": {"description": described, "content": {"application/json": {"schema": schema}}},
             **{status: {"$ref": f"#/components/responses/{status}"} for status in failures},
         },
     }
