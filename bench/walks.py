@@ -130,8 +130,7 @@ class _Client(threading.Thread):
 
     async def end(self) -> None:
         """Say good-bye."""
-        self._peer.close()
-        await self._peer.over
+        await self._peer.close()
 
 
 async def _transfer() -> list[Figure]:

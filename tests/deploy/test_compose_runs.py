@@ -20,7 +20,8 @@ import pytest
 
 import headgate
 from headgate.amqp.link import Link
-from tests.amqp.client import Gone, Peer, read
+from headgate.amqp.peer import Gone
+from tests.amqp.client import Peer, read
 from tests.deploy.files import DEPLOY, ports
 from tests.support import images
 from tests.support.cluster import free_port

@@ -16,7 +16,7 @@ from headgate_coordinator.demo import AMQP_CONSUMERS, AMQP_PRODUCERS, TTL
 from headgate_coordinator.demo.corpus import Piece
 from headgate_coordinator.demo.journal import Journal
 from headgate_coordinator.demo.orders import Orders
-from headgate_coordinator.demo.peer import QueuePeer, connections
+from headgate_coordinator.demo.peer import Peer, connections
 from headgate_coordinator.demo.sending import Sending, received
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
@@ -74,11 +74,11 @@ class _Sender:
     def done(self) -> bool:
         return self._orders.stop.is_set() and not self._unaccepted
 
-    async def use(self, peer: QueuePeer, connection: int) -> None:
+    async def use(self, peer: Peer, connection: int) -> None:
         """Send over one connection until it is over, or all is done; first what is still not accepted, in order."""
         again = deque(self._unaccepted)
         while peer.usable and not self.done:
-            while peer.usable and peer.queue.credit > 0 and (seq := self._next(again)):
+            while peer.usable and peer.link.credit > 0 and (seq := self._next(again)):
                 sending = Sending(self._unaccepted[seq], self._name, seq, connection)
                 payload = written(sending.piece.body, sending.headers, 0)
                 peer.send(payload, (sending, len(payload)))
@@ -115,10 +115,10 @@ async def consume(name: str, nodes: Mapping[str, str], journal: Journal, orders:
                 return
 
 
-async def _take(name: str, peer: QueuePeer, journal: Journal, orders: Orders) -> None:
+async def _take(name: str, peer: Peer, journal: Journal, orders: Orders) -> None:
     here = len(peer.arrived)
-    if peer.queue.credit + here <= CREDIT // 2:
-        peer.queue.set_credit(CREDIT - here)
+    if peer.link.credit + here <= CREDIT // 2:
+        peer.link.set_credit(CREDIT - here)
         peer.flush_soon()
     if not here:
         await peer.wait(LOOK)
@@ -127,7 +127,7 @@ async def _take(name: str, peer: QueuePeer, journal: Journal, orders: Orders) ->
     if not orders.hurry.is_set():
         await asyncio.sleep(AMQP_CONSUMERS[name])
     if peer.usable:  # else it is not ours any more
-        peer.queue.settle(delivery, "accepted")
+        peer.link.settle(delivery, "accepted")
         peer.flush_soon()
         journal.write("received", *received(*decode(raw), len(raw), header_of(raw).delivery_count))
 

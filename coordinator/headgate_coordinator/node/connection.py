@@ -242,13 +242,10 @@ class Connection(Wire):
 
     def _receive(self, link: Link, outlet: Outlet) -> None:
         source = link.source
-        shared = "shared" in source.capabilities
-        durable = source.durable
-        subscription = None
-        if durable or shared:
-            subscription = self._subscription(link)
+        named = source.durable or "shared" in source.capabilities
+        subscription = self._subscription(link) if named else None
         kind = "topic" if subscription else _kind(source.capabilities)
-        self._begin(link, outlet, outlet.open(kind, subscription=subscription, durable=durable))
+        self._begin(link, outlet, outlet.open(kind, subscription=subscription, durable=source.durable))
 
     def _subscription(self, link: Link) -> str:
         """Return what a link calls its subscription.
