@@ -29,7 +29,6 @@ from headgate_coordinator.node.ends.relay import Relay
 from headgate_coordinator.node.ends.selecting import looks_only, refusal_by_filter
 from headgate_coordinator.node.ends.sender import Inlet
 from headgate_coordinator.node.ends.temporary import OwnInlet, claim, kind_of
-from headgate_coordinator.node.ends.temporary import OwnInlet, claim
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.node.home import Home
