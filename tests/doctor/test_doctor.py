@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 import headgate
 from headgate.core.policy import Policy, Rule
@@ -77,6 +78,24 @@ def test_users_of_roles_are_recognized(guarded: RedisServer) -> None:
         ((status, text),) = found["permissions"]
         assert status == "ok"
         assert set(text.partition(" may be: ")[2].split(", ")) == may[role]
+
+
+def test_a_default_user_who_may_nothing_is_a_problem(guarded: RedisServer) -> None:
+    """It need not log in: Redis 7 loads what scripts wrote as that user. Mutant: the check looks whether it is off."""
+    expected = "problem" if guarded.binary.version >= (7,) else None
+    try:
+        for rules, status in (
+            (("reset", "off"), expected),
+            (("reset", "off", "~other:*", "&*", "+@all"), expected),
+            (("reset", "off", "~*", "&*", "+@all"), expected and "ok"),
+        ):
+            with redis.Redis.from_url(guarded.url, username="root", password=PASSWORD) as client:
+                client.execute_command("ACL", "SETUSER", "default", *rules)
+            found = doctor(*as_user(guarded, "root"))[1]
+            assert [said for said, _ in found.get("users", [])] == ([status] if status else [])
+    finally:
+        with redis.Redis.from_url(guarded.url, username="root", password=PASSWORD) as client:
+            client.execute_command("ACL", "SETUSER", "default", "reset", "on", "nopass", "~*", "&*", "+@all")
 
 
 def test_an_administrator_can_ask_for_others(guarded: RedisServer) -> None:

@@ -128,8 +128,12 @@ class _Examination:
                 break
             texts = list(map(_decoded, answer))
             config |= dict(zip(texts[::2], texts[1::2], strict=False))
+        default = await probe.ask("ACL", "GETUSER", "default")
+        if isinstance(default, Refusal):
+            unanswered["ACL GETUSER"] = default.text
+        loader = {} if isinstance(default, Refusal) else _paired(default)
         asked = _durability(await probe.ask("HGET", self._policy, "document"), unanswered)
-        facts = ServerFacts(where, "", info, config, unanswered, clock, fastest, asked=asked)
+        facts = ServerFacts(where, "", info, config, unanswered, clock, fastest, loader=loader, asked=asked)
         user, missing = await self._rights.of(probe, facts.version, cluster=cluster)
         user = user or self._url.username or ""
         if isinstance(missing, str):

@@ -39,6 +39,7 @@ class ServerFacts:
         answer_seconds: how long the fastest answer took.
         user: as whom we are connected, or of whom it was asked.
         missing: role -> what the user may not do of what the role needs; None where that could not be found out.
+        loader: commands and keys of the user `default`, as ACL GETUSER tells them; empty where it was not told.
         asked: the most that a rule of the policy asks for, where the policy is here.
     """
 
@@ -51,6 +52,7 @@ class ServerFacts:
     answer_seconds: float = 0.0
     user: str = ""
     missing: Mapping[str, tuple[str, ...]] | None = None
+    loader: Mapping[str, str] = field(default_factory=dict)
     asked: Durability = MEMORY
 
     @property

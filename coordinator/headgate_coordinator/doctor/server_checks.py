@@ -15,6 +15,7 @@ _MENDED: Final[dict[str, dict[tuple[int, ...], int]]] = {
 }
 """Patch level of each series that has the fixes for Lua of 2025."""
 _WAITAOF: Final = (7, 2)
+_LOADS_AS_DEFAULT: Final = (7,)
 _NEARLY_FULL: Final = 0.85
 _FULL: Final = 0.95
 _CLOCK: Final = 5.0
@@ -82,6 +83,19 @@ def _persistence(server: ServerFacts, wanted: Durability, say: Say) -> Iterator[
                       "look at its log, and at the room on its disk")  # fmt: skip
     if server.info.get("loading", "0") != "0":
         yield say("persistence", "problem", "it loads its file", "nothing is answered meanwhile", "wait")
+
+
+def _loader(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
+    """Yield what Redis, from 7 on, will not load of its append-only file: it loads what scripts wrote as `default`."""
+    rights = server.loader.get("commands", ""), server.loader.get("keys", "")
+    if server.version < _LOADS_AS_DEFAULT or server.info.get("aof_enabled") != "1" or not server.loader:
+        return
+    if "+@all" not in rights[0].split() or "~*" not in rights[1].split():
+        yield say("users", "problem", f"user default may not do all: {' '.join(rights)[:80]}",
+                  "a restart does not load what scripts wrote: messages, credits and limits are lost",
+                  "ACL SETUSER default off ~* &* +@all, and write it into the aclfile, before any restart")  # fmt: skip
+    else:
+        yield say("users", "ok", "user default has the rights with which the append-only file is loaded")
 
 
 def _eviction(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
@@ -224,6 +238,7 @@ _UNSEEN: Final = {
     "CONFIG GET": "appendfsync, min-replicas, timeouts and buffers",
     "TIME": "the clock",
     "permissions": "what the user may do",
+    "ACL GETUSER": "whether all of the append-only file can be loaded",
     "policy": "the durability that the policy asks for",
 }
 
@@ -267,6 +282,6 @@ def _why(server: ServerFacts, what: str) -> str:
 
 
 _CHECKS: Final = (
-    _version, _permissions, _persistence, _eviction, _memory, _replicas, _min_replicas, _clock, _connections, _scripts,
-    _buffers, _unseen,
+    _version, _permissions, _persistence, _loader, _eviction, _memory, _replicas, _min_replicas, _clock, _connections,
+    _scripts, _buffers, _unseen,
 )  # fmt: skip
