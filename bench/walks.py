@@ -17,6 +17,10 @@ from typing import Any
 
 from bench.harness import Figure, private_client
 from bench.traffic.amqp import Peer, Sender
+from headgate.redis.keys import Address, link_id
+from headgate.redis.stores.links import LinkStore
+from headgate_coordinator.links.rules import Forwarding
+from headgate_coordinator.links.worker import End, LinkWorker
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security.users import Users
@@ -54,6 +58,11 @@ class Walk:
         """Each file that was entered, with the functions called before it was left for another."""
         return [(file, [step[1] for step in steps]) for file, steps in groupby(self._steps, lambda step: step[0])]
 
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """Every function that was entered, with its file, in order."""
+        return self._steps
+
     def figures(self, name: str) -> list[Figure]:
         """Return how many files, and how many changes of file."""
         stays = self.stays
@@ -68,7 +77,8 @@ class Walk:
         ]
 
 
-async def _sends() -> list[Figure]:
+async def sends() -> dict[str, Walk]:
+    """Walk with a send that is paid, one that waits, and a settlement that wakes it."""
     paid, blocked, woken = Walk(), Walk(), Walk()
     async with private_client() as (client, _), client.session("walks") as session:
         await client.apply("walks", limit="4KiB")
@@ -89,12 +99,14 @@ async def _sends() -> list[Figure]:
         with blocked.watched():
             sending = asyncio.create_task(producer.send(BODY))
             await asyncio.sleep(0.15)
+            while not any(name == "Attendance._see_to_them" for _, name in blocked.steps):
+                await asyncio.sleep(0.01)  # a busy machine takes longer
         assert not sending.done()
         await asyncio.sleep(0.3)
         with woken.watched():
             await held.accept()
             await sending
-    return [*paid.figures("paid send"), *blocked.figures("blocked send"), *woken.figures("settle that wakes")]
+    return {"paid send": paid, "blocked send": blocked, "settle that wakes": woken}
 
 
 class _Client(threading.Thread):
@@ -133,7 +145,8 @@ class _Client(threading.Thread):
         await self._peer.close()
 
 
-async def _transfer() -> list[Figure]:
+async def transfer() -> dict[str, Walk]:
+    """Walk with a message of an AMQP client into a node."""
     walk = Walk()
     async with private_client() as (client, _):
         await client.apply("walks", limit="1MiB")
@@ -155,10 +168,31 @@ async def _transfer() -> list[Figure]:
             await node.drain()
             await node.close()
             await users.close()
-    return walk.figures("transfer in")
+    return {"transfer in": walk}
+
+
+async def commit() -> dict[str, Walk]:
+    """Walk with a message over a link."""
+    walk = Walk()
+    async with private_client() as (client, _), client.session("walks") as session:
+        producer = await session.producer("source")
+        consumer = await session.consumer("target")
+        source, target = (
+            End(LinkStore(client.store.server), Address.of(client.namespace, name)) for name in ("source", "target")
+        )
+        worker = LinkWorker(link_id("walks"), source, target, Forwarding("source", "target"), fence=1)
+        await producer.send(BODY)
+        with walk.watched():
+            working = asyncio.create_task(worker.run())
+            assert await consumer.receive() is not None
+            await asyncio.sleep(0.1)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    return {"commit": walk}
 
 
 async def measure(*, quick: bool) -> list[Figure]:
     """Walk each way once; there is nothing to repeat."""
     del quick
-    return [*await _sends(), *await _transfer()]
+    walks = await sends() | await transfer()
+    return [figure for name, walk in walks.items() for figure in walk.figures(name)]

@@ -1,0 +1,50 @@
+"""The four ways of a message in docs/architecture.md, followed through the code as it runs."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.walks import Walk, commit, sends, transfer
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
+WAYS = {
+    "A send that waits": "blocked send",
+    "A settlement that wakes a sender": "settle that wakes",
+    "An AMQP transfer": "transfer in",
+    "A link's commit": "commit",
+}
+
+
+def steps_of(title: str) -> list[tuple[str, str]]:
+    """Return file and function of each step of a way."""
+    section = PAGE.read_text(encoding="utf-8").split(f"### {title}\n")[1].split("\n#")[0]
+    lines = re.findall(r"^\d+\. .*", section, re.MULTILINE)
+    steps = re.findall(r"^\d+\. `([\w/.]+)` `([\w.]+)` ", section, re.MULTILINE)
+    assert len(steps) == len(lines) > 5
+    return steps
+
+
+@pytest.fixture(scope="module")
+def walks() -> dict[str, Walk]:
+    async def follow() -> dict[str, Walk]:
+        return await sends() | await transfer() | await commit()
+
+    return asyncio.run(follow())
+
+
+@pytest.mark.parametrize("title", WAYS)
+def test_each_step_of_a_way_is_taken_and_in_that_order(title: str, walks: dict[str, Walk]) -> None:
+    taken = iter(walks[WAYS[title]].steps)
+    for step in steps_of(title):
+        assert step in taken, f"{step} does not come after the steps before it"
+
+
+def test_every_place_where_something_is_decided_is_there() -> None:
+    rows = re.findall(
+        r"^\| .* \| (`.*`) \|$", PAGE.read_text(encoding="utf-8").split("## Where is it decided?")[1], re.MULTILINE
+    )
+    files = [file for row in rows for file in re.findall(r"`([^`]+)`", row)]
+    assert len(rows) >= 40
+    assert [file for file in files if not (PAGE.parents[1] / file).is_file()] == []
