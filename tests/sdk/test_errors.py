@@ -86,5 +86,6 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "queued",
     "ahead",
     "forked",
+    "inflow",
 }
 """What only the async side has: for tools and brokers, or for its own use. A bucket closes with its session."""
