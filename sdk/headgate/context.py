@@ -1,4 +1,4 @@
-"""What a client gives to all that it opens: the ways to the state, and whose they are."""
+"""The context that a client gives to all that it opens: the ways to the state, and their owner."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ class Context:
         store: the scripts.
         wake_ups: hints.
         registry: settings of destinations, and the policy.
-        links: those of the namespace, for what senders are told of a wait.
+        links: those of the namespace, for explanations of waits.
         pools: what moves the slices of pools.
         namespace: the tenant.
         session: id of the session; empty for the client's own.
@@ -43,7 +43,7 @@ class Context:
 
     @property
     def losses(self) -> Losses:
-        """What is told of a new epoch."""
+        """The listeners to new epochs."""
         return self.registry.losses
 
     @property

@@ -53,7 +53,7 @@ _SORTS: Final[dict[str, Callable[[Figures, Flow], Any]]] = {
 
 
 class Api:
-    """What the operations work with.
+    """The state that the operations work with.
 
     Args:
         client: connected.
@@ -106,7 +106,7 @@ class Api:
     # -- What is there -----------------------------------------------------------------------------------------
 
     async def _overview(self, call: Call) -> models.Overview:
-        told = await self._watch.explanations()
+        explained = await self._watch.explanations()
         picture = await self._watch.picture()
         nodes: list[NodeEntry] = []
         deadlocks: list[FoundDeadlock] = []
@@ -123,11 +123,11 @@ class Api:
             age_seconds=picture.age,
             totals=models.Totals.of(picture),
             losses=models.Loss.latest(picture)[:MOST_LOSSES],
-            page=_page(picture, told, call.query),
+            page=_page(picture, explained, call.query),
             pools=[pools.Pool.of(pool) for pool in picture.pools],
             stores=[stores.Store.of(store) for store in picture.stores],
-            waiting=_waiting(told),
-            consumers=_consumers(told),
+            waiting=_waiting(explained),
+            consumers=_consumers(explained),
             deadlocks=[models.FoundDeadlock.of(found) for found in deadlocks[:MOST_DEADLOCKS]],
             links=[models.Link.of(link) for link in links[:MOST_LINKS]],
             links_total=len(links),
@@ -141,14 +141,16 @@ class Api:
 
     async def _destination(self, call: Call) -> models.Destination:
         with _known(call.name):
-            told = await self._client.explain(call.name)
+            explanation = await self._client.explain(call.name)
         flow = (await self._watch.picture()).flows.get(call.name)
-        return models.Destination.of(from_fields(call.name, told.fields, float("inf")), flow, told)
+        return models.Destination.of(from_fields(call.name, explanation.fields, float("inf")), flow, explanation)
 
     async def _explain(self, call: Call) -> models.Told:
         with _known(call.name):
-            told = await self._client.explain(call.name, producer=call.query.producer, consumer=call.query.consumer)
-        return models.Told(text=str(told), explanation=told)
+            explanation = await self._client.explain(
+                call.name, producer=call.query.producer, consumer=call.query.consumer
+            )
+        return models.Told(text=str(explanation), explanation=explanation)
 
     async def _pools(self, call: Call) -> pools.Pools:
         del call
@@ -164,10 +166,10 @@ class Api:
 
     async def _explain_link(self, call: Call) -> models.Told:
         try:
-            told = await self._client.explain(link=call.name)
+            explanation = await self._client.explain(link=call.name)
         except PolicyError as error:
             raise Refused(404, "unknown-link", str(error), link=call.name) from None
-        return models.Told(text=str(told), explanation=told)
+        return models.Told(text=str(explanation), explanation=explanation)
 
     async def _nodes(self, call: Call) -> models.Nodes:
         del call
@@ -205,8 +207,8 @@ class Api:
         _log.warning("%s %s, over admin HTTP", name, what)
         self._watch.changed()
         with _known(name):
-            told = await self._client.explain(name)
-        return models.Done(destination=name, state=told.state, reason=told.reason)
+            explanation = await self._client.explain(name)
+        return models.Done(destination=name, state=explanation.state, reason=explanation.reason)
 
     async def _purge(self, call: Call) -> models.Purged:
         address = Address.of(self._client.namespace, call.name)
@@ -238,12 +240,12 @@ class Api:
         return models.Applied(version=version, destinations=destinations, source=policy.source)
 
 
-def _page(picture: Picture, told: dict[str, Explanation], query: Listing) -> models.Destinations:
+def _page(picture: Picture, explained: dict[str, Explanation], query: Listing) -> models.Destinations:
     wanted, flows, sort_by = query.search.casefold(), picture.flows, _SORTS[query.sort]
     found = [
         one
         for name, one in picture.destinations.items()
-        if wanted in name.casefold() and (query.only == "all" or _held_up(one, told))
+        if wanted in name.casefold() and (query.only == "all" or _held_up(one, explained))
     ]  # by name, as they were read
     found.sort(key=lambda one: sort_by(one, flows.get(one.name, Flow())), reverse=query.descending)
     return models.Destinations(
@@ -251,17 +253,17 @@ def _page(picture: Picture, told: dict[str, Explanation], query: Listing) -> mod
         matched=len(found),
         offset=query.offset,
         destinations=[
-            models.Destination.of(one, flows.get(one.name), told.get(one.name))
+            models.Destination.of(one, flows.get(one.name), explained.get(one.name))
             for one in found[query.offset : query.offset + query.limit]
         ],
     )
 
 
-def _held_up(one: Figures, told: dict[str, Explanation]) -> bool:
-    return (told[one.name].state if one.name in told else one.state) != "open"
+def _held_up(one: Figures, explained: dict[str, Explanation]) -> bool:
+    return (explained[one.name].state if one.name in explained else one.state) != "open"
 
 
-def _waiting(told: dict[str, Explanation]) -> list[models.Waiting]:
+def _waiting(explained: dict[str, Explanation]) -> list[models.Waiting]:
     found = [
         models.Waiting(
             destination=one.destination,
@@ -275,14 +277,14 @@ def _waiting(told: dict[str, Explanation]) -> list[models.Waiting]:
             reason=one.reason,
             remedy=one.remedy,
         )
-        for one in told.values()
+        for one in explained.values()
         for waiter in one.waiters
     ]
     found.sort(key=lambda one: (-one.seconds, one.destination, one.place))
     return found[:MOST_WAITING]
 
 
-def _consumers(told: dict[str, Explanation]) -> list[models.Consumer]:
+def _consumers(explained: dict[str, Explanation]) -> list[models.Consumer]:
     found = [
         models.Consumer(
             destination=one.destination,
@@ -296,7 +298,7 @@ def _consumers(told: dict[str, Explanation]) -> list[models.Consumer]:
             at_capacity=holder.at_capacity,
             slow=holder.slow,
         )
-        for one in told.values()
+        for one in explained.values()
         for holder in one.consumers
         if holder.at_capacity or holder.slow
     ]

@@ -97,8 +97,8 @@ def create_app(
 
     async def ready(_: Request) -> Response:
         why = await _why_not(client, node)
-        told = Ready(status="not ready" if why else "ready", reason=why or "")
-        return JSONResponse(told.model_dump(), status_code=503 if why else 200)
+        state = Ready(status="not ready" if why else "ready", reason=why or "")
+        return JSONResponse(state.model_dump(), status_code=503 if why else 200)
 
     async def scrape(request: Request) -> Response:
         picture = await watch.picture()
@@ -161,8 +161,8 @@ def _routes(operations: tuple[Operation, ...]) -> list[Route]:
     def route(path: str, methods: dict[str, Operation]) -> Route:
         async def answer(request: Request) -> Response:
             operation = methods["GET" if request.method == "HEAD" else request.method]
-            told = await operation.run(await _read(request, operation))
-            return Response(told.model_dump_json(), media_type="application/json")
+            result = await operation.run(await _read(request, operation))
+            return Response(result.model_dump_json(), media_type="application/json")
 
         return Route(PREFIX + path, answer, methods=list(methods))
 

@@ -10,7 +10,7 @@ FIELDS: Final = (
     "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "epoch", "epoch_ms", "epochs",
     "lost_messages", "epoch_lost",
 )  # fmt: skip
-"""What is read of each destination."""
+"""The fields that are read of each destination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +98,23 @@ def figures(name: str, values: Sequence[bytes | None], now_ms: float) -> Figures
         values: in the order of the fields.
         now_ms: by Redis' clock.
     """
-    told = {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
-    return from_fields(name, told, now_ms) if "kind" in told else None
+    fields = {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
+    return from_fields(name, fields, now_ms) if "kind" in fields else None
 
 
-def from_fields(name: str, told: Mapping[str, str], now_ms: float) -> Figures:
+def from_fields(name: str, fields: Mapping[str, str], now_ms: float) -> Figures:
     """Return what a destination's fields say."""
 
     def number(field: str) -> int:
-        return int(float(told.get(field) or 0))
+        return int(float(fields.get(field) or 0))
 
     published, pending = number("message_seq"), number("pending_messages")
-    limits = {unit: _limit(told.get(f"limit_{unit}")) for unit in ("bytes", "messages")}
-    rate = told.get("rate")
+    limits = {unit: _limit(fields.get(f"limit_{unit}")) for unit in ("bytes", "messages")}
+    rate = fields.get("rate")
     return Figures(
         name=name,
-        kind=told["kind"],
-        state=_state(told, number, limits, now_ms),
+        kind=fields["kind"],
+        state=_state(fields, number, limits, now_ms),
         limit_bytes=limits["bytes"],
         limit_messages=limits["messages"],
         pending_bytes=number("pending_bytes"),
@@ -129,8 +129,8 @@ def from_fields(name: str, told: Mapping[str, str], now_ms: float) -> Figures:
         dropped=number("dropped_messages"),
         dropped_bytes=number("dropped_bytes"),
         spooled_bytes=number("spooled_bytes"),
-        taken=float(told.get("taken") or 0),
-        stopped=told.get("stopped", ""),
+        taken=float(fields.get("taken") or 0),
+        stopped=fields.get("stopped", ""),
         rate=float(rate) if rate else None,
         epochs=number("epochs"),
         lost=number("lost_messages"),
@@ -148,18 +148,18 @@ def _limit(text: str | None) -> int | None:
 
 
 def _state(
-    told: Mapping[str, str], number: Callable[[str], int], limits: Mapping[str, int | None], now_ms: float
+    fields: Mapping[str, str], number: Callable[[str], int], limits: Mapping[str, int | None], now_ms: float
 ) -> str:
-    if told.get("stopped"):
+    if fields.get("stopped"):
         return "stopped"
     if number("learning_until") > now_ms:
         return "learning"
     if number("blocked"):
         return "blocked"
-    if told.get("enforce") == "off":
+    if fields.get("enforce") == "off":
         return "open"
     full = any(
         limit is not None and number(f"pending_{unit}") + number(f"leased_{unit}") >= limit
         for unit, limit in limits.items()
     )
-    return "full" if full or told.get("shut") == "1" else "open"
+    return "full" if full or fields.get("shut") == "1" else "open"

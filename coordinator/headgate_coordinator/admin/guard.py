@@ -1,4 +1,4 @@
-"""Who may ask, and what every answer carries: the token, cross-site requests, security headers."""
+"""The guard of every request and answer: the token, cross-site requests, security headers."""
 
 import hmac
 import ipaddress

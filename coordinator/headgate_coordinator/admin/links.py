@@ -1,6 +1,6 @@
 """The links of the policy as the live page draws them: read at most once a second, however many ask.
 
-What a link waits for costs a few reads. It is asked of those that may be held up, and only while somebody looks.
+The reason of a link's wait costs a few reads. It is asked of those that may be held up, and only while somebody looks.
 """
 
 import asyncio
@@ -54,9 +54,9 @@ class LinkWatch:
             async with asyncio.timeout(PATIENCE):
                 states = await list_links(self._client)
                 nodes = {entry.id: entry for entry in await self._nodes.get()}
-                told = await self._explain(states)
+                explained = await self._explain(states)
             shown = states if len(states) <= MOST_SHOWN else sorted(states, key=_moves)[:MOST_SHOWN]
-            links = [_drawn(state, told.get(state.link), nodes.get(state.owner)) for state in shown]
+            links = [_drawn(state, explained.get(state.link), nodes.get(state.owner)) for state in shown]
             self.last = PolicyLinks(total=len(states), links=links)
         return self.last
 
@@ -64,24 +64,24 @@ class LinkWatch:
         """Return why they do not move, of those that may not: they are stalled, or have something to do."""
         due = [one for one in states if one.state in ("works", "stalled") and (one.backlog or one.trouble)]
         names = iter([one.link for one in sorted(due, key=_moves)[:MOST_TOLD]])
-        told: dict[str, Explanation] = {}
+        explained: dict[str, Explanation] = {}
 
         async def look() -> None:
             for link in names:
                 with contextlib.suppress(PolicyError):  # removed since it was listed
-                    told[link] = await self._client.explain(link=link)
+                    explained[link] = await self._client.explain(link=link)
 
         await together([look() for _ in range(AT_ONCE)])
-        return told
+        return explained
 
 
 def _moves(state: LinkState) -> tuple[bool, int]:
     return state.state == "works", -(state.backlog or 0)
 
 
-def _drawn(state: LinkState, told: Explanation | None, node: NodeEntry | None) -> PolicyLink:
+def _drawn(state: LinkState, explanation: Explanation | None, node: NodeEntry | None) -> PolicyLink:
     rate = node.rates.get(state.link, 0.0) if node else 0.0
-    side: Side | None = told.link.side if told and told.link else None
+    side: Side | None = explanation.link.side if explanation and explanation.link else None
     if state.state == "nobody":
         side = "nobody"
     elif state.state == "works" and not state.backlog:
@@ -101,7 +101,7 @@ def _drawn(state: LinkState, told: Explanation | None, node: NodeEntry | None) -
         backlog=state.backlog,
         backlog_bytes=state.backlog_bytes,
         mark=state.mark,
-        reason=told.reason if told and held_up else SAID.get(state.state, state.trouble),
-        remedy=told.remedy if told and held_up else NOBODY if side == "nobody" else "",
+        reason=explanation.reason if explanation and held_up else SAID.get(state.state, state.trouble),
+        remedy=explanation.remedy if explanation and held_up else NOBODY if side == "nobody" else "",
         origin=state.origin,
     )

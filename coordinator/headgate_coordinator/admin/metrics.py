@@ -164,7 +164,7 @@ def render(
     """Return the text of a scrape, and its media type.
 
     Args:
-        picture: of the destinations; while Redis does not answer nothing is said about them.
+        picture: of the destinations; while Redis does not answer nothing is reported about them.
         namespace: theirs.
         node: that is scraped, None for none.
         most: destinations that have metrics of their own, the first by name.
@@ -203,8 +203,8 @@ class _Scrape(Collector):
             values = ((one.name, value_of(one)) for one in shown)
             yield declared.family({(self._namespace, name): value for name, value in values if value is not None})
         for declared, held_of in OF_STORES:
-            told = ((one.name, held_of(one)) for one in self._picture.stores)
-            yield declared.family({(self._namespace, name): value for name, value in told if value is not None})
+            held = ((one.name, held_of(one)) for one in self._picture.stores)
+            yield declared.family({(self._namespace, name): value for name, value in held if value is not None})
         for declared, lent_of in OF_POOLS:
             lent = ((one.name, lent_of(one)) for one in self._picture.pools)
             yield declared.family({(self._namespace, name): value for name, value in lent if value is not None})

@@ -48,17 +48,17 @@ class Destination(Answer):
     remedy: str = Field(description="what would free it")
 
     @classmethod
-    def of(cls, one: Figures, flow: Flow | None, told: Explanation | None) -> "Destination":
+    def of(cls, one: Figures, flow: Flow | None, explanation: Explanation | None) -> "Destination":
         """Return it from what was read."""
         return cls(
             **{name: getattr(one, name) for name in _SAME},
-            state=told.state if told else one.state,  # type: ignore[arg-type]  # figures know no other states
+            state=explanation.state if explanation else one.state,  # type: ignore[arg-type]  # figures know no other states
             dropped_messages=one.dropped,
             in_per_second=flow.into if flow else None,
             out_per_second=flow.out_of if flow else None,
-            cause=told.cause if told else "",
-            reason=told.reason if told else "",
-            remedy=told.remedy if told else "",
+            cause=explanation.cause if explanation else "",
+            reason=explanation.reason if explanation else "",
+            remedy=explanation.remedy if explanation else "",
         )
 
 
@@ -368,7 +368,7 @@ class Applied(Answer):
 
 
 class Planned(Answer):
-    """What a policy would change; nothing was changed."""
+    """The changes that a policy would make; none was made."""
 
     version: int = Field(description="in force; 0: none")
     same: bool = Field(description="whether that says the same already")

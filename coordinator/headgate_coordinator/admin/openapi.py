@@ -55,7 +55,7 @@ def document(operations: Iterable[Operation], *, token: bool, open_metrics: bool
     }
     for operation in operations:
         paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation)
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Headgate admin", "version": __version__, "license": {"name": "Apache-2.0"}},
         "paths": paths,
@@ -68,7 +68,7 @@ def document(operations: Iterable[Operation], *, token: bool, open_metrics: bool
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
-    return told | ({"security": [{"token": []}]} if token else {})
+    return entry | ({"security": [{"token": []}]} if token else {})
 
 
 def _ref(name: str) -> dict[str, str]:
@@ -108,7 +108,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         del failures["413"], failures["415"]
     if operation.body != "policy":
         del failures["422"]
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": _name(operation.method, operation.path),
         "parameters": list(_parameters(operation)),
@@ -118,13 +118,13 @@ def _operation(operation: Operation) -> dict[str, Any]:
         },
     }
     if operation.body == "policy":
-        told["requestBody"] = {"required": True, "content": {kind: {} for kind in POLICY_TYPES}}
+        entry["requestBody"] = {"required": True, "content": {kind: {} for kind in POLICY_TYPES}}
     elif operation.body is not None:
-        told["requestBody"] = {
+        entry["requestBody"] = {
             "required": True,
             "content": {"application/json": {"schema": _ref(operation.body.__name__)}},
         }
-    return told
+    return entry
 
 
 def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:

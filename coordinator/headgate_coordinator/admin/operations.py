@@ -32,7 +32,7 @@ class Listing(Query):
 
 
 class View(Query):
-    """Whose view of a destination."""
+    """The party whose view of a destination is asked for."""
 
     producer: str = Field("", max_length=120, description="id of a session: why its sends wait")
     consumer: str = Field("", max_length=120, description="id of a consumer: why it gets messages or does not")
@@ -51,7 +51,7 @@ class Blocking(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    reason: str = Field(min_length=1, max_length=200, description="what those who wait are told")
+    reason: str = Field(min_length=1, max_length=200, description="the reason that waiters see")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
 
 
 class ProblemDocument(BaseModel):
-    """What went wrong (RFC 9457); facts of the error are further members."""
+    """A problem (RFC 9457); facts of the error are further members."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -6,7 +6,7 @@ from headgate import StoreState
 
 
 class Answer(BaseModel):
-    """What every answer is."""
+    """The form of every answer."""
 
     model_config = ConfigDict(extra="forbid")
 

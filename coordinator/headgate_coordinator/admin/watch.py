@@ -1,4 +1,4 @@
-"""What the admin's answers are made of: all destinations, read at most once a second, however many ask.
+"""A watch on all that the admin's answers are made of: all destinations, read at most once a second, however many ask.
 
 The figures of a destination are one small read, sent in bursts, so that a thousand of them cost little. Why they are as
 they are costs more; it is asked only for those that somebody would want to know about, and only while somebody looks.
@@ -107,7 +107,7 @@ class Once(Generic[T]):
 
 
 class Watch:
-    """What a client's namespace looks like; asks Redis only when somebody asks it, and never raises for Redis.
+    """A picture of a client's namespace; asks Redis only when somebody asks it, and never raises for Redis.
 
     Args:
         client: connected.
@@ -116,7 +116,7 @@ class Watch:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._picture = Once(self._take)
-        self._told = Once(self._explain)
+        self._explained = Once(self._explain)
         self._last = Picture()
         self._names: list[str] = []
         self._stores: list[str] = []
@@ -129,18 +129,18 @@ class Watch:
 
     async def explanations(self) -> dict[str, Explanation]:
         """Return why they are as they are: those that are held up or busy, at most :data:`MOST_TOLD`."""
-        return await self._told.get()
+        return await self._explained.get()
 
     def changed(self) -> None:
         """Read anew: something was changed through here."""
         self._list_again = 0.0
         self._picture.forget()
-        self._told.forget()
+        self._explained.forget()
 
     async def close(self) -> None:
         """Stop reading."""
         await self._picture.close()
-        await self._told.close()
+        await self._explained.close()
 
     async def _take(self) -> Picture:
         began = time.monotonic()
@@ -214,12 +214,12 @@ class Watch:
         if picture.trouble:
             return {}
         names = iter(_interesting(picture))
-        told: dict[str, Explanation] = {}
+        explained: dict[str, Explanation] = {}
 
         async def look() -> None:
             for name in names:
                 try:
-                    told[name] = await self.client.explain(name)
+                    explained[name] = await self.client.explain(name)
                 except PolicyError:
                     continue  # removed since it was read
 
@@ -228,7 +228,7 @@ class Watch:
                 await together([look() for _ in range(AT_ONCE)])
         except (TimeoutError, HeadgateError) as error:
             _log.debug("destinations could not be explained: %s", error)
-        return told
+        return explained
 
 
 def _heard(task: asyncio.Task[Any]) -> None:

@@ -1,6 +1,7 @@
 """Queues and topics that a node makes for one link each, and removes with it: where replies to a client are sent.
 
-Who knows the name of one may send there, so nobody can guess it, and only who manages the namespace sees it in a list.
+Anyone who knows its name may send there, so it cannot be guessed, and only a manager of the namespace sees it in a
+list.
 """
 
 import secrets

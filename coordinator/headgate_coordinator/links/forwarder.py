@@ -152,7 +152,7 @@ class Forwarder:
         return calls
 
     def woken(self, *, source: bool = False, target: bool = False) -> None:
-        """Take a hint: there is something at the source, or room at the target. It outlives an answer of before it."""
+        """Take a hint of messages at the source, or room at the target. It survives an answer to an earlier request."""
         if source:
             self._source_at, self._source_hint = 0.0, True
         if target:

@@ -56,7 +56,7 @@ class LinkRate:
         )
 
     async def allow(self, messages: int, size: int) -> None:
-        """Wait until so much may go; what is more than the rate has at once is taken bit by bit.
+        """Wait until that may go; an amount beyond the rate's burst is taken bit by bit.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer.

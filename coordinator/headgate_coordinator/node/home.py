@@ -13,7 +13,7 @@ class Home(host.Node, Protocol):
 
     Attributes:
         connections: all that it has.
-        silent: those that have not said who they are, the oldest first.
+        silent: those that have not logged in, the oldest first.
         claims: durable links that were attached here.
         emptied: set when the last connection is gone.
     """

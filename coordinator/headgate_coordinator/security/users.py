@@ -27,7 +27,7 @@ class Users:
 
     Args:
         source: where they are kept.
-        required: let nobody in without a password while there is no user at all; else everybody may everything then,
+        required: let nobody in without a password while there is no user at all; else everyone may do everything then,
             as long as there never was one.
     """
 
@@ -130,7 +130,7 @@ class Users:
 
     @property
     def is_open(self) -> bool:
-        """Whether there are no users at all, so that everybody may everything, whatever name and password is given."""
+        """Whether there are no users at all, so that everyone may do everything, with any name and password."""
         return not self._users and not self._required
 
     def on_change(self, listener: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """One connection's AMQP 1.0, without socket and without clock: bytes in, calls to a handler, bytes out.
 
-What the C library leaves to its user is done here: a peer that sends without credit or too much at once loses its link,
-and one that has more links than it may is refused the next.
+Duties that the C library leaves to its user are done here: a peer that sends without credit or too much at once loses
+its link, and one that has more links than it may is refused the next.
 """
 
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ class Gone(ConnectionError):
 
 
 class Peer(Wire):
-    """One connection. What happens to its links is noted in :attr:`changed`; a subclass does more.
+    """One connection. Events of its links are noted in :attr:`changed`; a subclass does more.
 
     Args:
         name: of the container.

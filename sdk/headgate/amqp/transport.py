@@ -1,7 +1,7 @@
-"""The library's ends of a connection, and in which strides bytes of a peer go in.
+"""The library's ends of a connection, and the strides in which bytes of a peer go in.
 
-What a peer begins and ends in one stride is in memory together, however little of it may be open at a time: the
-library lets go of it only once the answer is written.
+Objects that a peer begins and ends in one stride are in memory together, however few may be open at a time: the library
+lets go of them only once the answer is written.
 """
 
 from typing import Any, Final

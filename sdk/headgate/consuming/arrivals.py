@@ -13,7 +13,7 @@ from headgate.spool.recall import GONE, Recall
 
 
 class Arrivals:
-    """What answers bring to one feed.
+    """Deliveries that answers bring to one feed.
 
     Args:
         spooling: payloads in stores.

@@ -32,7 +32,7 @@ class Browsed(Stored):
 
     @property
     def id(self) -> str:
-        """What the message is called at its destination."""
+        """The message's id at its destination."""
         return self._id
 
     def __repr__(self) -> str:

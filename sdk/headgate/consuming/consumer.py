@@ -16,7 +16,7 @@ from headgate.units import parse_timeout
 
 
 class Supply(Protocol):
-    """What brings a consumer its messages: a feed, or one for each topic."""
+    """A source of a consumer's messages: a feed, or one for each topic."""
 
     address: Address
     session: str
@@ -26,12 +26,12 @@ class Supply(Protocol):
 
     @property
     def source(self) -> Source:
-        """What says whether messages still come."""
+        """The lease, which shows whether messages still come."""
         ...
 
     @property
     def id(self) -> str:
-        """What the consumer is called in the state."""
+        """The consumer's name in the state."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class Consumer:
 
     def __init__(self, inbox: Inbox, supply: Supply) -> None:
         self.inbox = inbox
-        """What is here; for :mod:`headgate.sync`."""
+        """The messages that are here; for :mod:`headgate.sync`."""
         self._supply = supply
         self._source = supply.source
         self._buffer = inbox.buffer
@@ -99,7 +99,7 @@ class Consumer:
 
     @property
     def id(self) -> str:
-        """What the consumer is called in the state; with a pattern, in the namespace's index."""
+        """The consumer's name in the state; with a pattern, in the namespace's index."""
         return self._supply.id
 
     @property
@@ -227,7 +227,7 @@ class Consumer:
         """Change the window, effective at once; below what is held, nothing more comes until enough is settled.
 
         Returns:
-            What is done when Redis has it too, for operators to see; it need not be awaited. It fails with
+            An awaitable that is done when Redis has it too, for operators to see; it need not be awaited. It fails with
             CoordinatorUnavailable where Redis does not answer; the window is in force here all the same.
 
         Raises:

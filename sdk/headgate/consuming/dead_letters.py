@@ -37,7 +37,7 @@ class Dead:
         message: as it was delivered; it stays held until it is stored at the other destination.
         reason: why, in words.
         attempts: that failed, the last included.
-        told: future of who waits for its settlement.
+        told: future of the caller that waits for its settlement.
         trouble: why it could not get out, as last told.
     """
 

@@ -93,7 +93,7 @@ class Feed:
 
     @property
     def id(self) -> str:
-        """What its consumer is called in the state."""
+        """Its consumer's name in the state."""
         return f"{self.session}.{self._number}"
 
     @property
@@ -108,7 +108,7 @@ class Feed:
 
     @property
     def source(self) -> Settlements:
-        """What says whether messages still come."""
+        """The lease, which shows whether messages still come."""
         return self.settlements
 
     @property

@@ -15,7 +15,7 @@ TakeBack = Callable[[Holder, int], list[Message]]
 
 
 class Source(Protocol):
-    """What fills an inbox."""
+    """A source that fills an inbox."""
 
     @property
     def closed(self) -> bool:

@@ -31,14 +31,14 @@ from headgate.units import parse_timeout
 
 _log = logging.getLogger("headgate")
 CONFIRM_WITHIN: Final = DEFAULT_TIMEOUT
-"""Seconds for which a settlement is waited for, where nothing else is said."""
+"""Seconds for which a settlement is waited for, by default."""
 SECURE_WITHIN: Final = 0.5
 """Seconds for which a consumer that closes waits for replicas or the disk."""
 Future = asyncio.Future[None]
 
 
 class Settlements:
-    """What was delivered to one consumer, until it is settled: the holder of its messages.
+    """Deliveries of one consumer, until they are settled: the holder of its messages.
 
     Args:
         context: the session's.
@@ -212,7 +212,7 @@ class Settlements:
         self._progress.set()
 
     def fail(self, error: BaseException) -> HeadgateError:
-        """End: the consumer cannot go on; returns what is told to those who wait."""
+        """End: the consumer cannot go on; returns the error for those who wait."""
         failure = (
             error if isinstance(error, HeadgateError) else HeadgateError(f"{self.address.name!r} failed: {error!r}")
         )

@@ -1,4 +1,4 @@
-"""What a consumer holds by Redis, and not by itself: its settlements that a failover lost."""
+"""Deliveries that a consumer holds by Redis, and not by itself: a failover lost their settlements."""
 
 import logging
 from collections.abc import Container
@@ -16,7 +16,7 @@ _MESSAGES: Final = 1 + PARTS.index("messages")
 
 
 class Strays:
-    """Gives back, in a new epoch, what Redis says that a consumer holds and of which the consumer knows nothing.
+    """Strays go back, in a new epoch: deliveries that Redis counts as held and the consumer does not know.
 
     It settled them before, and Redis lost that; or the answer that brought them was lost with a connection. Nobody else
     would get them while the consumer lives.

@@ -1,4 +1,4 @@
-"""What a consumer asks for, and what those who open one give to it."""
+"""Terms of a consumer, and its openers' calls."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from headgate.redis.keys import Address
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a consumer asks for.
+    """The terms of a consumer.
 
     Attributes:
         subscription: its name; ``queue`` for a queue.

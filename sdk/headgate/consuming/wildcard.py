@@ -167,12 +167,12 @@ class Topics:
 
     @property
     def id(self) -> str:
-        """What they are called in the namespace's index."""
+        """Their name in the namespace's index."""
         return self._holder
 
     @property
     def source(self) -> "Topics":
-        """What says whether messages still come."""
+        """The lease, which shows whether messages still come."""
         return self
 
     @property
@@ -266,7 +266,7 @@ class Topics:
             await self._index.relieve(feed.address, self.entry)
 
     def feed_ended(self, feed: Feed, error: BaseException) -> None:
-        """Note that a feed cannot go on; whoever waits is told unless its topic is just not there any more."""
+        """Note that a feed cannot go on; waiters hear of it unless its topic is just not there any more."""
         self._ended_feeds.append(feed)
         if not isinstance(error, TopicRemovedError | PolicyError):
             self.failure = error

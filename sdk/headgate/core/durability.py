@@ -18,7 +18,7 @@ Trouble = Literal["", "refused", "interrupted"]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How far what was written had come when a wait for it was over.
+    """The progress of a write when the wait for it was over.
 
     Attributes:
         replicas: that have it.
@@ -75,7 +75,7 @@ class Durability:
         return self.fsync or self.replicas > 0
 
     def is_met(self, held: Held) -> bool:
-        """Return whether so much is enough."""
+        """Return whether that is enough."""
         return held.replicas >= self.replicas and (held.fsynced or not self.fsync)
 
     def check(self, version: Sequence[int]) -> None:

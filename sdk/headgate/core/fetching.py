@@ -1,4 +1,4 @@
-"""What a consumer asks of Redis next, and when it looks again: a machine without I/O and without a clock.
+"""A machine, without I/O and clock, decides what a consumer asks of Redis next, and when it looks again.
 
 Its driver (:mod:`headgate.consuming.feed`) makes one call at a time, and tells the machine each answer. Settlements on
 their way out and a fetch go in the same call. A call whose reply was lost is made again as it was: Redis knows a fetch
@@ -61,7 +61,7 @@ class Demand(Protocol):
 
 
 class Allowance(Protocol):
-    """What a consumer may hold: a window of its own, or a share of one."""
+    """Room of a consumer: a window of its own, or a share of one."""
 
     messages: int
     bytes: int
@@ -87,7 +87,7 @@ class Allowance(Protocol):
         """Change the window."""
 
     def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool) -> tuple[int, int]:
-        """Return the room for a fetch in a call that settles so much; ``again``: for one that is repeated."""
+        """Return the room for a fetch in a call that settles these; ``again``: for one that is repeated."""
         ...
 
     def free(self, asked: int) -> tuple[int, int]:

@@ -52,7 +52,7 @@ class SharedWindow:
             return
 
     def room(self, going: int, going_bytes: int) -> tuple[int, int]:
-        """Return the room there is beside the fetches under way, once so much has been settled."""
+        """Return the room there is beside the fetches under way, once these have been settled."""
         total = self.total
         if self.under_way and total.window.bytes != "unlimited":
             return _NONE  # a fetch may bring a message that crosses the window: one at a time, one such message
@@ -118,7 +118,7 @@ class Share:
     def ask(
         self, going: int, going_bytes: int, asked: int = 0, *, due: bool = True, again: bool = False
     ) -> tuple[int, int]:
-        """Return the room for a fetch that settles so much in the same call; (0, 0) until it is this one's turn.
+        """Return the room for a fetch that settles these in the same call; (0, 0) until it is this one's turn.
 
         Args:
             going: messages that are settled.

@@ -34,7 +34,7 @@ class Wait:
         return "begun"
 
     def due(self, since: float) -> float:
-        """Return when a wait that began at ``since``, and lasts, has to be told of; infinite once it was."""
+        """Return when a wait that began at ``since``, and lasts, has to be reported; infinite once it was."""
         return math.inf if self.begun is not None else max(since + self.after, self._told_at + self.every)
 
     def end(self, now: float) -> float:

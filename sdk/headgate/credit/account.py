@@ -107,7 +107,7 @@ class CreditAccount:
         self.closed = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        """What has the calls made that are due; None until the first answer is there."""
+        """The task that makes the calls that are due; None until the first answer is there."""
         self._loop = asyncio.get_running_loop()
         watch(self)
 
@@ -279,7 +279,7 @@ class CreditAccount:
     # What producers, gates and stores ask of it.
 
     def submit(self, item: Outgoing) -> bool:
-        """Put a message in line; returns whether it is paid. Its ``done`` is told the rest."""
+        """Put a message in line; returns whether it is paid. Its ``done`` hears the rest."""
         if self.closed:
             raise Closed(f"the producer of {self.address.name!r} {self.why_closed}")
         self._wake.set()

@@ -18,7 +18,7 @@ from headgate.explain.self_wait import CONFIRM_AFTER
 
 
 class Attendance:
-    """The timer of those who wait, and what they are told of meanwhile.
+    """The timer of those who wait, and the news they get meanwhile.
 
     Args:
         account: at which they wait.
@@ -56,7 +56,7 @@ class Attendance:
         self._wake()  # the place in line is for others now
 
     def stir(self) -> None:
-        """See to them at once, if anybody waits, or was told that somebody does."""
+        """See to them at once, if anybody waits, or has heard that somebody does."""
         if len(self._waiters.outbox) or self._waiters.announced:
             self._waiters.stir()
             self.arrange()

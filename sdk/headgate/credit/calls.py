@@ -71,7 +71,7 @@ class Calls:
         self._admitted = admitted
         self._holds_messages = holds_messages
         self._waiting: Waiting | None = None
-        """What made the call that was answered wait until it is safe; None where it did not."""
+        """The wait for safety of the call that was answered; None where it had none."""
         self._granting: tuple[int, int, int] | None = None
         self._loop = asyncio.get_running_loop()
 

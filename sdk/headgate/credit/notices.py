@@ -12,11 +12,11 @@ from headgate.core.wait import Wait
 from headgate.explain.model import Explanation
 
 NOTIFY_AFTER: Final = 0.2
-"""Seconds of waiting after which a session's listeners are told."""
+"""Seconds of waiting after which a session's listeners hear of it."""
 NOTIFY_EVERY: Final = 1.0
 """Seconds between two such events of one session at one destination."""
 WARN_AFTER: Final = 1.0
-"""Seconds of waiting after which the log is told."""
+"""Seconds of waiting after which it is logged."""
 log: Final = logging.getLogger("headgate")
 
 
@@ -44,7 +44,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Unblocked:
-    """The end of a wait that :class:`Blocked` told of; ``waited`` are its seconds."""
+    """The end of a wait that :class:`Blocked` reported; ``waited`` are its seconds."""
 
     destination: str
     session: str
@@ -59,7 +59,7 @@ Callback = Callable[[Event], Awaitable[None] | None]
 
 
 class Listeners:
-    """Whom one session tells of its waits."""
+    """Listeners to the waits of one session."""
 
     def __init__(self) -> None:
         self.callbacks: dict[Callback, float] = {}
@@ -88,11 +88,11 @@ class Listeners:
 
 
 class Notices:
-    """The waits of one session at one destination, told to its listeners and to the log."""
+    """The waits of one session at one destination, reported to its listeners and to the log."""
 
     def __init__(self, destination: str, session: str, listeners: Listeners) -> None:
         self.muted = False
-        """Whether nobody is told: somebody else tells of the same waits."""
+        """Whether nothing is reported: somebody else reports the same waits."""
         self._destination = destination
         self._session = session
         self._listeners = listeners
@@ -101,7 +101,7 @@ class Notices:
 
     @property
     def told(self) -> bool:
-        """Whether anybody was told of a wait whose end is still to be told."""
+        """Whether a wait was reported whose end was not yet."""
         return self._log.begun is not None or any(wait.begun is not None for wait in self._waits.values())
 
     def due(self, since: float) -> float:
@@ -113,12 +113,12 @@ class Notices:
         return min((self._log.due(since), *old, *new))
 
     def look(self, now: float, since: float | None, why: Callable[[], Explanation | None]) -> None:
-        """Tell what there is to tell.
+        """Report what there is to report.
 
         Args:
             now: on the loop's clock.
             since: when the first of those in line began to wait; None when nobody does.
-            why: finds the reason out; called only when it is told.
+            why: finds the reason out; called only when it is reported.
         """
         if self.muted:
             return

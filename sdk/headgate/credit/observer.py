@@ -1,4 +1,4 @@
-"""What an account knows of its destination beside its credit: what to do without room, why it waits, what it drops."""
+"""An account's view of its destination beside its credit: what to do without room, why it waits, what it drops."""
 
 import asyncio
 import math
@@ -117,7 +117,7 @@ class Outlook:
         return int(found[1]) if found else 0
 
     async def look_during(self, call: Awaitable[T]) -> T:
-        """Look while another call is under way, and return its result: who is told no does not wait for the reason."""
+        """Look while another call is under way, and return its result: refused callers do not wait for the reason."""
         result, _ = await asyncio.gather(call, self.look(unless_seconds=EXPLAIN_AFTER))
         return result
 
@@ -152,7 +152,7 @@ class Outlook:
         return bool(self.self_wait.consumers)
 
     async def report(self) -> None:
-        """Tell the destination what was dropped; what it does not take is told again later."""
+        """Tell the destination what was dropped; what it does not take is sent again later."""
         dropped, size = self.dropped, self.dropped_bytes
         self.report_at = time.monotonic() + REPORT_EVERY
         if await self._store.drop(self._address, self._session, messages=dropped, size=size) == "OK":

@@ -1,6 +1,6 @@
-"""What is written and not confirmed yet: it waits until replicas have it, or the disk, as its durability asks.
+"""Writes wait until replicas have them, or the disk, as their durability asks, before they are confirmed.
 
-Whoever writes first asks for that in the very call that writes, and waits a moment. What needs longer stands in line
+The first writer asks for that in the very call that writes, and waits a moment. Writes that take longer stand in line
 here, and one call at a time waits for all of it, so that nothing else has to: neither a lease nor the next batch.
 """
 
@@ -36,7 +36,7 @@ class Part:
 
     Attributes:
         confirm: says that it is done.
-        done: a future that is told errors.
+        done: a future that gets errors.
         until: when its caller stops waiting, on the loop's clock.
         receipt: of a message.
     """
@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Written:
-    """What one call wrote.
+    """The writes of one call.
 
     Attributes:
         epoch: in which it was written.
@@ -70,7 +70,7 @@ class Written:
 
 
 class Nobody:
-    """In place of a future, where nobody waits who is to be told of errors."""
+    """A stand-in for a future, where nobody waits for errors."""
 
     def done(self) -> bool:
         """Return False: it is confirmed in any case."""
@@ -83,7 +83,7 @@ class Nobody:
 def secured_by(
     durability: Durability, before: "Securing | None", store: Store, address: Address, session: str
 ) -> "Securing | None":
-    """Return the line for a durability, that of before if there was one; None where nothing is asked for."""
+    """Return the line for a durability, the earlier one if there was one; None where nothing is asked for."""
     if durability:
         line = before or Securing(store, address, session)
         line.durability = durability
@@ -270,7 +270,7 @@ class Securing:
         )
 
     def late(self, what: str, waited: float, receipt: Receipt | None = None) -> NotDurable:
-        """Return what is told of something that was not known to be safe after so many seconds."""
+        """Return the error for a write that was not known to be safe after so many seconds."""
         return NotDurable(
             self._address.name,
             what,

@@ -42,7 +42,7 @@ class Quota:
     def ask(self, size: int, stir: Callable[[], None] = _nobody) -> "asyncio.Future[None]":
         """Return a future that is done once there is room for a segment of ``size`` bytes; cancel it to give up.
 
-        It fails with MessageTooLarge where the store can never hold so much. Until it is done, ``stir`` is called
+        It fails with MessageTooLarge where the store can never hold that. Until it is done, ``stir`` is called
         whenever the store may have answered.
         """
         future: asyncio.Future[None] = self._loop.create_future()
@@ -97,4 +97,4 @@ class Quota:
 
 
 def _nothing(_: BaseException) -> None:
-    """Tell nobody: whoever sends is told by the account of the destination that it sends to."""
+    """Do nothing: senders hear from the account of the destination that they send to."""

@@ -6,7 +6,7 @@ from headgate.core.durability import MEMORY, Durability
 
 
 class Wish:
-    """What one user of an account says of its window, weight and durability; None leaves it to the settings."""
+    """One user's wish for an account's window, weight and durability; None leaves it to the settings."""
 
     __slots__ = ("_heed", "durability", "weight", "window")
 
@@ -22,7 +22,7 @@ class Wish:
         self._heed()
 
     def change(self, window: int | None, weight: int | None) -> None:
-        """Say something else from now on; None leaves what was said."""
+        """Change the wish from now on; None leaves it as it was."""
         self.window = self.window if window is None else window
         self.weight = self.weight if weight is None else weight
         self._heed()

@@ -229,7 +229,7 @@ def _rate(facts: Facts) -> list[Reason]:
 
 
 def until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float:
-    """Return in how many seconds a destination's rate allows so much; not above 0 where it does now."""
+    """Return in how many seconds a destination's rate allows the need; not above 0 where it does now."""
     burst = facts.number(f"{prefix}_burst", 1)
     tokens = burst - max(0.0, facts.number(f"{prefix}_tat") / 1e6 - facts.now_ms / 1e3) * rate
     return (min(amount, burst) - tokens) / rate
@@ -281,7 +281,7 @@ def _shortage(facts: Facts, cause: Cause, text: str, limit: Limit, need: int) ->
 
 
 def _soon(facts: Facts, limit: Limit, short: int) -> float | None:
-    """How long it takes to free so much, with what those before it in line need, at the pace of the last seconds."""
+    """Estimate the seconds until enough is freed for this waiter and those ahead of it, from the recent settle rate."""
     if facts.pace is None:
         return None
     pace = facts.pace.freed if limit.unit == "bytes" else facts.pace.freed_messages

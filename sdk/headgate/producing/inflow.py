@@ -1,4 +1,4 @@
-"""What a broker in front of Redis sends through: the account of its own session, shared by all its clients."""
+"""A broker in front of Redis sends through an inflow: the account of its own session, shared by all its clients."""
 
 import asyncio
 import math
@@ -15,7 +15,7 @@ from headgate.namespace.defaults import Defaults
 class Inflow:
     """The way of messages into one destination that are encoded already. Get one from :meth:`Session.inflow`.
 
-    Nothing here waits: who sends is told what became of a message, and reads here how much more there is room for.
+    Nothing here waits: the sender learns what became of a message, and reads here how much more there is room for.
 
     Attributes:
         account: its credit, its line, and what is on its way.

@@ -30,7 +30,7 @@ class Masters:
     """The master of a service, as its Sentinels say.
 
     Sentinels hear of a failover one after the other. Each names the configuration epoch of what it says, and an epoch
-    below one that was heard is of before: an answer of that kind counts for nothing.
+    below one that was heard is out of date: an answer of that kind counts for nothing.
 
     Args:
         url: names the Sentinels and the service.

@@ -1,6 +1,6 @@
 """A judgement whether a server has all that its predecessor had, from what both report of their replication.
 
-A planned failover has the master of before wait until its replica has everything, and then follow it. That one goes on
+A planned failover has the former master wait until its replica has everything, and then follow it. That one goes on
 from where it ended, without being sent all anew, only if the new master has every write that it ever did: else it
 would have to forget some. So it is the witness, by its replication ids. A slot that moves takes its keys along from a
 master that lives and goes on to be one.
@@ -19,7 +19,7 @@ from headgate.errors import HeadgateError
 from headgate.redis.connection import Dial, Lane, OtherRunError
 
 PATIENCE = 1.0
-"""Seconds in which the master of before must be heard of as a replica; else some of its last writes may be lost."""
+"""Seconds in which the former master must be heard of as a replica; else some of its last writes may be lost."""
 _LOOK_EVERY: Final = 0.03
 _ANSWER_WITHIN: Final = 0.2
 _KEEP: Final = 5.0

@@ -341,7 +341,7 @@ class Server:
         return self._lane_at(f"{node.host}:{node.port}")
 
     async def _moved(self) -> None:
-        """Leave the server of before: calls that are under way there are made anew where the master is now."""
+        """Leave the former server: calls that are under way there are made anew where the master is now."""
         await self._lanes["only"].abandon()
         self._listen_anew()
 

@@ -1,4 +1,4 @@
-"""What one session has at one destination."""
+"""A session's presence at one destination."""
 
 import asyncio
 from typing import Final
@@ -21,7 +21,7 @@ class Presence:
         self.following = following
         self.outlook = outlook
         self.kind = ""
-        """What the destination is, as last seen."""
+        """The destination's kind, as last seen."""
         self.account: CreditAccount | None = None
         self.consumers: set[Feed] = set()
         outlook.self_wait.consumers = self.consumers

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Following:
-    """What one session has at one destination, told when the settings change.
+    """A session's presence at one destination, which follows its settings.
 
     Attributes:
-        defaults: what holds now for those who do not say.
+        defaults: what holds now where nothing is set.
     """
 
     def __init__(self, registry: Registry, address: Address) -> None:
@@ -58,7 +58,7 @@ class Following:
             await stop(task)
 
     def use(self, account: CreditAccount, window: int | None, weight: int | None) -> Wish:
-        """Note what one more user of an account said; the largest of all users holds."""
+        """Note the wish of one more user of an account; the largest of all holds."""
         if account is not self._account:
             self._account, self._wishes = account, []
         wish = Wish(window, weight, self._size)

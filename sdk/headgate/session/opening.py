@@ -148,7 +148,7 @@ class Consumers:
         Args:
             request: what is asked for.
             crowd: returns those who take the messages.
-            slow: told each feed that becomes slow.
+            slow: called with each feed that becomes slow.
         """
         context = self._presences.context
         destination, said = split_address(request.destination, context.options.connection)

@@ -1,4 +1,4 @@
-"""Sessions: one unit of liveness. What a session holds is reclaimed when it is not heard of for its TTL."""
+"""Sessions: one unit of liveness. The credit of a session is reclaimed when it is not heard of for its TTL."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,7 +44,7 @@ class Session:
         self._context = replace(client, session=self.id, options=options)
         self._on_close = on_close
         self.credit_line: Callable[[], CreditLine] = CreditLine
-        """What makes the credit line of a gate."""
+        """The maker of a gate's credit line."""
         self._listeners = Listeners()
         self._presences = Presences(self._context, self._listeners)
         self._consumers = Consumers(self._presences)
@@ -76,7 +76,7 @@ class Session:
         durability: str | None = None,
         kind: str = "queue",
     ) -> Producer:
-        """Open a producer. What it does not say follows the destination's settings, and changes with them.
+        """Open a producer. Options left out follow the destination's settings, and change with them.
 
         Args:
             destination: a queue or a topic; an unknown name becomes what the policy says, else as ``kind`` says,
@@ -187,7 +187,7 @@ class Session:
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
-            PolicyError: the destination holds no messages, or is a queue, and a subscription or a selector is said.
+            PolicyError: the destination holds no messages, or is a queue, and a subscription or a selector is given.
             CoordinatorUnavailable: Redis does not answer.
         """
         self._check_open()
@@ -213,7 +213,7 @@ class Session:
 
     @property
     def consumers(self) -> Consumers:
-        """What opens its consumers; for brokers in front of Redis, which open feeds of their own."""
+        """The opener of its consumers; for brokers in front of Redis, which open feeds of their own."""
         self._check_open()
         return self._consumers
 
@@ -238,17 +238,17 @@ class Session:
     def on_slow(self, callback: SlowCallback) -> None:
         """Call ``callback`` with each consumer of this session that becomes slow, on the event loop.
 
-        It may be async. What it raises is logged.
+        It may be async. Its errors are logged.
         """
         self._consumers.on_slow.append(callback)
 
     def on_blocked(self, callback: Callback, *, notify_after: float | str = NOTIFY_AFTER) -> Callable[[], None]:
-        """Be told when sends or admissions of this session wait, and when they do no more.
+        """Call back when sends or admissions of this session wait, and when they do no more.
 
         Args:
             callback: called with a :class:`Blocked`, and with the :class:`Unblocked` that belongs to it; may be async.
                 There is at most one pair a second for each destination. What it raises is logged.
-            notify_after: seconds that the first in line has waited before it is told.
+            notify_after: seconds that the first in line has waited before it is reported.
 
         Returns:
             What ends it, to be called.

@@ -1,4 +1,4 @@
-"""What a session tells of its waits, for who looks for deadlocks over many sessions: its consumers that are tied."""
+"""A session's notes of its waits, for the search of deadlocks over many sessions: its consumers that are tied."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ class Ties:
         return None
 
     async def close(self) -> None:
-        """Stop, and take back what was told."""
+        """Stop, and take the notes back."""
         await stop(self._task)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(0.2):

@@ -1,6 +1,6 @@
 """The rate of one sending client: the settings of a destination bound each producer, and each link is one.
 
-What came is known only afterwards, so it is booked then: the link has no credit until that is paid off. At most
+A message is known only afterwards, so it is booked then: the link has no credit until that is paid off. At most
 :data:`AHEAD` seconds' worth of the rate come at once.
 """
 

@@ -34,7 +34,7 @@ _SAYS: Final[dict[Outcome, Settlement]] = {
 
 
 class Supply(Protocol):
-    """What brings a link its messages: the feed of one destination, or those of all topics that a pattern matches."""
+    """A source of a link's messages: the feed of one destination, or those of all topics that a pattern matches."""
 
     address: Address
     subscription: str

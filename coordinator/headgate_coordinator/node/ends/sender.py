@@ -183,7 +183,7 @@ class Inlet(LinkEnd):
         self._leave_soon()
 
     def _forget(self, arrival: Arrival) -> bool:
-        """Give a message up if it has not gone out; returns whether its client can still be told."""
+        """Give a message up if it has not gone out; returns whether its client can still hear of it."""
         arrival.cancel()
         arrival.inflow.left()
         return self._let_go(arrival)

@@ -1,4 +1,4 @@
-"""What a node makes for one link, at either end of it; a sender's is what JMS calls a temporary queue or topic."""
+"""Destinations that a node makes for one link, at either end of it; JMS calls a sender's a temporary queue or topic."""
 
 import asyncio
 import contextlib

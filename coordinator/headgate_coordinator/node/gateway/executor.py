@@ -1,7 +1,7 @@
 """An executor makes the calls of SDKs as they are, once they are permitted.
 
-What concerns others too is not left to who may only produce and consume: settings of a new destination are those that
-the policy says, new topics are given their subscriptions, and pools are drawn from and given back to, by the node
+Calls that concern others are not left to users who only produce and consume: settings of a new destination are those of
+the policy, new topics are given their subscriptions, and pools are drawn from and given back to, by the node
 itself, and a list of names shows those that the user has to do with.
 """
 

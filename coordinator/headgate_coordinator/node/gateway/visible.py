@@ -1,6 +1,6 @@
 """Lists of a namespace show a client of a node those entries that a grant of its user is for.
 
-Who manages the namespace sees them as they are.
+A manager of the namespace sees them as they are.
 """
 
 from collections.abc import Sequence

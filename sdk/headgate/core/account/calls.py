@@ -54,7 +54,7 @@ class Acquire:
 
     Attributes:
         totals: of the account.
-        resume: whether to be told how many messages its session published before.
+        resume: whether to learn how many messages its session published before.
         sent: the number of its last message that has a receipt; 0 where Redis may have forgotten it rightly.
         hasty: whether somebody fails at once where there is no room, and wants to know why.
     """

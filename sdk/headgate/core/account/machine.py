@@ -258,7 +258,7 @@ class Account:
     def call(self, now: float) -> Call | None:
         """Return the call that is due, if any is; it is answered to :meth:`hear`, or to :meth:`missed`.
 
-        What stands first is done first, and each line relies on those before it.
+        The first that applies is made, and each line relies on those before it.
         """
         while True:
             call = self._next(now)
@@ -409,9 +409,9 @@ class Account:
         return Acquire(totals, resume=self.resumed is not None, sent=self.sent(now), hasty=hasty)
 
     def _totals(self, weight: int, *, paid: int = 0, paid_m: int = 0) -> Totals:
-        """Return what goes out: what is had, what the first in line needs, and what would be good to have.
+        """Return the totals that go out: what is had, what the first in line needs, and what would be good to have.
 
-        Whoever stands in line for memory needs; what it wants is more only where nobody else waits.
+        A sender in line for memory needs; what it wants is more only where nobody else waits.
         """
         line, waiters, last = self.credit, self.waiters, self.last
         head = self._asked_for = self.outbox.head() if self.outbox.waiting else None

@@ -1,4 +1,4 @@
-"""What an account needs of its surroundings: of its destination, of a spool store, and of those who wait for it."""
+"""Ports of an account to its surroundings: its destination, a spool store, and those who wait for it."""
 
 from typing import Any, Protocol
 
@@ -8,7 +8,7 @@ from headgate.core.outbox import Batch, Outgoing
 
 
 class Manners(Protocol):
-    """What a destination's settings say of sends that find no room."""
+    """A destination's settings for sends that find no room."""
 
     when_full: WhenFull
     hard: bool
@@ -19,7 +19,7 @@ class Manners(Protocol):
 
 
 class Spooling(Protocol):
-    """What writes messages to a spool store that find no room in memory."""
+    """A writer to a spool store of messages without room in memory."""
 
     store: str
     waits: bool
@@ -77,7 +77,7 @@ class Ends(Protocol):
 
 
 class Destination(Manners, Protocol):
-    """What is known of the account's destination."""
+    """The known state of the account's destination."""
 
     unreported: bool
     report_at: float
@@ -93,7 +93,7 @@ class Destination(Manners, Protocol):
 
 
 class Effects(Protocol):
-    """What an account's answers lead to elsewhere."""
+    """Effects of an account's answers elsewhere."""
 
     def stored(self, batch: Batch, items: list[Outgoing], answer: Credit) -> None:
         """Give receipts for the first of a batch, now or when they are as safe as asked for."""

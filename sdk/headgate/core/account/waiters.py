@@ -1,6 +1,6 @@
-"""Those who wait at one account: for credit, for a rate, or for Redis. Who is paid, who fails, and when to look again.
+"""Waiters at one account: for credit, for a rate, or for Redis. Who is paid, who fails, and when to look again.
 
-No clock and no I/O here. Errors and their words are made elsewhere; whoever is told is a future or anything like it.
+No clock and no I/O here. Errors and their words are made elsewhere; the listener is a future or anything like it.
 """
 
 import math
@@ -155,7 +155,7 @@ class Waiters:
     # Reasons.
 
     def looked(self, now: float) -> None:
-        """Note that it is known why they wait; it is looked at again shortly before somebody is told, or asks."""
+        """Note that it is known why they wait; it is looked at again shortly before somebody hears of it, or asks."""
         self._looked_at = now
         self.explain_at = now + EXPLAIN_EVERY if self._manners.watched else math.inf
         self._explain_before(self.outbox.soonest())
@@ -178,12 +178,12 @@ class Waiters:
         return old
 
     def told_at(self, when: float) -> None:
-        """Note that somebody is told of the wait at that time, if it lasts."""
+        """Note that somebody hears of the wait at that time, if it lasts."""
         self.attend_by(when)
         self._explain_before(when)
 
     def _explain_before(self, when: float) -> None:
-        """Find out why they wait shortly before somebody is told, unless that is known well enough by then."""
+        """Find out why they wait shortly before somebody hears of it, unless that is known well enough by then."""
         if when - self._looked_at > EXPLAIN_EVERY:
             self.explain_at = min(self.explain_at, when - EXPLAIN_AFTER)
 

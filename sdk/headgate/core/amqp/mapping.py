@@ -1,7 +1,8 @@
 """AMQP 1.0 messages as the SDK shows them, body and headers, and the way back.
 
-What AMQP keeps in sections of its own has headers whose names begin with ``amqp.``; ``docs/guide.md`` lists them. Read
-by an AMQP client, such a header of the SDK is in its section again, and any other one is an application property. What
+Values that AMQP keeps in sections of its own have headers whose names begin with ``amqp.``; ``docs/guide.md`` lists
+them. Read by an AMQP client, such a header of the SDK is in its section again, and any other one is an application
+property. What
 no section can say exactly is in the message annotation :data:`EXACT` too, so that the SDK reads what was sent.
 """
 
