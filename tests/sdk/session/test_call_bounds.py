@@ -85,6 +85,7 @@ class Everything:
                 "consumer": lambda: asyncio.gather(*(session.consumer(f"c{number}") for number in range(5))),
                 "gate": lambda: session.gate("g"),
                 "bucket": lambda: session.bucket("b"),
+                "inflow": lambda: session.inflow("i", window=100, kind="queue"),
             },
             headgate.Client: {
                 "apply": lambda: client.apply("orders", limit=5),
