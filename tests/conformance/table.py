@@ -17,12 +17,14 @@ DOCS: Final = HERE.parents[1] / "docs"
 CONFORMANCE: Final = """# Conformance
 
 This page goes through what the documents of other brokers state about flow control, and names the test that shows it
-here on a real Redis: `make test ARGS=tests/conformance`. `python -m tests.conformance.table` makes this page, a test keeps it so.
+here on a real Redis: `make test ARGS=tests/conformance`. `python -m tests.conformance.table` makes this page, a test
+keeps it so.
 """
 SUFFERED: Final = """# Problems
 
-This page lists what users of other systems report or ask for, when it counts as solved here, and the tests that show it.
-The last column says what of that no test shows. `python -m tests.conformance.table` makes this page, a test keeps it so.
+This page lists what users of other systems report or ask for, when it counts as solved here, and the tests that show
+it. The last column says what of that no test shows. `python -m tests.conformance.table` makes this page, a test keeps
+it so.
 """
 
 
