@@ -19,8 +19,11 @@ MIN_VERSION: Final = (6, 2)
 CALL_TIMEOUT: Final = 2.0
 """Seconds that a call may take before its connection is given up; its turn at a connection may take as long."""
 MAX_CONNECTIONS: Final = 64
-LOADS: Final = 5
-"""Times that a script is loaded again during one call."""
+LOADS: Final = 20
+"""Times that a script is loaded again during one call.
+
+Redis reads a script of more than 32 KiB by itself, and the call after it in its next turn, so somebody who flushes
+scripts all the time comes between them every other time."""
 
 
 class OtherRunError(rx.ResponseError):
