@@ -26,7 +26,7 @@ COUNTED = 2 * SIZE
 
 @dataclass(slots=True)
 class Blocked:
-    """What a producer that meets a full destination has done by then.
+    """The work of a producer until it meets a full destination.
 
     Attributes:
         accepted: messages that the broker has.
@@ -43,7 +43,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What both do: the one right after the other, so that the machine is as busy for both."""
+    """The work of both: the one right after the other, so that the machine is as busy for both."""
 
     label: str
     destination: str

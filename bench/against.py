@@ -1,4 +1,4 @@
-"""What a change costs: the send path of another checkout and of this one, in turn on the same machine.
+"""The cost of a change: the send path of another checkout and of this one, in turn on the same machine.
 
 Usage: python -m bench.against CHECKOUT [--rounds N] [--only PART]
 

@@ -1,4 +1,4 @@
-"""What it costs a client that its producers wait: the processor time of those that are blocked, and do nothing else."""
+"""The cost of waiting producers to their client: the processor time of those that are blocked, and do nothing else."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What a script costs Redis: processor time a call, beside one that does nothing, and with a crowd in the state."""
+"""The cost of scripts to Redis: processor time a call, beside one that does nothing, and with a crowd in the state."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -23,7 +23,7 @@ def bodies() -> list[bytes]:
 
 
 async def produce(url: str, name: str, first: int, count: int) -> None:
-    """Send from ``count`` sessions until told to end: a quarter of them slowly."""
+    """Send from ``count`` sessions until ordered to end: a quarter of them slowly."""
     messages = bodies()
 
     async def one(number: int) -> None:

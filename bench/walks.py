@@ -1,6 +1,6 @@
 """How far a value walks: the files that a send, a settlement or a transfer touches, and how often it changes file.
 
-Whoever reads the code walks the same way, so a short walk is one that can be followed. Every call and every resumption
+A reader of the code walks the same way, so a short walk is one that can be followed. Every call and every resumption
 of a function of ours counts, in the thread that is watched; ``HEADGATE_WALKS=1`` prints them, file by file.
 """
 

@@ -1,1 +1,1 @@
-"""What the pipeline costs, on ledgers that are filled here."""
+"""The cost of the pipeline, on ledgers that are filled here."""

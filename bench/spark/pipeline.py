@@ -66,7 +66,7 @@ class RowsReader(LedgerReader):
 
 
 class RowsSource(LedgerSource):
-    """What the source would be without Arrow."""
+    """The source as it would be without Arrow."""
 
     @classmethod
     def name(cls) -> str:

@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 @dataclass
 class Taken:
-    """What an ingest took.
+    """The cost of an ingest.
 
     Attributes:
         java: the most that the JVM had in memory, in bytes.

@@ -1,4 +1,4 @@
-"""What producers feel when there is no room, asked in the same way of Headgate's nodes and of ActiveMQ."""
+"""The experience of producers when there is no room, asked in the same way of Headgate's nodes and of ActiveMQ."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ class Sending(Protocol):
 
 
 class Receiving(Protocol):
-    """A receiver that keeps what comes until it is told to settle it."""
+    """A receiver that keeps what comes until it is ordered to settle it."""
 
     kept: list[bytes]
     noted: Callable[[], None]

@@ -1,4 +1,4 @@
-"""What connections to a node cost, and how long a client is away when its node is killed."""
+"""The cost of connections to a node, and how long a client is away when its node is killed."""
 
 import asyncio
 import json

@@ -10,7 +10,7 @@ from bench.traffic.worker import Job, Worker, working
 
 @dataclass(slots=True)
 class Flow:
-    """What was measured of one kind of work, a number for every round.
+    """Measurements of one kind of work, a number for every round.
 
     Attributes:
         rates: messages a second.

@@ -26,7 +26,7 @@ class Peer(asyncio.Protocol):
         self.senders: dict[bytes, Sender] = {}
         self.receivers: dict[bytes, Receiver] = {}
         self.answers: dict[bytes, Noted] = {}
-        """What is called at a receipt, by its name."""
+        """The callback of each receipt, by its name."""
         self._rest = b""
         self._transport: Any = None
         self._out: list[bytes] = []

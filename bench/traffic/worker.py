@@ -1,4 +1,4 @@
-"""A client in a process of its own: it connects, says so, then works whenever it is told how much, and says when.
+"""A client in a process of its own: it connects, says so, then works whenever it is ordered to, and reports when.
 
 The clock of its answers is the machine's, so that those of several processes can be compared.
 """
@@ -18,7 +18,7 @@ from bench.traffic import amqp, stomp
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker does.
+    """A worker's job.
 
     Attributes:
         wire: which protocol.
@@ -43,7 +43,7 @@ class Job:
     persistent: bool = False
 
     async def connect(self) -> Callable[[int], Awaitable[None]]:
-        """Return what does so much of it."""
+        """Return a function that does a given number of them."""
         if self.wire == "amqp":
             if self.role == "send":
                 return await amqp.sender(self.port, self.destination, self.size, settled=self.settled)

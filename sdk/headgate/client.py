@@ -33,7 +33,7 @@ from headgate.session.session import Session
 
 
 class Client(Administration):
-    """What :func:`connect` returns; use it as ``async with``, or await it and close it.
+    """The result of :func:`connect`; use it as ``async with``, or await it and close it.
 
     Attributes:
         namespace: the tenant whose destinations it sees.

@@ -214,8 +214,8 @@ def _in_order(facts: Facts) -> Check:
     """Whether each consumer saw each producer's messages in the order in which they were sent, redeliveries aside.
 
     A consumer that waits gets what another holds and has not begun: such a message may come to it after a later one.
-    These are few; nothing in a delivery tells them apart, so a small share of messages may be late. What an AMQP client
-    sends again over its next connection begins a new order there.
+    These are few; nothing in a delivery tells them apart, so a small share of messages may be late. Messages
+    that an AMQP client sends again over its next connection begin a new order there.
     """
     late, count = [], 0
     for consumer, received in facts.received.items():

@@ -24,7 +24,7 @@ class Standing:
         message: bytes of a message, and of all that have come in part; None for what the node's options say.
         links: links at a time; None likewise.
         described: bytes of filters and capabilities; None likewise.
-        frame: bytes of a frame; None likewise. What one says may take seventy times as much in memory.
+        frame: bytes of a frame; None likewise. The content of one may take seventy times as much in memory.
     """
 
     calls: int = MAX_CALL

@@ -18,7 +18,7 @@ VERSION: Final = "!version"
 
 @dataclass(frozen=True, slots=True)
 class StoredUsers:
-    """What Redis has; version 0 where there never was a user."""
+    """Users as they are in Redis; version 0 where there never was one."""
 
     version: int = 0
     users: Users = field(default_factory=dict)

@@ -29,7 +29,7 @@ class Finding(NamedTuple):
         entries: how many were replayed; of ``audited`` alone, as the next three.
         first_seq: the number of the first of them.
         excused: grants above the limit that a named exception allows.
-        taken_over: grants to accounts of before the period: what they added to is taken from the counters.
+        taken_over: grants to accounts from before the period: what they added to is taken from the counters.
     """
 
     finding: Kind

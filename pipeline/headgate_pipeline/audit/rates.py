@@ -12,7 +12,7 @@ MOST_PAIRS: Final = 128
 """Callers that one `take` serves; for each the time of its tokens is rounded up to a microsecond."""
 
 SLACK_MS: Final = 2
-"""Entries tell milliseconds, scripts reckon in microseconds: so much later or earlier it may have been."""
+"""Entries tell milliseconds, scripts reckon in microseconds: an entry may be this much later or earlier."""
 
 
 class Takes:

@@ -22,7 +22,7 @@ class HeadgateDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format()`` calls it."""
+        """The format's name for ``format()``."""
         return "headgate"
 
     def schema(self) -> StructType:

@@ -1,4 +1,4 @@
-"""What ``.option(...)`` may say, checked where a job begins and not where its tasks fail."""
+"""Options of ``.option(...)``, checked where a job begins and not where its tasks fail."""
 
 import os
 from collections.abc import Mapping

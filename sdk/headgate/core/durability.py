@@ -11,7 +11,7 @@ MAX_REPLICAS: Final = 20
 WAITAOF_SINCE: Final = (7, 2)
 _WORD: Final = re.compile(r"replicas:([1-9][0-9]?)")
 _NEVER: Final = ("unknown command", "no permissions", "can't run this command", "appendonly is disabled")
-"""What Redis says to a wait that no other will be answered better."""
+"""Redis' answer to a wait that no other will get a better one to."""
 Command = tuple[bytes | int, ...]
 Trouble = Literal["", "refused", "interrupted"]
 

@@ -42,7 +42,7 @@ class PoolRecord:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What :mod:`lua/snapshot` read at one instant.
+    """A destination as :mod:`lua/snapshot` read it at one instant.
 
     Attributes:
         own: record of the session that was asked about; empty when it has none.

@@ -64,7 +64,7 @@ class Server:
         self._lanes: dict[str, Lane] = {}
         self._cluster: RedisCluster | None = None
         self._masters_of: Masters | None = None
-        """What Sentinels say; None where there are none."""
+        """The Sentinels' view; None where there are none."""
         self._handovers = Handovers(self._dialer, self._lanes)
         self._seeking: dict[str, asyncio.Task[None]] = {}
         self._hints: weakref.WeakSet[PubSubWakeUps] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""What Redis says went wrong, as our errors: what happened, and what to do."""
+"""Redis' errors become ours: what happened, and what to do."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from headgate.redis.url import RedisUrl
 
 _ANSWERS: Final = (rx.ResponseError, rx.BusyLoadingError)
 _DAMAGED: Final = ("NOGROUP", "WRONGTYPE", "equal or smaller than the target stream top item")
-"""What Redis says where keys that belong together are not all there, or are of another type."""
+"""Redis' words where keys that belong together are not all there, or are of another type."""
 
 
 def translated(url: RedisUrl, error: Exception) -> HeadgateError:

@@ -182,8 +182,9 @@ class Session:
             rate: messages a second that this consumer takes; when None as the settings say, else no bound.
             durability: what has a settlement before it is confirmed to who waits for that, as of :meth:`producer`.
             kind: what an unknown name becomes, ``queue`` or ``topic``, where the policy does not say.
-            selector: of a topic: a condition on the headers of a message, such as ``"region = 'EU'"``. What it is not
-                true for is settled as it comes, for the whole subscription, so its consumers should all say the same.
+            selector: of a topic: a condition on the headers of a message, such as ``"region = 'EU'"``. Messages for
+                which it is not true are settled as they come, for the whole subscription, so its
+                consumers should all have the same.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used; nothing was changed.
@@ -247,7 +248,7 @@ class Session:
 
         Args:
             callback: called with a :class:`Blocked`, and with the :class:`Unblocked` that belongs to it; may be async.
-                There is at most one pair a second for each destination. What it raises is logged.
+                There is at most one pair a second for each destination. Its errors are logged.
             notify_after: seconds that the first in line has waited before it is reported.
 
         Returns:

@@ -10,7 +10,7 @@
             requests.post(...)
 
 One background thread runs the event loop of the async client, and all objects of a client may be used from any thread.
-What needs Redis, or must wait, is handed to that thread and waited for. Three things are not, for they are frequent:
+Work that needs Redis, or must wait, is handed to that thread and waited for. Three frequent things are not:
 
 - **Admissions.** ``try_admit``, ``admit`` with credit in hand and ``release`` are arithmetic on the very credit line
   that the loop thread asks, renews and gives back with; a copy of the balance would have to be fetched back when

@@ -172,7 +172,7 @@ def _blocking(
 
 
 class Client:
-    """What :func:`connect` returns; use it as ``with``, or close it."""
+    """The result of :func:`connect`; use it as ``with``, or close it."""
 
     def __init__(self, url: str | None, *, namespace: str = "default") -> None:
         self._inner = headgate.client.Client(url, namespace=namespace)

@@ -11,7 +11,7 @@ from headgate.units import parse_timeout
 
 
 class PendingReceipt:
-    """What :meth:`Producer.post` returns: the receipt of a message that has its credit and is on its way."""
+    """The result of :meth:`Producer.post`: the receipt of a message that has its credit and is on its way."""
 
     __slots__ = ("_destination", "_future")
 

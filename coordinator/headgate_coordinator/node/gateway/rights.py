@@ -81,7 +81,7 @@ STORE_READS: Final = frozenset({("HGET", ""), ("HMGET", ""), ("HLEN", "refs")})
 POOL_SCRIPTS: Final = frozenset({"pool", "pool_set", "pool_forget"})
 INDEX_SCRIPTS: Final = frozenset({"topic", "wildcard"})
 MOST_READ: Final = 10_000
-"""What COUNT may say."""
+"""The largest COUNT."""
 MAX_BATCH: Final = 256
 """Messages in one call."""
 

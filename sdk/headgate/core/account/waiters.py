@@ -1,4 +1,4 @@
-"""Waiters at one account: for credit, for a rate, or for Redis. Who is paid, who fails, and when to look again.
+"""Waiters at one account, for credit, for a rate, or for Redis: who is paid, who fails, and when to look again.
 
 No clock and no I/O here. Errors and their words are made elsewhere; the listener is a future or anything like it.
 """

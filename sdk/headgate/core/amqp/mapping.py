@@ -2,8 +2,8 @@
 
 Values that AMQP keeps in sections of its own have headers whose names begin with ``amqp.``; ``docs/guide.md`` lists
 them. Read by an AMQP client, such a header of the SDK is in its section again, and any other one is an application
-property. What
-no section can say exactly is in the message annotation :data:`EXACT` too, so that the SDK reads what was sent.
+property. Values
+that no section holds exactly are in the message annotation :data:`EXACT` too, so that the SDK reads what was sent.
 """
 
 import datetime as dt

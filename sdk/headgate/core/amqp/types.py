@@ -1,4 +1,4 @@
-"""What AMQP 1.0 has and Python has not, and how much of it one message may hold.
+"""AMQP 1.0 types that Python has not, and how much of it one message may hold.
 
 Null, booleans, integers, floats, binary, strings, uuids, lists and maps are what they are called in Python. An array is
 a list, a decimal a :class:`decimal.Decimal`, a timestamp a :class:`datetime.datetime` in UTC. The others are here.

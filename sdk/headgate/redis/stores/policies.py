@@ -10,7 +10,7 @@ from headgate.redis.scripts import script
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """What Redis has; version 0 and no document where there is none.
+    """The policy in Redis; version 0 and no document where there is none.
 
     Attributes:
         version: its number. One that a failover lost may be given to another policy.
