@@ -1,7 +1,9 @@
 """A query's messages of a destination: received under a window, given out in batches, settled when they are done."""
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from headgate.client import Client
@@ -52,7 +54,7 @@ class Intake:
         self._held: dict[int, Message] = {}
         self._given: set[int] = set()
         self._done: set[int] = set()
-        self._lost: set[int] = set()
+        self._owed: set[int] | None = None
         self._session: Session
         self._consumer: Consumer
         self._connection.run(self._open())
@@ -73,15 +75,24 @@ class Intake:
         """Return the number of the newest message that was sent to the destination."""
         return self._connection.run(newest(self._connection.client, self._options))
 
-    def settle(self, numbers: set[int]) -> None:
+    @property
+    def owed(self) -> set[int]:
+        """Numbers of earlier batches whose leases ended before they were accepted: they come again, and are then."""
+        return self._owed or set()
+
+    def settle(self, numbers: set[int], owed: Iterable[int] = ()) -> None:
         """Accept these, now or, where they come again after a crash, when they come; returns when Redis has it.
 
-        Said again it changes nothing.
+        A repeated call changes nothing.
+
+        Args:
+            numbers: of the batch that is behind.
+            owed: of those before it, as an earlier process left them; this one knows its own better.
 
         Raises:
             CoordinatorUnavailable: no answer; nothing is known.
         """
-        self._connection.run(self._settle(numbers))
+        self._connection.run(self._settle(numbers, owed))
 
     def fresh(self, *, most: int, wait: float, until: int | None = None) -> list[int]:
         """Give out what arrived and is in no batch yet, in the order in which it came.
@@ -106,17 +117,18 @@ class Intake:
         """Give back what is held."""
         self._connection.run(self._session.close())
 
-    async def _settle(self, numbers: set[int]) -> None:
-        self._done = numbers | self._lost
+    async def _settle(self, numbers: set[int], owed: Iterable[int]) -> None:
+        if self._owed is None:
+            self._owed = set(owed)
+        self._done = numbers | self._owed
         self._given -= numbers
         now = sorted(numbers & self._held.keys())
         accepted = (self._held.pop(number).accept(confirm=True) for number in now)
         for number, error in zip(now, await asyncio.gather(*accepted, return_exceptions=True), strict=True):
             if isinstance(error, SessionExpired):  # its lease ended; it comes again, and is accepted then
-                self._lost.add(number)
+                self._owed.add(number)
             elif error is not None:
                 raise error
-        self._done |= self._lost
 
     async def _fresh(self, most: int, wait: float, until: int | None) -> list[int]:
         loop = asyncio.get_running_loop()
@@ -159,7 +171,9 @@ class Intake:
         while message is not None:
             number = int(message.id.partition("-")[0])
             if number in self._done:
-                await message.accept()
+                with contextlib.suppress(SessionExpired):  # then it comes once more
+                    await message.accept(confirm=True)
+                    self.owed.discard(number)
             else:
                 self._held[number] = message
             message = await self._consumer.receive(timeout=0)

@@ -2,7 +2,8 @@
 
 A batch is a list of the numbers of its messages. That list is the offset, which Spark writes down before the batch
 begins. So after a crash the batch is the same messages again, as soon as the lease of who died is over; and those of
-the last batch that was committed are known, and accepted when they come again instead of being given out.
+the last batch that was committed are known, and accepted when they come again instead of being given out. So are those
+of earlier batches whose leases ended before they were accepted: the offset names them as long as they are owed.
 """
 
 from collections.abc import Iterator
@@ -59,11 +60,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Settle the batch that ended at ``start``, and return the next; the same where there is nothing."""
         intake = self._messages()
-        intake.settle(numbers_of(start["numbers"]))
+        intake.settle(numbers_of(start["numbers"]), numbers_of(start.get("owed", "")))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else 1 << 31
         wait = LOOK if self._until is None else self._options.idle
         found = intake.fresh(most=most, wait=wait, until=self._until)
-        return {"batch": start["batch"] + 1, "numbers": ranges(found)} if found else start
+        if not found:
+            return start
+        return {"batch": start["batch"] + 1, "numbers": ranges(found), "owed": ranges(intake.owed)}
 
     def partitions(self, start: Offset, end: Offset) -> list[Messages]:
         """Return the messages of a batch, shared out."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,6 +138,39 @@ def test_a_batch_that_was_not_committed_comes_again_and_one_that_was_does_not(
             rest.remove(body)  # and nothing that was in a batch behind it
         start = end
     after.stop()
+
+
+def test_what_is_owed_of_earlier_batches_is_known_to_the_next_process(
+    client: headgate.sync.Client, reader: StreamReader, said: dict[str, str]
+) -> None:
+    """The lease of a batch ends before it is accepted, another batch begins, and the process dies."""
+    send(client, *"abc")
+    none = reader.initialOffset()
+    one = reader.latestOffset(none, ReadAllAvailable())
+    assert bodies(reader, none, one) == list("abc")
+    send(client, "d")
+    intake = reader._messages()
+    intake._connection.run(stand_still(2 * float(said["ttl"])))
+    two = reader.latestOffset(one, ReadAllAvailable())
+    while two == one:
+        two = reader.latestOffset(one, ReadAllAvailable())
+    assert bodies(reader, one, two) == ["d"]
+    owed, again = numbers_of(two["owed"]), StreamReader(Options.of(said | {"window": "10"}))
+    assert owed | {number for number in (1, 2, 3) if str("abc"[number - 1]) not in left(client)} == {1, 2, 3}
+    reader.stop()
+    send(client, "e")
+    three = again.latestOffset(two, ReadAllAvailable())
+    while three == two:
+        three = again.latestOffset(two, ReadAllAvailable())
+    assert bodies(again, two, three) == ["e"]
+    again.latestOffset(three, ReadAllAvailable())
+    wait_for(lambda: again.latestOffset(three, ReadAllAvailable()) == three and not left(client))
+    again.stop()
+
+
+async def stand_still(seconds: float) -> None:
+    """Keep the loop from renewing leases, as a process does that is stopped."""
+    time.sleep(seconds)  # noqa: ASYNC251 (that is the point)
 
 
 def stream(spark: SparkSession, said: dict[str, str], folder: Path) -> StreamingQuery:
