@@ -9,7 +9,7 @@ from typing import Final
 from headgate.client import Client
 from headgate.consuming.consumer import Consumer
 from headgate.core.window import Window
-from headgate.errors import SessionExpired
+from headgate.errors import CoordinatorUnavailable, SessionExpired
 from headgate.message import Message
 from headgate.redis.keys import Address
 from headgate.session.session import Session
@@ -171,7 +171,8 @@ class Intake:
         while message is not None:
             number = int(message.id.partition("-")[0])
             if number in self._done:
-                with contextlib.suppress(SessionExpired):  # then it comes once more
+                # Expired, it comes once more. Without an answer it goes out by itself, and stays owed all the same.
+                with contextlib.suppress(SessionExpired, CoordinatorUnavailable):
                     await message.accept(confirm=True)
                     self.owed.discard(number)
             else:
