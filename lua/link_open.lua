@@ -11,7 +11,8 @@
   Returns {code, epoch, born, released}; born: which destination of this name it is; released: number of the last message
            that left it over the link
   Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (an earlier link of this id is
-           being removed: try again), FENCED (a later lease; its number follows epoch)
+           being removed: try again), FENCED (a later lease; its number follows epoch), FULL (the topic has as many
+           subscriptions as it may)
 ]]
 --- @include "lib/attach"
 --- @include "lib/link"
@@ -37,6 +38,8 @@ end
 local code, subscription = 'OK', read_subscription(sub)
 if redis.call('ZSCORE', K_ORPHANS, cid) or (subscription and subscription.till > 0) then
   code = 'GONE'
+elseif filled_at(subscription) then
+  code = 'FULL'
 else
   if d.kind == 'queue' then
     open_subscription('queue', 1) -- before the first copy: what its consumers are to get counts for them too

@@ -16,6 +16,8 @@ LINKS: Final = (
     # Links that copy from a queue, beside its consumers.
     ("P3", "link_open", "d.kind == 'queue' and not copies and 'queue'", "d.kind == 'queue' and 'queue'",
      f"{_L}::test_a_link_that_copies_leaves_each_message_to_the_queues_consumers"),
+    ("P11", "link_open", "elseif filled_at(subscription) then", "elseif false then",
+     f"{_L}::test_a_link_is_a_subscription_as_any_of_a_topic_that_has_a_bound"),
     ("P3", "link_open", "    open_subscription('queue', 1)", "    local _ = nil",
      f"{_L}::test_a_link_copies_what_comes_after_it_began_and_takes_nothing_with_it_as_it_ends"),
     ("P2", "lib/attach", "d.kind == 'queue' and sub == 'queue' and '0'", "d.kind == 'queue' and '0'",

@@ -141,7 +141,8 @@ class Feeder:
         if opened.code == "FENCED":
             self._progress.later = opened.fence
         else:
-            self._progress.trouble = Trouble.of("topic", opened.code)
+            full = opened.code == "FULL"
+            self._progress.trouble = Trouble.of("subscriptions") if full else Trouble.of("topic", opened.code)
             await asyncio.sleep(LOOK_AGAIN)
         return None
 

@@ -200,7 +200,8 @@ class Forwarder:
 
     def _opened(self, answer: Opened, now: float) -> None:
         if answer.code != "OK":
-            self._wait_for_source(Trouble.of("source", answer.code), now)
+            full = answer.code == "FULL"
+            self._wait_for_source(Trouble.of("subscriptions") if full else Trouble.of("source", answer.code), now)
             return
         self.born, self.released, self.trouble = answer.born, answer.released, None
         self.durable = 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
@@ -20,12 +21,13 @@ from headgate.core.sharing import Rotation, SharedWindow, Takers
 from headgate.core.window import Window
 from headgate.credit.account import CLOSE_WITHIN
 from headgate.credit.calls import Ensure
-from headgate.errors import AccessDenied, Closed, HeadgateError, PolicyError
+from headgate.errors import AccessDenied, Closed, HeadgateError, PolicyError, TooManySubscriptions
 from headgate.explain.self_wait import Use
 from headgate.message import Message
 from headgate.namespace.topics import Entry
 from headgate.redis.keys import Address, namespace_channel
 
+_log = logging.getLogger("headgate")
 LOOK_EVERY: Final = 5.0
 """Seconds between looks at the topics there are; a quarter of the session's TTL if that is less."""
 
@@ -152,7 +154,8 @@ class Topics:
         self._open_feed = open_feed
         self._on_close = on_close
         self._ended_feeds: list[Feed] = []
-        self._opened = False
+        self._opened = self._made = False
+        self._full: set[str] = set()
         self._lease = Lease(context.options.ttl)
         self._look_at = 0.0
         self._wake = asyncio.Event()
@@ -210,6 +213,13 @@ class Topics:
         self._opened = True
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
         self._task.add_done_callback(self._ended)
+
+    async def undo(self) -> None:
+        """End the subscription where it could not be opened on all topics, and is not older than that."""
+        if self._made and self.entry.durable:
+            namespace, pattern = self.address.namespace, self.entry.pattern.text
+            with contextlib.suppress(HeadgateError):  # the caller hears why it could not be opened
+                await self._index.unsubscribe_pattern(namespace, pattern, self.subscription)
 
     async def find_queue(self, *, hidden: Callable[[str], bool] = lambda _: False) -> str | None:
         """Return a queue that the pattern matches, or None; ``hidden`` says which are not looked at."""
@@ -351,7 +361,9 @@ class Topics:
         asked_at = self._loop.time()
         made = await self._index.keep(self.address.namespace, self.entry, self._holder)
         self._lease.renewed(asked_at)
-        if made and self._opened:  # Redis lost the entry, and so perhaps the topics
+        if not self._opened:
+            self._made = made
+        elif made:  # Redis lost the entry, and so perhaps the topics
             await asyncio.gather(*(self._index.announce(feed.address) for feed in tuple(self.feeds.values())))
 
     async def _join(self, names: Iterable[str]) -> None:
@@ -362,7 +374,11 @@ class Topics:
         for at in range(0, len(new), AT_ONCE):  # they are opened one after the other, and none waits long for its turn
             opening = map(self._open, new[at : at + AT_ONCE])
             for error in await asyncio.gather(*opening, return_exceptions=True):
-                if error is not None and not isinstance(error, TopicRemovedError | PolicyError):
+                if isinstance(error, TooManySubscriptions) and self._opened:  # goes on without, as the topic's senders
+                    if error.destination not in self._full:
+                        _log.warning("wildcard subscription %r: %s", self.entry.name, error)
+                    self._full.add(error.destination)
+                elif error is not None and not isinstance(error, TopicRemovedError | PolicyError):
                     failed = error
         if failed is not None:
             raise failed

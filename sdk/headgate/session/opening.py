@@ -19,7 +19,7 @@ from headgate.core.names import encode_name
 from headgate.core.selector.messages import Matcher
 from headgate.core.sharing import Rotation
 from headgate.core.window import Window
-from headgate.errors import PolicyError
+from headgate.errors import HeadgateError, PolicyError
 from headgate.message import Message
 from headgate.namespace.topics import Entry, is_pattern, read_pattern
 from headgate.session.destination import Presence
@@ -168,8 +168,10 @@ class Consumers:
         self._topics.add(topics)
         try:
             await topics.start()
-        except BaseException:
+        except BaseException as error:
             await topics.close()
+            if isinstance(error, HeadgateError):
+                await topics.undo()
             raise
         return topics
 

@@ -8,6 +8,7 @@ from headgate.core.durability import MEMORY
 from headgate.core.links.calls import Put, Skip
 from headgate.redis.keys import link_id
 from headgate.redis.store import Store
+from headgate.redis.stores.links import LinkStore
 from tests.lua.place import TTL_MS
 from tests.lua.route import LINK, Route, puts
 from tests.support.rewriting import RewritingServer, virtual_clock
@@ -538,3 +539,15 @@ async def test_a_link_that_copies_is_woken_however_many_consumers_wait(copying_r
     assert (await route.source.look()).hungry[0] == f"{LINK}.1"
     await route.source.producer("ann").send(10)
     assert len((await route.source.look()).hungry) == 2, "the link, and one of the consumers"
+
+
+@pytest.mark.one_server
+async def test_a_link_is_a_subscription_as_any_of_a_topic_that_has_a_bound(topic_route: Route) -> None:
+    source = topic_route.source
+    await source.change(max_subscriptions="1")
+    assert (await topic_route.open()).code == "OK", "it is there already"
+    other = LinkStore(source.server)
+    assert (await other.open(source.address, link_id("two"), fence=1, window="10/1000")).code == "FULL"
+    assert list((await source.look()).subscriptions) == [LINK]
+    await source.change(max_subscriptions="2")
+    assert (await other.open(source.address, link_id("two"), fence=1, window="10/1000")).code == "OK"

@@ -10,7 +10,7 @@ from redis.crc import key_slot
 
 import headgate
 import headgate.sync
-from headgate import Closed, InvalidName, PolicyError, Window
+from headgate import Closed, InvalidName, PolicyError, TooManySubscriptions, Window
 from headgate.consuming.wildcard import Topics
 from headgate.core.addresses.pattern import Pattern
 from headgate.namespace.topics import PLACEHOLDER, Entry, Index
@@ -482,3 +482,29 @@ def test_for_threads_it_is_the_same(redis_url: str, cleanup_namespace: str) -> N
         consumer.configure(window="paused")
         consumer.close()
         client.unsubscribe("news.*", "audit")
+
+
+async def test_a_topic_that_is_full_refuses_a_new_pattern_whole_and_ends_no_open_one(client: headgate.Client) -> None:
+    await topics(client, "news.eu", "news.us")
+    async with client.session("s") as session:
+        early = await wildcard(session, "news.*", subscription="early", durable=True)
+        await client.apply("news.full", kind="topic", max_subscriptions=2)
+        await wait_until(lambda: early.topics == ["news.eu", "news.full", "news.us"])
+        await session.consumer("news.full", subscription="last")
+        with pytest.raises(TooManySubscriptions, match=r"'news\.full' has 2"):
+            await wildcard(session, "news.*", subscription="late", durable=True)
+        assert await entries(client) == ["news.* early"]
+        for name in ("news.eu", "news.us"):
+            assert list((await look(client, name)).subscriptions) == ["early"], "nothing is half made"
+
+        await client.remove("news.full")
+        late = await wildcard(session, "news.*", subscription="late", durable=True)
+        await client.apply("news.narrow", kind="topic", max_subscriptions=1)
+        await client.apply("news.more", kind="topic")
+        await wait_until(lambda: {"news.more"} <= set(early.topics) & set(late.topics))
+        await wait_until(lambda: ("news.narrow" in early.topics) is not ("news.narrow" in late.topics))
+        await send(session, "news.more")
+        assert bodies(await drain(early, 1)) == bodies(await drain(late, 1)) == named("news.more")
+        with pytest.raises(TooManySubscriptions):
+            await wildcard(session, "news.*", subscription="early2", durable=True)
+        assert sorted(await entries(client)) == ["news.* early", "news.* late"]

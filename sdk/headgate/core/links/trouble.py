@@ -8,6 +8,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "rate": "its rate is used up",
     "no-room": "the target has no room",
     "no-source": "there is no such source",
+    "subscriptions": "the source has as many subscriptions as it may, by its max_subscriptions",
     "source": "the source answers {}",
     "target": "the target answers {}",
     "topic": "the topic answers {}",
