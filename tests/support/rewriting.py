@@ -4,13 +4,13 @@ A `RewritingServer` takes the place of `headgate.redis.server.Server` and sends 
 """
 
 import functools
-import re
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from headgate.redis.keys import Address
-from headgate.redis.scripts import Script, parse, script, script_names
+from headgate.redis.scripts import Script, script, script_names
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
 
@@ -21,7 +21,6 @@ local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 """
 _TEST_CLOCK: Final = """local now_us = tonumber(redis.raw_call('GET', KEYS[1] .. ':clock'))
 """
-_HEADER_END: Final = "\n]]\n"
 _RAW_CALL: Final = "local redis = setmetatable({ raw_call = redis.raw_call or redis.call }, { __index = redis })\n"
 
 # Refuses what a script may not touch, and notes its commands beside the destination, where the test reads them.
@@ -59,17 +58,12 @@ def virtual_clock(source: str) -> str:
     virtual = source.replace(_REAL_CLOCK, _TEST_CLOCK)
     if "'TIME'" in virtual:
         raise AssertionError("the script reads the clock otherwise than lib/clock does")
-    return _after_header(virtual, _RAW_CALL)
+    return _RAW_CALL + virtual
 
 
 def watched(source: str) -> str:
     """Fail on a key that was not declared; push the name of each command to the destination's key `:trace`."""
-    return _after_header(source, _RAW_CALL + _WATCH)
-
-
-def _after_header(source: str, text: str) -> str:
-    header, end, body = source.partition(_HEADER_END)
-    return header + end + text + body
+    return _RAW_CALL + _WATCH + source
 
 
 _BY_SHA: Final = {one.sha: one for one in map(script, script_names())}
@@ -124,5 +118,4 @@ def _rewrite(rewrites: tuple[Rewrite, ...], script: Script) -> Script:
     source = script.source
     for rewrite in rewrites:
         source = rewrite(source)
-    assert re.match(r"--\[\[", source)
-    return replace(parse(script.name, source), declared=script.declared)
+    return replace(script, source=source, sha=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())

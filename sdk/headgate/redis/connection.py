@@ -22,8 +22,8 @@ MAX_CONNECTIONS: Final = 64
 LOADS: Final = 20
 """Times that a script is loaded again during one call.
 
-Redis reads a script of more than 32 KiB by itself, and the call after it in its next turn, so somebody who flushes
-scripts all the time comes between them every other time."""
+Redis reads a script of more than 32 KiB (`apply`, `link_read`, `settle`) by itself, and the call after it in its next
+turn, so somebody who flushes scripts all the time comes between them every other time."""
 
 
 class OtherRunError(rx.ResponseError):

@@ -17,6 +17,13 @@ _ENCLOSE: Final = re.compile(r"^--- @enclose$", re.MULTILINE)
 _CONSTANT: Final = re.compile(r"^local ([A-Z_]+) = (KEYS\[\d+\]|\d+|'[^'\n]*')(?= --|\n)(?!\n +\.\.)", re.MULTILINE)
 _WORD: Final = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'[^'\n]*'|\b[A-Z_]+\b", re.DOTALL)
 """Comments and strings, so that nothing is found in them, and what may be the name of a constant."""
+_LEXEME: Final = re.compile(
+    r"""--\[(?P<long>=*)\[.*?\](?P=long)\]|--[^\r\n]*"""  # comments
+    r"""|\[(?P<quote>=*)\[.*?\](?P=quote)\]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""  # strings
+    r"""|\n[ \t]+""",
+    re.DOTALL,
+)
+"""All in which Lua sees a comment, a quote or a line's beginning: read from left to right, none is found in another."""
 _ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}(.*?))?(?: {2,}|$)", re.MULTILINE)
 _NUMBER: Final = re.compile(r"tonumber\(ARGV\[(\d+)\]\)")
 _CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
@@ -115,13 +122,29 @@ def hasten(source: str) -> str:
     return source + "end)()\n" * enclosed
 
 
+def bare(source: str) -> str:
+    """Return a script without its comments and indentation, each statement on the line where it was.
+
+    Redis keeps the text, and reads one of more than 32 KiB in a turn of its own, before the call that comes behind it.
+    """
+
+    def kept(lexeme: re.Match[str]) -> str:
+        text = lexeme[0]
+        if text.startswith("--"):
+            return "\n" * text.count("\n") or " " * (lexeme["long"] is not None)
+        return "\n" if text.startswith("\n") else text
+
+    return _LEXEME.sub(kept, source)
+
+
 def parse(name: str, source: str, *, checked: bool = False) -> Script:
     """Return the script with the contract that its header declares.
 
     Args:
         name: of the script.
         source: its text.
-        checked: whether its arguments have types, and are to be checked by the script itself before all else.
+        checked: whether its arguments have types, and are to be checked by the script itself before all else; its
+            source is then :func:`bare`.
 
     Raises:
         ScriptError: the header's arguments are not numbered 1, 2, 3..., or one has no type that there is.
@@ -144,7 +167,7 @@ def parse(name: str, source: str, *, checked: bool = False) -> Script:
     if checked and bool(declared.rest) != variadic:
         raise ScriptError(f"{name}.lua: its header does not say how many {arguments[-1]} there may be")
     if checked:  # on a line that there is, so that an error still names the line of the files together
-        source = f"{header}{declared.in_lua()} {_NUMBER.sub(declared.as_number, source[end:])}"
+        source = bare(f"{header}{declared.in_lua()} {_NUMBER.sub(declared.as_number, source[end:])}")
     codes = _CODES.search(header)
     names = tuple(re.findall(r"\b[A-Z_]{2,}\b", re.sub(r"\([^)]*\)", "", codes[1]))) if codes else ()
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
