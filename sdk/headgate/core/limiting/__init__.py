@@ -1,0 +1,1 @@
+"""Limiters without I/O: amounts and keys, holds in line and held, and slices in hand."""

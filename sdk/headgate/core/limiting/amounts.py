@@ -1,0 +1,121 @@
+"""Amounts and keys of admissions, as callers write them and as a limiter's script takes them; and limits as set."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+from urllib.parse import quote, unquote
+
+from headgate.errors import InvalidName, InvalidValue
+from headgate.units import parse_size
+
+MAX_AMOUNT: Final = 2**52
+"""Of one limit at once; sums in the script stay below 2**53, where whole numbers are exact."""
+MAX_LIMITS: Final = 16
+MAX_KEY_BYTES: Final = 255
+NO_KEY: Final = "*"
+"""Stands for a call that has no key; an encoded key has no such character."""
+MAX_TEXT: Final = 800
+"""Bytes of all amounts together, as the script takes them."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_]{1,64}\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit of a limiter.
+
+    Attributes:
+        name: of the limit.
+        form: ``rate``, ``at_once`` or ``quota``.
+        most: the burst of a rate, what may be held at once, or the quota of a window.
+        rate: a second; 0 for what is no rate.
+        window: ``hour``, ``day``, ``week`` or ``month``; empty for what is no quota.
+    """
+
+    name: str
+    form: str
+    most: int
+    rate: float = 0.0
+    window: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> dict[str, "Limit"]:
+        """Return limits by name, as a destination's field has them; what cannot be read is left out."""
+        found = {}
+        for part in filter(None, text.split(";")):
+            words = part.split()
+            match words[1:]:
+                case ["rate", rate, burst]:
+                    found[words[0]] = cls(words[0], "rate", int(burst), float(rate))
+                case ["at_once", most]:
+                    found[words[0]] = cls(words[0], "at_once", int(most))
+                case ["quota", most, window, *_]:
+                    found[words[0]] = cls(words[0], "quota", int(most), window=window)
+        return found
+
+
+def check_amounts(amounts: Mapping[str, int | str], known: Iterable[str] = ()) -> dict[str, int]:
+    """Return the amounts of an admission or of what was used, as whole numbers.
+
+    Args:
+        amounts: by the names of limits; whole numbers, or sizes such as ``"64KiB"``.
+        known: the names that there are; nothing where they are not known yet.
+
+    Raises:
+        InvalidValue: no amount, too many, an unknown name, or not a whole number from 0 to 2**52.
+    """
+    names = tuple(known)
+    if not amounts:
+        some = f" such as {names[0]}=1" if names else " such as requests=1"
+        raise InvalidValue(f"no amount is given; name at least one limit,{some}", setting="amounts")
+    if len(amounts) > MAX_LIMITS:
+        raise InvalidValue(f"{len(amounts)} amounts; a limiter has at most {MAX_LIMITS} limits", setting="amounts")
+    checked = {}
+    for name, value in amounts.items():
+        if names and name not in names:
+            near = get_close_matches(name, names, 1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            raise InvalidValue(f"there is no such limit; {meant}There are {', '.join(names)}", setting=name[:80])
+        if not _NAME.match(name):
+            raise InvalidValue("the name of a limit is 1 to 64 of A-Z, a-z, 0-9 and '_'", setting=name[:80])
+        number = parse_size(value, name) if isinstance(value, str) else value
+        if type(number) is not int or not 0 <= number <= MAX_AMOUNT:
+            raise InvalidValue(f"{value!r:.80}; use a whole number from 0 to {MAX_AMOUNT}", setting=name)
+        checked[name] = number
+    if len(amounts_text(checked)) > MAX_TEXT:
+        raise InvalidValue(f"together they take more than {MAX_TEXT} characters; shorten names", setting="amounts")
+    return checked
+
+
+def amounts_text(amounts: Mapping[str, int]) -> str:
+    """Return amounts as the script takes them.
+
+    >>> amounts_text({"requests": 1, "tokens": 4000})
+    'requests=1,tokens=4000'
+    """
+    return ",".join([f"{name}={number}" for name, number in amounts.items()]) or "-"
+
+
+def encode_key(key: str | None) -> str:
+    """Return a key as the script takes it: percent-encoded, as names are; ``*`` where there is none.
+
+    Raises:
+        InvalidName: not text, empty, over 255 bytes, or not UTF-8.
+    """
+    if key is None:
+        return NO_KEY
+    if not isinstance(key, str) or not key:
+        raise InvalidName(f"key {key!r:.80}: a key is text and not empty; leave it out where there is none")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"key {key!r:.80}: not UTF-8 at position {error.start}") from None
+    if size > MAX_KEY_BYTES:
+        raise InvalidName(f"key {key[:40]!r}...: {size} bytes, at most {MAX_KEY_BYTES} are allowed")
+    return quote(key, safe="")
+
+
+def decode_key(encoded: str) -> str | None:
+    """Return the key that :func:`encode_key` encoded."""
+    return None if encoded == NO_KEY else unquote(encoded)

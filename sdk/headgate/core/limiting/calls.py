@@ -1,0 +1,169 @@
+"""The calls of one session at one limiter: operations, what is answered, and who hears of it. Values only."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from headgate.core.lease import USE_UNTIL
+
+
+class State(Enum):
+    """How far an admission has come."""
+
+    ASKING = "asking"
+    """It is to be asked for, or was, and there is no answer yet."""
+    IN_LINE = "in line"
+    DOUBTED = "doubted"
+    """Redis admitted it, and that was heard so late that its lease may be over: Redis is asked first."""
+    HELD = "held"
+    OVER = "over"
+    """It was released, refused, lost, or its caller gave up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An admission's refusal, or what it waits for.
+
+    Attributes:
+        why: ``late`` (not now, or not in time), ``timeout`` (it waited as long as it may), ``unanswered`` (Redis does
+            not answer), ``never`` (more than the limit), ``limit`` (no such limit), ``key`` (a key that is not
+            allowed), ``keys`` (no room for one more key), ``kind`` (no limiter), ``failed``.
+        limit: the name of the limit that binds; empty where none does.
+        rule: ``all`` for the limit of all callers together, ``key`` for that of one key.
+        retry_at: when it could be admitted, on the caller's clock; None where that is not known.
+        most: the most that is ever admitted at once, for ``never``.
+        error: for ``failed``: why it cannot be asked for.
+    """
+
+    why: str
+    limit: str = ""
+    rule: str = ""
+    retry_at: float | None = None
+    most: int = 0
+    error: Exception | None = None
+
+
+class Taker(Protocol):
+    """An asker for an admission, which hears what becomes of it."""
+
+    def admitted(self, reservation: "Reservation") -> None:
+        """Take what was admitted."""
+
+    def refused(self, reservation: "Reservation", refusal: Refusal) -> None:
+        """Learn that nothing was taken, and why."""
+
+    def lost(self, reservation: "Reservation") -> None:
+        """Learn that what was held is held no more: its lease ran out, or Redis lost it."""
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """One admission, from being asked for to its end.
+
+    Attributes:
+        id: of the hold, as Redis knows it.
+        key: encoded; ``*`` where there is none.
+        amounts: as the script takes them.
+        ttl_ms: of its own lease.
+        since: when it was asked for.
+        deadline: when the asker gives up.
+        taker: hears of it.
+        waits: whether it stands in line where it is not admitted at once.
+        state: how far it has come.
+        epoch: of the destination, in which it was last confirmed.
+        confirmed_at: when the call was sent that confirmed its lease, or its place in line, last.
+        attend_at: when its wait is over; infinite for one that does not wait.
+        again_at: when it is asked for again, in line; infinite elsewhere.
+        renew_at: when its lease is to be renewed; infinite where it has none.
+        binding: what it waits for, as last answered; None where nothing was.
+        sent: whether a call with it was made: it may be known to Redis.
+        flying: whether a call with it is under way.
+        claimed: whether it is to be claimed, for an epoch began, and that is not answered yet.
+    """
+
+    id: str
+    key: str
+    amounts: str
+    ttl_ms: int
+    since: float
+    deadline: float
+    taker: Taker
+    waits: bool = True
+    state: State = State.ASKING
+    epoch: int = 0
+    confirmed_at: float = 0.0
+    attend_at: float = math.inf
+    again_at: float = math.inf
+    renew_at: float = math.inf
+    binding: Refusal | None = None
+    sent: bool = False
+    flying: bool = False
+    claimed: bool = False
+
+    @property
+    def use_until(self) -> float:
+        """Until when it is certainly held: its lease, counted from before the call, less what clocks may differ by."""
+        return self.confirmed_at + USE_UNTIL * self.ttl_ms / 1000
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether somebody else asked for it: what it holds is not known here."""
+        return self.amounts == "-"
+
+    def end(self) -> None:
+        """Note that it is over."""
+        self.state = State.OVER
+        self.attend_at = self.again_at = self.renew_at = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing to be done for one admission; ``amounts`` are what is asked for, or what was used."""
+
+    verb: str
+    reservation: Reservation
+    amounts: str = "-"
+
+    def words(self, wait_ms: int) -> tuple[Any, ...]:
+        """Return it as the script takes it."""
+        one = self.reservation
+        return (self.verb, one.id, one.key, self.amounts, one.ttl_ms, wait_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """Have operations decided, under a number; repeated until it is answered, with the same words.
+
+    Attributes:
+        seq: its number.
+        epoch: as the oldest of what it claims knows it, else as last seen.
+        operations: at most 128.
+        words: as the script takes them.
+        since: when it was made first.
+    """
+
+    seq: int
+    epoch: int
+    operations: tuple[Operation, ...]
+    words: tuple[Any, ...]
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The answer to :class:`Decide`; ``answers`` has one for each operation where the code is ``OK``."""
+
+    code: str
+    epoch: int = 0
+    answers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make the limiter exist; ``recover`` says that it was there before, and is gone."""
+
+    recover: bool
+
+
+Call = Decide | Make

@@ -1,0 +1,397 @@
+"""One session at one limiter, as a state machine without I/O: it says which call to make, and hears what was answered.
+
+At most one call is under way. It has a number, and is repeated word for word until it is answered: Redis keeps the
+last answer under that number, so that a call which was applied and whose answer was lost is not applied again. Times
+are seconds of the caller's monotonic clock.
+"""
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from headgate.core.lease import RENEW_EVERY
+from headgate.core.limiting.calls import Call, Decide, Decided, Make, Operation, Refusal, Reservation, State, Taker
+from headgate.core.limiting.timers import Timers
+from headgate.units import MAX_DURATION
+
+MOST: Final = 128
+"""Operations of one call."""
+POLL: Final = 1.0
+"""Seconds after which an admission in line is asked for again, although nothing was heard."""
+LATER: Final = 60.0
+"""Seconds after which a limiter with nothing to do looks at the time again."""
+ANSWER_WITHIN: Final = 0.25
+"""Seconds beyond the deadline for Redis to answer; a timeout of 0 needs them."""
+RENEW_WITH: Final = 0.05
+"""Seconds by which a hold is renewed sooner, so that it goes along with others."""
+STEP: Final = 1 << 20
+"""How far numbers jump when Redis has seen a later one: another process counts under the same id."""
+
+
+class Limiter:
+    """The admissions and holds of one session at one limiter.
+
+    Args:
+        session: the session's id; the ids of its holds begin with it.
+        met: called with the epoch before and the new one, where Redis may have lost something.
+
+    Attributes:
+        epoch: of the destination, as last seen; 0 before the first answer.
+        lost_since: when Redis stopped to answer; None while it does.
+    """
+
+    def __init__(self, session: str, met: Callable[[int, int], None] = lambda _before, _epoch: None) -> None:
+        self.epoch = 0
+        self.lost_since: float | None = None
+        self._session = session
+        self._met = met
+        self._ids = itertools.count(1)
+        self._seq = 0
+        self._flight: Decide | None = None
+        self._missing = False
+        """Whether there is no such limiter, as Redis says."""
+        self._urgent: deque[Operation] = deque()
+        """Claims and renewals."""
+        self._parting: deque[Operation] = deque()
+        """Settlements and releases."""
+        self._asking: deque[Reservation] = deque()
+        self._known: dict[str, Reservation] = {}
+        """All that are not over, by id."""
+        self._waits: Timers[Reservation] = Timers(lambda one: one.attend_at)
+        self._agains: Timers[Reservation] = Timers(lambda one: one.again_at)
+        self._renewals: Timers[Reservation] = Timers(lambda one: one.renew_at)
+
+    # What callers do.
+
+    def admit(
+        self, key: str, amounts: str, ttl_ms: int, now: float, deadline: float, taker: Taker, *, waits: bool = True
+    ) -> Reservation:
+        """Ask for an admission; its ``taker`` hears the rest."""
+        one = Reservation(self._id(), key, amounts, ttl_ms, now, deadline, taker, waits)
+        one.attend_at = deadline
+        self._waits.set(one)
+        self._ask(one)
+        return one
+
+    def adopt(self, hold: str, ttl_ms: int, now: float, deadline: float, taker: Taker) -> Reservation:
+        """Take up a hold that somebody else asked for: it is renewed from now on, if there is such a hold."""
+        one = Reservation(hold, "*", "-", ttl_ms, now, deadline, taker, waits=False, state=State.DOUBTED, sent=True)
+        one.attend_at = deadline
+        self._waits.set(one)
+        self._known[hold] = one
+        self._urgent.append(Operation("renew", one))
+        return one
+
+    def settle(self, one: Reservation, used: str) -> None:
+        """Say what was used of what is held; of what is over nothing can be said."""
+        if one.state is State.HELD:
+            self._parting.append(Operation("settle", one, used))
+
+    def renew(self, one: Reservation, ttl_ms: int) -> None:
+        """Begin its lease again, as soon as that can be, with this length from now on."""
+        one.ttl_ms = ttl_ms
+        if one.state is State.HELD:
+            one.renew_at = math.inf
+            self._urgent.append(Operation("renew", one))
+
+    def release(self, one: Reservation) -> None:
+        """End a hold or a wait: what it held is free for others, and so is its place in line."""
+        if one.state is not State.OVER:
+            self._end(one)
+            if one.sent:
+                self._parting.append(Operation("release", one))
+
+    def leave(self, one: Reservation) -> None:
+        """Forget a hold without releasing it: others who know its id go on with it, or its lease runs out."""
+        if one.state is not State.OVER:
+            self._end(one)
+
+    def fail(self, refusal: Refusal) -> None:
+        """Refuse all that wait, and give up what is held: there is no such limiter, and it cannot be made."""
+        self._missing, self._flight, self.epoch = False, None, 0
+        for queue in (self._asking, self._urgent, self._parting):
+            queue.clear()
+        for one in tuple(self._known.values()):
+            if one.state is State.HELD:
+                self._lose(one)
+            else:
+                one.sent = False  # nothing is known of it, so nothing is to be taken back
+                self._refuse(one, refusal)
+
+    # What hints say.
+
+    def hear_hint(self, words: list[str], now: float) -> bool:
+        """Take in a hint; returns whether a call may be due."""
+        match words:
+            case ["held", hold, *_]:
+                one = self._known.get(hold)
+                if one is not None and one.state in (State.ASKING, State.IN_LINE):
+                    self._admitted(one, one.confirmed_at, now)
+            case ["turn", hold, again_us, *_]:
+                one = self._known.get(hold)
+                if one is not None and one.state is State.IN_LINE:
+                    self._again(one, now + int(again_us) / 1e6)
+            case ["again" | "settings", *_]:
+                self._ask_all_again(now)
+            case ["removed", *_]:
+                self.epoch = 0  # on purpose: what it was is not to be brought back
+                self._ask_all_again(now)
+                for one in [one for one in self._known.values() if one.state is State.HELD]:
+                    self._lose(one)
+            case _:
+                return False
+        return True
+
+    # When to call, and what.
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits for an answer, or to be sent."""
+        return not (self._flight or self._urgent or self._parting or self._asking or self._missing)
+
+    def __len__(self) -> int:
+        """Return how many holds and waits there are."""
+        return len(self._known)
+
+    def close(self) -> None:
+        """Release all there is; nobody hears of it."""
+        for one in tuple(self._known.values()):
+            self.release(one)
+
+    def wake_at(self, now: float) -> float:
+        """Return when to ask for a call again if nothing is heard before."""
+        return min(now + LATER, self._agains.first, self._renewals.first, self._waits.first) if self.idle else now
+
+    @property
+    def attend_at(self) -> float:
+        """When :meth:`attend` has something to do, whether a call is under way or not."""
+        return self._waits.first
+
+    def attend(self, now: float) -> None:
+        """Refuse those whose time is over, but not before an answer that is on its way may have come."""
+        while (one := self._waits.pop(now)) is not None:
+            due = one.attend_at == one.deadline
+            if due and (one.flying or one.state is not State.IN_LINE):
+                one.attend_at = one.deadline + ANSWER_WITHIN
+                self._waits.set(one)
+                continue
+            unanswered = one.state is not State.IN_LINE or self.lost_since is not None
+            binding = one.binding or Refusal("timeout")
+            why = "unanswered" if unanswered else "timeout"
+            self._refuse(one, Refusal(why, binding.limit, binding.rule, binding.retry_at))
+
+    def call(self, now: float) -> Call | None:
+        """Return the call that is due, if any is; it is answered to :meth:`hear` or :meth:`made`, or missed."""
+        self.attend(now)
+        if self._missing:
+            return Make(recover=self.epoch > 0)
+        if self._flight is None:
+            self._take_off(now)
+        return self._flight
+
+    def missed(self, now: float) -> None:
+        """Note that a call was not answered, whether it was done or not: it will be made again."""
+        self.lost_since = self.lost_since or now
+        self.attend(now)
+
+    def made(self) -> None:
+        """Note that the limiter exists."""
+        self._missing = False
+        self.lost_since = None
+
+    def hear(self, call: Decide, answer: Decided, now: float) -> None:
+        """Take in an answer.
+
+        ========  ==============================================  =================================================
+        OK        each operation was decided, now or before       each is heard; a new epoch has all holds claimed
+        STALE     another process counts under the same id        asked again with a number that is far ahead
+        UNKNOWN   there is no such limiter, or it was lost        it is made, and the same is asked again
+        KIND      it is no limiter                                all fail
+        ========  ==============================================  =================================================
+        """
+        self.lost_since = None
+        if call is not self._flight:
+            return
+        if answer.code == "UNKNOWN":
+            self._missing = True
+        elif answer.code == "STALE":
+            self._seq += STEP
+            self._flight = Decide(self._seq, call.epoch, call.operations, call.words, call.since)
+        elif answer.code == "OK":
+            self._flight = None
+            before, self.epoch = self.epoch, answer.epoch
+            for operation, text in zip(call.operations, answer.answers, strict=False):
+                operation.reservation.flying = False
+                if operation.reservation.state is not State.OVER:  # else its release goes with the next call
+                    self._take(operation, text.split(" "), call.since, now)
+            if before != answer.epoch:
+                self._met_epoch(before, now)
+        else:
+            self.fail(Refusal("kind"))
+
+    # Its parts.
+
+    def _met_epoch(self, before: int, now: float) -> None:
+        """Claim what is held, and have those in line ask again: Redis may have lost both."""
+        if before:
+            self._met(before, self.epoch)
+            self._ask_all_again(now)
+        for one in self._known.values():
+            if one.epoch == 0:
+                one.epoch = self.epoch  # a hint came before the first answer
+            self._claim(one)
+
+    def _id(self) -> str:
+        return f"{self._session}.{next(self._ids)}"
+
+    def _ask(self, one: Reservation) -> None:
+        self._known[one.id] = one
+        self._asking.append(one)
+
+    def _again(self, one: Reservation, at: float) -> None:
+        one.again_at = at
+        self._agains.set(one)
+
+    def _ask_all_again(self, now: float) -> None:
+        for one in self._known.values():
+            if one.state is State.IN_LINE:
+                self._again(one, now)
+
+    def _take_off(self, now: float) -> None:
+        """Put together the next call."""
+        operations: list[Operation] = []
+        # What leases need comes first: they run out.
+        while (one := self._renewals.pop(now + RENEW_WITH)) is not None:
+            one.renew_at = math.inf
+            self._urgent.append(Operation("renew", one))
+        epoch = self.epoch
+        while self._urgent and len(operations) < MOST:
+            operation = self._urgent.popleft()
+            if operation.reservation.state in (State.HELD, State.DOUBTED):
+                operations.append(operation)
+                if operation.verb == "claim":  # it was held in an older epoch, and says so
+                    epoch = min(epoch, operation.reservation.epoch)
+        # What is given back may be just what the next ones need.
+        while self._parting and len(operations) < MOST:
+            operations.append(self._parting.popleft())
+        while len(operations) < MOST and (one := self._agains.pop(now)) is not None:
+            one.again_at = math.inf
+            operations.append(Operation("admit", one, one.amounts))
+        while self._asking and len(operations) < MOST:
+            one = self._asking.popleft()
+            if one.state is State.ASKING:
+                operations.append(Operation("admit", one, one.amounts))
+        if operations:
+            words: list[Any] = []
+            for operation in operations:
+                words += self._words(operation, now)
+            self._seq += 1
+            self._flight = Decide(self._seq, epoch, tuple(operations), tuple(words), now)
+
+    def _words(self, operation: Operation, now: float) -> tuple[Any, ...]:
+        one, patience = operation.reservation, 0
+        one.flying = True
+        if operation.verb == "admit":
+            if not one.sent:
+                one.sent, one.confirmed_at = True, now
+            if one.waits and one.deadline > now:
+                patience = max(1, int(min(one.deadline - now, MAX_DURATION) * 1000))
+        return operation.words(patience)
+
+    def _claim(self, one: Reservation) -> None:
+        if one.state is State.HELD and one.epoch != self.epoch and not one.claimed and not one.is_foreign:
+            one.claimed = True
+            self._urgent.append(Operation("claim", one, one.amounts))
+
+    def _take(self, operation: Operation, words: list[str], asked_at: float, now: float) -> None:
+        """Take in the answer to one operation of an admission that is not over."""
+        one, verb, older = operation.reservation, operation.verb, operation.reservation.epoch != self.epoch
+        if verb == "admit":
+            if one.state is not State.HELD:  # else a hint came before the answer
+                self._asked(one, words, asked_at, now)
+        elif verb == "settle":
+            if words[0] == "gone" and older:
+                self._parting.append(operation)  # it is claimed first
+            elif words[0] == "gone":
+                self._lose(one)
+        elif verb == "claim" and now >= one.use_until:
+            # It may have run out before the state was lost, and others may have had it since: it is theirs.
+            self.release(one)
+            one.taker.lost(one)
+        elif words[0] == "ok":
+            one.epoch, one.claimed = self.epoch, False
+            if one.state is State.DOUBTED:
+                self._admitted(one, asked_at, now)
+            else:
+                self._confirmed(one, asked_at)
+        elif verb == "renew" and older and one.state is State.HELD and not one.is_foreign:
+            self._claim(one)
+        elif one.state is State.DOUBTED and not one.is_foreign:
+            # Its lease was over before its holder ever had it: somebody else may have it by now.
+            del self._known[one.id]
+            one.id, one.state, one.sent = self._id(), State.ASKING, False
+            self._ask(one)
+        else:
+            self._lose(one)
+
+    def _asked(self, one: Reservation, words: list[str], asked_at: float, now: float) -> None:
+        """Take in the answer to an admission."""
+        match words:
+            case ["held", *_]:
+                # Perhaps it was admitted before this call, and a hint of that was lost: its lease began then.
+                self._admitted(one, one.confirmed_at, now)
+            case ["wait", again_us, limit, rule]:
+                wait = int(again_us) / 1e6
+                one.state, one.confirmed_at = State.IN_LINE, asked_at
+                one.binding = Refusal("late", limit, rule, now + wait)
+                # A hint that came during the call may say that its turn is sooner.
+                self._again(one, min(one.again_at, now + min(wait, POLL, RENEW_EVERY * one.ttl_ms / 1000)))
+            case ["gone", *_]:  # its place was given up meanwhile, for it was not asked for in time
+                one.state = State.IN_LINE
+                self._again(one, now)
+            case ["late", retry_us, limit, rule]:
+                retry_at = now + int(retry_us) / 1e6 if retry_us != "-" else None
+                self._refused(one, Refusal("late", limit, rule, retry_at))
+            case ["never", most, limit, rule]:
+                self._refused(one, Refusal("never", limit, rule, most=int(most)))
+            case ["limit", name]:
+                self._refused(one, Refusal("limit", name))
+            case [word, *_]:
+                self._refused(one, Refusal(word))
+
+    def _admitted(self, one: Reservation, asked_at: float, now: float) -> None:
+        one.confirmed_at = asked_at
+        one.again_at = math.inf
+        if now >= one.use_until:  # heard of so late that its lease may be over: first hear from Redis
+            if one.state is not State.DOUBTED:
+                one.state = State.DOUBTED
+                self._urgent.append(Operation("renew", one))
+            return
+        one.state, one.epoch, one.attend_at = State.HELD, self.epoch, math.inf
+        self._confirmed(one, asked_at)
+        one.taker.admitted(one)
+
+    def _confirmed(self, one: Reservation, asked_at: float) -> None:
+        one.confirmed_at = asked_at
+        one.renew_at = asked_at + RENEW_EVERY * one.ttl_ms / 1000
+        self._renewals.set(one)
+
+    def _end(self, one: Reservation) -> None:
+        one.end()
+        self._known.pop(one.id, None)
+
+    def _refuse(self, one: Reservation, refusal: Refusal) -> None:
+        """Say that its wait is over, and take back what Redis may have given meanwhile."""
+        (self.leave if one.is_foreign else self.release)(one)
+        one.taker.refused(one, refusal)
+
+    def _refused(self, one: Reservation, refusal: Refusal) -> None:
+        """Pass on that Redis refused it: nothing was taken; if it stood in line, it leaves."""
+        (self._end if one.binding is None else self.release)(one)
+        one.taker.refused(one, refusal)
+
+    def _lose(self, one: Reservation) -> None:
+        self._end(one)
+        one.taker.lost(one)

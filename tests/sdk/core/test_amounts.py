@@ -1,0 +1,86 @@
+"""Amounts and keys of admissions: what is taken, what is refused, and what the refusal says."""
+
+import math
+
+import pytest
+
+from headgate.core.limiting.amounts import (
+    MAX_AMOUNT,
+    Limit,
+    amounts_text,
+    check_amounts,
+    decode_key,
+    encode_key,
+)
+from headgate.errors import InvalidName, InvalidValue
+
+KNOWN = ("requests", "tokens", "in_flight")
+
+
+@pytest.mark.parametrize("value", [0, 1, MAX_AMOUNT, "64KiB", "10MB"])
+def test_whole_numbers_and_sizes_are_amounts(value: int | str) -> None:
+    assert check_amounts({"tokens": value}, KNOWN)["tokens"] in (0, 1, MAX_AMOUNT, 65536, 10**7)
+
+
+@pytest.mark.parametrize("value", [-1, MAX_AMOUNT + 1, 1.5, math.nan, math.inf, True, None, "x", "-1", [1], "1.5"])
+def test_nothing_else_is(value: object) -> None:
+    with pytest.raises(InvalidValue, match="tokens") as caught:
+        check_amounts({"tokens": value}, KNOWN)  # type: ignore[dict-item]
+    assert caught.value.setting == "tokens"
+    assert len(str(caught.value)) < 250
+
+
+def test_an_unknown_name_is_refused_with_one_that_is_near() -> None:
+    with pytest.raises(InvalidValue, match=r"did you mean 'tokens'.*requests, tokens, in_flight"):
+        check_amounts({"tokns": 1}, KNOWN)
+
+
+def test_a_name_that_no_limit_can_have_is_refused_before_the_names_are_known() -> None:
+    for name in ("a-b", "a b", "", "x" * 65, "ü", "a=1"):
+        with pytest.raises(InvalidValue):
+            check_amounts({name: 1})
+
+
+def test_no_amount_and_too_many_are_refused() -> None:
+    with pytest.raises(InvalidValue, match="requests=1"):
+        check_amounts({}, KNOWN)
+    with pytest.raises(InvalidValue, match="at most 16"):
+        check_amounts({f"n{i}": 1 for i in range(17)})
+    with pytest.raises(InvalidValue, match="800"):
+        check_amounts({"x" * 60 + str(i): MAX_AMOUNT for i in range(12)})
+
+
+def test_amounts_are_written_as_the_script_takes_them() -> None:
+    assert amounts_text({"requests": 1, "tokens": 4000}) == "requests=1,tokens=4000"
+    assert amounts_text({}) == "-"
+
+
+@pytest.mark.parametrize("key", ["tenant-7", "*", "a b", "ü@example.com", "{}[]#>\\", "x" * 255, "\n", "a=b;c"])
+def test_a_key_is_any_text_and_comes_back(key: str) -> None:
+    encoded = encode_key(key)
+    assert decode_key(encoded) == key
+    assert encoded.isascii()
+    assert not set(encoded) & set("*;= {}\n")
+    assert len(encoded) <= 800
+
+
+def test_no_key_has_a_sign_that_no_key_can_have() -> None:
+    assert encode_key(None) == "*"
+    assert decode_key("*") is None
+    assert encode_key("*") != "*"
+
+
+@pytest.mark.parametrize("key", ["", "ü" * 128, "\ud800", 7, b"x"])
+def test_what_is_no_key_is_refused(key: object) -> None:
+    with pytest.raises(InvalidName, match="key"):
+        encode_key(key)  # type: ignore[arg-type]
+
+
+def test_limits_are_read_as_a_destination_has_them() -> None:
+    text = "requests rate 8.3 500;in_flight at_once 50;spend quota 1000000 day 0;odd form 1;"
+    assert Limit.read(text) == {
+        "requests": Limit("requests", "rate", 500, 8.3),
+        "in_flight": Limit("in_flight", "at_once", 50),
+        "spend": Limit("spend", "quota", 1000000, window="day"),
+    }
+    assert Limit.read("") == {}
