@@ -126,9 +126,7 @@ class RedisSource:
         known = self._known
         version = await self._store.version()
         if version < known.version:
-            await self._store.switch(dict(known.users), version=known.version, expected="lost")
+            await self._store.put_back(known, over=version)
         elif version > known.version:
-            found = await self._store.read()
-            if found.version > known.version:
-                self._known = found
-                take(found.users)
+            self._known = await self._store.read()
+            take(self._known.users)

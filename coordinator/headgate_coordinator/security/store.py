@@ -1,6 +1,6 @@
 """Users in Redis: one hash a namespace, changed by one script over the version that was seen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -18,7 +18,12 @@ VERSION: Final = "!version"
 
 @dataclass(frozen=True, slots=True)
 class StoredUsers:
-    """Users as they are in Redis; version 0 where there never was one."""
+    """Users as they are in Redis.
+
+    Attributes:
+        version: 0 where there never was one; a higher one is newer, also after a failover, for it is of Redis' clock.
+        users: by name.
+    """
 
     version: int = 0
     users: Users = field(default_factory=dict)
@@ -60,20 +65,17 @@ class UserStore:
             changed = {name: user for name, user in changed.items() if user != before.users.get(name)}
             if not changed:
                 return before.version
-            done, version = await self.switch(changed, version=before.version + 1, expected=before.version)
+            done, version = await self._switch(changed, "next", before.version)
             if done:
                 return version
 
-    async def switch(
-        self, changed: dict[str, User | None], *, version: int, expected: int | Literal["lost"]
-    ) -> tuple[bool, int]:
-        """Put users in force if the version in force is the expected one; returns whether they are, and the version.
+    async def put_back(self, lost: StoredUsers, over: int) -> None:
+        """Put users back that Redis lost, if the older version is still in force that was found."""
+        await self._switch(lost.users, lost.version, over)
 
-        Args:
-            changed: those that change, None for one that goes; all of them with ``"lost"``.
-            version: that they get.
-            expected: the version that must be in force; ``"lost"`` for any older one: Redis lost this one.
-        """
+    async def _switch(
+        self, changed: Mapping[str, User | None], version: int | Literal["next"], expected: int
+    ) -> tuple[bool, int]:
         op = script("users")
         rest = [
             text
