@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
@@ -95,6 +96,7 @@ async def test_a_gate_of_a_cluster_that_hands_over_admits_no_more_than_it_may(cl
         await asyncio.gather(*(holder.goes_on() for holder in holders))
         for before, after in ((master, replica), (replica, master)):
             await hand_over(before, after)
+            await clients[0].apply("door", limit=8)  # holders may go on without a call, and who calls none is not seen
             await asyncio.gather(*(holder.goes_on() for holder in holders))
         assert inside.most <= 8
     assert not told
@@ -118,6 +120,30 @@ async def test_a_server_that_hands_over_to_its_replica_is_its_witness(pair: Pair
             await sender.goes_on()
             assert not told
             await client.remove("orders")
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_destination_that_nobody_called_between_two_handovers_begins_no_epoch(
+    pair: Pair, cleanup_namespace: str
+) -> None:
+    """Mutant: only the run before the last promotion may be the one that a destination was served by."""
+    told: list[headgate.StateLoss] = []
+    async with pair.proxy, headgate.connect(pair.proxy.url, namespace=cleanup_namespace) as client:
+        client.on_state_loss(told.append)
+        async with client.session("quiet", ttl=60.0) as quiet, client.session("busy", ttl=5.0) as busy:
+            seldom = await quiet.producer("seldom")
+            await seldom.send("before")
+            async with Sender(await busy.producer("orders")) as sender:
+                for before, after in ((pair.primary, pair.replica), (pair.replica, pair.primary)):
+                    await sender.goes_on()
+                    ask(before, "FAILOVER", "TO", *at(after))
+                    wait_for(partial(is_master, after), timeout=GUARD)
+                    put_in_front(pair, after)
+                await sender.goes_on()
+                await seldom.send("after", timeout=GUARD)
+        assert not told
+        for name in ("orders", "seldom"):
+            await client.remove(name)
 
 
 @pytest.mark.usefixtures("patient")

@@ -2,15 +2,16 @@
 
 A planned failover has the former master wait until its replica has everything, and then follow it. That one goes on
 from where it ended, without being sent all anew, only if the new master has every write that it ever did: else it
-would have to forget some. So it is the witness, by its replication ids. A slot that moves takes its keys along from a
-master that lives and goes on to be one.
+would have to forget some. So it is the witness, by its replication ids. A destination that nobody called between two
+such failovers was served by a master before the former one, which is known to have handed all on. A slot that moves
+takes its keys along from a master that lives and goes on to be one.
 """
 
 import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import redis.exceptions as rx
 
@@ -29,6 +30,7 @@ _MOST_HISTORIES: Final = 64
 _LOSSY: Final = b"!"
 _STALE: Final = b""
 """The connection is older than the last promotion of its server: call again, over a new one."""
+_Known = TypeVar("_Known")
 _FAILED: Final = (rx.RedisError, OSError, HeadgateError)
 
 
@@ -44,15 +46,14 @@ class Handovers:
         self._dialer = dialer
         self._lanes = lanes
         self._histories: dict[bytes, str] = {}
+        self._heirs: dict[bytes, bytes] = {}
+        """By a run, the one that took over from it with all it had: some destinations were not called in between."""
         self._verdicts: dict[tuple[bytes, bytes], asyncio.Task[bytes]] = {}
         self._expiries: deque[asyncio.TimerHandle] = deque()
 
     def note(self, run: bytes, history: str) -> None:
         """Remember the replication id of a run, as a connection to it learned it."""
-        self._histories.pop(run, None)
-        self._histories[run] = history
-        if len(self._histories) > _MOST_HISTORIES:
-            del self._histories[next(iter(self._histories))]
+        _keep(self._histories, run, history)
 
     async def judge(self, lane: Lane, other: OtherRunError) -> bytes:
         """Return what calls say of the run before: that all it had is here, or that some may be lost."""
@@ -87,10 +88,12 @@ class Handovers:
                             return _STALE
                         if b"." not in run:
                             return b"<" + before if await self._moved(lane, before) else _LOSSY
-                        history = before.partition(b".")[2].decode() or self._histories.get(before)
-                        if history != report.get("master_replid2"):
+                        last = self._last(before, report.get("master_replid2"))
+                        if last is None:
                             return _LOSSY
-                        if (witness := await self._follows(report, before, replicas)) is not None:
+                        if (witness := await self._follows(report, last, replicas)) is not None:
+                            if witness:
+                                _keep(self._heirs, last, run)
                             return b"<" + before if witness else _LOSSY
                     await asyncio.sleep(_LOOK_EVERY)
         except TimeoutError:
@@ -98,6 +101,16 @@ class Handovers:
         finally:
             for replica in replicas.values():
                 await replica.drop()
+
+    def _last(self, run: bytes, history: str | None) -> bytes | None:
+        """Return the run of that history: a run itself, or one that has all it had; None where that is not known."""
+        for _ in range(_MOST_HISTORIES):
+            if (run.partition(b".")[2].decode() or self._histories.get(run)) == history:
+                return run
+            if run not in self._heirs:
+                break
+            run = self._heirs[run]
+        return None
 
     async def _moved(self, lane: Lane, before: bytes) -> bool:
         """Whether the run before is in charge of other slots: it loses nothing, and its keys were moved whole.
@@ -128,3 +141,11 @@ class Handovers:
                 if ours and linked and its["master_replid"] == report["master_replid"]:
                     return its["master_replid2"] == report["master_replid2"]
         return None
+
+
+def _keep(known: dict[bytes, _Known], run: bytes, what: _Known) -> None:
+    """Remember something of a run, and of the latest runs only."""
+    known.pop(run, None)
+    known[run] = what
+    if len(known) > _MOST_HISTORIES:
+        del known[next(iter(known))]
