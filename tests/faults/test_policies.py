@@ -145,6 +145,76 @@ async def test_a_policy_that_nobody_is_left_to_know_of_is_wholly_gone_and_can_be
             await all_have(two, 2000)
 
 
+async def half_applied(pair: Pair, namespace: str) -> None:
+    """Leave some destinations under a policy that nobody knows any more: whoever applied it was killed on its way.
+
+    The master of a cluster that had the policy failed over, those of the destinations did not.
+    """
+    key = policy_key(namespace)
+    async with headgate.connect(pair.primary.url, namespace=namespace) as one:
+        await made(one)
+        replicas = ask(pair.primary, "DUMP", key)
+        conform, batches = one.parts.registry.conform, [1, 1]
+
+        async def killed(addresses: list[Address]) -> None:
+            if not batches:
+                raise headgate.CoordinatorUnavailable("killed")
+            batches.pop()
+            await conform(addresses)
+
+        one.parts.registry.conform = killed  # type: ignore[method-assign, assignment]
+        with pytest.raises(headgate.CoordinatorUnavailable):
+            await one.apply_policy(limited(2000))
+        assert await limits(one) == {"1000", "2000"}
+    ask(pair.primary, "RESTORE", key, 0, replicas, "REPLACE")
+
+
+async def test_what_a_lost_policy_left_half_applied_follows_the_one_in_force(
+    pair: Pair, cleanup_namespace: str
+) -> None:
+    """Mutant: a destination under a number above that in force is left as it is."""
+    await half_applied(pair, cleanup_namespace)
+    async with headgate.connect(pair.primary.url, namespace=cleanup_namespace) as two:
+        assert (await two.policy()).version == 1
+        async with two.session() as session:
+            for number in range(MANY):
+                await session.producer(f"d{number}")
+        await all_have(two, 1000)
+        assert (await two.policy()).version == 3
+
+
+async def test_a_policy_that_is_applied_after_one_was_lost_gets_a_number_above_it(
+    pair: Pair, cleanup_namespace: str
+) -> None:
+    """Mutant: it gets the number of the lost one; then destinations that have that are taken for its own."""
+    await half_applied(pair, cleanup_namespace)
+    async with headgate.connect(pair.primary.url, namespace=cleanup_namespace) as two:
+        assert await two.apply_policy(limited(3000)) == 3
+        assert await limits(two) == {"3000"}
+
+
+async def test_a_policy_that_came_after_a_loss_is_followed_although_its_number_is_lower(
+    pair: Pair, cleanup_namespace: str
+) -> None:
+    """Mutant: whatever has a lower number is what Redis had before."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        await enter(pair.proxy)
+        one, other = [await enter(headgate.connect(pair.proxy.url, namespace=cleanup_namespace)) for _ in range(2)]
+        await made(one)
+        await enter(other.session("s", ttl=2.0))
+        pair.part()
+        for limit in (2000, 2500):
+            await one.apply_policy(limited(limit))
+        async with headgate.connect(pair.replica.url, namespace=cleanup_namespace) as third:
+            assert await third.apply_policy(limited(3000)) == 2
+        pair.fail_over()
+        await wait_until(lambda: version_at(pair.replica, cleanup_namespace) >= 3, timeout=GUARD)
+        await all_have(one, 3000)
+        assert {(await client.policy()).source for client in (one, other)} == {"3000.toml"}
+        assert version_at(pair.replica, cleanup_namespace) == 4
+
+
 async def test_of_two_policies_with_one_number_the_one_that_survived_is_followed_by_all(
     pair: Pair, cleanup_namespace: str
 ) -> None:

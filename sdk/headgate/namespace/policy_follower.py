@@ -38,7 +38,7 @@ class Policies:
         policy: in force when it was last looked at; version 0, without rules, where there is none.
         lost: how often Redis was found to have lost it: then destinations may be as an earlier one had them.
         displaced: the last version that Redis lost and gave to another policy, 0 for none.
-        applied_ms: when the policy came into force, or back, by Redis' clock.
+        applied_ms: when the policy came into force, by Redis' clock.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Policies:
         self._wake_ups = wake_ups
         self._channels = (namespace_channel(namespace),)
         self._follow = follow
-        self.lost = self.displaced = self.applied_ms = 0
+        self.lost = self.displaced = self.applied_ms = self._found = 0
         self._followed = 0
         self._looked_at = float("-inf")
         self._heard = asyncio.Event()
@@ -89,42 +89,67 @@ class Policies:
         """
         known = self.policy
         version, applied_ms = await self._store.stamp()
-        if version < known.version:
-            await self._store.switch(known.to_json(), version=known.version, expected="lost", source=known.source)
-            self.lost += 1
-            self._followed = _NONE
-        elif version > known.version or applied_ms != self.applied_ms:
+        if version < known.version and applied_ms <= self.applied_ms:
+            done, _ = await self._store.switch(
+                known.to_json(), version=known.version, expected="lost", source=known.source, came_ms=self.applied_ms
+            )
+            if done:
+                self._go_over_all()
+        elif (version, applied_ms) != (known.version, self.applied_ms):
             stored = await self._store.read()
             if stored.version > self.policy.version:
                 self._take(Policy.from_json(stored.document, defaults=GOVERNED))
-            elif stored.version == self.policy.version > 0:
+            elif stored.version:
                 await self._compare(Policy.from_json(stored.document, defaults=GOVERNED))
             self.applied_ms = stored.applied_ms
+        if self._found > self.policy.version > 0:
+            await self._raise(self._found + 1)
+            self._found = 0
         return self.policy
 
-    async def _compare(self, there: Policy) -> None:
-        """Follow the policy that Redis has, if it is another one that got the version of the one known.
+    def found(self, version: int) -> None:
+        """Hear that a destination follows a version: where it is above that in force, Redis lost it.
 
-        A failover lost the one known, and somebody applied another before it was put back. Settings under this
-        number may be of either, so the one in force gets the next.
+        Nobody is left then who knew it, or it would be put back. What destinations have of it gives way to what is in
+        force, under a number that is above.
+        """
+        if version > max(self.policy.version, self._found):
+            self._found = version
+            self._heard.set()
+
+    async def _compare(self, there: Policy) -> None:
+        """Follow the policy that Redis has, if it is another one that was put in force after the one known.
+
+        A failover lost the one known, and somebody applied another before it was put back. Settings under numbers up
+        to that of the lost one may be of either, so the one in force gets the next.
         """
         known = self.policy
         if says_the_same(there, known):
             return
         self.displaced = known.version
-        self.lost += 1
         _log.warning(
             "Redis lost version %d of the policy, of %s; the one of %s, which was applied after that, is followed",
             known.version, known.source or "no file", there.source or "no file",
         )  # fmt: skip
-        self.policy, self._followed = there, _NONE
-        above = numbered(there, there.version + 1)
+        self.policy = there
+        self._go_over_all()
+        await self._raise(max(there.version, known.version) + 1)
+
+    async def _raise(self, version: int) -> None:
+        """Give the policy in force a higher number, and have it followed by all destinations."""
+        before = self.policy
+        above = numbered(before, version)
         with contextlib.suppress(AccessDenied):  # a node does it, for who may not
             done, _ = await self._store.switch(
-                above.to_json(), version=above.version, expected=there.version, source=there.source
+                above.to_json(), version=version, expected=before.version, source=before.source
             )
             if done:
                 self._take(above)
+                self._go_over_all()
+
+    def _go_over_all(self) -> None:
+        self.lost += 1
+        self._followed = _NONE
 
     async def switch(self, policy: Policy, expected: int | None, *, above: int = 0) -> int:
         """Put a policy in force; returns its version. One that says what is in force already changes nothing.
@@ -132,7 +157,7 @@ class Policies:
         Args:
             policy: its version does not matter.
             expected: the version that must be in force, 0 for none; whatever is in force when None.
-            above: a version that the new one must exceed.
+            above: a version that the one in force must exceed, or reach if it says the same.
 
         Raises:
             PolicyConflict: another version is in force than was expected.
@@ -140,7 +165,7 @@ class Policies:
         """
         while True:
             before = await self.look()
-            repeated = says_the_same(before, policy)
+            repeated = says_the_same(before, policy) and before.version >= above
             if expected not in (None, before.version) and not (repeated and expected == before.version - 1):
                 raise PolicyConflict(before.version, expected or 0)
             if repeated:
@@ -152,6 +177,7 @@ class Policies:
             )
             if done:
                 self._take(new)
+                _, self.applied_ms = await self._store.stamp()
                 return version
 
     @contextlib.contextmanager

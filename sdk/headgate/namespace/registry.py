@@ -104,6 +104,7 @@ class Registry:
     def _remember(self, address: Address, fields: dict[str, str]) -> None:
         changed = fields != self.fields(address)
         self._known[address.key] = (address, fields)
+        self.policies.found(int(fields.get("policy_version") or 0))
         if changed and address.key in self._followers:
             for follower in tuple(self._followers[address.key][1]):
                 follower(fields)
@@ -142,8 +143,8 @@ class Registry:
         """
         # A failover on the way may take back the switch, or some of what followed it: then all is done once more.
         await self.check(policy)
-        above = 0 if (await self.policies.look()).version else await self._newest_version()
-        version = await self.policies.switch(policy, expected, above=above)
+        await self.policies.look()
+        version = await self.policies.switch(policy, expected, above=await self._newest_version())
         while True:
             lost = self.policies.lost
             with self.policies.following(version):
@@ -170,7 +171,7 @@ class Registry:
         await self.stores.check(policy)
 
     async def _newest_version(self) -> int:
-        """Return the highest policy version that any destination has: more than none, if Redis lost the policy."""
+        """Return the highest policy version that any destination has: above that in force, if Redis lost one."""
         newest = 0
 
         async def look(addresses: Sequence[Address]) -> None:

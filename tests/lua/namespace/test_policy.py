@@ -63,8 +63,12 @@ async def test_what_was_lost_is_put_back_and_never_over_what_is_newer(store: Pol
     assert await store.switch("five", version=5, expected="lost", source="") == (True, 5)
     assert await store.switch("four", version=4, expected="lost", source="") == (False, 5)
     assert await store.switch("other five", version=5, expected="lost", source="") == (False, 5)
-    assert await store.switch("six", version=6, expected="lost", source="") == (True, 6)
+    assert await store.switch("six", version=6, expected="lost", source="", came_ms=7) == (True, 6)
     assert await store.read() == StoredPolicy(6, "six")
+    assert await store.stamp() == (6, 7), "it came when it had come"
+    assert await store.switch("seven", version=7, expected="lost", source="", came_ms=6) == (False, 6)
+    assert await store.switch("seven", version=7, expected=6, source="") == (True, 7)
+    assert (await store.stamp())[1] > 1_700_000_000_000
 
 
 async def test_everybody_of_the_namespace_is_told(store: PolicyStore, redis_url: str, namespace: str) -> None:

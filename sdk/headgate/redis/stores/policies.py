@@ -15,7 +15,7 @@ class StoredPolicy:
     Attributes:
         version: its number. One that a failover lost may be given to another policy.
         document: as its author's client wrote it, with its version.
-        applied_ms: when Redis put it in force, or was given it back: with the version, this says which policy it is.
+        applied_ms: when Redis put it in force: with the version, this says which policy it is, and which one is newer.
     """
 
     version: int = 0
@@ -42,7 +42,7 @@ class PolicyStore:
         return StoredPolicy(int(version), document.decode(), int(applied_ms or 0)) if version else StoredPolicy()
 
     async def switch(
-        self, document: str, *, version: int, expected: int | Literal["lost"], source: str
+        self, document: str, *, version: int, expected: int | Literal["lost"], source: str, came_ms: int = 0
     ) -> tuple[bool, int]:
         """Put a document in force if the version in force is the expected one; returns whether it is, and the version.
 
@@ -51,8 +51,11 @@ class PolicyStore:
             version: that it gets.
             expected: the version that must be in force, 0 for none; ``"lost"`` for any older one: Redis lost this one.
             source: where it came from, for people.
+            came_ms: when a lost one had come into force.
         """
         op = script("policy")
-        argv = op.argv({"expected": expected, "version": version, "document": document, "source": source})
+        argv = op.argv(
+            {"expected": expected, "version": version, "document": document, "source": source, "came_ms": came_ms}
+        )
         reply = await self._server.call(op, (self._key,), argv)
         return reply[0] == b"OK", int(reply[1])
