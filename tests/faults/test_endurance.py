@@ -126,7 +126,7 @@ async def slots_move(cluster: Replicated, work: Work) -> None:
     for slot in {work.slot("orders"), work.slot("door")}:
         source, _ = cluster.pair_of(slot)
         target, *others = [node for node in cluster.masters if node is not source]
-        move_slot(slot, source, target, *others)
+        await asyncio.to_thread(move_slot, slot, source, target, *others)
 
 
 async def killed(cluster: Replicated, work: Work) -> None:

@@ -163,9 +163,9 @@ class Server:
             except _MOVING as error:
                 asking, moved, now = "", moved + 1, asyncio.get_running_loop().time()
                 give_up_at = give_up_at or now + _MOVE_WITHIN
-                if moved > 20 or now > give_up_at:
+                if now > give_up_at:
                     raise translated(self.url, error) from error
-                await self._look_again(moved)
+                await self._look_again(moved, error)
             except (TimeoutError, rx.TimeoutError) as error:
                 await self._condemn(lane)
                 raise translated(self.url, error) from error
@@ -201,10 +201,10 @@ class Server:
             except (TimeoutError, rx.TimeoutError):
                 await self._condemn(lane)
                 raise
-            except (rx.ConnectionError, OSError, *_MOVING):
+            except (rx.ConnectionError, OSError, *_MOVING) as error:
                 if not tries_left:
                     raise
-                await self._look_again(0)
+                await self._look_again(0, error)
         raise AssertionError
 
     async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
@@ -378,14 +378,21 @@ class Server:
                 self._listen_anew()
                 return
 
-    async def _look_again(self, attempt: int) -> None:
-        """Forget where the server was: a failover or a moved slot is found on the next connection."""
-        await asyncio.sleep(min(0.02 * attempt, 0.2))
-        if self._cluster:
+    async def _look_again(self, attempt: int, error: Exception | None = None) -> None:
+        """Find out where the server is: after a failover, by the next connection; in a cluster, by its map.
+
+        The first time, a server that says where the slot is now is believed. A slot on its way is where it was.
+        """
+        told = error if isinstance(error, rx.MovedError) and attempt <= 1 else None
+        under_way = isinstance(error, rx.TryAgainError)
+        if told is None:
+            await asyncio.sleep(min(0.02 * attempt, 0.05 if under_way else 0.2))
+        if not self._cluster:
+            await self._lane_at("only").drop()
+        elif not under_way:
+            manager = self._cluster.nodes_manager
             with contextlib.suppress(*_FAILED):  # nobody answers yet: the map stays as it was, for the next attempt
                 async with asyncio.timeout(CALL_TIMEOUT):
-                    await self._cluster.nodes_manager.initialize(list(self.url.hosts))
+                    await (manager.move_slot(told) if told else manager.initialize(list(self.url.hosts)))
             for place in self._lanes.keys() - set(self._masters()):  # who may come back as another than it was
                 await self._lanes[place].drop()
-        else:
-            await self._lane_at("only").drop()
