@@ -90,7 +90,7 @@ def test_every_key() -> None:
 
 
 def test_every_key_of_a_namespace() -> None:
-    parts = (*INDEX, "policy", *NODES, "users", *OWNED, *NOTES)
+    parts = (*INDEX, "policy", *NODES, "users", "made:<user>", *OWNED, *NOTES)
     assert names(section("### Keys of a namespace")) == [f"hg:{{ns}}:{part}" for part in parts]
 
 

@@ -125,6 +125,17 @@ LINKS: Final = (
     ("P4", "lease", "local claims = mode == 'hold' or mode == 'alone'", "local claims = mode == 'hold'",
      f"{_LEASE}::test_a_lease_that_is_alone_is_nobodys_part_of_the_whole"),
     # Deadlocks: notes that end by themselves, one message above the limit and no more.
+    # What users make.
+    ("P1", "made", "redis.call('ZCARD', K_MADE) < most then", "true then",
+     "test_made::test_so_many_are_counted_and_no_more"),
+    ("P5", "made", "elseif began or ", "elseif ",
+     "test_made::test_so_many_are_counted_and_no_more"),
+    ("P1", "made", "if math.abs(now_ms - (began or 0)) > MAKING_MS then", "if true then",
+     "test_made::test_what_is_being_made_is_not_gone"),
+    ("P1", "made", "'ZADD', K_MADE, int(now_ms), name", "'ZADD', K_MADE, 'NX', int(now_ms), name",
+     "test_made::test_what_is_being_made_is_not_gone"),
+    ("P4", "made", "    redis.call('ZADD', K_MADE, '0', name)", "",
+     "test_made::test_what_is_there_and_goes_makes_room_at_once"),
     ("P4", "note", "  if math.abs(now_ms - seen) > keep_ms then -- also", "  if false then -- also",
      f"{_NOTES}::test_a_note_that_is_not_written_again_is_over_and_taken_out"),
     ("P4", "note", "redis.call('PEXPIRE', K_NOTES, int(keep_ms))\n", "",

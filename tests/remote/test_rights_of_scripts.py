@@ -31,6 +31,7 @@ KINDS = {
 ANYBODY = {"produces", "consumes", "browses", "manages", "all", "boss"}
 SENDERS, TAKERS, MANAGERS = {"produces", "all", "boss"}, {"consumes", "all", "boss"}, {"manages", "all", "boss"}
 NEVER: set[str] = set()
+LINKS = ("link_commit", "link_open", "link_read")
 ADMITTED: dict[str, set[str]] = {
     "acquire": SENDERS | TAKERS,
     "apply": SENDERS | TAKERS | MANAGERS,
@@ -54,7 +55,7 @@ ADMITTED: dict[str, set[str]] = {
     "topic": SENDERS | TAKERS | MANAGERS,
     "wildcard": TAKERS,
 } | dict.fromkeys(
-    ["free", "hold", "lease", "link_commit", "link_open", "link_read", "node", "resolve", "spent", "unspool", "users"],
+    ["free", "hold", "lease", *LINKS, "made", "node", "resolve", "spent", "unspool", "users"],
     NEVER,
 )
 """What docs/security.md says, script by script: who may call it for `orders`."""

@@ -24,7 +24,7 @@ from headgate_coordinator.security.document import (
 )
 from headgate_coordinator.security.file import read_users, write_users
 from headgate_coordinator.security.passwords import hashed
-from headgate_coordinator.security.permissions import Action, Identity
+from headgate_coordinator.security.permissions import MOST_DESTINATIONS, Action, Identity
 from headgate_coordinator.security.store import UserStore
 
 app = typer.Typer(no_args_is_help=True, help="Say who may use the nodes of a namespace, and for what.")
@@ -54,6 +54,16 @@ def add(
     max_connections: Annotated[
         int | None, typer.Option(min=1, metavar="N", show_default=False, help="At a time, at one node.")
     ] = None,
+    max_destinations: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=100_000,
+            metavar="N",
+            show_default=False,
+            help=f"That the user may make where there are none; {MOST_DESTINATIONS} when left out.",
+        ),
+    ] = None,
     password_stdin: Stdin = False,
     file: File = None,
     redis: Redis = None,
@@ -63,7 +73,9 @@ def add(
     check_user(name)
     grants = [parse_grant(text) for text in grant or ()]
     password = None if name == ANONYMOUS else hashed(_password(f"Password of {name}", from_stdin=password_stdin))
-    user = User(password_hash=password, grants=grants, max_connections=max_connections)
+    user = User(
+        password_hash=password, grants=grants, max_connections=max_connections, max_destinations=max_destinations
+    )
 
     def edit(users: dict[str, User]) -> None:
         users[name] = user
@@ -98,11 +110,12 @@ def list_users(file: File = None, redis: Redis = None, namespace: Namespace = "d
         print_json({name: as_dict(user) for name, user in sorted(users.items())})
         return
     table = Table(title=f"{len(users)} user(s)", title_justify="left", box=None)
-    for column in ("user", "may", "connections"):
+    for column in ("user", "may", "connections", "destinations"):
         table.add_column(column, overflow="fold")
     for name, user in sorted(users.items()):
         granted = "\n".join(str(grant.grant()) for grant in user.grants) or "nothing"
-        table.add_row(name, granted, str(user.max_connections or "any"))
+        made = MOST_DESTINATIONS if user.max_destinations is None else user.max_destinations
+        table.add_row(name, granted, str(user.max_connections or "any"), str(made))
     show(table)
 
 

@@ -17,6 +17,7 @@ from headgate.errors import (
     TooManySubscriptions,
 )
 from headgate_coordinator.node.addresses import NoService
+from headgate_coordinator.node.making import TooManyDestinations
 
 NOT_DURABLE: Final = "headgate:not-durable"
 """Of a message that is stored, and must not be sent again."""
@@ -46,7 +47,7 @@ def condition_of(error: BaseException) -> tuple[str, str]:
         return amqp.TOO_LARGE, str(error)
     if isinstance(error, NotDurable):
         return NOT_DURABLE, str(error)
-    if isinstance(error, DestinationFull | TooManySubscriptions | TooManyTopics | TooManyQueues):
+    if isinstance(error, DestinationFull | TooManySubscriptions | TooManyTopics | TooManyQueues | TooManyDestinations):
         return amqp.RESOURCE_LIMIT, str(error)
     if isinstance(error, PolicyError):
         return amqp.NOT_ALLOWED, str(error)

@@ -12,6 +12,7 @@ from headgate.session.session import Session
 from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.making import Making
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.standing import Standing
 from headgate_coordinator.security import Identity, Users
@@ -27,6 +28,7 @@ class Node(Protocol):
         name: as operators call the node.
         counters: of what it did.
         lines: its credit at each destination.
+        making: the count of what users make.
         searching: held while all destinations are looked through.
         draining: whether it takes nothing new.
         orphaned: bytes of messages that wait to be stored, and whose links are gone.
@@ -39,6 +41,7 @@ class Node(Protocol):
     name: str
     counters: Counters
     lines: Lines
+    making: Making
     searching: asyncio.Lock
     draining: bool
     orphaned: int

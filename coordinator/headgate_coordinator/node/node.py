@@ -25,6 +25,7 @@ from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
 from headgate_coordinator.node.door import Door
 from headgate_coordinator.node.ends.end import LinkEnd
+from headgate_coordinator.node.making import Making
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.seldom import Seldom
 from headgate_coordinator.security import Users
@@ -55,6 +56,7 @@ class Node:
         self.counters = Counters()
         self.connections: set[Connection] = set()
         self.claims = Claims()
+        self.making = Making(client)
         self.searching = asyncio.Lock()
         """Held by who looks through all destinations."""
         self.silent: dict[Connection, None] = {}

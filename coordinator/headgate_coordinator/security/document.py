@@ -53,6 +53,7 @@ class User(Table):
     password_hash: str | None = Field(default=None, repr=False)
     grants: list[GrantTable] = Field(default_factory=list)
     max_connections: int | None = Field(default=None, ge=1, strict=True)
+    max_destinations: int | None = Field(default=None, ge=0, le=100_000, strict=True)
 
     @field_validator("password_hash")
     @classmethod
@@ -118,4 +119,4 @@ def parse_grant(text: str) -> GrantTable:
 
 def as_dict(user: User) -> dict[str, Any]:
     """Return what may be shown of a user: all but the hash."""
-    return user.model_dump(mode="json", include={"grants", "max_connections"}, exclude_none=True)
+    return user.model_dump(mode="json", include={"grants", "max_connections", "max_destinations"}, exclude_none=True)

@@ -35,7 +35,7 @@ def with_users(file: Path, users: Users) -> str:
 
 def _update(table: Table, user: User) -> None:
     values = {"grants": [], **user.model_dump(mode="json", exclude_none=True)}
-    for key in ("password_hash", "max_connections", "grants"):
+    for key in ("password_hash", "max_connections", "max_destinations", "grants"):
         if key not in values:
             table.pop(key, None)
         elif key not in table or table[key] != values[key]:

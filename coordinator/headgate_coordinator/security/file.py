@@ -56,7 +56,9 @@ def parse_users(text: str, name: str = "users.toml") -> Users:
 
 def _say(kind: str, text: str) -> str:
     if kind == "extra_forbidden":
-        return "unknown key; a user has name, password_hash, grants (actions, match) and max_connections"
+        return (
+            "unknown key; a user has name, password_hash, grants (actions, match), max_connections and max_destinations"
+        )
     if kind == "missing":
         return "is missing; give it"
     return text.removeprefix("Value error, ")

@@ -12,6 +12,8 @@ EVERYTHING: Final = "#"
 """The name of the namespace itself: policies and pools need ``manage`` on it, and no other pattern will do."""
 REMEMBERED: Final = 4096
 """Destinations for which an identity remembers its answers; names come from clients, so there must be a bound."""
+MOST_DESTINATIONS: Final = 1000
+"""Destinations that a user may have made, where nothing else is said."""
 LONGEST: Final = 1024
 """Of a name that is remembered."""
 
@@ -81,13 +83,20 @@ class Identity:
         name: of the user.
         grants: what they may.
         max_connections: that they may have at a time, at one node; None for any number.
+        max_destinations: that they may have made over all nodes; None for :data:`MOST_DESTINATIONS`.
     """
 
-    __slots__ = ("__weakref__", "_known", "actions", "grants", "max_connections", "name", "valid")
+    __slots__ = ("__weakref__", "_known", "actions", "grants", "max_connections", "max_destinations", "name", "valid")
 
-    def __init__(self, name: str, grants: Iterable[Grant], max_connections: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        grants: Iterable[Grant],
+        max_connections: int | None = None,
+        max_destinations: int | None = None,
+    ) -> None:
         self.name = name
-        self.follow(grants, max_connections)
+        self.follow(grants, max_connections, max_destinations)
 
     def __repr__(self) -> str:
         return f"Identity({self.name!r}{'' if self.valid else ', not valid'})"
@@ -109,17 +118,20 @@ class Identity:
         """Return the first grant that permits an action, None when it is not permitted."""
         return next((grant for grant in self.grants if grant.permits(action, destination)), None)
 
-    def follow(self, grants: Iterable[Grant], max_connections: int | None) -> None:
+    def follow(
+        self, grants: Iterable[Grant], max_connections: int | None = None, max_destinations: int | None = None
+    ) -> None:
         """Act by other grants from now on."""
         self.grants = tuple(grants)
         self.actions = frozenset(action for grant in self.grants for action in grant.actions)
         self.max_connections = max_connections
+        self.max_destinations = MOST_DESTINATIONS if max_destinations is None else max_destinations
         self.valid = True
         self._known: dict[str, frozenset[Action]] = {}
 
     def revoke(self) -> None:
         """Permit nothing from now on: the user is gone, or has another password."""
-        self.follow((), None)
+        self.follow(())
         self.valid = False
 
     def _look(self, destination: str) -> frozenset[Action]:

@@ -141,7 +141,7 @@ class Users:
         key = (name, user.password_hash if user else None)
         identity = self._identities.get(key)
         if identity is None:
-            identity = self._identities[key] = Identity(name, _grants(user), user.max_connections if user else None)
+            identity = self._identities[key] = Identity(name, _grants(user), *_bounds(user))
         return identity
 
     def _take(self, users: ByName) -> None:
@@ -150,9 +150,9 @@ class Users:
         for (name, known), identity in tuple(self._identities.items()):
             user = users.get(name)
             if user is not None and user.password_hash == known:
-                identity.follow(_grants(user), user.max_connections)
+                identity.follow(_grants(user), *_bounds(user))
             elif name == ANONYMOUS and not users and not self._required:
-                identity.follow(ALL, None)
+                identity.follow(ALL)
             else:
                 identity.revoke()
                 self._identities.pop((name, known), None)
@@ -179,6 +179,10 @@ class Users:
         self._right.move_to_end((name, known))
         if len(self._right) > REMEMBERED:
             self._right.popitem(last=False)
+
+
+def _bounds(user: User | None) -> tuple[int | None, int | None]:
+    return (None, None) if user is None else (user.max_connections, user.max_destinations)
 
 
 def _grants(user: User | None) -> tuple[Grant, ...]:

@@ -205,6 +205,11 @@ def users_key(namespace: str) -> str:
     return f"hg:{{{check_namespace(namespace)}}}:users"
 
 
+def made_key(namespace: str, user: str) -> bytes:
+    """Return the key of what a user of nodes has made."""
+    return f"hg:{{{check_namespace(namespace)}}}:made:{encode_name(user, 'user')}".encode()
+
+
 def namespace_channel(namespace: str) -> str:
     """Return the channel on which a namespace tells what concerns more than one destination."""
     return f"hg:{{{check_namespace(namespace)}}}:wake"

@@ -13,6 +13,7 @@ from headgate.redis.keys import (
     Address,
     PoolAddress,
     index_keys,
+    made_key,
     node_keys,
     notes_key,
     owned_keys,
@@ -53,6 +54,7 @@ def keys_of(op: Script, namespace: str) -> tuple[bytes, ...]:
         "the namespace's registry of nodes, as lib/node_keys": node_keys(namespace),
         "the namespace's policy": (policy_key(namespace).encode(),),
         "the namespace's users": (users_key(namespace).encode(),),
+        "those of one user of the namespace": (made_key(namespace, "ann"),),
         "notes of the namespace, of one sort": (notes_key(namespace, "waits"),),
         "the namespace's, as lib/owned": owned_keys(namespace),
     }[about]
@@ -95,7 +97,7 @@ async def settle_in(server: Server, namespace: str) -> None:
     await store.apply(address, {"kind": "queue", "limit_bytes": "1000"}, mode="ensure", ttl_ms=1000)
     attach = {"number": 1, "subscription": "queue", "durable": True, "window": "1/1", "ttl_ms": 3_600_000}
     await store.attach(address, "ann~1", **attach)  # type: ignore[arg-type]
-    for name in ("node", "wildcard", "topic", "lease", "note", "users", "policy", "pool_set"):
+    for name in ("node", "wildcard", "topic", "lease", "note", "users", "made", "policy", "pool_set"):
         await server.call(script(name), keys_of(script(name), namespace), plain(script(name)))
 
 

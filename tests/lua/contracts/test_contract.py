@@ -29,6 +29,7 @@ KEYS: Final = {
     "policy": ("the namespace's policy", "local K_POLICY = KEYS[1]"),
     "users": ("the namespace's users", "local K_USERS = KEYS[1]"),
     "note": ("notes of the namespace, of one sort", "local K_NOTES = KEYS[1]"),
+    "made": ("those of one user of the namespace", "local K_MADE = KEYS[1]"),
     "lease": ("the namespace's, as lib/owned", "local K_OWNED = KEYS[1]"),
     "topic": _INDEX,
     "wildcard": _INDEX,

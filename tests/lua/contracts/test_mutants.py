@@ -26,6 +26,7 @@ def test_every_script_and_library_has_a_mutant() -> None:
         "lib/policy_key",
         "lib/node_keys",
         "lib/users_key",
+        "lib/made_key",
         "lib/notes_key",
         "lib/clock",
     }

@@ -186,7 +186,8 @@ class Outlet(LinkEnd):
         request = Request(
             self.destination, kinds_from(kind), subscription=subscription, durable=durable, selects=selects
         )
-        supply = await self._opening(self, session.consumers, request)
+        async with self.connection.node.making.by(self.connection.access, self.destination):
+            supply = await self._opening(self, session.consumers, request)
         if not self.link.alive:
             await supply.close()
             return

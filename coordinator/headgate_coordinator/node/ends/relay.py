@@ -82,8 +82,10 @@ class Relay(Inlet):
         self.connection.flush_soon()
 
     async def _open_line(self, name: str) -> None:
+        node = self.connection.node
         try:
-            line = await self.connection.node.lines.get(name)
+            async with node.making.by(self.connection.access, name):
+                line = await node.lines.get(name)
         except (HeadgateError, asyncio.CancelledError) as error:
             for _, delivery in self._late_ones(name):
                 self._reject(delivery, *condition_of(error))

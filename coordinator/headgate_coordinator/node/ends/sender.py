@@ -102,7 +102,8 @@ class Inlet(LinkEnd):
             HeadgateError: it cannot send there.
         """
         node = self.connection.node
-        line = await node.lines.get(self.destination, self._kind)
+        async with node.making.by(self.connection.access, self.destination):
+            line = await node.lines.get(self.destination, self._kind)
         if not self.link.alive:
             return
         self._line = line

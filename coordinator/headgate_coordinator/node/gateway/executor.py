@@ -24,6 +24,7 @@ from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.gateway.authorizer import Permits
 from headgate_coordinator.node.gateway.rights import MOST_WAITED_MS, SECURED, text_of
 from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy
+from headgate_coordinator.node.making import Making
 from headgate_coordinator.security import EVERYTHING, Action
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
@@ -40,11 +41,13 @@ class Desk:
     Args:
         parts: of the node's client.
         permits: the user's.
+        making: the node's count of what users make.
     """
 
-    def __init__(self, parts: Context, permits: Permits) -> None:
+    def __init__(self, parts: Context, permits: Permits, making: Making) -> None:
         self._parts = parts
         self._permits = permits
+        self._making = making
         self._server = parts.store.server
         self.shown = Shown(permits.access)
         self._sources: dict[str, None] = {}
@@ -86,10 +89,12 @@ class Desk:
         if name in ("apply", "slice") and (parsed := parse_key(keys[0].decode())):  # else it is a store, and he manages
             address = Address.of(*parsed)
             if name == "apply":
-                if not self._permits.manages(address.name):
-                    return await self._apply(address, values["mode"], argv[3:])
-                await self._check_apply(address, argv[3:])
-            elif not self._permits.manages_all:
+                async with self._making.by(self._permits.access, address.name):
+                    if not self._permits.manages(address.name):
+                        return await self._apply(address, values["mode"], argv[3:])
+                    await self._check_apply(address, argv[3:])
+                    return await (server or self._server).call(op, keys, argv)
+            if not self._permits.manages_all:
                 argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
         elif name == "pool" and not self._permits.manages(EVERYTHING):
             return await self._draw(key, values["member"])

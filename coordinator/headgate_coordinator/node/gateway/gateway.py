@@ -35,7 +35,7 @@ class Gateway(LinkEnd):
         client = connection.node.client
         self._permits = Permits(connection.access, client.namespace)
         self._parts = client.parts
-        self._desk = Desk(client.parts, self._permits)
+        self._desk = Desk(client.parts, self._permits, connection.node.making)
         self._payloads = Payloads(client.parts.registry.spooling)
         self._replies: Replies
         self._room = asyncio.Semaphore(connection.standing.at_once)

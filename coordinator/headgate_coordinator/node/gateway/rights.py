@@ -24,6 +24,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "link_commit": NOBODY,
     "link_open": NOBODY,
     "link_read": NOBODY,
+    "made": NOBODY,
     "node": NOBODY,
     "note": frozenset({TAKES}),  # of waits, and of its own consumers
     "policy": frozenset({MANAGES}),
