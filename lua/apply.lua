@@ -13,7 +13,7 @@
   Returns {code, epoch, kind}
   Codes    OK, CREATED, KIND (it exists with the kind that follows, and a kind does not change), OLD (a newer policy version
            is in force), UNKNOWN (there is none, and no kind is given to make it)
-  Fields   kind                  'queue', 'topic', 'gate', 'bucket' or 'store'
+  Fields   kind                  'queue', 'topic', 'gate', 'bucket', 'limiter' or 'store'
            limit_bytes           'unlimited' or 0 to 2^52
            limit_messages        'unlimited' or 0 to 2^52
            hard_bytes            size
@@ -56,6 +56,15 @@
            subscription_windows  text to 100000
            rate                  rate
            burst                 1 to 2^52
+           limits                text to 2000
+           key_limits            text to 2000
+           key_weights           text to 20000
+           zone                  text to 4000
+           unknown_keys          'refuse'
+           max_keys              1 to 10000000
+           hold_off_ms           1 to 86400000
+           lease_ahead_ms        1 to 60000
+           ledger_keys           'off'
            ledger                'all' or 'off'
            ledger_keep           size
            url                   text to 4000
@@ -66,7 +75,8 @@
            policy_version        total
 ]]
 --- @include "lib/orphans"
---- @include "lib/rate"
+--- @include "lib/limiter_settings"
+--- @include "lib/carry_over"
 local run_id, mode, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ALWAYS = { limit_bytes = 'unlimited', limit_messages = 'unlimited', ledger = 'all', ledger_keep = '10000',
   policy_version = '0' } -- what every destination has
@@ -83,24 +93,10 @@ end
 if settings.kind == '' then
   settings.kind = nil
 end
-
--- Before a rate changes: the tokens that are left (or owed) stay, at most the new burst of them. `us_field` says when it
--- was last used; where there is none, whoever uses it heals a clock that was set back.
-local function carry_over(settings, rate_field, burst_field, tat_field, us_field)
-  local rate, burst = tonumber(settings[rate_field]), tonumber(settings[burst_field])
-  local old = redis.call('HMGET', K_DESTINATION, rate_field, burst_field, tat_field)
-  local old_rate, old_burst, tat = tonumber(old[1]), tonumber(old[2]), tonumber(old[3])
-  if not rate or not burst or not old_rate or not tat or (rate == old_rate and burst == old_burst) then
-    return
-  end
-  if us_field then
-    tat = tat - math.max(0, tonumber(redis.call('HGET', K_DESTINATION, us_field) or 0) - now_us)
-    redis.call('HSET', K_DESTINATION, us_field, int(now_us))
-  end
-  local tokens = math.min(tokens_left(old_rate, old_burst, tat), burst)
-  redis.call('HSET', K_DESTINATION, tat_field, int(owe(now_us, burst - tokens, rate)))
+local is_limited = settings.limits or settings.key_limits or settings.key_weights or settings.zone
+if is_limited and not are_limiter_settings(settings) then
+  return redis.error_reply('ARGUMENT apply')
 end
-
 
 local code = 'OK'
 if load_destination(run_id, 0) then
@@ -136,6 +132,9 @@ if d then
   carry_over(settings, 'send_rate', 'send_burst', 'send_tat', 'send_us')
   carry_over(settings, 'send_byte_rate', 'send_byte_burst', 'send_byte_tat', 'send_us')
   carry_over(settings, 'delivery_rate', 'delivery_burst', 'delivery_tat')
+  if d.kind == 'limiter' then
+    carry_over_limits(settings)
+  end
 end
 local names, changes = {}, code == 'CREATED'
 for field in pairs(settings) do
@@ -158,8 +157,10 @@ end
 redis.call('HDEL', K_DESTINATION, 'shut')
 redis.call('HSET', K_DESTINATION, 'rules', name_rules())
 d = read_destination()
-reap()
-hand_over()
+if d.kind ~= 'limiter' then -- whose leases are of holds: who waits comes again
+  reap()
+  hand_over()
+end
 note('limits', tostring(d.set_bytes or d.limit_bytes), tostring(d.set_messages or d.limit_messages))
 note('binds', d.unbound and 'no' or 'yes')
 note('above', d.oversize or 'refuse', d.hard_bytes and int(d.hard_bytes) or '-')

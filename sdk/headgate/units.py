@@ -4,8 +4,10 @@
 (65536, 10000000, 512)
 >>> parse_duration("250ms"), parse_duration("3s"), parse_duration(1.5)
 (0.25, 3.0, 1.5)
->>> parse_rate("100/s"), parse_rate("90/min"), parse_rate(5)
-(100.0, 1.5, 5.0)
+>>> parse_rate("100/s"), parse_rate("90/min"), parse_rate("1/2s"), parse_rate(5)
+(100.0, 1.5, 0.5, 5.0)
+>>> parse_amount("200k"), parse_amount("1_000_000"), parse_amount("64MiB")
+(200000, 1000000, 67108864)
 """
 
 import math
@@ -38,7 +40,17 @@ _SIZES: Final = {
 }  # fmt: skip
 _DURATIONS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*\Z", re.ASCII)
-_RATE: Final = re.compile(r"\s*(.+?)\s*/\s*(s|min|h)\s*\Z", re.ASCII)
+_RATE: Final = re.compile(
+    r"\s*([^/]{1,40}?)\s*/\s*(\d{1,9}(?:\.\d{1,9})?)?\s*(ms|s|min|h|hour|day|week|month)\s*\Z", re.ASCII
+)
+_PERIODS: Final = {
+    "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0,
+    "month": 2629800.0,
+}  # fmt: skip
+"""Seconds; a month of a rate is the twelfth part of 365.25 days."""
+_THOUSANDS: Final = {"k": 1000, "K": 1000, "M": 10**6, "G": 10**9}
+_COUNTED: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMG])\s*\Z", re.ASCII)
+_GROUPED: Final = re.compile(r"(?<=\d)_(?=\d)")
 
 
 def parse_size(value: int | str, what: str = "size") -> int:
@@ -138,24 +150,53 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
+def parse_amount(value: int | str, what: str = "amount") -> int:
+    """Return a count or bytes: what :func:`parse_size` reads, ``"200k"`` and ``"2M"``, and ``_`` between digits.
+
+    Raises:
+        InvalidValue: not of that form, or out of its range.
+    """
+    if isinstance(value, str):
+        value = _GROUPED.sub("", value)
+        if match := _COUNTED.match(value):
+            thousands = _THOUSANDS[match[2]]
+            exact = float(match[1]) * thousands if "." in match[1] else int(match[1]) * thousands
+            value = int(exact) if exact == int(exact) else value
+    return parse_size(value, what)
+
+
 def parse_rate(value: float | str, what: str = "rate") -> float:
-    """Return a number a second from a number or text such as ``"100/s"``, ``"90/min"``, ``"1MB/s"``.
+    """Return a number a second from a number or text such as ``"100/s"``, ``"90/min"``, ``"1MB/s"``, ``"1/2s"``.
+
+    The second part is ms, s, min, h or hour, day, week or month, or several of these.
 
     Raises:
         InvalidValue: not of that form, or not from 1e-9 to 1e15.
     """
-    rate: float | None = None
+    return split_rate(value, what)[0]
+
+
+def split_rate(value: float | str, what: str = "rate") -> tuple[float, int]:
+    """Return the number a second of a rate, and the amount that it is written with: 500 of ``"500/min"``.
+
+    Raises:
+        InvalidValue: as of :func:`parse_rate`.
+    """
+    rate, amount = None, 0
     if isinstance(value, int | float) and not isinstance(value, bool):
-        rate = float(value)
+        rate, amount = float(value), int(value) if math.isfinite(value) else 0
     elif isinstance(value, str) and (match := _RATE.match(value)):
-        rate = parse_size(match[1], what) / _DURATIONS[match[2]]
+        amount = parse_amount(match[1], what)
+        period = float(match[2] or 1) * _PERIODS[match[3]]
+        rate = amount / period if period else None
     if rate is None or not math.isfinite(rate) or rate <= 0:
         raise InvalidValue(
-            f"{value!r} is not a rate; write a number a second (500) or text such as '90/min'", setting=what
+            f"{value!r} is not a rate; write a number a second (500) or text such as '90/min', '1000/day' or '1/2s'",
+            setting=what,
         )
     if not MIN_RATE <= rate <= MAX_RATE:
         raise InvalidValue(f"{value!r} is out of range; use {MIN_RATE:g} to {MAX_RATE:g} a second", setting=what)
-    return rate
+    return rate, amount
 
 
 def check_burst(rate: float, burst: int, what: str = "burst") -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-_RULES, _P7, _P8 = "test_rules", "test_p7_fairness", "test_p8_send_rates"
+_RULES, _P7, _P8, _LIMITER = "test_rules", "test_p7_fairness", "test_p8_send_rates", "test_limiter_settings"
 
 RULES: Final = (
     ("P1", "lib/rules", "read.enforce == 'off' or", "false or",
@@ -52,6 +52,26 @@ RULES: Final = (
      f"{_P8}::test_a_batch_cut_short_and_repeated_is_stored_once"),
     ("P8", "lib/sendrate", "d.send_tat - set_back,", "d.send_tat,",
      f"{_P8}::test_a_clock_that_is_set_back_does_not_lock_the_rate"),
-    ("P12", "apply", "local tokens = math.min(tokens_left(old_rate, old_burst, tat), burst)", "local tokens = burst",
+    ("P12", "lib/carry_over", "math.min(tokens_left(old_rate, old_burst, tat), burst)", "burst",
      f"{_P8}::test_a_changed_rate_keeps_what_is_left_and_the_same_rate_changes_nothing"),
+    ("P8", "apply", "if is_limited and not are_limiter_settings(settings) then", "if false then",
+     f"{_LIMITER}::test_limits_that_mean_nothing_or_would_not_stay_exact_are_refused"),
+    ("P8", "lib/limiter_settings", " and burst * 1000000 <= rate * MOST_OWED_US", "",
+     f"{_LIMITER}::test_limits_that_mean_nothing_or_would_not_stay_exact_are_refused"),
+    ("P8", "lib/limiter_settings", "whole(third, 0, WINDOWS[second] - 1)", "whole(third, 0, WINDOWS[second])",
+     f"{_LIMITER}::test_limits_that_mean_nothing_or_would_not_stay_exact_are_refused"),
+    ("P8", "lib/limiter_settings", "not limits[name] or limits[name].form ~= limit.form", "not limits[name]",
+     f"{_LIMITER}::test_other_settings_that_mean_nothing_are_refused"),
+    ("P8", "lib/limiter_settings", "limits and of_keys and are_weights(settings.key_weights or '') and", "",
+     f"{_LIMITER}::test_other_settings_that_mean_nothing_are_refused"),
+    ("P12", "lib/carry_over", "math.max(0, tat - now) * old.rate / 1000000", "0",
+     f"{_LIMITER}::test_what_a_rate_is_owed_stays_owed_and_is_paid_at_the_new_rate"),
+    ("P12", "lib/carry_over", "math.ceil(owed * 1000000 / new.rate)", "math.floor(owed * 1000000 / new.rate)",
+     f"{_LIMITER}::test_carried_over_is_never_less_than_what_is_owed_and_at_most_a_microsecond_more"),
+    ("P12", "lib/carry_over", "int((old[6] or 0) + 1)", "'1'",
+     f"{_LIMITER}::test_limits_of_keys_that_change_are_noted_for_the_records_of_keys"),
+    ("P12", "lib/carry_over", "math.max(now_us + tonumber(old[5] or 0), tonumber(old[4] or 0))", "now_us",
+     f"{_LIMITER}::test_limits_of_keys_that_change_are_noted_for_the_records_of_keys"),
+    ("P4", "apply", "if d.kind ~= 'limiter' then", "if true then",
+     f"{_LIMITER}::test_leases_and_waiters_of_a_limiter_are_left_alone"),
 )  # fmt: skip

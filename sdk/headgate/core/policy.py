@@ -13,7 +13,7 @@ from headgate.core.addresses.index import PatternIndex
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.links.channel import Channel, Feed
 from headgate.core.links.link import Link, Site
-from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS
+from headgate.core.settings_table import BUCKET_FIELDS, LIMITER_FIELDS, MESSAGE_FIELDS
 from headgate.errors import PolicyError
 
 __all__ = ["CACHED", "ORIGIN_BYTES", "SHARED", "Pattern", "Policy", "Pool", "Resolved", "Rule", "Store"]
@@ -285,6 +285,8 @@ class Policy:
 
 
 def _belongs(setting: str, kind: str | None) -> bool:
+    if kind == "limiter" or setting in LIMITER_FIELDS:
+        return kind == "limiter" and (setting in LIMITER_FIELDS or setting in ("ledger", "ledger_keep"))
     if kind is None:
         return True
     if kind == "bucket":

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, replace
 from dataclasses import field as field_of
 from typing import Any, Final, Literal
 
+from headgate.core.limits.forms import HOLD_OFF, KEYS, LEASE_AHEAD, LEDGER_KEYS, LIMITS, UNKNOWN_KEYS, WEIGHTS, ZONE
+from headgate.core.limits.limit import check_key_limits, limits_of
 from headgate.core.spellings import (
     COUNT,
     CREDIT,
@@ -39,8 +41,8 @@ from headgate.core.window import Window
 from headgate.errors import PolicyError
 from headgate.units import Unlimited, check_burst, parse_rate, parse_size
 
-Kind = Literal["queue", "topic", "gate", "bucket"]
-KINDS = ("queue", "topic", "gate", "bucket")
+Kind = Literal["queue", "topic", "gate", "bucket", "limiter"]
+KINDS = ("queue", "topic", "gate", "bucket", "limiter")
 LEDGER_LEVELS = ("all", "off")
 ENFORCE: Final = ("always", "with-consumers", "off")
 DEADLOCK: Final = ("none", "alert", "fail", "ticket")
@@ -53,6 +55,7 @@ EVERY: Final = frozenset(KINDS)
 LIMITED: Final = frozenset({"queue", "topic", "gate"})
 MESSAGES: Final = frozenset({"queue", "topic"})
 BUCKETS: Final = frozenset({"bucket"})
+LIMITERS: Final = frozenset({"limiter"})
 Path = tuple[str | int, ...]
 
 
@@ -94,7 +97,7 @@ class Settings:
 
     # fmt: off
     kind: Kind | None = _row(word(*KINDS), kinds=EVERY, governed=False, doc=
-        "``queue``, ``topic``, ``gate`` or ``bucket``; fixed once the destination exists.")
+        "``queue``, ``topic``, ``gate``, ``bucket`` or ``limiter``; fixed once the destination exists.")
     limit: int | str | None = _row(LIMIT, field="limit_bytes", path="limit.bytes", default="unlimited", doc=
         'bytes that may be pending and leased, or ``"unlimited"``.')
     limit_messages: int | Unlimited | None = _row(LIMIT_COUNT, path="limit.messages", default="unlimited", doc=
@@ -183,6 +186,24 @@ class Settings:
         "of a bucket, tokens a second.")
     burst: int | None = _row(None, kinds=BUCKETS, doc=
         "of a bucket, tokens at once; one second's worth (at least 1) when only the rate is given.")
+    limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=LIMITERS, doc=
+        "of a limiter, by name: ``rate`` and ``burst``, ``at_once``, or ``quota`` and ``resets``.")
+    key_limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=LIMITERS, doc=
+        "of a limiter, limits of each key, below those of the same names of all keys together.")
+    key_weights: dict[str, int] | str | None = _row(WEIGHTS, path=None, kinds=LIMITERS, doc=
+        'of a limiter, shares of keys that wait: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
+    zone: str | None = _row(ZONE, path=None, kinds=LIMITERS, doc=
+        "of a limiter, the time zone in which its quotas have their windows, such as ``Europe/Berlin``; else UTC.")
+    unknown_keys: str | None = _row(UNKNOWN_KEYS, path=None, kinds=LIMITERS, doc=
+        "of a limiter, ``refuse`` has keys refused that no pattern of ``key_weights`` matches; else ``allow``.")
+    max_keys: int | str | None = _row(KEYS, path=None, kinds=LIMITERS, doc=
+        "of a limiter, keys that are known at a time, up to 10 million; 1 million when it does not say.")
+    hold_off: float | str | None = _row(HOLD_OFF, field="hold_off_ms", path=None, kinds=LIMITERS, doc=
+        "of a limiter, seconds for which a client may hold it off at the most, up to a day; else an hour.")
+    lease_ahead: float | str | None = _row(LEASE_AHEAD, field="lease_ahead_ms", path=None, kinds=LIMITERS, doc=
+        "of a limiter, seconds of a rate that a session may take in hand at the most, up to 60.")
+    ledger_keys: str | None = _row(LEDGER_KEYS, path=None, kinds=LIMITERS, doc=
+        "of a limiter, ``all`` or ``off``: whether entries of the ledger name keys.")
     ledger: str | None = _row(word(*LEDGER_LEVELS), kinds=EVERY, default="all", doc=
         "``all`` keeps an entry for every change, ``off`` none.")
     ledger_keep: int | None = _row(KEPT, kinds=EVERY, default="10000", doc=
@@ -220,6 +241,7 @@ class Settings:
             raise PolicyError(
                 f"nothing goes to {self.store!r}, for when_full is not 'spool'; set both, or neither", setting="store"
             )
+        self._limiter(out)
         if self.kind == "queue":
             for name in ("durable_window", "subscription_windows"):
                 if out.get(name):
@@ -238,6 +260,16 @@ class Settings:
                     f"a {self.kind} has no message to {self.when_full}; use block, fail or 'fail-after 3s'",
                     setting="when_full",
                 )
+
+    def _limiter(self, out: dict[str, str]) -> None:
+        own = [name for name, row in ROWS.items() if row.kinds == LIMITERS and out.get(row.field)]
+        if own and self.kind not in (None, "limiter"):
+            raise PolicyError(f"{own[0]} belongs to a limiter, not to a {self.kind}", settings=own)
+        others = [name for name, row in ROWS.items() if "limiter" not in row.kinds and getattr(self, name) is not None]
+        if others and self.kind == "limiter":
+            raise PolicyError(f"{others[0]} means nothing for a limiter; that takes limits", settings=others)
+        if self.limits not in (None, DEFAULT) and self.key_limits not in (None, DEFAULT):
+            check_key_limits(limits_of(out["limits"]), limits_of(out["key_limits"]))
 
     def _bucket(self) -> dict[str, str]:
         if self.kind not in (None, "bucket"):
@@ -272,6 +304,8 @@ DEFAULTS: Final[dict[str, str]] = {row.field: row.default for row in ROWS.values
 """Every field that a policy governs, at its default: what a destination has that no rule says anything about."""
 BUCKET_FIELDS: Final = frozenset(row.field for row in ROWS.values() if "bucket" in row.kinds and row.governed)
 """All that a policy can say about a bucket. Others have neither rate nor burst of their own."""
+LIMITER_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == LIMITERS)
+"""Settings that only limiters have; of others they have those of the ledger."""
 MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == MESSAGES)
 """Settings of destinations with messages: queues and topics, not gates."""
 

@@ -69,7 +69,9 @@ def _size(value: Any, what: str) -> str:
     return str(size)
 
 
-def _at_most(most: int) -> Spell:
+def at_most(most: int) -> Spell:
+    """Return how a whole number from 1 to so many is spelled."""
+
     def spell(value: Any, what: str) -> str:
         size = _size(value, what)
         if int(size) > most:
@@ -89,7 +91,12 @@ def _number(value: Any, what: str) -> str:
     return repr(number)
 
 
-def _milliseconds(value: Any, what: str) -> str:
+def milliseconds(value: Any, what: str) -> str:
+    """Return a duration of at least 1 ms in whole ms.
+
+    Raises:
+        InvalidValue: it is none, or shorter.
+    """
     duration = parse_duration(value, what)
     if duration < 0.001:
         raise InvalidValue(f"{value!r}; use at least 1 ms", setting=what)
@@ -97,7 +104,7 @@ def _milliseconds(value: Any, what: str) -> str:
 
 
 def _patience(value: Any, what: str) -> str:
-    return value if value == "unlimited" else _milliseconds(value, what)
+    return value if value == "unlimited" else milliseconds(value, what)
 
 
 def _share(value: Any, what: str) -> str:
@@ -152,14 +159,14 @@ LIMIT: Final = Form(_limit, "LimitSize")
 LIMIT_COUNT: Final = Form(_limit, "LimitCount")
 SIZE: Final = Form(_size, "Size")
 COUNT: Final = Form(_size, "Count")
-CREDIT: Final = Form(_at_most(MAX_WINDOW), "Size")
-WEIGHT: Final = Form(_at_most(MAX_WEIGHT), "Count")
-SUBSCRIPTIONS: Final = Form(_at_most(MAX_SUBSCRIPTIONS), "Count")
+CREDIT: Final = Form(at_most(MAX_WINDOW), "Size")
+WEIGHT: Final = Form(at_most(MAX_WEIGHT), "Count")
+SUBSCRIPTIONS: Final = Form(at_most(MAX_SUBSCRIPTIONS), "Count")
 KEPT: Final = Form(lambda value, what: str(parse_size(value, what)), "Kept")
 SHARE: Final = Form(_share, "Share")
 NUMBER: Final = Form(_number, "Number")
 RATE: Final = Form(lambda value, what: repr(parse_rate(value, what)), "Rate")
-DURATION: Final = Form(_milliseconds, "Duration")
+DURATION: Final = Form(milliseconds, "Duration")
 PATIENCE: Final = Form(_patience, "Patience")
 WHEN_FULL: Final = Form(_when_full, "WhenFull")
 DURABILITY: Final = Form(lambda value, what: Durability.parse(value, what).text, "DurabilityText")

@@ -216,6 +216,8 @@ class Registry:
                 fields["policy"] = without(fields.get("policy", ""), given)
             if given.get("kind") == "bucket" and not (fields.get("rate") or stored.get("rate")):
                 raise PolicyError(f"{address.name!r}: a bucket needs a rate")
+            if given.get("kind") == "limiter" and not (fields.get("limits") or stored.get("limits")):
+                raise PolicyError(f"{address.name!r}: a limiter needs limits")
             try:
                 check_levels({**stored, **fields}, given)
                 check_spool({**stored, **fields}, given)

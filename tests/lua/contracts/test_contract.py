@@ -231,6 +231,12 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "take": "for slot in string.gmatch(string.sub(stored, #seq + 2), '%S+') do",
         "remove": "for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
     },
+    "the entries of a text that a header bounds": {
+        "lib/limiter_settings": "for entry in string.gmatch(text == '' and '' or text .. ';', '([^;]*);') do"
+        "|for from, offset in string.gmatch(text, '(%d+) %-?(%d+)') do"
+        "|for name, limit in pairs(of_keys or {}) do",
+        "lib/carry_over": "for entry in string.gmatch(levels, '[^;]+') do",
+    },
     "the fields of one record or entry": {
         "lib/account": "for name, value in pairs(claim) do|for name, value in pairs(with_claim(s, s.inc, claim)) do",
         "lib/pace": "for i = 1, #group, 2 do",

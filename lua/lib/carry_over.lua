@@ -1,0 +1,50 @@
+--- @include "lib/rate"
+--- @include "lib/limiter_settings"
+-- What rates are owed when they change: of buckets and destinations, and of limiters.
+
+-- Before a rate changes: the tokens that are left (or owed) stay, at most the new burst of them. `us_field` says when it
+-- was last used; where there is none, whoever uses it heals a clock that was set back.
+local function carry_over(settings, rate_field, burst_field, tat_field, us_field)
+  local rate, burst = tonumber(settings[rate_field]), tonumber(settings[burst_field])
+  local old = redis.call('HMGET', K_DESTINATION, rate_field, burst_field, tat_field)
+  local old_rate, old_burst, tat = tonumber(old[1]), tonumber(old[2]), tonumber(old[3])
+  if not rate or not burst or not old_rate or not tat or (rate == old_rate and burst == old_burst) then
+    return
+  end
+  if us_field then
+    tat = tat - math.max(0, tonumber(redis.call('HGET', K_DESTINATION, us_field) or 0) - now_us)
+    redis.call('HSET', K_DESTINATION, us_field, int(now_us))
+  end
+  local tokens = math.min(tokens_left(old_rate, old_burst, tat), burst)
+  redis.call('HSET', K_DESTINATION, tat_field, int(owe(now_us, burst - tokens, rate)))
+end
+
+-- What a rate is owed it is owed still, at most the new burst, and is paid at the new rate; what is no rate any more owes nothing.
+local function carry_over_levels(levels, before, after, now)
+  local kept = {}
+  for entry in string.gmatch(levels, '[^;]+') do
+    local name, tat = string.match(entry, '^([a-z][a-z0-9_]*)=(%d+)$')
+    local old, new = before[name], after[name]
+    if name and not (new and new.rate) then
+      entry = nil
+    elseif name and old and old.rate and (old.rate ~= new.rate or old.burst ~= new.burst) then
+      local owed = math.min(math.max(0, tat - now) * old.rate / 1000000, new.burst)
+      entry = name .. '=' .. int(now + math.min(math.ceil(owed * 1000000 / new.rate), MOST_OWED_US))
+    end
+    kept[#kept + 1] = entry
+  end
+  return table.concat(kept, ';')
+end
+
+-- Before limits change. Records of keys may be many: each follows as it is next used, from what is noted here.
+local function carry_over_limits(settings)
+  local old = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'levels', 'called_us', 'skew_us', 'generation')
+  local now = math.max(now_us + tonumber(old[5] or 0), tonumber(old[4] or 0)) -- the limiter's clock is never set back
+  if settings.limits and settings.limits ~= old[1] and old[3] then
+    local before, after = read_limits(old[1] or '') or {}, read_limits(settings.limits)
+    redis.call('HSET', K_DESTINATION, 'levels', carry_over_levels(old[3], before, after, now))
+  end
+  if settings.key_limits and settings.key_limits ~= (old[2] or '') then
+    redis.call('HSET', K_DESTINATION, 'before', old[2] or '', 'changed_us', int(now), 'generation', int((old[6] or 0) + 1))
+  end
+end

@@ -1,0 +1,95 @@
+"""The forms of a limiter's settings, as callers give them by name: checked, and spelled as the state keeps them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headgate.core.limits.limit import Limit, limits_of, limits_text
+from headgate.core.limits.zones import offsets_text
+from headgate.core.names import encode_name
+from headgate.core.spellings import Form, at_most, milliseconds, word
+from headgate.errors import InvalidName, InvalidValue
+from headgate.units import MAX_WEIGHT
+
+MOST_WEIGHTS: Final = 256
+MOST_KEYS: Final = 10_000_000
+MOST_HOLD_OFF: Final = 86_400.0
+MOST_LEASE_AHEAD: Final = 60.0
+_EXAMPLE: Final = "{'requests': {'rate': '500/min'}, 'in_flight': {'at_once': 50}}"
+
+
+def read_limits(value: Any, what: str = "limits") -> dict[str, Limit]:
+    """Return limits by name from their tables, or from the text that the state keeps.
+
+    Raises:
+        InvalidValue: a limit cannot be read.
+    """
+    if isinstance(value, str):
+        try:
+            value = {name: _table(limit) for name, limit in limits_of(value).items()}
+        except (ValueError, IndexError):
+            value = None
+    if not isinstance(value, Mapping) or not all(isinstance(table, Mapping) for table in value.values()):
+        raise InvalidValue(f"{value!r} are no limits; write e.g. {_EXAMPLE}", setting=what)
+    return {name: Limit.of(name, table) for name, table in value.items()}
+
+
+def _table(limit: Limit) -> dict[str, Any]:
+    if limit.form == "rate":
+        return {"rate": limit.rate, "burst": limit.most}
+    if limit.form == "at_once":
+        return {"at_once": limit.most}
+    return {"quota": f"{limit.most}/{limit.window}", "resets": limit.resets}
+
+
+def weights_text(weights: Any, what: str = "weight") -> str:
+    """Return weights by key, or by a prefix with ``*``, as the state keeps them: the first that matches counts.
+
+    >>> weights_text({"*": 1, "gold-*": 4, "gold-7": 9})
+    'gold-7=9;gold-*=4;*=1'
+
+    Raises:
+        InvalidValue: a key or a weight that cannot be one, or too many of them.
+    """
+    if not isinstance(weights, Mapping) or len(weights) > MOST_WEIGHTS:
+        raise InvalidValue(
+            f"{weights!r}; write a table of at most {MOST_WEIGHTS} keys and weights, such as {{'gold-*' = 4}}",
+            setting=what,
+        )
+    found = []
+    for pattern, weight in weights.items():
+        is_prefix = isinstance(pattern, str) and pattern.endswith("*")
+        key = pattern[:-1] if is_prefix else pattern
+        try:
+            encoded = encode_name(key, "key") if key or not is_prefix else ""
+        except InvalidName as error:
+            raise InvalidValue(f"{error}; '*' is for the rest of a key, at its end", setting=what) from None
+        if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
+            raise InvalidValue(f"{pattern!r} = {weight!r}; use a weight of 1 to {MAX_WEIGHT}", setting=what)
+        found.append((is_prefix, -len(encoded), f"{encoded}{'*' if is_prefix else ''}={weight}"))
+    return ";".join(text for _, _, text in sorted(found))
+
+
+def _up_to(most: float) -> Form:
+    def spell(value: Any, what: str) -> str:
+        text = milliseconds(value, what)
+        if int(text) > most * 1000:
+            raise InvalidValue(f"{value!r}; use at most {most:g} s", setting=what)
+        return text
+
+    return Form(spell, "Duration")
+
+
+def _unless(usual: str, other: str) -> Form:
+    """Return the form of one of two words, of which the state keeps nothing for the usual one."""
+    words = word(usual, other)
+    return Form(lambda value, what: "" if words.spell(value, what) == usual else other, words=(usual, other))
+
+
+LIMITS: Final = Form(lambda value, what: limits_text(read_limits(value, what)))
+WEIGHTS: Final = Form(weights_text)
+ZONE: Final = Form(lambda value, what: offsets_text(str(value), what))
+UNKNOWN_KEYS: Final = _unless("allow", "refuse")
+LEDGER_KEYS: Final = _unless("all", "off")
+KEYS: Final = Form(at_most(MOST_KEYS), "Count")
+HOLD_OFF: Final = _up_to(MOST_HOLD_OFF)
+LEASE_AHEAD: Final = _up_to(MOST_LEASE_AHEAD)

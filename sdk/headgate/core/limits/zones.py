@@ -1,0 +1,65 @@
+"""The offsets of a time zone from UTC, as text: Redis, by whose clock windows are reckoned, knows no zones.
+
+>>> offsets_text("UTC")
+'0 0'
+>>> offsets_text("Europe/Berlin")[:31]
+'0 3600 1774746000 7200 17928900'
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from headgate.errors import InvalidValue
+
+FIRST_YEAR: Final = 2026
+YEARS: Final = 30
+MOST_OFFSETS: Final = 128
+_STEP: Final = 5 * 86400
+"""Seconds between looks: two changes of one zone are further apart."""
+
+
+@lru_cache(maxsize=64)
+def offsets_text(zone: str, what: str = "zone") -> str:
+    """Return ``<from s> <offset s> ...`` of a zone: its offset before 2026, and each change of the 30 years after.
+
+    Args:
+        zone: its name in the database of time zones, such as ``Europe/Berlin``.
+        what: what errors call it.
+
+    Raises:
+        InvalidValue: there is none of that name.
+    """
+    offset = _reader(zone, what)
+    at, end = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (FIRST_YEAR, FIRST_YEAR + YEARS))
+    now = offset(at)
+    found = [(0, now)]
+    while at < end and len(found) < MOST_OFFSETS:
+        following = offset(at + _STEP)
+        if following != now:
+            low, high = at, at + _STEP
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if offset(middle) == now else (low, middle)
+            found.append((high, offset(high)))
+            now = found[-1][1]
+        at += _STEP
+    return " ".join(f"{start} {seconds}" for start, seconds in found)
+
+
+def _reader(zone: str, what: str) -> Callable[[int], int]:
+    """Return what tells the offset at so many seconds since 1970."""
+    try:
+        info: tzinfo = UTC if zone == "UTC" else ZoneInfo(zone)
+    except (KeyError, ValueError, OSError, TypeError):
+        raise InvalidValue(
+            f"{zone!r} is no time zone that is known here; write e.g. 'Europe/Berlin' or 'UTC'", setting=what
+        ) from None
+
+    def offset(seconds: int) -> int:
+        shift = datetime.fromtimestamp(seconds, info).utcoffset()
+        return int(shift.total_seconds()) if shift is not None else 0
+
+    return offset
