@@ -7,23 +7,17 @@ has the calls made, the hints, and what producers, gates and nodes ask of an acc
 import asyncio
 import contextlib
 import math
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate._util.forks import FORKED, watch
-from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import stop
-from headgate.core.account.calls import Look
-from headgate.core.account.machine import Account
 from headgate.core.credit import CreditLine
 from headgate.core.durability import Durability
-from headgate.core.lease import Lease
 from headgate.core.outbox import Outgoing
-from headgate.credit.attendance import Attendance
 from headgate.credit.calls import Calls, Ensure, Refill
 from headgate.credit.confirmations import Confirming
-from headgate.credit.failures import Failures, tell
+from headgate.credit.failures import tell
 from headgate.credit.observer import Outlook
 from headgate.errors import Closed, HeadgateError, SessionExpired
 from headgate.options import SessionOptions
@@ -33,11 +27,6 @@ from headgate.redis.store import Store
 from headgate.spool.writer import Writer
 
 CLOSE_WITHIN: Final = 0.5
-
-
-def any_incarnation() -> int:
-    """Return a number from 1 on that hardly anybody else gets: of two that resume, one fences the other."""
-    return 1 + secrets.randbelow(1 << 20)
 
 
 class CreditAccount:
@@ -59,6 +48,7 @@ class CreditAccount:
 
     Attributes:
         state: what is known of the account, and what is due.
+        steps: called after each step of the task that keeps it; add what is to hear that its line may have changed.
         users: producers or gates that share it; it closes with the last.
         closed: whether nothing can be submitted any more.
         why_closed: what is said of it once nothing can be submitted any more.
@@ -83,29 +73,20 @@ class CreditAccount:
         self.outlook = outlook
         self.users = 0
         self.why_closed = "is closed"
-        self.confirming = confirming = Confirming(outlook)
-        self.failures = Failures(address.name, session, outlook, confirming)
-        self._calls = Calls(
-            store, address, session, outlook, confirming, ensure, forget, refill, self._stir,
+        self.confirming = Confirming(outlook)
+        self.credit = CreditLine() if credit is None else credit
+        self._calls = calls = Calls(
+            store, address, session, options, self.credit, outlook, self.confirming, ensure, forget, refill,
             holds_messages=holds_messages,
         )  # fmt: skip
-        self.credit = CreditLine() if credit is None else credit
-        self.lease = Lease(options.ttl)
-        self.state = Account(
-            address.name, session, self.credit, self.lease, options.idle, outlook, self.failures, self._calls,
-            any_incarnation, resumes=options.resumes, holds_messages=holds_messages,
-        )  # fmt: skip
-        self.failures.account = self._calls.account = self.state
-        self.waiters, self.outbox = self.state.waiters, self.state.outbox
-        self.attendance = Attendance(self.state, self.failures, outlook, self._rouse)
+        self.state, self.failures, self.attendance = calls.account, calls.failures, calls.attendance
+        self.waiters, self.outbox, self.lease = self.state.waiters, self.state.outbox, self.state.lease
+        self.steps = calls.steps
         self.writer: Writer | None = None
-        self.on_step: Callable[[], None] | None = None
-        """Called after each step, whether it made a call or not."""
         self._wake_ups = wake_ups
         self._holds_messages = holds_messages
-        self._gives_up = options.on_loss == "closed"
         self.closed = False
-        self._wake = asyncio.Event()
+        self._wake = calls.wake
         self._task: asyncio.Task[None] | None = None
         """The task that makes the calls that are due; None until the first answer is there."""
         self._loop = asyncio.get_running_loop()
@@ -120,9 +101,8 @@ class CreditAccount:
             CoordinatorUnavailable: Redis does not answer.
         """
         await self._wake_ups.subscribe(self.address.channels(self.session), self._hear)
-        while call := self.state.begin(self._loop.time()):
-            await self._calls.make(call)
-        self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
+        await self._calls.open()
+        self._task = asyncio.create_task(self._calls.keep(), name=f"headgate {self.address.name}")
         self._task.add_done_callback(self._ended)
 
     def follow(self, before: "CreditAccount") -> None:
@@ -132,13 +112,11 @@ class CreditAccount:
     def spool(self, writer: Writer, *, topic: bool) -> None:
         """Let that write what finds no room in memory, where the destination has a spool store."""
         self.writer = self.waiters.writer = self.failures.writer = writer
-        self.on_step = writer.attend
         self._calls.topic = topic
 
     def secure(self, durability: Durability) -> None:
         """Confirm from now on only what is as safe as that."""
         self._calls.secure(durability)
-        self.failures.securing = self._calls.securing
 
     def forked(self) -> None:
         """Admit nothing from now on: the credit in hand is that of the parent process."""
@@ -173,7 +151,7 @@ class CreditAccount:
         with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 while self.outbox.batch() and self.lost_since is None and self._task and not self._task.done():
-                    self._rouse()
+                    self._wake.set()
                     await asyncio.sleep(0.001)
         await stop(self._task)
         if self._calls.securing is not None:
@@ -197,60 +175,7 @@ class CreditAccount:
                 failed = error
             self.outbox.clear(lambda item, _: tell(item, failed))
 
-    # The calls that are due.
-
-    async def _keep(self) -> None:
-        while True:
-            try:
-                worked = await self._step()
-            except AWAY as error:
-                self._missed(error)
-                worked = await until_answered(self._missed)(self._step)
-            self.failures.trouble = None
-            self.state.answered()
-            if self.on_step is not None:
-                self.on_step()
-            if self.waiters.attend_at < self.attendance.at:
-                self.attendance.arrange()
-            if not worked:
-                await self._rest()
-
-    async def _step(self) -> bool:
-        """Have the one call made that is due, if any is; returns whether one was."""
-        self._wake.clear()
-        call = self.state.call(self._loop.time())
-        if call is None:
-            return False
-        await self._calls.make(call)
-        if isinstance(call, Look):
-            self.attendance.break_deadlock()
-        return True
-
-    def _missed(self, error: BaseException) -> None:
-        self.failures.trouble = error
-        self.state.missed(self._loop.time(), gives_up=self._gives_up)
-        self.attendance.arrange()
-
-    async def _rest(self) -> None:
-        now = self._loop.time()
-        until = self.state.wake_at(now)
-        if until <= now:
-            return
-        if not self._wake.is_set():
-            timer = self._loop.call_at(until, self._wake.set)
-            await self._wake.wait()
-            timer.cancel()
-        self._wake.clear()
-
-    def _rouse(self) -> None:
-        """Look for a call that is due."""
-        self._wake.set()
-
-    def _stir(self) -> None:
-        """Look for a call that is due, and for those whose wait is over."""
-        self._wake.set()
-        if self.waiters.attend_at < self.attendance.at:
-            self.attendance.arrange()
+    # What it hears.
 
     def _hear(self, words: list[str]) -> None:
         """Take a hint: what Redis says to those that may not have asked."""
@@ -274,7 +199,7 @@ class CreditAccount:
                     self._calls.securing.let_go()  # there is nothing any more that could be lost
             case _:
                 return
-        self._stir()
+        self._calls.stir()
 
     # What producers, gates and stores ask of it.
 
@@ -313,12 +238,12 @@ class CreditAccount:
         if self.writer is not None:
             self.writer.adopt(self.outlook.store, self.outlook.most_copied if self._calls.topic else math.inf)
         self.state.heed(self._loop.time(), stopped="stopped" in settings)
-        self._stir()
+        self._calls.stir()
 
     def freed(self) -> None:
         """Note that a permit was put back while somebody waits for it, here or elsewhere."""
         self.state.freed()
-        self._stir()
+        self._calls.stir()
 
     def hand_on(self) -> None:
         """Tell Redis of a permit that was given back."""
@@ -328,7 +253,7 @@ class CreditAccount:
     def seek(self) -> None:
         """See whether there is room again, for whoever has no message that waits for it."""
         self.state.seek()
-        self._stir()
+        self._calls.stir()
 
     def wanted(self, size: int) -> None:
         """Note that ``size`` bytes were asked for and not there, so that the window is fetched for the next time."""

@@ -1,19 +1,26 @@
-"""Makes the calls that an account asks for, and hands it the answers: :mod:`headgate.core.account.machine`."""
+"""Makes the calls that are due at one account, and hands it the answers: :mod:`headgate.core.account.machine`."""
 
 import asyncio
 import math
+import secrets
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from headgate._util.reconnect import AWAY, until_answered
 from headgate.core.account.calls import Acquire, Call, Credit, Leave, Look, Make, Publish, Reap
 from headgate.core.account.machine import Account
+from headgate.core.credit import CreditLine
 from headgate.core.durability import Durability, Held
+from headgate.core.lease import Lease
 from headgate.core.outbox import Batch, Outgoing
+from headgate.credit.attendance import Attendance
 from headgate.credit.confirmations import Confirming
+from headgate.credit.failures import Failures
 from headgate.credit.observer import Outlook
 from headgate.credit.securing import Nobody, Part, Securing, Written, secured_by
 from headgate.message import Receipt
+from headgate.options import SessionOptions
 from headgate.redis.keys import Address
 from headgate.redis.secured import Waiting
 from headgate.redis.store import Store
@@ -24,56 +31,120 @@ Refill = Callable[[Callable[[str, int], None]], None]
 """Begins to fetch what is missing from a destination's pools, if it has any."""
 
 
+def any_incarnation() -> int:
+    """Return a number from 1 on that hardly anybody else gets: of two that resume, one fences the other."""
+    return 1 + secrets.randbelow(1 << 20)
+
+
 class Calls:
-    """The calls of one account, and what their answers lead to.
+    """The task that has one account's calls made, and what their answers lead to.
 
     Args:
         store: the scripts.
         address: the destination.
         session: the session's id.
+        options: how the session lives.
+        credit: the line to keep.
         outlook: what is known of the destination.
         confirming: receipts that wait for a channel.
         ensure: makes the destination exist.
         forget: drops what is remembered of the destination.
         refill: fetches what is missing from its pools.
-        admitted: called when credit came without a call, for it is safe by now.
         holds_messages: False for a gate, whose grants are to be safe before they are used.
 
     Attributes:
-        account: set before anything is called.
+        account: what is known of the account, and what is due.
+        failures: tells callers why nothing was stored.
+        attendance: sees to those who wait when their time comes.
+        wake: set to have it look for a call that is due.
+        steps: called after each step, whether it made a call or not.
         securing: what is stored, or granted, and not as safe yet as the durability asks; None where none is asked for.
         topic: whether subscriptions that are not behind get payloads along with references to them.
     """
-
-    account: Account
 
     def __init__(
         self,
         store: Store,
         address: Address,
         session: str,
+        options: SessionOptions,
+        credit: CreditLine,
         outlook: Outlook,
         confirming: Confirming,
         ensure: Ensure,
         forget: Callable[[], None],
         refill: Refill,
-        admitted: Callable[[], None],
         *,
         holds_messages: bool,
     ) -> None:
         self.store = store
+        self.wake = asyncio.Event()
+        self.steps: set[Callable[[], None]] = set()
         self.topic = False
         self.securing: Securing | None = None
+        self.failures = Failures(address.name, session, outlook, confirming)
+        self.account = self.failures.account = Account(
+            address.name, session, credit, Lease(options.ttl), options.idle, outlook, self.failures, self,
+            any_incarnation, resumes=options.resumes, holds_messages=holds_messages,
+        )  # fmt: skip
+        self.attendance = Attendance(self.account, self.failures, outlook, self.wake.set)
+        self.forget = forget
         self._address, self._session = address, session
         self._outlook = outlook
         self._confirming = confirming
-        self._ensure, self._forget, self._refill = ensure, forget, refill
-        self._admitted = admitted
+        self._ensure, self._refill = ensure, refill
+        self._gives_up = options.on_loss == "closed"
         self._holds_messages = holds_messages
         self._waiting: Waiting | None = None
         """The wait for safety of the call that was answered; None where it had none."""
         self._granting: tuple[int, int, int] | None = None
         self._loop = asyncio.get_running_loop()
+
+    async def open(self) -> None:
+        """Make the calls that open the account."""
+        while call := self.account.begin(self._loop.time()):
+            await self.make(call)
+
+    async def keep(self) -> None:
+        """Make each call that is due, one at a time, until cancelled."""
+        account, loop = self.account, self._loop
+        while True:
+            self.wake.clear()
+            call = account.call(loop.time())
+            if call is not None:
+                try:
+                    await self.make(call)
+                except AWAY as error:
+                    self._missed(error)
+                    await until_answered(self._missed)(self._again)
+                self.failures.trouble = None
+            for step in tuple(self.steps):
+                step()
+            if account.waiters.attend_at < self.attendance.at:
+                self.attendance.arrange()
+            if call is None and (until := account.wake_at(now := loop.time())) > now and not self.wake.is_set():
+                timer = loop.call_at(until, self.wake.set)
+                await self.wake.wait()
+                timer.cancel()
+
+    async def _again(self) -> None:
+        """Make the call that is due now; without any, Redis is taken to answer until one is."""
+        call = self.account.call(self._loop.time())
+        if call is None:
+            self.account.answered()
+        else:
+            await self.make(call)
+
+    def _missed(self, error: BaseException) -> None:
+        self.failures.trouble = error
+        self.account.missed(self._loop.time(), gives_up=self._gives_up)
+        self.attendance.arrange()
+
+    def stir(self) -> None:
+        """Look for a call that is due, and for those whose wait is over."""
+        self.wake.set()
+        if self.account.waiters.attend_at < self.attendance.at:
+            self.attendance.arrange()
 
     async def make(self, call: Call) -> None:
         """Make one call.
@@ -100,6 +171,8 @@ class Calls:
             await self._outlook.report()
         self.account.hear(call, answer, self._loop.time())
         self._waiting = None  # what a hint grants was not waited for
+        if isinstance(call, Look):
+            self.attendance.break_deadlock()
 
     async def _acquire(self, call: Acquire) -> Credit:
         waiting, store = None, self.store
@@ -144,6 +217,7 @@ class Calls:
     def secure(self, durability: Durability) -> None:
         """Confirm from now on only what is as safe as that."""
         self.securing = secured_by(durability, self.securing, self.store, self._address, self._session)
+        self.failures.securing = self.securing
 
     def stored(self, batch: Batch, items: list[Outgoing], answer: Credit) -> None:
         """Give receipts, at once or when what is stored is as safe as asked for."""
@@ -162,9 +236,9 @@ class Calls:
         securing.wrote(Written(answer.epoch, batch.seq + len(items) - 1, parts, since), held)
 
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
-        """Raise the credit to what was granted; that of a gate once it is as safe as asked for."""
+        """Raise a gate's credit to what was granted, once that is as safe as asked for."""
         line = self.account.credit
-        if self.securing is None or self._holds_messages:
+        if self.securing is None:
             return line.raise_to(granted, granted_m)
         grant = (line.inc, granted, granted_m)
         grows = granted > line.granted or granted_m > line.granted_m
@@ -178,10 +252,6 @@ class Calls:
         """Fetch what is missing from the destination's pools, or leave their lines."""
         self._refill(self._beyond_pool)
 
-    def forget(self) -> None:
-        """Drop what is remembered of a destination that was removed on purpose."""
-        self._forget()
-
     @property
     def _held(self) -> Held | None:
         return None if self._waiting is None else self._waiting.held
@@ -190,8 +260,8 @@ class Calls:
         line = self.account.credit
         if inc == line.inc and line.raise_to(granted, granted_m):
             self.account.waiters.admit()
-            self._admitted()
+            self.stir()
 
     def _beyond_pool(self, pool: str, limit: int) -> None:
         self.account.beyond_pool(pool, limit)
-        self._admitted()
+        self.stir()

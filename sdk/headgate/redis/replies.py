@@ -1,7 +1,7 @@
 """Arguments and replies of the scripts, as values with names."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -68,6 +68,23 @@ class Snapshot:
     store: dict[str, str] = field(default_factory=dict)
     pools: dict[str, PoolRecord] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, reply: Sequence[Any]) -> "Snapshot":
+        """Return what lua/snapshot answered; the spool store and the pools are read elsewhere."""
+        return cls(
+            now_ms=int(reply[1]),
+            fields={name: value.decode() for name, value in pairs(reply[2]).items()},
+            waiters=list(records(reply[3]).items()),
+            place=int(reply[4]),
+            sessions=int(reply[5]),
+            consumers=records(reply[6]),
+            subscriptions=records(reply[7]),
+            own=record(reply[8]),
+            slices=records(reply[9]),
+            groups={name.decode(): (int(n), int(last.split(b"-")[0])) for name, n, last in reply[10]},
+            ledger=tuple(entry.decode() for entry in reply[11]),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Recount:
@@ -105,10 +122,7 @@ def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
     return {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
 
 
-def credit(reply: list[Any]) -> Credit:
-    """Return the answer to acquire or publish; what follows TOO_LARGE or FENCED stands where granted would."""
-    return (
-        Credit(reply[0].decode(), *map(int, reply[1:]))
-        if len(reply) > 4
-        else Credit(reply[0].decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in reply[1:]))
-    )
+def records(flat: Iterable[bytes]) -> dict[str, dict[str, str]]:
+    """Return a flat reply of names and records as a dict."""
+    words = iter(flat)
+    return {name.decode(): record(text) for name, text in zip(words, words, strict=True)}

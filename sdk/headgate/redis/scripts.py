@@ -65,7 +65,7 @@ class Script:
         if len(values) != len(fixed):
             raise TypeError(f"{self.name} takes {', '.join(fixed)}; got {', '.join(values)}")
         try:
-            return [*(values[name] for name in fixed), *rest]
+            return [*map(values.__getitem__, fixed), *rest]
         except KeyError as error:
             raise TypeError(f"{self.name} takes {error}, which was not given") from None
 

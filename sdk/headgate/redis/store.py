@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from headgate.core.names import decode_name
@@ -20,10 +21,9 @@ from headgate.redis.replies import (
     PoolRecord,
     Recount,
     Snapshot,
-    credit,
     held,
     pairs,
-    record,
+    records,
 )
 from headgate.redis.scripts import script
 
@@ -114,7 +114,7 @@ class Store:
                 "sent": sent,
             },
         )
-        return credit(reply)
+        return _credit(reply)
 
     async def publish(
         self,
@@ -156,7 +156,7 @@ class Store:
             },
             [*bodies, *copies] if copies else bodies,
         )
-        return credit(reply)
+        return _credit(reply)
 
     async def attach(
         self,
@@ -278,23 +278,13 @@ class Store:
         reply = await self.server.call(op, address.keys("-"), op.argv(values))
         if reply[0] != b"OK":
             return None
-        line = pairs(reply[3])
-        fields = {name: value.decode() for name, value in pairs(reply[2]).items()}
-        return Snapshot(
-            now_ms=int(reply[1]),
-            fields=fields,
-            waiters=[(sid, record(text)) for sid, text in line.items()],
-            place=int(reply[4]),
-            sessions=int(reply[5]),
-            consumers={cid: record(text) for cid, text in pairs(reply[6]).items()},
-            subscriptions={name: record(text) for name, text in pairs(reply[7]).items()},
-            own=record(reply[8]),
-            slices={pool: record(text) for pool, text in pairs(reply[9]).items()},
-            groups={name.decode(): (int(n), int(last.split(b"-")[0])) for name, n, last in reply[10]},
-            ledger=tuple(entry.decode() for entry in reply[11]),
-            store=await self._spool(address, fields) if fields.get("when_full") == "spool" else {},
-            pools=await self._pools(address, fields) if fields.get("pools") and fields.get("blocked") != "0" else {},
-        )
+        seen = Snapshot.of(reply)
+        fields = seen.fields
+        if fields.get("when_full") == "spool":
+            seen = replace(seen, store=await self._spool(address, fields))
+        if fields.get("pools") and fields.get("blocked") != "0":
+            seen = replace(seen, pools=await self._pools(address, fields))
+        return seen
 
     async def _spool(self, address: Address, fields: Mapping[str, str]) -> dict[str, str]:
         key = Address.of_store(address.namespace, decode_name(fields.get("store", "-"))).shared[0]
@@ -324,8 +314,7 @@ class Store:
             _, members = await self.server.command(pool.keys[0], "HSCAN", pool.keys[1], b"0", "COUNT", 500)
         except AccessDenied:
             return PoolRecord(fields)
-        records = ((name, record(text)) for name, text in pairs(members).items())
-        slices = ((int(one["granted"]) - int(one["returned"]), name) for name, one in records)
+        slices = ((int(one["granted"]) - int(one["returned"]), name) for name, one in records(members).items())
         return PoolRecord(fields, tuple((decode_name(name), held) for held, name in heapq.nlargest(HOLDERS, slices)))
 
     async def lessees(self, address: Address, leased: int, leased_m: int) -> dict[str, dict[str, str]]:
@@ -352,7 +341,7 @@ class Store:
             found = heapq.nlargest(LESSEES, found)
             if cursor == b"0":
                 break
-        return {sid.decode(): record(text) for _, _, sid, text in found}
+        return records(text for _, _, *pair in found for text in pair)
 
     async def sessions(self, address: Address, *, most: int = 1000) -> dict[str, dict[str, str]]:
         """Return about ``most`` records of sessions, in no order; reads a piece at a time, changes nothing."""
@@ -361,7 +350,7 @@ class Store:
         cursor = b"0"
         while True:
             cursor, flat = await self.server.command(key, "HSCAN", key, cursor, "COUNT", 500)
-            found |= {sid: record(text) for sid, text in pairs(flat).items()}
+            found |= records(flat)
             if cursor == b"0" or len(found) >= most:
                 return found
 
@@ -395,3 +384,10 @@ class Store:
                 messages, freed = messages + int(reply[1]), freed + int(reply[2])
             if reply[0] != b"MORE":
                 return messages, freed
+
+
+def _credit(reply: list[Any]) -> Credit:
+    """Return the answer to acquire or publish; what follows TOO_LARGE or FENCED stands where granted would."""
+    if len(reply) > 4:
+        return Credit(reply[0].decode(), *map(int, reply[1:]))
+    return Credit(reply[0].decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in reply[1:]))

@@ -166,7 +166,7 @@ class Presences:
 
     def _writer(self, account: CreditAccount) -> Writer:
         spools, sweeper = self.context.spooling.spools, self.context.spooling.sweeper
-        return Writer(spools, sweeper, self._quota, account.address, account.outbox, account.seek)
+        return Writer(spools, sweeper, self._quota, account.address, account.outbox, account.seek, account.steps)
 
     async def _quota(self, spool: Spool) -> Quota:
         """Return the session's room at a store, opened if it is not."""

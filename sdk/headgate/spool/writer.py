@@ -94,6 +94,7 @@ class Writer:
         address: the destination.
         outbox: the account's line.
         wake: tells the account that something is ready for it.
+        steps: called when the account's line may have changed.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Writer:
         address: Address,
         outbox: Outbox,
         wake: Callable[[], None],
+        steps: set[Callable[[], None]],
     ) -> None:
         self.store = ""
         """Name of the store to use; empty for none."""
@@ -121,6 +123,7 @@ class Writer:
         self._address = address
         self._outbox = outbox
         self._wake = wake
+        self._steps = steps
         self._quota: Quota | None = None
         self._trouble = ""
         self._resume_at = 0.0
@@ -200,10 +203,6 @@ class Writer:
         self._resume_at = self._loop.time() + self._pause
         self._pause = min(2 * self._pause, PAUSE[1])
         self._trouble, self.waits, self.crowded = why, True, False
-
-    def attend(self) -> None:
-        """Look whether anybody still waits: the account's line may have changed."""
-        self._stirred.set()
 
     async def close(self) -> None:
         """Stop; what was being written goes back in line."""
@@ -285,6 +284,7 @@ class Writer:
         """Wait for room at the store, for as long as anybody waits for it; not ``patient``: until it has none."""
         asked = quota.ask(size, self._stirred.set)
         asked.add_done_callback(lambda _: self._stirred.set())
+        self._steps.add(self._stirred.set)
         try:
             while not asked.done():
                 with contextlib.suppress(TimeoutError):
@@ -311,6 +311,7 @@ class Writer:
                 return False
             raise
         finally:
+            self._steps.discard(self._stirred.set)
             if not asked.done():
                 asked.cancel()
         return True

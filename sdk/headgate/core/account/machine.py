@@ -183,8 +183,14 @@ class Account:
 
     def hear_grant(self, epoch: int, inc: int, granted: int, granted_m: int) -> None:
         """Take in credit that was granted while nobody asked."""
-        ours = self.open and (epoch, inc) == (self.credit.epoch, self.credit.inc)
-        if ours and self._effects.granted(epoch, granted, granted_m):
+        line = self.credit
+        if not self.open or (epoch, inc) != (line.epoch, line.inc):
+            return
+        if (
+            line.raise_to(granted, granted_m)
+            if self._holds_messages
+            else self._effects.granted(epoch, granted, granted_m)
+        ):
             self._ask_at = 0.0  # served, so no longer in line: whoever comes next must ask
             self._admit()
 
@@ -297,7 +303,7 @@ class Account:
         if outbox.waiting:
             self._admit()
         # Paid messages go before new credit is asked for: the answer to them brings it.
-        if now >= waiters.rate_at and (batch := outbox.batch()) and self.open:
+        if outbox.ready and now >= waiters.rate_at and (batch := outbox.batch()) and self.open:
             return self._publish(batch)
         if outbox.waiting and (head := outbox.head()):
             return self._serve(head, now)
@@ -500,6 +506,8 @@ class Account:
             self._ensure, self._claim = False, True
         elif isinstance(call, Leave) and call.closes:
             self._start_anew()
+        if self.lost_since is not None or self.credit.frozen:
+            self.answered()
 
     def _acquired(self, call: Acquire, answer: Credit, asked_at: float, now: float) -> None:
         self._claim = False
@@ -606,7 +614,10 @@ class Account:
         self.recalled = self.recalled and answer.blocked > 0
         # From before the call: Redis counted from some moment during it.
         self.lease.renewed(asked_at)
-        self._effects.granted(answer.epoch, answer.granted, answer.granted_m)
+        if self._holds_messages:
+            line.raise_to(answer.granted, answer.granted_m)
+        else:
+            self._effects.granted(answer.epoch, answer.granted, answer.granted_m)
         served = self._admit()
         head = self.outbox.head() if self.outbox.waiting else None
         asked = head is self._asked_for or self.waiters.spools  # not one that came during the call

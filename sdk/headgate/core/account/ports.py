@@ -99,7 +99,7 @@ class Effects(Protocol):
         """Give receipts for the first of a batch, now or when they are as safe as asked for."""
 
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
-        """Raise the credit to what was granted, now or when it is as safe as asked for; returns whether it grows."""
+        """Raise a gate's credit to what was granted, now or once that is safe enough; returns whether it grows."""
 
     def refill(self) -> None:
         """Fetch what is missing from the destination's pools, or leave their lines."""
