@@ -22,6 +22,7 @@ from headgate.credit.securing import Nobody, Part, Securing, Written, secured_by
 from headgate.message import Receipt
 from headgate.options import SessionOptions
 from headgate.redis.keys import Address
+from headgate.redis.rounds import beat
 from headgate.redis.secured import Waiting
 from headgate.redis.store import Store
 
@@ -88,7 +89,7 @@ class Calls:
             any_incarnation, resumes=options.resumes, holds_messages=holds_messages,
         )  # fmt: skip
         self.attendance = Attendance(self.account, self.failures, outlook, self.wake.set)
-        self.forget = forget
+        self.beat, self.forget = beat, forget
         self._address, self._session = address, session
         self._outlook = outlook
         self._confirming = confirming
@@ -162,7 +163,7 @@ class Calls:
         elif isinstance(call, Make):
             await self._ensure(call.recover)
         elif isinstance(call, Reap):
-            await self.store.reap(self._address)
+            await self.store.reap(self._address, again=True)
         elif isinstance(call, Look):
             await self._outlook.look()
         elif isinstance(call, Leave):
@@ -179,7 +180,12 @@ class Calls:
         if self.securing is not None and not self._holds_messages:
             waiting, store = self.securing.waiting(store)
         asked = store.acquire(
-            self._address, call.totals, ttl_ms=self.account.lease.ttl_ms, resume=call.resume, sent=call.sent
+            self._address,
+            call.totals,
+            ttl_ms=self.account.lease.ttl_ms,
+            resume=call.resume,
+            sent=call.sent,
+            again=call.again,
         )
         answer = await (self._outlook.look_during(asked) if call.hasty else asked)
         if self.securing is not None and answer.code == "OK" and answer.epoch != call.totals.epoch:

@@ -25,6 +25,7 @@ from headgate.redis.replies import (
     pairs,
     records,
 )
+from headgate.redis.rounds import Rounds
 from headgate.redis.scripts import script
 
 Beyond = Literal["refuse", "hard", "spool"]
@@ -46,13 +47,16 @@ class Store:
 
     def __init__(self, server: Backend) -> None:
         self.server = server
+        self._rounds = Rounds(server)
         self._pools_read: dict[str, tuple[float, PoolRecord]] = {}
 
     async def _call(
-        self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = ()
-    ) -> Any:
+        self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = (), *,
+        again: bool = False,
+    ) -> Any:  # fmt: skip
         op = script(name)
-        return await self.server.call(op, address.keys(session), op.argv({"run_id": None, **values}, rest))
+        keys, argv = address.keys(session), op.argv({"run_id": None, **values}, rest)
+        return await (self._rounds if again else self.server).call(op, keys, argv)
 
     async def apply(
         self,
@@ -82,11 +86,12 @@ class Store:
 
     async def acquire(
         self, address: Address, account: Account, *, ttl_ms: int, leave: bool = False, resume: bool = False,
-        sent: int = 0,
+        sent: int = 0, again: bool = False,
     ) -> Credit:  # fmt: skip
         """Open, renew, ask, give back, leave; ``resume``: tell, or keep, the last that it published.
 
         ``sent`` is the number of its last message that it has a receipt for; 0 where it got none within the hour.
+        ``again``: it asked that before, and may go with others that do.
         """
         a = account
         reply = await self._call(
@@ -113,6 +118,7 @@ class Store:
                 "leave": _LEAVE[leave, resume],
                 "sent": sent,
             },
+            again=again,
         )
         return _credit(reply)
 
@@ -249,9 +255,9 @@ class Store:
         reply = await self._call("drop", address, session, {"session": session, "messages": messages, "bytes": size})
         return str(reply[0].decode())
 
-    async def reap(self, address: Address) -> tuple[str, int]:
-        """Sweep once; returns the code and in how many ms the next lease ends."""
-        reply = await self._call("reap", address, "-", {})
+    async def reap(self, address: Address, *, again: bool = False) -> tuple[str, int]:
+        """Sweep once; returns the code and in how many ms the next lease ends. ``again``: one sweep for all who ask."""
+        reply = await self._call("reap", address, "-", {}, again=again)
         return reply[0].decode(), int(reply[1]) if len(reply) > 1 else 0
 
     async def resolve(

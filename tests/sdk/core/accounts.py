@@ -132,6 +132,9 @@ class Session:
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
         return self.account.credit.raise_to(granted, granted_m)
 
+    def beat(self, when: float) -> float:
+        return round(4 * when) / 4
+
     def refill(self) -> None:
         """It takes nothing from pools."""
 

@@ -57,12 +57,14 @@ class Acquire:
         resume: whether to learn how many messages its session published before.
         sent: the number of its last message that has a receipt; 0 where Redis may have forgotten it rightly.
         hasty: whether somebody fails at once where there is no room, and wants to know why.
+        again: whether it only asks once more for what it stands in line for, at the moment at which others do.
     """
 
     totals: Totals
     resume: bool = False
     sent: int = 0
     hasty: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from headgate.errors import SessionExpired
 
 RECEIPTS_LAST: Final = 3540.0
 """Seconds for which Redis surely knows the number of the last message that it gave a receipt for."""
+PAUSE_MS: Final = 1000
+"""The pause of those in line of whom Redis knows no better moment to ask again."""
 LATER: Final = 60.0
 """Seconds after which an account with nothing to do looks at the time again."""
 BUSY: Final = 0.05
@@ -194,10 +196,18 @@ class Account:
             self._ask_at = 0.0  # served, so no longer in line: whoever comes next must ask
             self._admit()
 
-    def hear_recall(self, share: int, share_m: int) -> None:
-        """Take in that others wait, and how much each may hold for one of weight 1."""
-        self._give_back = self.recalled = True
+    def hear_recall(self, share: int, share_m: int) -> bool:
+        """Take in that others wait, and how much each may hold for one of weight 1; returns whether some is to go back.
+
+        Most of those who hear it wait themselves, and have nothing.
+        """
+        line, self.recalled = self.credit, True
         self._share = (share * self.weight, share_m * self.weight)
+        if line.in_hand > 0 or line.in_hand_m > 0:
+            self._give_back = True
+        else:
+            self._used_before = line.used, line.used_m
+        return self._give_back
 
     def hear_removed(self) -> None:
         """Take in that the destination was removed on purpose."""
@@ -355,7 +365,7 @@ class Account:
                 self._sweeps = False
                 return Reap()
             self._sweeps = True
-            return self._acquire(now)
+            return self._acquire(now, again=self.open and self.last.place > 0 and self._ask_at > 0)
         # A lease may be shorter than the pause.
         if now >= self.lease.renew_at:
             return self._acquire(now)
@@ -407,12 +417,14 @@ class Account:
     def _publish(self, batch: Batch) -> Publish:
         return Publish(self._totals(self.weight, paid=batch.size, paid_m=len(batch.items)), batch)
 
-    def _acquire(self, now: float, weight: int | None = None) -> Acquire:
+    def _acquire(self, now: float, weight: int | None = None, *, again: bool = False) -> Acquire:
         if not self.open:
             self._used_at = now
         totals = self._totals(self.weight if weight is None else weight)
         hasty = any(not self.waiters.how(item).drops for item in self.waiters.impatient())
-        return Acquire(totals, resume=self.resumed is not None, sent=self.sent(now), hasty=hasty)
+        return Acquire(
+            totals, resume=self.resumed is not None, sent=self.sent(now), hasty=hasty, again=again and not hasty
+        )
 
     def _totals(self, weight: int, *, paid: int = 0, paid_m: int = 0) -> Totals:
         """Return the totals that go out: what is had, what the first in line needs, and what would be good to have.
@@ -621,7 +633,10 @@ class Account:
         served = self._admit()
         head = self.outbox.head() if self.outbox.waiting else None
         asked = head is self._asked_for or self.waiters.spools  # not one that came during the call
-        self._ask_at = 0.0 if served or not asked else now + answer.again_ms / 1000
+        again_at = now + answer.again_ms / 1000
+        if answer.again_ms == PAUSE_MS:
+            again_at = self._effects.beat(again_at)
+        self._ask_at = 0.0 if served or not asked else again_at
         if answer.place:
             self.waiters.watch(now)
         if 1 in (before.place, answer.place):  # whoever was first and gives up leaves the pools' lines too

@@ -101,6 +101,10 @@ class Effects(Protocol):
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
         """Raise a gate's credit to what was granted, now or once that is safe enough; returns whether it grows."""
 
+    def beat(self, when: float) -> float:
+        """Return the moment near that at which all accounts ask again that stand in line."""
+        ...
+
     def refill(self) -> None:
         """Fetch what is missing from the destination's pools, or leave their lines."""
 

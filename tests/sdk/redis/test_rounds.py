@@ -1,0 +1,92 @@
+"""Calls that go in rounds: in one write, each once, and nobody's trouble is another's."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import redis.exceptions as rx
+
+from headgate.errors import CoordinatorUnavailable
+from headgate.redis.rounds import BEAT, MOST, Rounds, beat
+from headgate.redis.scripts import script
+
+OP = script("reap")
+
+
+class Recorder:
+    """A backend that notes what it is asked; what ``failing`` names fails in a round, and not by itself."""
+
+    def __init__(self, *, away: bool = False, failing: bytes = b"-") -> None:
+        self.away, self.failing = away, failing
+        self.bursts: list[list[bytes]] = []
+        self.alone: list[bytes] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
+        self.bursts.append([key for key, _ in commands])
+        await self.answers.wait()
+        if self.away:
+            raise CoordinatorUnavailable("away")
+        return [rx.NoScriptError("no") if key == self.failing else [key] for key, _ in commands]
+
+    async def call(self, _: Any, keys: Sequence[bytes], __: Any) -> Any:
+        self.alone.append(keys[0])
+        return [keys[0]]
+
+
+def begin(rounds: Rounds, *keys: bytes) -> list["asyncio.Task[Any]"]:
+    return [asyncio.create_task(rounds.call(OP, (key,), [None])) for key in keys]
+
+
+async def test_calls_of_one_turn_go_in_one_write_and_equal_ones_once() -> None:
+    backend = Recorder()
+    rounds = Rounds(backend)  # type: ignore[arg-type]  # as much of it as is needed
+    assert await asyncio.gather(*begin(rounds, b"a", b"b", b"a")) == [[b"a"], [b"b"], [b"a"]]
+    assert backend.bursts == [[b"a", b"b"]]
+    await asyncio.gather(*begin(rounds, b"c"))
+    assert backend.alone == [b"c"]
+
+
+async def test_one_write_is_bounded() -> None:
+    backend = Recorder()
+    rounds = Rounds(backend)  # type: ignore[arg-type]
+    await asyncio.gather(*begin(rounds, *(b"%d" % n for n in range(MOST + 1))))
+    assert [len(one) for one in backend.bursts] == [MOST, 1]
+
+
+async def test_what_fails_in_a_round_is_called_by_itself() -> None:
+    backend = Recorder(failing=b"b")
+    rounds = Rounds(backend)  # type: ignore[arg-type]
+    assert await asyncio.gather(*begin(rounds, b"a", b"b")) == [[b"a"], [b"b"]]
+    assert backend.alone == [b"b"]
+
+
+async def test_everyone_hears_that_redis_does_not_answer() -> None:
+    rounds = Rounds(Recorder(away=True))  # type: ignore[arg-type]
+    told = await asyncio.gather(*begin(rounds, b"a", b"b"), return_exceptions=True)
+    assert [type(error) for error in told] == [CoordinatorUnavailable] * 2
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("turns", [1, 3])
+async def test_one_that_gives_up_takes_no_other_along(who: int, turns: int) -> None:
+    backend = Recorder()
+    backend.answers.clear()
+    rounds = Rounds(backend)  # type: ignore[arg-type]
+    calls = begin(rounds, b"a", b"b", b"c")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    calls.pop(who).cancel()
+    await asyncio.sleep(0)
+    backend.answers.set()
+    left = [b"b", b"c"] if who == 0 else [b"a", b"c"]
+    assert await asyncio.gather(*calls) == [[key] for key in left]
+    assert await asyncio.gather(*begin(rounds, b"d", b"e")) == [[b"d"], [b"e"]], "the next round is made"
+
+
+def test_a_beat_is_near() -> None:
+    times = [n * 0.01 for n in range(200)]
+    assert all(abs(beat(when) - when) <= BEAT / 2 + 1e-9 for when in times)
+    assert len({round(beat(when), 6) for when in times}) <= 2 / BEAT + 1
