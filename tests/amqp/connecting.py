@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,21 +55,20 @@ class Stored:
     is_closed = False
     kind = "queue"
     reason = "full"
-    in_hand = 100_000
-    is_confirming = False
+    account = SimpleNamespace(is_confirming=False)
     rates = (None, None)
-    ahead = queued = 0
+    queued = 0
 
     def __init__(self, ground: "Playground") -> None:
         self._ground = ground
+        self.steps: set[Callable[[], None]] = set()
 
     @property
     def is_blocked(self) -> bool:
         return self._ground.dice.random() < 0.1
 
-    @property
-    def is_full(self) -> bool:
-        return self._ground.dice.random() < 0.1
+    def room(self, size: float) -> float | None:
+        return None if self._ground.dice.random() < 0.1 else 100_000 / size
 
     def seek(self) -> None:
         """Look for nothing."""

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from headgate_coordinator.node.credit import credits as module
 from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.credit.destination_credit import Line
+from headgate_coordinator.node.credit.link_pace import LinkPace
 from headgate_coordinator.node.ends.relay import LINES, Relay
 from headgate_coordinator.node.options import NodeOptions
 from tests.amqp.connecting import Stored
@@ -56,3 +59,69 @@ async def test_a_relay_keeps_the_lines_of_the_newest_names_only(lines: Lines) ->
         await relay._open_line(f"replies.{number}")
     assert len(relay._lines) == LINES
     assert [line.idle for line in lines._lines.values()] == [True] * 10 + [False] * LINES
+
+
+class Sending:
+    """A link that sends nothing yet."""
+
+    unconfirmed = 0
+
+    def __init__(self, link: Any) -> None:
+        self.link, self.pace = link, LinkPace()
+
+    def look(self) -> None:
+        """Take nothing."""
+
+
+class Full:
+    """A destination that has no room until it is told otherwise; whoever looks is counted."""
+
+    is_blocked, is_closed = True, False
+    rates = (None, None)
+    account = SimpleNamespace(is_confirming=False)
+
+    def __init__(self) -> None:
+        self.steps: set[Callable[[], None]] = set()
+        self.looks, self.has = 0, 0.0
+        self.queued = 1
+
+    def room(self, _: float) -> float | None:
+        self.looks += 1
+        return self.has or None
+
+    def weigh(self, weight: int) -> None:
+        """Take note of nothing."""
+
+    def step(self) -> None:
+        for stepped in tuple(self.steps):
+            stepped()
+
+
+async def test_a_full_destination_is_looked_at_when_something_changed_and_at_no_other_time() -> None:
+    inflow, given = Full(), list[int]()
+    line = Line(inflow, 100, 30)  # type: ignore[arg-type]  # as much of it as a line needs
+    link: Any = SimpleNamespace(alive=True, credit=0, set_credit=given.append)
+    line.join(Sending(link))
+    await wait_until(lambda: inflow.looks == 1)
+    await asyncio.sleep(0.2)
+    assert (inflow.looks, given) == (1, [])
+    inflow.step()
+    await wait_until(lambda: inflow.looks == 2)
+    inflow.has = 10.0
+    inflow.step()
+    await wait_until(lambda: given == [10])
+    assert not inflow.steps, "nobody hears of steps while there is room"
+
+
+async def test_whoever_waits_for_messages_on_their_way_wakes_when_an_account_made_a_step(lines: Lines) -> None:
+    inflow = Full()
+    lines._lines["orders"] = Line(inflow, 100, 30)  # type: ignore[arg-type]
+    flushing = asyncio.create_task(lines.flush())
+    await wait_until(lambda: bool(inflow.steps))
+    inflow.step()
+    await wait_until(lambda: bool(inflow.steps))
+    assert not flushing.done()
+    inflow.queued = 0
+    inflow.step()
+    await flushing
+    assert not inflow.steps

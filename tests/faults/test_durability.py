@@ -172,7 +172,7 @@ async def test_over_a_node_what_is_accepted_is_on_replicas(
                 outcome, why = await peer.send(link, "1")
             waits = await peer.put(link, "2")
             line = await node.lines.get("orders", "queue")
-            await wait_until(lambda: line.inflow.is_confirming, timeout=GUARD)
+            await wait_until(lambda: line.inflow.account.is_confirming, timeout=GUARD)
             assert (outcome, waits.done()) == ("rejected", False)
             assert "stored, not yet replicated: acknowledged by 0 of 1 replicas" in why
         assert (await waits)[0] == "accepted"

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import Any
 
 from headgate.core.outbox import Outgoing
@@ -41,15 +42,18 @@ class Inflow:
         """The destination's name."""
         return self.account.address.name
 
-    @property
-    def in_hand(self) -> int:
-        """Bytes that can be sent without asking."""
-        return self.account.credit.in_hand
+    def room(self, size: float) -> float | None:
+        """Return how many more messages of so many bytes there is room for; None where one would wait for others.
 
-    @property
-    def ahead(self) -> int:
-        """Bytes that may wait here for nothing but a spool store, which takes them; 0 where none does."""
-        return self.account.waiters.ahead
+        That is credit in hand, or what a spool store is about to take; without any, a message may still ask for some.
+        """
+        account, line, outbox = self.account, self.account.credit, self.account.outbox
+        if account.state.full:
+            return None
+        room = (line.granted - line.spent) / size
+        if account.writer is not None and account.writer.store:
+            room = max(room, account.waiters.ahead / size - len(outbox))
+        return None if outbox.waiting and room < 1 else room
 
     @property
     def is_blocked(self) -> bool:
@@ -57,9 +61,9 @@ class Inflow:
         return self.account.wants
 
     @property
-    def is_full(self) -> bool:
-        """Whether a message would wait for others, or exceed the limit where the hard limit lets it."""
-        return self.account.state.full
+    def steps(self) -> set[Callable[[], None]]:
+        """Add what is to be called when messages may be on their way, stored or given up that were not before."""
+        return self.account.steps
 
     @property
     def queued(self) -> int:

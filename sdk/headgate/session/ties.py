@@ -15,7 +15,7 @@ from headgate.session.destination import Presence
 TELL_AFTER: Final = 0.3
 """Seconds of waiting after which a send is worth telling of."""
 LOOK_EVERY: Final = 0.1
-"""Seconds between looks, while sends wait."""
+"""Seconds between looks while the user of a consumer waits in a send: another may use it any moment."""
 _log: Final = logging.getLogger("headgate")
 
 
@@ -32,12 +32,21 @@ class Ties:
     def __init__(self, notes: NoteStore, presences: Callable[[], Iterable[Presence]]) -> None:
         self._presences = presences
         self._told = ToldTies(notes)
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
+        """Set when one more send waits."""
+        self._loop = asyncio.get_running_loop()
 
     def begin(self) -> None:
-        """Begin to look: a send waits."""
-        if self._task is None and any(presence.consumers for presence in self._presences()):
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="headgate ties")
+        """Look once a send that begins to wait has waited long enough."""
+        self._begun.set()
+        if self._task is None and self._timer is None and any(presence.consumers for presence in self._presences()):
+            self._timer = self._loop.call_later(TELL_AFTER, self._start)
+
+    def _start(self) -> None:
+        self._timer = None
+        self._task = self._loop.create_task(self._run(), name="headgate ties")
 
     def doomed(self, destination: str, wait: str) -> Outgoing | None:
         """Return the send that waits there under that name, if it does still and somebody uses a consumer beside it."""
@@ -49,27 +58,33 @@ class Ties:
 
     async def close(self) -> None:
         """Stop, and take the notes back."""
+        if self._timer is not None:
+            self._timer.cancel()
         await stop(self._task)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(0.2):
                 await self._told.tell((), 0.0)
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            now = loop.time()
-            pause = LOOK_EVERY
+            self._begun.clear()
+            now, pause = self._loop.time(), LOOK_EVERY
             try:
                 await self._told.tell(self._find(now), now)
             except HeadgateError as error:
                 _log.debug("ties could not be told: %s", error)
                 pause = TELL_EVERY
             # Now, and not before it was told: a send that began to wait meanwhile found this at work.
-            first = min((one.since for place in self._presences() for one in _waiting(place)), default=None)
-            if first is None and not self._told.names:
+            sends = [one for place in self._presences() for one in _waiting(place)]
+            if not sends and not self._told.names:
                 self._task = None
                 return
-            await asyncio.sleep(max(pause, (first or 0.0) + TELL_AFTER - now))
+            # Whoever waits uses no consumer meanwhile: only another send can bring a tie where there may be none now.
+            users = {consumer.use.task for place in self._presences() for consumer in place.consumers}
+            if self._told.names or any(one.who in users for one in sends):
+                await asyncio.sleep(max(pause, min(one.since for one in sends) + TELL_AFTER - now if sends else 0.0))
+            else:
+                await self._begun.wait()
 
     def _find(self, now: float) -> Iterable[Tie]:
         sends: dict[Any, tuple[Presence, Outgoing]] = {}

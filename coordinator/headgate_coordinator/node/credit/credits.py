@@ -70,5 +70,11 @@ class Lines:
 
     async def flush(self) -> None:
         """Wait until nothing is on its way to Redis any more."""
-        while any(line.inflow.queued for line in self._lines.values()):  # noqa: ASYNC110 -- nothing tells of it
-            await asyncio.sleep(0.01)
+        stepped = asyncio.Event()
+        while busy := [line.inflow for line in self._lines.values() if line.inflow.queued]:
+            stepped.clear()
+            for inflow in busy:
+                inflow.steps.add(stepped.set)
+            await stepped.wait()
+            for inflow in busy:
+                inflow.steps.discard(stepped.set)

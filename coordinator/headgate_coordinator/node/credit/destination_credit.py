@@ -13,10 +13,8 @@ from headgate.producing.inflow import Inflow
 from headgate_coordinator.node.credit.link_pace import LinkPace
 
 FIRST_SIZE: Final = 1024.0
-LOOK_EVERY: Final = 0.05
-"""Seconds between looks while there is no room."""
 SEEK_EVERY: Final = 0.2
-"""The same where looking takes a call."""
+"""Seconds between calls that look for room where nobody hears of it: nothing waits in line for it."""
 LEARN: Final = 1 / 64
 """How much one message changes what is known of their sizes."""
 
@@ -79,33 +77,26 @@ class Line:
         """Learn of so many messages of so many bytes together."""
         self.size += (size / messages - self.size) * min(1.0, messages * LEARN)
 
-    def give(self, inlet: Inlet) -> None:
-        """Give a link the credit that is due to it, or take it back when there is no more room."""
+    def give(self, inlet: Inlet, room: float | None) -> None:
+        """Give a link the credit that is due to it, or take it back where there is no more room."""
         has = inlet.link.credit
-        if self._is_full:
+        if room is None:
             if has > 0:
                 inlet.link.set_credit(0)
             return
-        share = self._room / max(1, len(self.inlets))
-        credit = min(self._most, max(1, int(share)))
-        if self.inflow.is_confirming:  # who does not wait for one message before the next is held up too
+        share = room / max(1, len(self.inlets))
+        credit, again = min(self._most, max(1, int(share))), 0.0
+        if self.inflow.account.is_confirming:  # who does not wait for one message before the next is held up too
             credit = min(credit, self._most - inlet.unconfirmed)
-        inlet.pace.set(self.inflow.rates)
-        credit, again = inlet.pace.credit(self._loop.time(), credit)
+        if self.inflow.rates != inlet.pace.rates:
+            inlet.pace.set(self.inflow.rates)
+        if inlet.pace.binds:
+            credit, again = inlet.pace.credit(self._loop.time(), credit)
         if has <= self._low and credit > has:
             inlet.link.set_credit(credit)
         elif again and not inlet.pace.is_waiting:
             inlet.pace.is_waiting = True
             self._loop.call_later(again, self._paid_off, inlet)
-
-    @property
-    def _room(self) -> float:
-        """How many more messages there is room for: credit in hand, or what a spool store is about to take."""
-        return max(self.inflow.in_hand / self.size, self.inflow.ahead / self.size - self.inflow.queued)
-
-    @property
-    def _is_full(self) -> bool:
-        return self.inflow.is_full or (self.inflow.is_blocked and self._room < 1)
 
     def look_soon(self, inlet: Inlet | None = None) -> None:
         """See, at the end of this turn of the loop, what credit is due: to a link, or to all if that has changed."""
@@ -117,19 +108,22 @@ class Line:
 
     def _look(self) -> None:
         self._looking = False
-        full = self._is_full
-        if full and self.inlets and self._again is None:  # who waited may have gone: nobody tells
-            blocked = self.inflow.is_blocked
-            if not blocked:  # all went beyond the limit: nobody hears of room either
+        room = self.inflow.room(self.size)
+        full = room is None
+        if full and self.inlets:
+            self.inflow.steps.add(self.look_soon)  # those who wait may be paid, or gone
+            if self._again is None and not self.inflow.is_blocked:  # all went beyond the limit
                 self.inflow.seek()
-            self._again = self._loop.call_later(LOOK_EVERY if blocked else SEEK_EVERY, self._look_again)
+                self._again = self._loop.call_later(SEEK_EVERY, self._look_again)
+        else:
+            self.inflow.steps.discard(self.look_soon)
         due, self._due = self._due, {}
         if full != self._full:
             self._full = full
             due |= dict.fromkeys(self.inlets)
         for inlet in due:
             if inlet.link.alive:
-                self.give(inlet)
+                self.give(inlet, room)
                 inlet.look()
 
     def _paid_off(self, inlet: Inlet) -> None:

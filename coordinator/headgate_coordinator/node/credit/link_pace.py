@@ -17,22 +17,24 @@ class LinkPace:
 
     Attributes:
         is_waiting: whether somebody will look again once what came is paid off.
+        rates: in messages and in bytes a second.
+        binds: whether there is any.
     """
 
     def __init__(self) -> None:
-        self.is_waiting = False
-        self._rates: tuple[float | None, float | None] = (None, None)
+        self.is_waiting = self.binds = False
+        self.rates: tuple[float | None, float | None] = (None, None)
         self._messages: Rate | None = None
         self._bytes: Rate | None = None
         self._until = 0.0
 
     def set(self, rates: tuple[float | None, float | None]) -> None:
         """Change the rates; what is owed under the old ones is forgotten."""
-        if rates != self._rates:
-            self._rates = rates
-            self._messages = Rate(rates[0]) if rates[0] else None
-            self._bytes = Rate(rates[1]) if rates[1] else None
-            self._until = 0.0
+        self.rates = rates
+        self._messages = Rate(rates[0]) if rates[0] else None
+        self._bytes = Rate(rates[1]) if rates[1] else None
+        self._until = 0.0
+        self.binds = bool(self._messages or self._bytes)
 
     def book(self, now: float, messages: int, size: int) -> None:
         """Note what came."""

@@ -131,7 +131,8 @@ class Inlet(LinkEnd):
         self.messages += len(messages)
         self.bytes += total
         line.saw(len(messages), total)
-        self.pace.book(asyncio.get_running_loop().time(), len(messages), total)
+        if self.pace.binds:
+            self.pace.book(asyncio.get_running_loop().time(), len(messages), total)
         connection.node.counters.came(len(messages), total)
         self.look_soon()
 
@@ -241,8 +242,6 @@ class Inlet(LinkEnd):
             self.link.settle(arrival.delivery, "released")
         else:
             self.link.settle(arrival.delivery, "rejected", condition, description)
-        if self._line and self.link.alive:
-            self._line.give(self)
         self._leave_soon()
         self.connection.flush_soon()
 
@@ -289,6 +288,6 @@ class Inlet(LinkEnd):
         """For how long it has waited for room, or for a channel, and why."""
         if not self._held or self._line is None:
             return None
-        if not (self._line.inflow.is_blocked or self._line.inflow.is_confirming):
+        if not (self._line.inflow.is_blocked or self._line.inflow.account.is_confirming):
             return None
         return time.monotonic() - self._since, self._line.inflow.reason
