@@ -142,6 +142,8 @@ class Lane:
         self._under_way: set[asyncio.Timeout] = set()
         self._ended: set[asyncio.Timeout] = set()
         self._idle: list[Any] = []
+        self._era = 0
+        """Rises as connections are dropped: one of before that was in use then, or dialled, serves one call at most."""
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def run(
@@ -260,7 +262,7 @@ class Lane:
                     raise
                 finally:
                     self.answered += whole
-                    if whole and connection.is_connected:
+                    if whole and connection.is_connected and connection.headgate_era == self._era:
                         self._idle.append(connection)
                     else:
                         await connection.disconnect(nowait=True)
@@ -278,7 +280,9 @@ class Lane:
             connection = self._idle.pop()
             if connection.is_connected:
                 return connection
+        era = self._era
         fresh: Any = await self._dial()  # redis-py leaves some of its methods untyped
+        fresh.headgate_era = era
         fresh.redis_connect_func = greet
         fresh.headgate_masters_only = self._masters_only
         try:
@@ -300,7 +304,8 @@ class Lane:
         await self.drop()
 
     async def drop(self) -> None:
-        """Close what is idle, so that the next call finds out anew where the server is."""
+        """Close what is idle, and the rest once it is, so that the next call finds out anew where the server is."""
+        self._era += 1
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.disconnect(nowait=True)
