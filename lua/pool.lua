@@ -16,7 +16,7 @@
   ARGV[9] weight      1 to 1000      its share, beside those of the other members
   Returns {code, pool_epoch, granted, returned, place, limit, {member, epoch, granted, returned, ...}}; place: in line, 0 when
           not; limit: the most that this member can ever have; last, the others that were served: deliver it to them
-  Codes    OK, LEARNING (state was lost: the holding is noted, nothing is granted; place 1: the caller is to ask all members),
+  Codes    OK, LEARNING (state may have been lost: the holding is noted, nothing granted; place 1: the caller is to ask all members),
            UNKNOWN (no such pool), STALE (a newer epoch of the destination was here), GONE (it claims more than was granted)
 ]]
 --- @include "lib/fair"

@@ -14,7 +14,7 @@
   Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms, weight}; need: granted total with
           which the first in line could go; used: bytes pending and leased; learning_ms: for which holders may still claim;
           weight: its share beside others of the pool
-  Codes    OK, UNKNOWN (no such destination), EPOCH (state was lost after the caller had looked: nothing was done)
+  Codes    OK, UNKNOWN (no such destination), EPOCH (state may have been lost after the caller had looked: nothing was done)
 ]]
 --- @include "lib/credit"
 local HELD_MS = 1000 -- for which what was drawn for the first in line is not taken away before it could go

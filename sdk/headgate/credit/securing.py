@@ -166,14 +166,14 @@ class Securing:
 
         Raises:
             NotDurable: it is not in time.
-            CoordinatorUnavailable: it was lost.
+            CoordinatorUnavailable: it may have been lost.
         """
         safe = self._loop.create_future()
         self.wrote(Written(epoch, math.inf, [Part(partial(safe.set_result, None), safe, until)], self._loop.time()))
         await safe
 
     def epoch_began(self, epoch: int, last: float) -> None:
-        """Fail what was written before and is lost: all above a number."""
+        """Fail what was written before and may be lost: all above a number."""
         self._lose(tuple(self._line), epoch, last)
 
     def _lose(self, line: Iterable[Written], epoch: int, last: float) -> None:
@@ -264,8 +264,8 @@ class Securing:
 
     def _loss(self) -> CoordinatorUnavailable:
         return CoordinatorUnavailable(
-            f"a failover or a restart of Redis lost what was written to {self._address.name!r} before "
-            f"{self.durability.text!r} had it; do it again (a consumer may have had it)",
+            f"a failover or a restart of Redis may have lost what was written to {self._address.name!r} before "
+            f"{self.durability.text!r} had it; do it again (a message may be there, or a consumer may have had it)",
             answered=True,
         )
 

@@ -124,7 +124,7 @@ class Explanation:
 
     Attributes:
         state: ``open``, ``full`` (nobody waits yet), ``blocked`` (somebody waits), ``stopped`` (by hand), ``learning``
-            (state was lost) or ``unknown`` (Redis does not answer).
+            (state may have been lost) or ``unknown`` (Redis does not answer).
         cause: a stable word for the reason; see :data:`Cause`.
         reason: one sentence.
         rule: the policy rule that set what binds, ``<pattern> (<file>:<line>)``; None when none did.
