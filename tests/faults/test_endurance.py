@@ -48,6 +48,7 @@ class Work:
     holders: list[Holder] = field(default_factory=list)
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     began: float | None = None
+    granted: float | None = None
 
     async def __aenter__(self) -> Self:
         enter = self.stack.enter_async_context
@@ -74,11 +75,24 @@ class Work:
         await asyncio.gather(*(worker.goes_on() for worker in (self.sender, self.receiver, *self.holders)))
 
     async def goes_on_at(self, serves: Callable[[], bool]) -> None:
-        """Wait until another server is in charge, and note how long the next send takes from then on."""
+        """Wait until another server is in charge, and note how long the next send and the first grant take then."""
         await wait_until(serves, timeout=GUARD, description="another server is in charge")
         start = time.monotonic()
+        granted = asyncio.create_task(self.is_granted())
         await self.sender.goes_on(more=1)
         self.began = round(time.monotonic() - start, 2)
+        async with asyncio.timeout(GUARD):
+            await granted
+        self.granted = round(time.monotonic() - start, 2)
+
+    async def is_granted(self) -> None:
+        """Send with a session that holds nothing: it is granted something new once the others have claimed."""
+        while True:
+            with suppress(headgate.CreditTimeout, headgate.CoordinatorUnavailable):
+                async with self.clients[0].session("new", ttl=TTL) as session:
+                    await (await session.producer("orders")).send("0", timeout=GUARD)
+                    return
+            await asyncio.sleep(0.01)
 
     def slot(self, name: str) -> int:
         slot: int = key_slot(Address.of("shop", name).key.encode())
@@ -102,7 +116,7 @@ class Work:
             "told": sum(loss.lost for loss in self.told if loss.destination == "orders"), "epochs": len(self.told),
             "again": len(self.receiver.got) - len(seen), "in_order": seen == sorted(seen), "gate": self.inside.most,
             "without_sends_s": round(self.sender.stood, 2), "without_deliveries_s": round(self.receiver.stood, 2),
-            "first_send_at_new_master_s": self.began,
+            "first_send_at_new_master_s": self.began, "first_grant_at_new_master_s": self.granted,
             "without_admissions_s": round(max(holder.stood for holder in self.holders), 2),
         }  # fmt: skip
         if path := os.environ.get("HEADGATE_FAULT_FIGURES"):
