@@ -118,9 +118,9 @@ class Rude:
             self.writer.write(data)
             await self.writer.drain()
 
-    async def greet(self, *frames: bytes) -> Self:
-        """Open the connection and a session."""
-        await self.say(raw.opening() + raw.begin() + b"".join(frames))
+    async def greet(self, *frames: bytes, window: int = 1 << 14) -> Self:
+        """Open the connection and a session that takes so many transfers."""
+        await self.say(raw.opening() + raw.begin(window=window) + b"".join(frames))
         return self
 
     async def until(self, wanted: bytes) -> bytes:

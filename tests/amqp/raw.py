@@ -35,8 +35,9 @@ def opening(name: str = "raw") -> bytes:
     return HEADER + frame(0x10, [text(name)])
 
 
-def begin(channel: int = 0) -> bytes:
-    return frame(0x11, [NULL, number(0), number(1 << 14), number(1 << 14)], channel=channel)
+def begin(channel: int = 0, *, window: int = 1 << 14) -> bytes:
+    """Begin a session that takes so many transfers."""
+    return frame(0x11, [NULL, number(0), number(window), number(1 << 14)], channel=channel)
 
 
 def end(channel: int = 0) -> bytes:
@@ -50,15 +51,31 @@ def attach(
     receives: bool = False,
     address: str | bytes = "orders",
     filters: bytes = NULL,
+    capability: str = "",
+    presettled: bool = False,
     channel: int = 0,
 ) -> bytes:
     """Begin a link, as its sender unless it ``receives``."""
-    source = described(0x28, [text(address), *[NULL] * 6, filters])
+    word = b"\xa3" + bytes([len(capability)]) + capability.encode() if capability else NULL
+    source = described(0x28, [text(address), *[NULL] * 6, filters, NULL, NULL, word])
     target = described(0x29, [text(address)])
     role = TRUE if receives else FALSE
     count = NULL if receives else number(0)
     return frame(
-        0x12, [text(name), number(handle), role, NULL, NULL, source, target, NULL, NULL, count], channel=channel
+        0x12,
+        [
+            text(name),
+            number(handle),
+            role,
+            b"\x50\x01" if presettled else NULL,
+            NULL,
+            source,
+            target,
+            NULL,
+            NULL,
+            count,
+        ],
+        channel=channel,
     )
 
 
@@ -75,11 +92,23 @@ def transfer(
     return frame(0x14, fields, channel=channel, payload=payload)
 
 
-def flow(handle: int | None = None, credit: int = 0, *, echo: bool = False, channel: int = 0) -> bytes:
-    """Tell the window, and a link's credit."""
-    link = [number(handle), number(0), number(credit), NULL, FALSE] if handle is not None else [NULL] * 5
+def flow(
+    handle: int | None = None,
+    credit: int = 0,
+    *,
+    window: int = 1 << 14,
+    drain: bool = False,
+    echo: bool = False,
+    channel: int = 0,
+) -> bytes:
+    """Tell the window and a link's credit, both counted from the first transfer of all."""
+    link = (
+        [number(handle), number(0), number(credit), NULL, TRUE if drain else FALSE]
+        if handle is not None
+        else [NULL] * 5
+    )
     return frame(
         0x13,
-        [number(0), number(1 << 14), number(0), number(1 << 14), *link, TRUE if echo else FALSE],
+        [number(0), number(window), number(0), number(1 << 14), *link, TRUE if echo else FALSE],
         channel=channel,
     )

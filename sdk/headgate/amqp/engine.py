@@ -27,6 +27,7 @@ from headgate.amqp.proton import ffi, lib, put_text_map, read_condition, scratch
 from headgate.amqp.rereading import Unreadable, echoes, read_attach, repeated
 from headgate.amqp.streaming import Streams
 from headgate.amqp.transport import STRIDE, Strides, begun
+from headgate.amqp.windows import Windows
 
 MOST_IGNORED: Final = 200
 """Messages over closed links that a connection may send; fewer than the frames of a session's window."""
@@ -84,6 +85,7 @@ class Engine:
             properties=properties or {},
         )
         self._strides = Strides(self._transport, self._scratch)
+        self.windows: Final = Windows(self._transport, self._strides, self.streams)
         self._opened = self._given_up = self._over = self._behind = False
         self._data, self._at = b"", 0
 
@@ -156,6 +158,7 @@ class Engine:
             lib.pn_transport_push(self._transport, again, len(again))
             self._process()
         self._behind, self._data = False, b""
+        self.windows.tell(self._handler)
         if self.alive and not self._over and lib.pn_transport_capacity(self._transport) < 0:
             self.give_up(DECODE_ERROR, "a frame whose body is none of AMQP 1.0, by the number of its descriptor")
 
@@ -329,9 +332,7 @@ class Engine:
             lib.pn_transport_close_tail(self._transport)
         elif not lib.pn_session_state(session) & lib.PN_LOCAL_ACTIVE:
             self._strides.sessions += 1
-            if (
-                self._strides.sessions > self.limits.sessions
-            ):  # without a channel to answer on, the library falls silent
+            if self._strides.sessions > self.limits.sessions:  # without a channel to answer on, it falls silent
                 self.give_up(RESOURCE_LIMIT, f"more than {self.limits.sessions} sessions, those that end included")
                 return
             lib.pn_session_set_incoming_capacity(session, self.limits.window)

@@ -180,6 +180,20 @@ class Link:
         return int(lib.pn_link_credit(self.raw)) - self.engine.streams.waiting(self)
 
     @property
+    def window(self) -> int:
+        """Frames that the peer's session takes now, whatever the credit; what is sent beyond that stays here."""
+        return self.engine.windows.room(self)
+
+    @property
+    def room(self) -> int:
+        """Transfers of one frame that may be made now; where the peer's session takes none, `flowed` tells of more."""
+        credit = self.credit
+        room = min(credit, self.window) if credit > 0 else credit
+        if room <= 0 < credit:
+            self.engine.windows.wait(self, 0)
+        return room
+
+    @property
     def has_foreign(self) -> bool:
         """Whether a peer has made a transfer over a link at which it receives: ours are not current once sent."""
         current = None if self.receives else lib.pn_link_current(self.raw)

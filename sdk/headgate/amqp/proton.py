@@ -3,6 +3,7 @@
 Nothing else in Headgate imports it. The names are those of Proton's C API, ``pn_...``, which documents what they do.
 """
 
+import ctypes
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,9 @@ except ImportError as _error:
 
 ffi: Any = _ffi
 lib: Any = _lib
+_said = ctypes.CDLL(_module.__file__).pn_session_remote_incoming_window  # the module itself leaves it out
+remote_window: Final[Any] = ffi.cast("int32_t(*)(pn_session_t *)", ctypes.cast(_said, ctypes.c_void_p).value)
+"""Return how many frames the peer's session still takes; at most 0 for none."""
 ASSERTS: Final = b"pn_link_is_receiver(receiver)" in Path(_module.__file__ or "").read_bytes()
 """Whether the library was compiled to abort the process where it is used in a way that it does not expect."""
 

@@ -37,6 +37,15 @@ class Streams:
         """Return how many messages of a link are not sent yet: its credit is spent only when they are."""
         return len(self._links[link]) if self._links and link in self._links else 0
 
+    def unsent(self, session: Any) -> int:
+        """Return the bytes of a session's messages that the library does not have yet."""
+        return sum(
+            len(unsent.message) - unsent.at
+            for link, line in self._links.items()
+            if link.alive and lib.pn_link_session(link.raw) == session
+            for unsent in line
+        )
+
     def add(self, link: "Link", delivery: Any, message: bytes, *, settled: bool) -> None:
         """Send a message in pieces."""
         self._links.setdefault(link, deque()).append(Unsent(delivery, message, settled))

@@ -66,9 +66,13 @@ class Strides:
         if self.stepped:
             self.stepped, self.next = False, STRIDE
             if alive:
-                self.write(self._pieces)
+                self.write_ahead()
         elif self.next < most:
             self.next *= 2
+
+    def write_ahead(self) -> None:
+        """Write what the library has to say, to be taken with :meth:`written`."""
+        self.write(self._pieces)
 
     def written(self) -> list[bytes]:
         """Return what was written between strides, and forget it."""

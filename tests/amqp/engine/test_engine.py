@@ -214,3 +214,22 @@ def test_a_link_that_ends_takes_its_unsent_messages_along(pair: Pair) -> None:
     pair.talk()
     assert pair.server.messages == []
     assert pair.client.engine.streams.feed() == (False, [])
+
+
+def test_no_more_is_sent_than_the_peers_session_takes() -> None:
+    pair = Pair(client_limits=Limits(window=4 * 65_536))
+    pair.receiver().set_credit(100)
+    pair.talk()
+    (link,) = pair.server.links
+    assert (link.window, link.room) == (4, 4)
+    for _ in range(3):
+        link.send(b"m")
+    assert (link.window, link.room, link.credit) == (1, 1, 97)
+    link.send(bytes(500_000))  # of which the library has nothing yet
+    assert link.window <= 0
+    assert link.room <= 0
+    flows = pair.server.flows
+    pair.talk()
+    assert pair.server.flows > flows, "there is room again"
+    assert (link.window, link.room) == (4, 4)
+    pair.free()

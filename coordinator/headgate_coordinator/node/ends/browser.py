@@ -33,7 +33,7 @@ class Browsing(LinkEnd):
         self.connection.flush_soon()
         browsed = self.connection.node.client.browse(self.destination)
         async for seen in browsed:
-            while self.link.alive and (self.link.credit <= 0 or self.connection.congested):
+            while self.link.alive and (self.link.room <= 0 or self.connection.congested):
                 self._more.clear()
                 await self._more.wait()
             if not self.link.alive:

@@ -148,7 +148,7 @@ class Outlet(LinkEnd):
     Attributes:
         buffer: messages that are here, and not sent yet.
         supply: what brings them; None before it is open.
-        credit: for how many more messages the link has credit.
+        credit: for how many more messages the link has credit, as far as the client takes any.
         asked: the same, as far as the supply knows.
         handed: how many messages went to the client.
     """
@@ -214,20 +214,24 @@ class Outlet(LinkEnd):
         self.credit = self.link.credit
         self.pump()
         self._drains = self.link.drains
-        if self._drains:
+        if self._drains and not self._is_held_up:
             if self.credit > 0 and supply.seeks:
                 supply.look()
             else:
                 self.exhausted()
 
     def pump(self) -> None:
-        """Send what is here, as far as the link's credit reaches and the client reads."""
+        """Send what is here, as far as the link's credit and the session's window reach and the client reads.
+
+        The rest stays in the buffer, where those who wait for it beside this link can have it.
+        """
         supply, link, connection = self.supply, self.link, self.connection
-        if supply is None or not link.is_open or connection.node.draining:
+        if supply is None or not link.is_open or self._rests or connection.node.draining:
             return
-        credit = self.credit = link.credit
+        credit, frame = link.credit, link.engine.windows.frame
+        room = 0 if connection.congested else link.window
         buffer, sent, size = self.buffer, 0, 0
-        while credit > 0 and not self._rests and not connection.congested and buffer:
+        while credit > 0 and room > 0 and buffer:
             message = buffer.popleft()
             try:
                 payload = to_amqp(message.stored, delivery_count=message.delivery_count)
@@ -245,8 +249,12 @@ class Outlet(LinkEnd):
             else:
                 self._unsettled[delivery] = message
             credit -= 1
+            room -= 1 + len(payload) // frame
             sent += 1
             size += len(payload)
+        if room < credit:
+            credit = max(0, room)
+            link.engine.windows.wait(link, credit)
         self.credit = credit
         self._ask(supply, credit)
         if sent:
@@ -268,6 +276,11 @@ class Outlet(LinkEnd):
         return self._started
 
     @property
+    def _is_held_up(self) -> bool:
+        """Whether the client takes nothing, although its link has credit."""
+        return self.credit <= 0 < self.link.credit
+
+    @property
     def drains(self) -> bool:
         """Whether its client wants to hear when nothing is left."""
         return self._drains and self.link.alive
@@ -283,8 +296,8 @@ class Outlet(LinkEnd):
 
     def exhausted(self) -> None:
         """Give the credit back to a client that wants it used up, when there is nothing to use it for."""
-        if self.supply and self.supply.recalls:
-            return  # these use credit up once they are here
+        if self.supply and (self.supply.recalls or (self.buffer and self._is_held_up)):
+            return  # these use credit up once they are here, or the client takes them
         if self.link.alive and self._drains:
             self._drains = False
             self.link.drained()
@@ -311,7 +324,8 @@ class Outlet(LinkEnd):
         """Go on: the client reads again."""
         if self.supply is not None:
             self.supply.resume()
-        self.pump()
+        if self.link.credit > 0:
+            self.flowed()
 
     def expired(self, holder: Holder) -> None:
         """Forget what others were given meanwhile; the client may still have it, and is not believed any more."""

@@ -56,7 +56,7 @@ class Replies(LinkEnd):
         link, waiting = self.link, self._waiting
         if not link.alive:
             return
-        while waiting and not self.connection.congested and link.credit > 0:
+        while waiting and not self.connection.congested and link.room > 0:
             batch = [waiting.popleft()]
             size = len(batch[0])
             while waiting and size + len(waiting[0]) <= LARGE:

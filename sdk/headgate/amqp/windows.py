@@ -1,0 +1,66 @@
+"""Windows of the peer's sessions: frames that they take, whatever credit their links have.
+
+The library keeps what it cannot pass on, and nobody else can have what it keeps. So it is to be handed no more than the
+window takes. It has no event for a window that is wider than before; links that wait for one are kept here.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.amqp.proton import lib, remote_window
+
+if TYPE_CHECKING:
+    from headgate.amqp.handler import Handler
+    from headgate.amqp.link import Link
+    from headgate.amqp.streaming import Streams
+    from headgate.amqp.transport import Strides
+
+WIDE: Final = 1 << 20
+"""Frames that are room for whatever is handed over before it is written."""
+UNBOUNDED: Final = 1 << 40
+OVERHEAD: Final = 100
+"""Bytes of a frame, at most, that are no part of a message."""
+
+
+class Windows:
+    """Room in the sessions of one connection.
+
+    Args:
+        transport: of the connection.
+        strides: write what was handed over.
+        streams: messages that are handed over a piece at a time.
+    """
+
+    def __init__(self, transport: Any, strides: "Strides", streams: "Streams") -> None:
+        self._transport = transport
+        self._strides, self._streams = strides, streams
+        self._waiting: dict[Link, int] = {}
+
+    @property
+    def frame(self) -> int:
+        """Bytes of a message that one frame takes, at least."""
+        return (int(lib.pn_transport_get_remote_max_frame(self._transport)) or UNBOUNDED) - OVERHEAD
+
+    def room(self, link: "Link") -> int:
+        """Return how many frames the session of a link takes, beside all that was handed over."""
+        session = lib.pn_link_session(link.raw)
+        window = int(remote_window(session))
+        if window >= WIDE:
+            return UNBOUNDED
+        if lib.pn_session_outgoing_bytes(session) > 0:
+            self._strides.write_ahead()  # only what is written is off the window
+            window = int(remote_window(session))
+        unsent = self._streams.unsent(session)
+        return window - 1 - unsent // self.frame if unsent else window
+
+    def wait(self, link: "Link", room: int) -> None:
+        """Have :meth:`tell` say when there is more room than this."""
+        self._waiting[link] = room
+
+    def tell(self, handler: "Handler") -> None:
+        """Tell of links for which there is more room, as if their credit had changed."""
+        for link, room in tuple(self._waiting.items()):
+            if link.credit <= 0:
+                del self._waiting[link]
+            elif self.room(link) > room:
+                del self._waiting[link]
+                handler.flowed(link)
