@@ -80,7 +80,7 @@ class Crowd:
                     rhea.do("settle", link=link, how="accept", count=count)
                     settled += count
                 await asyncio.sleep(0.02)
-            rhea.do("close", link=link)
+            rhea.do("close", link=link, drop=True)
 
     async def sends(self, total: int) -> None:
         """Send in bursts, with pauses in which consumers find nothing."""

@@ -158,8 +158,10 @@ const commands = {
   look({ link }) {
     tell({ event: "looked", link, credit: links[link].credit, left: pumps[link]?.left, unsettled: held[link]?.length });
   },
-  close({ link }) {
+  close({ link, drop }) {
     links[link].close();
+    // Of links that it has closed, rhea keeps a place in the session's window for what is not settled here, for ever.
+    if (drop) for (const delivery of held[link].splice(0)) delivery.settled = true;
   },
   detach({ link }) {
     links[link].detach();
