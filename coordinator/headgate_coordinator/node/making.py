@@ -27,7 +27,7 @@ class TooManyDestinations(HeadgateError):
 
 
 class Making:
-    """Counts what users make where there is nothing. What was removed, by anybody, makes room for others.
+    """Counts what users make where there is nothing. One that is removed, by anybody, makes room for another.
 
     A user who manages the namespace has no bound, and queues for replies have one of their own.
 

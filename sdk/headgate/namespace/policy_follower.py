@@ -110,7 +110,7 @@ class Policies:
     def found(self, version: int) -> None:
         """Hear that a destination follows a version: where it is above that in force, Redis lost it.
 
-        Nobody is left then who knew it, or it would be put back. What destinations have of it gives way to what is in
+        Nobody is left then who knew it, or it would be put back. Its settings at destinations give way to those in
         force, under a number that is above.
         """
         if version > max(self.policy.version, self._found):

@@ -143,7 +143,7 @@ class Lane:
         self._ended: set[asyncio.Timeout] = set()
         self._idle: list[Any] = []
         self._era = 0
-        """Rises as connections are dropped: one of before that was in use then, or dialled, serves one call at most."""
+        """Rises as connections are dropped: one that was in use then, or dialled, serves one call at most."""
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def run(

@@ -25,8 +25,8 @@ def beat(when: float) -> float:
 class Rounds:
     """The rounds of one client; equal calls of a round are made once.
 
-    The first that calls in a turn of the loop makes the round. What fails there, for its script is not loaded or
-    another run served the state, is called by itself.
+    The first that calls in a turn of the loop makes the round. A call that fails there, for its script is not loaded
+    or another run served the state, is made by itself.
     """
 
     def __init__(self, server: Backend) -> None:
