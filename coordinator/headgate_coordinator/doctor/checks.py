@@ -1,10 +1,11 @@
 """Checks of a whole deployment: facts in, findings out. Nothing here talks to anybody."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from headgate.core.durability import Durability
+from headgate.redis.probing import Reason
 from headgate_coordinator.doctor.facts import SLOTS, ClusterFacts, Deployment, SentinelFacts
 from headgate_coordinator.doctor.findings import Finding, merged
 from headgate_coordinator.doctor.server_checks import check_server
@@ -12,6 +13,14 @@ from headgate_coordinator.doctor.server_checks import check_server
 _APART: Final = 1.0
 """Seconds that clocks of servers may differ from each other."""
 _FIX: Final = "`redis-cli --cluster fix HOST:PORT`"
+_REMEDIES: Final[Mapping[Reason, str]] = {
+    "login": "check the user and the password; a password can be kept out of the URL: ?password_file=PATH",
+    "rights": "`headgate acl` prints what a user needs",
+    "certificate": "check that it speaks TLS (rediss://), and ?ca_file=PATH",
+    "name": "check the name of the host",
+    "closed": "check that a Redis is there, and whether it wants TLS (rediss://)",
+    "silent": "see that it runs, listens at that address, and that no firewall is between",
+}
 
 
 def check(deployment: Deployment, wanted: Durability) -> list[Finding]:
@@ -36,28 +45,13 @@ def _reached(deployment: Deployment) -> Iterator[Finding]:
                 "connection", "problem" if alone or deployment.kind != "sentinel" else "warning",
                 f"cannot be used: {server.trouble}",
                 "nothing goes on without it" if alone else "clients here cannot use it when it is in charge",
-                _remedy(server.trouble), (server.place,),
+                _REMEDIES[server.reason], (server.place,),
             )  # fmt: skip
     if not deployment.servers:
         yield Finding("connection", "problem", f"no server is known at {deployment.url}", "nothing goes on without one",
                       "see that the hosts of the URL are right and run")  # fmt: skip
     elif deployment.reached:
         yield Finding("connection", "ok", f"{len(deployment.reached)} of {len(deployment.servers)} let us in")
-
-
-def _remedy(trouble: str) -> str:
-    low = trouble.lower()
-    if "wrongpass" in low or "noauth" in low or "authentication" in low or "invalid username" in low:
-        return "check the user and the password; a password can be kept out of the URL: ?password_file=PATH"
-    if "noperm" in low or "no permissions" in low:
-        return "`headgate acl` prints what a user needs"
-    if "certificate" in low or "ssl" in low:
-        return "check that it speaks TLS (rediss://), and ?ca_file=PATH"
-    if "name or service" in low or "resolution" in low or "nodename" in low or "no address" in low:
-        return "check the name of the host"
-    if "connection closed" in low or "reset" in low:
-        return "check that a Redis is there, and whether it wants TLS (rediss://)"
-    return "see that it runs, listens at that address, and that no firewall is between"
 
 
 def _sentinels(deployment: Deployment) -> Iterator[Finding]:

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.policy import Policy
-from headgate.errors import CoordinatorUnavailable, HeadgateError
+from headgate.errors import HeadgateError
 from headgate.redis.keys import policy_key
-from headgate.redis.probing import Probe, Refusal, target
+from headgate.redis.probing import NotLetIn, Probe, Refusal, target
 from headgate_coordinator.doctor.facts import (
     Clock,
     ClusterFacts,
@@ -82,7 +82,7 @@ class _Examination:
         """Return the cluster as one host sees it; None where it is in none, or does not answer."""
         try:
             probe = await Probe.open(self._url, host)
-        except CoordinatorUnavailable:
+        except NotLetIn:
             return None
         try:
             mode = _fields(await probe.ask("INFO", "server"))
@@ -103,8 +103,8 @@ class _Examination:
         where = _text(place) if place else self._url.path
         try:
             probe = await Probe.open(self._url, place)
-        except CoordinatorUnavailable as error:
-            return ServerFacts(where, str(error))
+        except NotLetIn as error:
+            return ServerFacts(where, str(error), reason=error.reason)
         try:
             return await self._asked(probe, where, cluster=cluster)
         finally:
@@ -144,7 +144,7 @@ class _Examination:
         where, service = _text(host), self._url.service
         try:
             probe = await Probe.open(self._url, host, sentinel=True)
-        except CoordinatorUnavailable as error:
+        except NotLetIn as error:
             return SentinelFacts(where, str(error))
         try:
             state = await probe.ask("SENTINEL", "MASTER", service)

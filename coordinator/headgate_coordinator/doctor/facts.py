@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.durability import MEMORY, Durability
+from headgate.redis.probing import Reason
 
 SLOTS: Final = 16384
 
@@ -41,6 +42,7 @@ class ServerFacts:
         missing: role -> what the user may not do of what the role needs; None where that could not be found out.
         loader: commands and keys of the user `default`, as ACL GETUSER tells them; empty where it was not told.
         asked: the most that a rule of the policy asks for, where the policy is here.
+        reason: what sort of trouble there is, where there is any.
     """
 
     place: str
@@ -54,6 +56,7 @@ class ServerFacts:
     missing: Mapping[str, tuple[str, ...]] | None = None
     loader: Mapping[str, str] = field(default_factory=dict)
     asked: Durability = MEMORY
+    reason: Reason = "silent"
 
     @property
     def product(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headgate.core.names import decode_name
 from headgate.core.policy import Policy, origin_text, origins
-from headgate.errors import AccessDenied, HeadgateError, InvalidValue, PolicyError
+from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue, PolicyError
 from headgate.namespace.pool_slices import ASK_AT_ONCE, Pools
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress, parse_pool_key
@@ -124,8 +124,8 @@ async def max_memory(server: Backend, name: str) -> int:
     """
     try:
         found = [int(reply[1]) for reply in await server.everywhere("CONFIG", "GET", "maxmemory")]
-    except HeadgateError as error:  # many hosted servers forbid CONFIG, and some hide it
-        if not isinstance(error, AccessDenied) and "unknown command" not in str(error).lower():
+    except (AccessDenied, CoordinatorUnavailable) as error:  # many hosted servers forbid CONFIG, and some hide it
+        if isinstance(error, CoordinatorUnavailable) and not error.answered:
             raise
         found = []
         for text in await server.everywhere("INFO", "memory"):

@@ -151,13 +151,14 @@ class EmbeddedRedis:
         attempts = 5 if port == 0 else 1
         while True:
             attempts -= 1
-            redis = cls(program, _free_port() if port == 0 else port, config or {})
+            chosen = _free_port() if port == 0 else port
+            redis = cls(program, chosen, config or {})
             try:
                 redis.launch(timeout=timeout)
-            except CoordinatorUnavailable as error:
+            except CoordinatorUnavailable:
                 redis.stop()
                 # Between our look for a free port and the server's bind, somebody else may have taken it.
-                if attempts == 0 or "in use" not in str(error):
+                if attempts == 0 or not _is_taken(chosen):
                     raise
             except BaseException:
                 redis.stop()
@@ -290,6 +291,14 @@ def _temporary_root() -> str:
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
+
+
+def _is_taken(port: int | None) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port or 0)).close()
+    except OSError:
+        return True
+    return False
 
 
 def _answers(path: Path) -> bool:

@@ -1,8 +1,10 @@
 """Plain questions to one server, or one Sentinel, at a time: for who examines a deployment and does not use it."""
 
 import asyncio
+import socket
+import ssl
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import redis.exceptions as rx
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
@@ -29,6 +31,40 @@ class Refusal:
 
     text: str
     forbidden: bool = False
+
+
+Reason = Literal["login", "rights", "certificate", "name", "closed", "silent"]
+"""What kept us out: credentials, what the user may do, TLS, the host's name, a server that hangs up, or is silent."""
+_REASONS: Final[tuple[tuple[tuple[type[BaseException], ...], Reason], ...]] = (
+    ((rx.NoPermissionError,), "rights"),
+    ((rx.AuthenticationError, rx.AuthorizationError), "login"),
+    ((ssl.SSLError,), "certificate"),
+    ((socket.gaierror,), "name"),
+    ((ConnectionResetError, BrokenPipeError, EOFError), "closed"),
+)
+
+
+class NotLetIn(CoordinatorUnavailable):
+    """A server could not be connected to; the text is in its words, or the system's.
+
+    Attributes:
+        reason: what kept us out.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error)[:_MOST] or f"no answer within {ANSWER_WITHIN:g} s")
+        self.reason = _reason(error)
+
+
+def _reason(error: BaseException) -> Reason:
+    chain = [error]  # redis-py raises its own while it handles the system's, or another of its own
+    while below := chain[-1].__cause__ or chain[-1].__context__:
+        chain.append(below)
+    for kinds, reason in _REASONS:
+        if any(isinstance(one, kinds) for one in chain):
+            return reason
+    alone = isinstance(error, rx.ConnectionError) and len(chain) == 1  # the system had no part in it
+    return "closed" if alone else "silent"
 
 
 def target(url: str) -> RedisUrl:
@@ -59,7 +95,7 @@ class Probe:
             sentinel: whether a Sentinel is there.
 
         Raises:
-            CoordinatorUnavailable: it does not let us in; the text is its reason.
+            NotLetIn: it does not let us in.
         """
         options = sentinel_options(url) if sentinel else connection_options(url)
         options["socket_timeout"] = None  # ours is around each question
@@ -75,8 +111,7 @@ class Probe:
                 await connection.connect()
         except _FAILED as error:
             await connection.disconnect(nowait=True)
-            text = str(error)[:_MOST] or f"no answer within {ANSWER_WITHIN:g} s"
-            raise CoordinatorUnavailable(text) from None
+            raise NotLetIn(error) from None
         return cls(connection)
 
     async def ask(self, *words: Any) -> Any:

@@ -1,0 +1,43 @@
+"""What kept a probe out is known by the sort of error, not by its words."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate.redis.probing import NotLetIn, Probe, Reason
+from headgate.redis.url import parse_url
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[int]:
+    """The port of something that hangs up once it is spoken to."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def reason(url: str) -> Reason:
+    parsed = parse_url(url)
+    with pytest.raises(NotLetIn) as caught:
+        await Probe.open(parsed, None if parsed.kind == "unix" else parsed.hosts[0])
+    assert str(caught.value)
+    return caught.value.reason
+
+
+async def test_what_hangs_up_is_told_from_what_is_silent_and_from_a_wrong_name(door: int) -> None:
+    assert await reason(f"redis://127.0.0.1:{door}/0") == "closed"
+    assert await reason(f"rediss://127.0.0.1:{door}/0") == "closed"
+    assert await reason("redis://nohost.invalid:1/0") == "name"
+    assert await reason("unix:///nonexistent/redis.sock") == "silent"
+
+
+async def test_wrong_credentials_are_told_from_all_else(redis_url: str) -> None:
+    parsed = parse_url(redis_url)
+    where = parsed.path if parsed.kind == "unix" else None
+    url = f"unix://nobody:wrong@{where}" if where else f"redis://nobody:wrong@{parsed.hosts[0][0]}:{parsed.hosts[0][1]}"
+    assert await reason(url) == "login"
