@@ -37,13 +37,7 @@ FRESH: Final = 0.5
 
 
 class Links:
-    """The links of a client's namespace.
-
-    Args:
-        store: the scripts.
-        policies: the policy in force.
-        namespace: whose they are.
-    """
+    """The links of a client's namespace."""
 
     def __init__(self, store: Store, policies: Policies, namespace: str) -> None:
         self._store, self._policies, self._namespace = store, policies, namespace
@@ -175,15 +169,9 @@ class Links:
         entries: dict[str, dict[str, Any]] = {node: json.loads(entry) for node, entry in nodes.items()}
         owner = record(lease or b"").get("owner", "")
         owner = owner if owner in entries else ""
-        said = [entries[owner]] if owner else entries.values()  # who has not the lease may say why it does without
-        trouble = next(
-            (
-                Trouble.read(one.get("codes", {}).get(link), one["troubles"][link])
-                for one in said
-                if link in one.get("troubles", {})
-            ),
-            None,
-        )
+        notes = [entries[owner]] if owner else entries.values()  # who has not the lease may say why it does without
+        trouble = next((Trouble(one["codes"][link], one["troubles"][link]) for one in notes
+                        if link in one.get("codes", ())), None)  # fmt: skip
         return Work(owner, trouble)
 
     async def _mark(self, ends: LinkEnds) -> int | None:

@@ -45,7 +45,7 @@ class Unreadable:
         """A message that says so, in the place of the one that was lost."""
         return encode(self.trouble, {"headgate-lost-segment": self.segment})
 
-    def told_in(self, reference: Reference) -> bytes:
+    def noted_in(self, reference: Reference) -> bytes:
         """Return the reference with what is wrong, for who cannot look."""
         return replace(reference, lost=f"{self.problem}\n{self.segment}").encode()
 
@@ -111,7 +111,7 @@ class Reader:
             spool = await self._spools.get(decode_name(reference.store))
         except (PolicyError, InvalidValue) as error:
             raise SpoolUnavailable(reference.store, "read", reference.segment, str(error)) from None
-        key = f"{spool.storage.url}/{spool.paths(address, reference.name)[0]}"
+        key = f"{spool.storage.url}/{spool.path(address, reference.name)}"
         async with self._under_way.setdefault(key, asyncio.Lock()):
             try:
                 found = await self._part(spool, address, key, reference)

@@ -1,7 +1,6 @@
 """Spool stores as one client uses them: how they are set, where their storage is, and what is theirs in the state."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -146,27 +145,17 @@ class Spool:
     def __repr__(self) -> str:
         return f"Spool({self.name!r}, {self.storage.url!r})"
 
-    def paths(self, destination: Address, name: str) -> tuple[str, ...]:
-        """Return where a segment is in the storage: where it is written, and where older versions had it if not there.
-
-        Args:
-            destination: whose segment it is.
-            name: of the segment.
-        """
-        before = folder(destination)
-        return tuple(f"{self.address.namespace}/{one}/{name}" for one in dict.fromkeys((_safe(before), before)))
+    def path(self, destination: Address, name: str) -> str:
+        """Return where a segment of a destination is in the storage."""
+        return f"{self.address.namespace}/{_safe(folder(destination))}/{name}"
 
     async def read(self, destination: Address, name: str, start: int, end: int) -> bytes:
         """Return a part of a segment; what it raises is what :meth:`Storage.read` does."""
-        *others, last = self.paths(destination, name)
-        for path in others:
-            with contextlib.suppress(FileNotFoundError):
-                return await self.storage.read(path, start, end)
-        return await self.storage.read(last, start, end)
+        return await self.storage.read(self.path(destination, name), start, end)
 
     async def delete(self, destination: Address, names: Sequence[str]) -> None:
         """Delete segments; those that are not there are no error. It raises what :meth:`Storage.delete` does."""
-        await self.storage.delete([path for name in names for path in self.paths(destination, name)])
+        await self.storage.delete([self.path(destination, name) for name in names])
 
 
 def folder(destination: Address) -> str:
@@ -187,7 +176,7 @@ def row_of(path: str) -> str:
     within, _, name = path.rpartition("/")
     if within.startswith("="):
         within = "".join(piece.removeprefix("=") for piece in within.split("/"))
-    return f"{within or '.'}/{name}"  # older versions put what belongs to '.' beside the folders
+    return f"{within}/{name}"
 
 
 class Spools:

@@ -244,7 +244,7 @@ class Writer:
         prepared = Prepared(spool, name, references, size)
         try:
             await quota.hold(f"{folder(self._address)}/{name}", size)
-            await spool.storage.write(spool.paths(self._address, name)[0], data)
+            await spool.storage.write(spool.path(self._address, name), data)
         except BaseException:
             self.discard(prepared)
             raise

@@ -272,12 +272,6 @@ HERE = LinkEnds("link~x~0", "orders>billing", "orders", "billing")
 THERE = LinkEnds("link~x~0", "orders>orders", "orders", "orders", kind="route", site="york")
 
 
-def test_nodes_of_the_version_before_say_the_sentence_alone() -> None:
-    assert [Trouble.read(None, one.text) for one in (PACED, NO_ROOM)] == [PACED, NO_ROOM]
-    assert Trouble.read(None, "york is gone") == Trouble.of("error", "york is gone")
-    assert Trouble.read("newer", "what it says") == ("newer", "what it says")
-
-
 @pytest.mark.parametrize(
     ("ends", "due", "behind", "said", "side", "words"),
     [

@@ -218,30 +218,3 @@ async def test_whatever_a_destination_is_called_its_payloads_are_in_the_folder_o
         assert [int(message.body) for message in messages] == list(range(40))
     await client.parts.registry.spooling.sweeper.sweep(Address.of(client.namespace, name))
     assert segments(tmp_path) == [stray]
-
-
-@pytest.mark.parametrize("name", [".", "..", "ü" * 43])
-async def test_payloads_are_found_where_older_versions_put_them(
-    client: headgate.Client, tmp_path: Path, name: str
-) -> None:
-    root = "memory://old" if len(name) > 2 else f"file://{tmp_path}"  # a long name could not be written to a disk
-    await client.set_store("disk", root, limit="1MB", segment="4KiB")
-    await client.apply(name, limit="10KB", when_full="spool", store="disk")
-    async with client.session("s") as session:
-        producer = await session.producer(name)
-        async with asyncio.timeout(GUARD):
-            await asyncio.gather(*(producer.send(f"{number}".ljust(1000)) for number in range(40)))
-        spool = await client.parts.registry.spooling.spools.get("disk")
-        fs, address = spool.storage._fs, Address.of(client.namespace, name)
-        for path in await spool.storage.listing(client.namespace):
-            new, old = spool.paths(address, path.rpartition("/")[2])
-            assert new == path
-            fs.makedirs(f"{spool.storage._root}/{old}".rpartition("/")[0], exist_ok=True)
-            fs.mv(f"{spool.storage._root}/{new}", f"{spool.storage._root}/{old}")
-        if name != "..":
-            assert (await audited(client, repair=True)).verdict == "equal"
-        messages = await drain(await session.consumer(name), 40)
-        assert [int(message.body) for message in messages] == list(range(40))
-    await client.parts.registry.spooling.sweeper.sweep(address)
-    assert await spool.storage.listing(client.namespace) == {}
-    assert segments(tmp_path) == []

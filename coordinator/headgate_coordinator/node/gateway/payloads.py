@@ -39,11 +39,7 @@ class Wanted:
 
 
 class Payloads:
-    """Reads for the clients of one connection.
-
-    Args:
-        spooling: the node's.
-    """
+    """Reads for the clients of one connection."""
 
     def __init__(self, spooling: Spooling) -> None:
         self._spooling = spooling
@@ -89,7 +85,7 @@ class Payloads:
             payload = silent or await self._read(wanted, stored)
             if isinstance(payload, Unreadable):
                 silent = payload if wanted.look and payload.problem.startswith(FOR_NOW) else None
-                payload = payload.told_in(Reference.parse(stored))
+                payload = payload.noted_in(Reference.parse(stored))
             holder[index] = payload
 
     async def _read(self, wanted: Wanted, stored: bytes) -> bytes | Unreadable:

@@ -40,15 +40,6 @@ class Trouble(NamedTuple):
         """
         return cls(code, SENTENCES[code].format(detail))
 
-    @classmethod
-    def read(cls, code: str | None, text: str) -> "Trouble":
-        """Return what a node says; one of the version before this says the sentence alone.
-
-        >>> Trouble.read(None, "its rate is used up") == PACED
-        True
-        """
-        return cls(code or next((code for code, known in SENTENCES.items() if known == text), "error"), text)
-
 
 PACED: Final = Trouble.of("rate")
 NO_ROOM: Final = Trouble.of("no-room")
