@@ -12,7 +12,6 @@ import headgate.limiting.bucket
 import headgate.session.session
 from headgate._util.keywords import explains
 from headgate.consuming.browse import Browsed
-from headgate.core.window import Window
 from headgate.credit.notices import NOTIFY_AFTER, Blocked, Unblocked
 from headgate.errors import Closed
 from headgate.namespace.losses import StateLoss
@@ -25,6 +24,7 @@ from headgate.sync.thread import LoopThread
 
 P = ParamSpec("P")
 T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 -- what is inside a face
 
 
 class Bucket:
@@ -40,6 +40,19 @@ class Bucket:
     def take(self, tokens: int = 1, *, timeout: float | str = DEFAULT_TIMEOUT) -> None:
         """Wait until ``tokens`` may be used; errors as :meth:`headgate.Bucket.take`."""
         self._thread.run(self._inner.take(tokens, timeout=timeout))
+
+
+def _opening(
+    call: Callable[Concatenate[headgate.session.session.Session, P], Coroutine[Any, Any, I]],
+    face: Callable[["Session", I], T],
+) -> Callable[Concatenate["Session", P], T]:
+    """Return the same call for threads, with its arguments, errors and docstring; its result is in a ``face``."""
+
+    @functools.wraps(call)
+    def opening(self: "Session", /, *args: P.args, **named: P.kwargs) -> T:
+        return face(self, self._thread.run(call(self._inner, *args, **named)))
+
+    return opening
 
 
 class Session:
@@ -69,67 +82,10 @@ class Session:
         """The session's name for operators."""
         return self._inner.name
 
-    @explains("producer")
-    def producer(
-        self,
-        destination: str,
-        *,
-        window: int | str | None = None,
-        rate: float | str | None = None,
-        weight: int | None = None,
-        timeout: float | str | None = None,
-        when_full: str | None = None,
-        durability: str | None = None,
-    ) -> Producer:
-        """Open a producer; arguments and errors as :meth:`headgate.Session.producer`."""
-        work = self._inner.producer(
-            destination, window=window, rate=rate, weight=weight, timeout=timeout, when_full=when_full,
-            durability=durability,
-        )  # fmt: skip
-        return Producer(self._thread, self._thread.run(work))
-
-    @explains("gate")
-    def gate(
-        self,
-        destination: str,
-        *,
-        window: int | str | None = None,
-        weight: int | None = None,
-        timeout: float | str | None = None,
-        when_full: str | None = None,
-        durability: str | None = None,
-    ) -> Gate:
-        """Open a gate; arguments and errors as :meth:`headgate.Session.gate`."""
-        work = self._inner.gate(
-            destination, window=window, weight=weight, timeout=timeout, when_full=when_full, durability=durability
-        )
-        return Gate(self._thread, self._thread.run(work))
-
-    @explains("consumer")
-    def consumer(
-        self,
-        destination: str,
-        *,
-        window: Window | int | str | None = None,
-        subscription: str | None = None,
-        durable: bool = False,
-        rate: float | str | None = None,
-        durability: str | None = None,
-        selector: str | None = None,
-    ) -> Consumer:
-        """Open a consumer; arguments and errors as :meth:`headgate.Session.consumer`."""
-        work = self._inner.consumer(
-            destination,
-            window=window,
-            subscription=subscription,
-            durable=durable,
-            rate=rate,
-            durability=durability,
-            selector=selector,
-        )
-        inner = self._thread.run(work)
-        consumer = self._consumers[id(inner)] = Consumer(self._thread, inner)
-        return consumer
+    producer = _opening(headgate.session.session.Session.producer, lambda self, inner: Producer(self._thread, inner))
+    gate = _opening(headgate.session.session.Session.gate, lambda self, inner: Gate(self._thread, inner))
+    consumer = _opening(headgate.session.session.Session.consumer, lambda self, inner: self._kept(inner))
+    bucket = _opening(headgate.session.session.Session.bucket, lambda self, inner: Bucket(self._thread, inner))
 
     def on_slow(self, callback: Callable[[Consumer], None]) -> None:
         """Call ``callback`` with each consumer of this session that becomes slow, on Headgate's own thread."""
@@ -139,10 +95,6 @@ class Session:
                 callback(consumer)
 
         self._inner.on_slow(tell)
-
-    def bucket(self, destination: str) -> Bucket:
-        """Open a bucket; errors as :meth:`headgate.Session.bucket`."""
-        return Bucket(self._thread, self._thread.run(self._inner.bucket(destination)))
 
     def on_blocked(
         self, callback: Callable[[Blocked | Unblocked], object], *, notify_after: float | str = NOTIFY_AFTER
@@ -157,6 +109,10 @@ class Session:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
         if self._thread.is_ours:
             self._thread.run(self._inner.close())
+
+    def _kept(self, inner: headgate.consuming.consumer.Consumer) -> Consumer:
+        consumer = self._consumers[id(inner)] = Consumer(self._thread, inner)
+        return consumer
 
 
 def _blocking(
