@@ -31,6 +31,7 @@ from headgate_coordinator.cli.options import (
 from headgate_coordinator.cli.options import connect as _connect
 from headgate_coordinator.cli.options import print_json as _print_json
 from headgate_coordinator.cli.options import run as _run
+from headgate_coordinator.cli.options import run_with as _run_with
 from headgate_coordinator.demo import run as demonstration
 from headgate_coordinator.demo import table
 from headgate_coordinator.demo.options import MAX_SECONDS, MIN_SECONDS, Options
@@ -191,12 +192,13 @@ def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "def
     """Show all destinations: limits, what is pending and leased, who waits and why; pools and spool stores."""
     by = _sort(sort)
 
-    async def work() -> tuple[list[headgate.Explanation], list[headgate.StoreState], list[headgate.PoolState], str]:
-        async with _connect(redis, namespace) as client:
-            found = await reporting.collect(client)
-            return found, await client.stores(), await client.pools(), await eviction(client)
+    async def work(
+        client: headgate.Client,
+    ) -> tuple[list[headgate.Explanation], list[headgate.StoreState], list[headgate.PoolState], str]:
+        found = await reporting.collect(client)
+        return found, await client.stores(), await client.pools(), await eviction(client)
 
-    found, stores, pools, evicts = _run(work())
+    found, stores, pools, evicts = _run_with(redis, namespace, work)
     if evicts:
         typer.echo(
             f"headgate: Redis deletes messages when its memory is full: its maxmemory-policy is {evicts}", err=True
@@ -261,12 +263,9 @@ def explain(
     """Say what state a destination or a link is in, and why: what binds, who set it, who waits, who holds what."""
     if not name and not link:
         raise typer.BadParameter("give a destination or --link")
-
-    async def work() -> headgate.Explanation:
-        async with _connect(redis, namespace) as client:
-            return await client.explain(name, producer=producer, consumer=consumer, link=link)
-
-    explanation = _run(work())
+    explanation = _run_with(
+        redis, namespace, lambda client: client.explain(name, producer=producer, consumer=consumer, link=link)
+    )
     if as_json:
         _print_json(explanation.as_dict())
     else:
@@ -281,12 +280,7 @@ def block(
     namespace: Namespace = "default",
 ) -> None:
     """Let nobody send to a destination until `unblock`; consumers go on."""
-
-    async def work() -> None:
-        async with _connect(redis, namespace) as client:
-            await client.block(name, reason)
-
-    _run(work())
+    _run_with(redis, namespace, lambda client: client.block(name, reason))
     typer.echo(f"{name} is stopped: {reason}. `headgate unblock {name}` lets it go on.")
 
 
@@ -294,12 +288,11 @@ def block(
 def unblock(name: Name, redis: Redis = None, namespace: Namespace = "default") -> None:
     """Take a `block` away."""
 
-    async def work() -> headgate.Explanation:
-        async with _connect(redis, namespace) as client:
-            await client.unblock(name)
-            return await client.explain(name)
+    async def work(client: headgate.Client) -> headgate.Explanation:
+        await client.unblock(name)
+        return await client.explain(name)
 
-    result = _run(work())
+    result = _run_with(redis, namespace, work)
     typer.echo(f"{name} is not stopped; it is {result.state}: {result.reason}.")
 
 
@@ -307,12 +300,11 @@ def unblock(name: Name, redis: Redis = None, namespace: Namespace = "default") -
 def purge(name: Name, redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
     """Remove all messages of a destination, delivered or not; who waits for room is served."""
 
-    async def work() -> int:
-        async with _connect(redis, namespace) as client:
-            await client.explain(name)  # says so when there is no such destination
-            return await client.purge(name)
+    async def work(client: headgate.Client) -> int:
+        await client.explain(name)  # says so when there is no such destination
+        return await client.purge(name)
 
-    count = _run(work())
+    count = _run_with(redis, namespace, work)
     if as_json:
         _print_json({"destination": name, "purged": count})
     else:
@@ -333,13 +325,12 @@ def audit(
     Exits with 1 if any differ and were not repaired; a payload that is missing cannot be.
     """
 
-    async def work() -> tuple[list[auditing.Finding], list[StoreFinding], list[IndexFinding]]:
-        async with _connect(redis, namespace) as client:
-            found = await auditing.audit(client, repair=repair)
-            spooled = await audit_stores.audit_stores(client, repair=repair)
-            return found, spooled, await audit_index.audit_index(client, repair=repair)
+    async def work(client: headgate.Client) -> tuple[list[auditing.Finding], list[StoreFinding], list[IndexFinding]]:
+        found = await auditing.audit(client, repair=repair)
+        spooled = await audit_stores.audit_stores(client, repair=repair)
+        return found, spooled, await audit_index.audit_index(client, repair=repair)
 
-    findings, stores, entries = _run(work())
+    findings, stores, entries = _run_with(redis, namespace, work)
     every: list[auditing.Finding | StoreFinding | IndexFinding] = [*findings, *stores, *entries]
     if as_json:
         _print_json([finding.as_dict() for finding in every])

@@ -5,17 +5,12 @@ from collections.abc import Iterator, Sequence
 import typer
 
 import headgate
-from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
+from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run_with
 
 
 def deadlocks(redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
     """Show the deadlocks that nodes saw in the last minute: who waits for whom, and what was done about it."""
-
-    async def work() -> list[headgate.FoundDeadlock]:
-        async with connect(redis, namespace) as client:
-            return await client.deadlocks()
-
-    found = run(work())
+    found = run_with(redis, namespace, headgate.Client.deadlocks)
     if as_json:
         print_json([one.as_dict() for one in found])
     else:

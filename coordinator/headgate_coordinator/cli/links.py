@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
+import headgate
+from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run_with
 from headgate_coordinator.links.listing import LinkState, list_links, render
 from headgate_coordinator.links.removal import give_up
 from headgate_coordinator.operate.terminal import show
@@ -26,13 +27,12 @@ def links(
 ) -> None:
     """Show the links of the policy: the node that works on each, how far it got, its backlog, and what it waits for."""
 
-    async def work() -> list[LinkState]:
-        async with connect(redis, namespace) as client:
-            if end is not None:
-                await give_up(client, end)
-            return await list_links(client)
+    async def work(client: headgate.Client) -> list[LinkState]:
+        if end is not None:
+            await give_up(client, end)
+        return await list_links(client)
 
-    found = run(work())
+    found = run_with(redis, namespace, work)
     if end is not None:
         typer.echo(
             f"headgate: the link {end} has ended; what its target has already may be at its source too", err=True

@@ -51,7 +51,7 @@ def listen(
             raise HeadgateError(f"cannot join {group}: {error.strerror}; see --interface") from None
         left = count
         async for message in reader:
-            typer.echo(json.dumps(_told(message)) if as_json else _line(message))
+            typer.echo(json.dumps(_fields(message)) if as_json else _line(message))
             left = None if left is None else left - 1
             if left == 0:
                 reader.close()
@@ -60,11 +60,11 @@ def listen(
     run(work())
 
 
-def _told(message: MulticastMessage) -> dict[str, object]:
+def _fields(message: MulticastMessage) -> dict[str, object]:
     body = message.body if isinstance(message.body, str) else message.body.decode("utf-8", "backslashreplace")
     headers = {name: str(value) for name, value in message.headers.items()}
     return {"channel": message.channel, "topic": message.topic, "seq": message.seq, "headers": headers, "body": body}
 
 
 def _line(message: MulticastMessage) -> str:
-    return f"{message.topic} {message.seq}: {_told(message)['body']}"
+    return f"{message.topic} {message.seq}: {_fields(message)['body']}"

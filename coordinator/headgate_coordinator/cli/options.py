@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -123,6 +123,16 @@ def connect(url: str | None, namespace: str) -> headgate.Client:
     if not url:  # a private Redis of our own would have nothing in it to look at
         raise headgate.InvalidValue("which Redis? give --redis URL or set HEADGATE_URL; `headgate up` starts one")
     return headgate.connect(url, namespace=namespace)
+
+
+def run_with(url: str | None, namespace: str, work: Callable[[headgate.Client], Coroutine[Any, Any, T]]) -> T:
+    """Run a command's work with a client of the Redis that the options name; errors as :func:`connect`."""
+
+    async def connected() -> T:
+        async with connect(url, namespace) as client:
+            return await work(client)
+
+    return run(connected())
 
 
 def print_json(value: object) -> None:

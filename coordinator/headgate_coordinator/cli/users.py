@@ -10,7 +10,7 @@ from rich.table import Table
 
 from headgate.errors import InvalidName, InvalidValue
 from headgate_coordinator.cli.exits import FAILED
-from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
+from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run_with
 from headgate_coordinator.operate.terminal import show
 from headgate_coordinator.security.acl import ROLES, acl_line
 from headgate_coordinator.security.document import (
@@ -124,17 +124,12 @@ def grant(name: Name, grants: Grants, file: File = None, redis: Redis = None, na
     """Let a user do more, effective at once."""
     parsed = [parse_grant(text) for text in grants]
 
-    def edit(users: dict[str, User]) -> None:
-        user = _known(users, name)
-        after = user
+    def granted(user: User) -> User:
         for more in parsed:
-            after = _with(after, more.match, {*_actions(after, more.match), *more.actions})
-        users[name] = after
-        result.append(after)
+            user = _with(user, more.match, {*_actions(user, more.match), *more.actions})
+        return user
 
-    result: list[User] = []
-    _change(edit, file, redis, namespace)
-    typer.echo(f"user {name} may {_may(result[-1])}")
+    _amend(name, granted, file, redis, namespace)
 
 
 @app.command()
@@ -144,19 +139,15 @@ def revoke(
     """Take grants from a user, by the patterns that they were given with; effective at once."""
     parsed = [parse_grant(text) for text in grants]
 
-    def edit(users: dict[str, User]) -> None:
-        after = _known(users, name)
+    def left(user: User) -> User:
         for less in parsed:
-            had = _actions(after, less.match)
+            had = _actions(user, less.match)
             if missing := [action for action in less.actions if action not in had]:
-                raise InvalidValue(f"user {name!r} has no grant {missing[0]}:{less.match}; they may {_may(after)}")
-            after = _with(after, less.match, had - set(less.actions))
-        users[name] = after
-        result.append(after)
+                raise InvalidValue(f"user {name!r} has no grant {missing[0]}:{less.match}; they may {_may(user)}")
+            user = _with(user, less.match, had - set(less.actions))
+        return user
 
-    result: list[User] = []
-    _change(edit, file, redis, namespace)
-    typer.echo(f"user {name} may {_may(result[-1])}")
+    _amend(name, left, file, redis, namespace)
 
 
 @app.command()
@@ -258,12 +249,17 @@ def _may(user: User) -> str:
 def _read(file: Path | None, redis: str | None, namespace: str) -> Users:
     if file is not None:
         return read_users(file)
+    return run_with(redis, namespace, lambda client: UserStore(client.store.server, namespace).read()).users
 
-    async def work() -> Users:
-        async with connect(redis, namespace) as client:
-            return (await UserStore(client.store.server, namespace).read()).users
 
-    return run(work())
+def _amend(name: str, amended: Callable[[User], User], file: Path | None, redis: str | None, namespace: str) -> None:
+    def edit(users: dict[str, User]) -> None:
+        result.append(amended(_known(users, name)))
+        users[name] = result[-1]
+
+    result: list[User] = []
+    _change(edit, file, redis, namespace)
+    typer.echo(f"user {name} may {_may(result[-1])}")
 
 
 def _change(edit: Edit, file: Path | None, redis: str | None, namespace: str) -> None:
@@ -272,9 +268,4 @@ def _change(edit: Edit, file: Path | None, redis: str | None, namespace: str) ->
         edit(users)
         write_users(file, users)
         return
-
-    async def work() -> None:
-        async with connect(redis, namespace) as client:
-            await UserStore(client.store.server, namespace).change(edit)
-
-    run(work())
+    run_with(redis, namespace, lambda client: UserStore(client.store.server, namespace).change(edit))
