@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core import deadlock
-from headgate.core.deadlock import Graph, Party, Passes, Wait, deadlock_of, deadlocks, stuck, unchanged
+from headgate.core.deadlock import Graph, Party, Passes, Wait, deadlocks, stuck, unchanged
 
 NODES = [Party("session", "a"), Party("session", "b"), Party("session", "c"), Party("link", "l"),
          Party("queue", "x"), Party("queue", "y"), Party("topic", "t")]  # fmt: skip
@@ -61,8 +61,6 @@ def test_every_cycle_is_one_and_every_stuck_party_leads_to_one(graph: dict[Party
             assert step.what == after.who
             assert (step.what, *step.others) in graph[step.who].needs
             assert left.issuperset((step.who, step.what, *step.others))
-    for party in NODES:
-        assert (deadlock_of(graph, party) in found) == (party in left)
 
 
 @settings(max_examples=500, deadline=None)
@@ -90,7 +88,6 @@ def test_one_more_consumer_that_is_stuck_too_is_not_and_is_named() -> None:
     graph = figure_14() | {q("x"): deadlock.queue([a("b"), a("c")]), a("c"): deadlock.session([q("x")])}
     (found,) = deadlocks(graph)
     assert "queue x waits for session b to consume, or session c" in str(found)
-    assert deadlock_of(graph, a("c")) == found, "it is not in the cycle, and waits for it"
 
 
 def test_a_topic_needs_every_subscription_and_of_each_any_consumer() -> None:
@@ -142,7 +139,6 @@ def test_four_brokers_whose_bridges_wait_for_each_other_are_one_cycle() -> None:
     (found,) = deadlocks(graph | producer)
     assert len(found.steps) == 8
     assert {party.name for party in found.parties if party.kind == "link"} == {"a-b", "b-c", "c-d", "d-a"}
-    assert deadlock_of(graph | producer, a("producer")) == found
     assert not deadlocks(graph | {q("c:orders"): deadlock.queue([Party("link", "c-d"), a("worker")])})
 
 

@@ -37,8 +37,6 @@ RESOURCE_DELETED: Final = "amqp:resource-deleted"
 TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
 ERRANT_LINK: Final = "amqp:session:errant-link"
 TOO_LARGE: Final = "amqp:link:message-size-exceeded"
-LINK_REDIRECT: Final = "amqp:link:redirect"
-CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
 FRAMING_ERROR: Final = "amqp:connection:framing-error"
 CONNECTION_FORCED: Final = "amqp:connection:forced"
 

@@ -155,20 +155,6 @@ def deadlocks(graph: Graph) -> tuple[Deadlock, ...]:
     return tuple(found)
 
 
-def deadlock_of(graph: Graph, party: Party) -> Deadlock | None:
-    """Return the cycle that a party is in, or that its wait leads to; None when it is not stuck."""
-    left = stuck(graph)
-    path: dict[Party, None] = {}
-    at = party
-    while at in left and at not in path:
-        path[at] = None
-        at = _step(at, graph[at], left).what
-    if at not in path:
-        return None
-    cycle = [*path][[*path].index(at) :]
-    return Deadlock(tuple(_step(one, graph[one], left) for one in _from_smallest(cycle)))
-
-
 def unchanged(before: Graph, now: Graph) -> dict[Party, Wait]:
     """Return the waits that were there before and got on in nothing since; all others may end yet."""
     return {party: wait for party, wait in now.items() if before.get(party) == wait}

@@ -10,7 +10,6 @@ from headgate.redis.keys import PARTS, Address
 from headgate.redis.replies import record
 from headgate.redis.scripts import script
 
-MAX_ENTRIES: Final = 256
 _LINKS: Final = 1 + PARTS.index("links")
 
 
