@@ -30,7 +30,7 @@ class Place:
 def _redis(url: str) -> Place:
     parsed = parse_url(url)
     ends = (parsed.path,) if parsed.kind == "unix" else parsed.hosts
-    return Place(str(parsed), parsed.said, lambda: Server(parsed), ends)
+    return Place(str(parsed), parsed.url_options, lambda: Server(parsed), ends)
 
 
 def _nodes(url: str) -> Place:
@@ -43,7 +43,7 @@ def _nodes(url: str) -> Place:
 
         return NodeBackend(parsed)
 
-    return Place(str(parsed), parsed.said, backend)
+    return Place(str(parsed), parsed.url_options, backend)
 
 
 REDIS_FORMS: Final = FORMS

@@ -116,12 +116,12 @@ class Stored:
         size: how many they are: what it counts for.
     """
 
-    __slots__ = ("_said", "size", "stored")
+    __slots__ = ("_decoded", "size", "stored")
 
     def __init__(self, stored: bytes) -> None:
         self.stored = stored
         self.size = len(stored)
-        self._said: tuple[bytes | str, dict[str, Any]] | None = None
+        self._decoded: tuple[bytes | str, dict[str, Any]] | None = None
 
     @property
     def id(self) -> str:
@@ -135,19 +135,19 @@ class Stored:
         Raises:
             MessageFormatError: the message is damaged, or in no form that is known.
         """
-        return (self._said or self._read())[0]
+        return (self._decoded or self._read())[0]
 
     @property
     def headers(self) -> dict[str, Any]:
         """As they were sent; of an AMQP client's message, what it says beside the body. Errors as :attr:`body`."""
-        return (self._said or self._read())[1]
+        return (self._decoded or self._read())[1]
 
     def _read(self) -> tuple[bytes | str, dict[str, Any]]:
         try:
-            self._said = decode(self.stored)
+            self._decoded = decode(self.stored)
         except MessageFormatError as error:
             raise MessageFormatError(error.problem, at=error.at, id=self.id) from None
-        return self._said
+        return self._decoded
 
 
 class Receipt:
@@ -217,7 +217,7 @@ class Message(Stored):
     def __init__(self, consumer: Holder, generation: int, raw_id: bytes, stored: bytes, delivery_count: int) -> None:
         self.stored = stored  # as Stored does; a call for it would be a third of the time that this takes
         self.size = len(stored)
-        self._said = None
+        self._decoded = None
         self._consumer = consumer
         self._generation = generation
         self.raw_id = raw_id

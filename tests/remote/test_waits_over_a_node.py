@@ -7,7 +7,7 @@ import pytest
 from headgate import AccessDenied, DeadlockDetected, InvalidValue
 from headgate.redis.keys import notes_key
 from headgate.redis.scripts import script
-from headgate.redis.stores.notes import KEEP_MS, NoteStore, Tie, ToldTies
+from headgate.redis.stores.notes import KEEP_MS, AnnouncedTies, NoteStore, Tie
 from headgate_coordinator.deadlock.detector import Detector
 from headgate_coordinator.node.node import Node
 from tests.remote.test_gateway_rights import as_user, node
@@ -54,9 +54,9 @@ async def test_who_does_not_manage_tells_only_of_its_own_and_sees_none(node: Nod
     async with as_user(node, "seller") as seller, as_user(node, "buyer") as buyer, as_user(node, "boss") as boss:
         theirs = NoteStore(seller.store.server, seller.namespace)
         with pytest.raises(AccessDenied, match="is not yours"):
-            await ToldTies(theirs).tell([Tie("orders", "buyer~c~00000000.1", "orders", "1.0")], 0.0)
+            await AnnouncedTies(theirs).tell([Tie("orders", "buyer~c~00000000.1", "orders", "1.0")], 0.0)
         with pytest.raises(AccessDenied, match="consume at 'orders'"):
-            await ToldTies(theirs).tell([Tie("orders", "seller~c~00000000.1", "orders", "1.0")], 0.0)
+            await AnnouncedTies(theirs).tell([Tie("orders", "seller~c~00000000.1", "orders", "1.0")], 0.0)
         mine = NoteStore(buyer.store.server, buyer.namespace)
         tie = Tie("orders", "buyer~c~00000000.1", "news.uk", "1.0")
         with pytest.raises(AccessDenied, match=r"produce at 'news\.uk'"):

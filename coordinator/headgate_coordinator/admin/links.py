@@ -28,10 +28,6 @@ SAID: Final = {
 class LinkWatch:
     """The links of a client's namespace; asks Redis only when somebody asks it, and never raises for Redis.
 
-    Args:
-        client: connected.
-        nodes: the nodes that are there.
-
     Attributes:
         last: that were read.
     """

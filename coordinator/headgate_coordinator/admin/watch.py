@@ -107,11 +107,7 @@ class Once(Generic[T]):
 
 
 class Watch:
-    """A picture of a client's namespace; asks Redis only when somebody asks it, and never raises for Redis.
-
-    Args:
-        client: connected.
-    """
+    """A picture of a client's namespace; asks Redis only when somebody asks it, and never raises for Redis."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

@@ -24,7 +24,7 @@ _ABOVE: Final = {
 
 def action_of(deadlock: Deadlock, sight: Sight) -> str:
     """Return the strongest action that the destinations where somebody waits for room say."""
-    settings = {_said(step, sight) for step in _sends(deadlock)}
+    settings = {_setting(step, sight) for step in _sends(deadlock)}
     return next((word for word in STRONGEST if word in settings), DEFAULT)
 
 
@@ -48,7 +48,7 @@ async def _give_ticket(client: Client, deadlock: Deadlock, sight: Sight) -> tupl
     """Let one message go above the limit; returns whether one does."""
     refused = ""
     for step in _sends(deadlock):
-        if _said(step, sight) != "ticket":
+        if _setting(step, sight) != "ticket":
             continue
         address, session = Address.of(client.namespace, step.what.name), _session(step, sight)
         code = await client.store.resolve(address, session, since=_since(step, sight), mode="ticket")
@@ -61,7 +61,7 @@ async def _give_ticket(client: Client, deadlock: Deadlock, sight: Sight) -> tupl
 
 async def _fail_newest(client: Client, deadlock: Deadlock, sight: Sight) -> str:
     """Fail the newest of the sends that wait where the setting says ``fail``."""
-    candidates = [(tie, step) for tie, step in _ties(deadlock, sight) if _said(step, sight) == "fail"]
+    candidates = [(tie, step) for tie, step in _ties(deadlock, sight) if _setting(step, sight) == "fail"]
     if not candidates:
         return ""
     tie, step = min(candidates, key=lambda one: (one[0].waited_ms, one[0].name))
@@ -86,7 +86,7 @@ def _ties(deadlock: Deadlock, sight: Sight) -> Iterator[tuple[Tie, Step]]:
                     yield tie, step
 
 
-def _said(step: Step, sight: Sight) -> str:
+def _setting(step: Step, sight: Sight) -> str:
     return sight.snapshots[step.what.name].fields.get("deadlock") or DEFAULT
 
 

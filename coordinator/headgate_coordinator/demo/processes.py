@@ -33,7 +33,7 @@ class Actor:
         self.record = Record(directory / f"{role}-{speed}.journal")
         self._log = directory / f"{role}-{speed}.log"
         self._process: asyncio.subprocess.Process | None = None
-        self._told = False
+        self._asked_to_end = False
 
     async def start(self, arguments: list[str], environment: dict[str, str]) -> None:
         """Start it, outside our process group: a terminal's Ctrl-C reaches us alone, and we end it in order."""
@@ -59,7 +59,7 @@ class Actor:
     @property
     def broken(self) -> bool:
         """Whether it ended although nobody wanted that."""
-        return self.exit_code is not None and not self._told
+        return self.exit_code is not None and not self._asked_to_end
 
     @property
     def error(self) -> str:
@@ -78,7 +78,7 @@ class Actor:
 
     async def kill(self) -> None:
         """Send it SIGKILL and return when it is dead."""
-        self._told = True
+        self._asked_to_end = True
         self.send(signal.SIGKILL)
         if self._process:
             await self._process.wait()
@@ -90,8 +90,8 @@ class Actor:
 
     def tell_to_stop(self) -> None:
         """Close its standard input: it finishes what it has begun and ends."""
-        if self._process and self._process.stdin and not self._told:
-            self._told = True
+        if self._process and self._process.stdin and not self._asked_to_end:
+            self._asked_to_end = True
             self._process.stdin.close()
 
     async def ended(self) -> int | None:

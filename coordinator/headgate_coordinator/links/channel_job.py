@@ -16,11 +16,6 @@ from headgate_coordinator.links.spooled_reads import Entries
 class ChannelJob(Job[Feed]):
     """The work on one topic of a channel. The topic is made as the policy says.
 
-    Args:
-        client: connected.
-        feed: what the policy says.
-        fence: number of the lease.
-
     Attributes:
         progress: how far it is.
     """

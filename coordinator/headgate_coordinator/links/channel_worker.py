@@ -99,7 +99,7 @@ class Feeder:
         self._read = min(MOST_READ, feed.channel.slice)
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._said_at = self._looked_at = 0.0
+        self._sent_at = self._looked_at = 0.0
         self._place: _Place | None = None
 
     async def run(self) -> None:
@@ -193,18 +193,18 @@ class Feeder:
         size = len(packet) + HEADERS
         await self._rate.pay(size, ahead)
         await self._socket.send(packet)
-        self._said_at = self._loop.time()
+        self._sent_at = self._loop.time()
         self._progress.packets += 1
         self._progress.packet_bytes += size
 
     async def _idle(self, place: _Place, most: float) -> None:
         """Wait for more; meanwhile readers hear which message was the last."""
-        until = min(self._loop.time() + most, self._said_at + HEARTBEAT)
+        until = min(self._loop.time() + most, self._sent_at + HEARTBEAT)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self._event.wait()
                 return
-        if self._loop.time() >= self._said_at + HEARTBEAT:
+        if self._loop.time() >= self._sent_at + HEARTBEAT:
             packet = Packet(self._feed.channel.name, self._feed.source, place.born, place.last).write()
             await self._packet(packet, len(packet) + HEADERS)
 

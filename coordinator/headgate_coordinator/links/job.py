@@ -46,10 +46,6 @@ _Kind = TypeVar("_Kind", bound=Link | Feed)
 class Job(ABC, Generic[_Kind]):
     """The work on one link under one lease.
 
-    Args:
-        link: what the policy says.
-        fence: number of the lease.
-
     Attributes:
         later: the number of the lease that was found to be in force, after which the job is done; 0 while this one is.
     """

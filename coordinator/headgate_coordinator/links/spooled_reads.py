@@ -14,11 +14,7 @@ _log = logging.getLogger("headgate")
 
 
 class Entries:
-    """Reads for the links of one client.
-
-    Args:
-        spooling: the client's.
-    """
+    """Reads for the links of one client."""
 
     def __init__(self, spooling: Spooling) -> None:
         self._spooling = spooling

@@ -8,7 +8,7 @@ from typing import Final
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import link_id
-from headgate.redis.stores.notes import NoteStore, Tie, ToldTies
+from headgate.redis.stores.notes import AnnouncedTies, NoteStore, Tie
 from headgate_coordinator.links.job import AnyJob
 
 _log = logging.getLogger("headgate.explain.links")
@@ -25,7 +25,7 @@ class LinkTies:
     """
 
     def __init__(self, client: Client, jobs: Mapping[str, AnyJob]) -> None:
-        self._told = ToldTies(NoteStore(client.store.server, client.namespace))
+        self._announced = AnnouncedTies(NoteStore(client.store.server, client.namespace))
         self._jobs = jobs
         self._since: dict[str, tuple[str, float]] = {}
 
@@ -35,7 +35,7 @@ class LinkTies:
             await asyncio.sleep(LOOK_EVERY)
             now = asyncio.get_running_loop().time()
             try:
-                await self._told.tell(self._look(now), now)
+                await self._announced.tell(self._look(now), now)
             except HeadgateError as error:
                 _log.debug("waits of links could not be reported: %s", error)
 

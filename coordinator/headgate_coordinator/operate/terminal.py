@@ -24,11 +24,7 @@ class _Console(Console):
 
 
 class Inert:
-    """A stream on which a terminal obeys nothing but the ends of lines.
-
-    Args:
-        stream: where it goes.
-    """
+    """A stream on which a terminal obeys nothing but the ends of lines."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream

@@ -34,10 +34,10 @@ async def run(
     """
     async with client, service(client, options, users, admin) as node:
         tell(node)
-        await until_told(node)
+        await until_asked_to_stop(node)
 
 
-async def until_told(node: Node) -> None:
+async def until_asked_to_stop(node: Node) -> None:
     """Wait for a signal, and drain the node if there is time for that."""
     loop, end, hurry = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 

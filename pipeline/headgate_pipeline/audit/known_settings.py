@@ -10,10 +10,6 @@ RATES = ("rate", "send_rate", "send_burst", "send_byte_rate", "send_byte_burst")
 async def settings(url: str, namespace: str) -> dict[tuple[str, str], Settings]:
     """Return the settings of all destinations of a namespace, by namespace and name.
 
-    Args:
-        url: of the Redis.
-        namespace: whose destinations.
-
     Raises:
         CoordinatorUnavailable: no answer.
     """

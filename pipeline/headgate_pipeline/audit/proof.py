@@ -34,11 +34,7 @@ SHORT: Final = 100
 
 
 class Proof:
-    """The audit of one destination: batches in, findings out.
-
-    Args:
-        settings: what a ledger does not tell.
-    """
+    """The audit of one destination: batches in, findings out."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.replay = Replay(settings)

@@ -43,7 +43,6 @@ class Replay:
         self.unclosed: list[int] = []  # findings whose next neighbour is still to come
         self.row: Row | None = None
         self.last: Row | None = None
-        self._said = False
         self.accounts = Accounts(self._violated)
         self.takes, self.sends = Takes(), Sends(settings or Settings())
         self.limit: float | None = None

@@ -41,11 +41,7 @@ def numbers_of(text: str) -> set[int]:
 
 
 class Intake:
-    """One consumer. A message is known by its number at the destination, whoever it is delivered to, and how often.
-
-    Args:
-        options: of the read.
-    """
+    """One consumer. A message is known by its number at the destination, whoever it is delivered to, and how often."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

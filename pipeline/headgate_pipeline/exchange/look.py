@@ -32,11 +32,7 @@ class Numbers(InputPartition):
 
 
 class Look(DataSourceReader):
-    """Of ``read``: messages that are stored as the job begins, unless they are settled before their task looks.
-
-    Args:
-        options: of the read.
-    """
+    """Of ``read``: messages that are stored as the job begins, unless they are settled before their task looks."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

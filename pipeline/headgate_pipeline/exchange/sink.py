@@ -156,13 +156,7 @@ class Sending:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of ``write``. A job is done when every row is stored; a job that failed has sent some, and says so.
-
-    Args:
-        options: of the write.
-        schema: of the rows.
-        job: what names its work.
-    """
+    """Of ``write``. A job is done when every row is stored; a job that failed has sent some, and says so."""
 
     def __init__(self, options: Options, schema: StructType, job: str) -> None:
         self._options = options

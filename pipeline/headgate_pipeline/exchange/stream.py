@@ -30,9 +30,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Spark asks for the next batch before it says that the last was committed, and says nothing of the very last, so
     what is settled goes by :meth:`latestOffset`: a batch that begins after another has that one behind it.
-
-    Args:
-        options: of the read.
     """
 
     def __init__(self, options: Options) -> None:

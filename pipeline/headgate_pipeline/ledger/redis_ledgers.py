@@ -50,10 +50,6 @@ def disconnect() -> None:
 class Ledgers:
     """The ledgers of a namespace.
 
-    Args:
-        direct: how Redis is reached.
-        namespace: whose.
-
     Raises:
         InvalidName: it is no namespace.
     """

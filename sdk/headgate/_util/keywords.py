@@ -12,11 +12,7 @@ R = TypeVar("R")
 
 
 def explains(door: Door) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator of a call, whose TypeError about an unknown keyword then says which one is meant.
-
-    Args:
-        door: what the call is about.
-    """
+    """Return a decorator of a call, whose TypeError about an unknown keyword then says which one is meant."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         known = [name for name in inspect.signature(function).parameters if name != "self"]

@@ -51,9 +51,6 @@ def _length(text: Any) -> int:
 class Kept:
     """A count of what the library keeps for a peer: links also after we closed them, until the peer says that it knows.
 
-    Args:
-        limits: how much it may be.
-
     Attributes:
         unfinished: bytes of messages that have come in part.
         limits: how much it may be.

@@ -258,7 +258,7 @@ class NodeBackend:
             except AccessDenied as error:
                 denied = AccessDenied(f"{self._url}: {error}", user=error.user or self._url.username or "")
             except (OSError, HeadgateError) as error:  # a TimeoutError is an OSError
-                reasons.append(f"{host}:{port}: {_said(error)}")
+                reasons.append(f"{host}:{port}: {_reason(error)}")
             else:
                 self.node = f"{host}:{port}"
                 return link
@@ -281,7 +281,7 @@ class NodeBackend:
         return link
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return str(error) or f"no answer within {CONNECT_TIMEOUT:g} s"
     return (isinstance(error, OSError) and error.strerror) or str(error)

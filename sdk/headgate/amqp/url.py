@@ -34,7 +34,7 @@ class AmqpUrl:
         username: None to come without a name.
         password: of that user.
         files: of TLS, by option.
-        said: its options for producers and consumers.
+        url_options: its options for producers and consumers.
     """
 
     tls: bool
@@ -42,7 +42,7 @@ class AmqpUrl:
     username: str | None = None
     password: str | None = field(repr=False, default=None)
     files: tuple[tuple[str, str], ...] = ()
-    said: UrlOptions = field(default_factory=UrlOptions)
+    url_options: UrlOptions = field(default_factory=UrlOptions)
 
     def __str__(self) -> str:
         user = f"{self.username}{':***' if self.password else ''}@" if self.username else ""
@@ -86,7 +86,7 @@ def parse_url(url: str) -> AmqpUrl:
 
 
 def _read(scheme: str, parts: UrlParts) -> AmqpUrl:
-    said, options = take_options(parts.query)
+    url_options, options = take_options(parts.query)
     if unknown := set(options) - _OPTIONS:
         raise unknown_option(sorted(unknown)[0], *_OPTIONS)
     if parts.path.strip("/"):
@@ -104,5 +104,5 @@ def _read(scheme: str, parts: UrlParts) -> AmqpUrl:
         username=parts.username,
         password=secret,
         files=tuple((name, options[name]) for name in _FILES if name in options),
-        said=said,
+        url_options=url_options,
     )

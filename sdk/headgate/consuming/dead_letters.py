@@ -37,14 +37,14 @@ class Dead:
         message: as it was delivered; it stays held until it is stored at the other destination.
         reason: why, in words.
         attempts: that failed, the last included.
-        told: future of the caller that waits for its settlement.
+        caller: future of the caller that waits for its settlement.
         trouble: why it could not get out, as last told.
     """
 
     message: Message
     reason: str
     attempts: int
-    told: asyncio.Future[None] | None
+    caller: asyncio.Future[None] | None
     trouble: str = ""
 
 
@@ -150,9 +150,9 @@ class DeadLetters:
         if dead.trouble != str(error):
             dead.trouble = str(error)
             _log.error("message %s of %r is held: %s", dead.message.id, self._source.name, error)
-        if dead.told is not None and not dead.told.done():
-            dead.told.set_exception(error)
-            dead.told.exception()  # whoever waits may have gone
+        if dead.caller is not None and not dead.caller.done():
+            dead.caller.set_exception(error)
+            dead.caller.exception()  # whoever waits may have gone
 
     def _missing(self, error: BaseException) -> None:
         self.trouble = str(error)
@@ -163,8 +163,8 @@ class DeadLetters:
             return  # the setting was taken away meanwhile
         message = dead.message
         stored = _labelled(dead, self._source.name)
-        told = f"{self._source.key} {self._epoch} {self._subscription} {message.id}"
-        account = Account(self._session(told), inc=1, epoch=0, weight=0,
+        identity = f"{self._source.key} {self._epoch} {self._subscription} {message.id}"
+        account = Account(self._session(identity), inc=1, epoch=0, weight=0,
                           need=len(stored), need_m=1, want=len(stored), want_m=1)  # fmt: skip
         while True:
             answer = await self._store.publish(target, account, seq=1, bodies=[stored], ttl_ms=self._ttl_ms)
@@ -190,11 +190,11 @@ class DeadLetters:
                 return
             account = paid
 
-    def _session(self, told: str) -> str:
+    def _session(self, identity: str) -> str:
         """Return the id of a message's own session: the same wherever it dies, over a node one of the node's user."""
         if prefix := self._store.server.session_prefix:
-            return session_id("dead", prefix, told)
-        return f"dead~{hashlib.sha256(told.encode()).hexdigest()[:40]}"
+            return session_id("dead", prefix, identity)
+        return f"dead~{hashlib.sha256(identity.encode()).hexdigest()[:40]}"
 
     async def _drop(self, target: Address, account: Account) -> bool:
         """Drop it, and count it, if that is what the target does when it is full."""

@@ -81,7 +81,7 @@ class Feed:
         self._strays = Strays(context.store, context.losses, address, self.encoded_subscription)
         self._number = 0
         self._received_before = -1
-        self._removed = self._told_paused = False
+        self._removed = self._attached_paused = False
         self._task: asyncio.Task[None] | None = None
         self._configuring: set[asyncio.Task[None]] = set()
         watch(self)
@@ -141,11 +141,6 @@ class Feed:
     def recalls(self) -> int:
         """Messages that are here but for their payloads, which a spool store has."""
         return len(self._arrivals.recall)
-
-    @property
-    def rests(self) -> bool:
-        """Whether it gave back what others wait for, and fetches nothing since."""
-        return self._machine.resting
 
     @property
     def seeks(self) -> bool:
@@ -287,7 +282,7 @@ class Feed:
         """Make the one call that is due, if any is; returns whether one was."""
         self._wake.clear()
         machine = self._machine
-        machine.told = not (self._told_paused and self._sink.started)
+        machine.window_known = not (self._attached_paused and self._sink.started)
         call = machine.next(self._loop.time(), doubts=self._strays.suspected)
         if call is None:
             return False
@@ -324,7 +319,7 @@ class Feed:
             durable=self.durable, window=self.window.text if started else Window.paused.text,
             ttl_ms=self._lease.ttl_ms,
         )  # fmt: skip
-        self._told_paused = not started
+        self._attached_paused = not started
         return answer
 
     async def _attach(self) -> None:

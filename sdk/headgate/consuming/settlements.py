@@ -232,7 +232,7 @@ class Settlements:
     def lose(self, why: Callable[[Message], BaseException]) -> None:
         """Drop the settlements that are on their way out, and tell those who wait for one of them."""
         lost = [(message, future) for _, message, future in self._outcomes]
-        lost += [(dead.message, dead.told) for dead in self._dead_letters.clear()]
+        lost += [(dead.message, dead.caller) for dead in self._dead_letters.clear()]
         self._outcomes.clear()
         for message, future in lost:
             if future is not None and not future.done():
@@ -262,7 +262,7 @@ class Settlements:
     def _buried(self, dead: Dead) -> None:
         """Settle a dead letter that is stored elsewhere now."""
         if dead.message.is_current:
-            self._queue("rejected", dead.message, dead.told)
+            self._queue("rejected", dead.message, dead.caller)
 
     @property
     def _holdup(self) -> str:

@@ -156,7 +156,7 @@ class Fetching(Generic[T]):
         lost_reply: whether the reply to the last fetch, or a part of it, is still to come.
         reattach: whether the lease is over.
         settings_changed: whether the settings are to be read.
-        told: whether Redis knows the window; before somebody asks for the first message it may stay ``paused``.
+        window_known: whether Redis knows the window; before somebody asks for the first message it may stay ``paused``.
     """
 
     def __init__(self, holding: Allowance, lease: Lease, demand: Demand, recalling: Sized) -> None:
@@ -166,7 +166,7 @@ class Fetching(Generic[T]):
         self.outcomes: deque[tuple[Any, T, Any]] = deque()
         self.held: dict[bytes, T] = {}
         self.closing = self.resting = self.lost_reply = self.reattach = False
-        self.settings_changed = self.told = True
+        self.settings_changed = self.window_known = True
         self.look_at = 0.0
         self._recalling = recalling
         self._looked_at = self._flushed_at = 0.0
@@ -222,7 +222,7 @@ class Fetching(Generic[T]):
             return Call.ATTACH
         if self.settings_changed:  # before messages, for they say what is done with those that failed
             return Call.READ_SETTINGS
-        if not self.told:
+        if not self.window_known:
             return Call.TELL
         if doubts and not self.lost_reply:  # what it holds is known once that reply is here
             return Call.COMPARE

@@ -81,10 +81,6 @@ class SelfWait:
     same destination; and nothing of that changed between two looks. A consumer that several tasks used is taken for
     one that somebody will use again.
 
-    Args:
-        name: the destination's.
-        session: the session's id.
-
     Attributes:
         action: what is done about it: ``none``, ``alert`` or ``fail``.
         consumers: the session's at the destination.

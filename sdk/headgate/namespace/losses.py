@@ -51,7 +51,7 @@ class Losses:
     def __init__(self) -> None:
         self._callbacks: dict[object, LossCallback] = {}
         self._guarded = Callbacks("on_state_loss")
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self.met: Callable[[Address], None] = lambda _: None
         """Hears of each destination with a new epoch, before anybody else does."""
 
@@ -67,11 +67,11 @@ class Losses:
 
     def meet(self, address: Address, epoch: int, lost: int = 0) -> None:
         """Tell of an epoch that is new to a session, once for all sessions, and of what each of them lost."""
-        if self._told.get(address.key) == epoch and not lost:
+        if self._reported.get(address.key) == epoch and not lost:
             return
-        if self._told.get(address.key) != epoch:
+        if self._reported.get(address.key) != epoch:
             self.met(address)
-        self._told[address.key] = epoch
+        self._reported[address.key] = epoch
         event = StateLoss(address.name, epoch, lost, time.time())
         _log.warning("%s", event)
         for callback in tuple(self._callbacks.values()):

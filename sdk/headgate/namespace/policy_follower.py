@@ -229,10 +229,10 @@ def numbered(policy: Policy, version: int) -> Policy:
 
 def says_the_same(one: Policy, other: Policy) -> bool:
     """Return whether two policies differ in nothing but their version."""
-    return _said(one) == _said(other)
+    return _content(one) == _content(other)
 
 
-def _said(policy: Policy) -> tuple[object, ...]:
+def _content(policy: Policy) -> tuple[object, ...]:
     return (
         policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.stores,
         policy.source,

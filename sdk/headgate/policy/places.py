@@ -29,22 +29,14 @@ _SCALAR: Final = re.compile(r"[^,\]}#\n]*")
 
 
 def toml_lines(text: str) -> dict[Path, int]:
-    """Return the line of each key and list item, and of the document itself: ``()``.
-
-    Args:
-        text: what ``tomllib`` accepts.
-    """
+    """Return the line of each key and list item, and of the document itself: ``()``."""
     walk = _Walk(text.replace("\r\n", "\n"), "=")
     walk.document()
     return walk.lines
 
 
 def json_lines(text: str) -> tuple[dict[Path, int], list[Path]]:
-    """Return the same for JSON, and the keys that stand twice in one table.
-
-    Args:
-        text: what ``json`` accepts.
-    """
+    """Return the same for JSON, and the keys that stand twice in one table."""
     walk = _Walk(text, ":")
     walk.skip()
     walk.value(())

@@ -29,13 +29,13 @@ class Inflow:
         self.kind = kind
         self.rates: tuple[float | None, float | None] = (None, None)
         self._wish = wish
-        self._said_rate = rate
+        self._own_rate = rate
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
     def adopt(self, defaults: Defaults) -> None:
         """Go by what the destination's settings say."""
-        self.rates = (defaults.rate if self._said_rate is None else self._said_rate, defaults.byte_rate)
+        self.rates = (defaults.rate if self._own_rate is None else self._own_rate, defaults.byte_rate)
 
     @property
     def destination(self) -> str:
@@ -116,8 +116,8 @@ class Inflow:
             raise InvalidValue(f"timeout: {timeout!r}; use 0 s or more")
         if ttl_ms is not None and ttl_ms < 1:
             raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
-        told: Any = self._loop.create_future() if done is None else done
-        item = Outgoing(payload, len(payload), self._loop.time() + timeout, told, ttl_ms)
+        result: Any = self._loop.create_future() if done is None else done
+        item = Outgoing(payload, len(payload), self._loop.time() + timeout, result, ttl_ms)
         item.beyond, item.safe_within = beyond, safe_within
         self.account.submit(item)
         return item

@@ -40,7 +40,7 @@ class Producer:
         self._account = account
         self._wish = wish
         self._when_full = when_full
-        self._said_timeout, self._said_rate = timeout, rate
+        self._own_timeout, self._own_rate = timeout, rate
         self._pacing, self._byte_pacing = Pacing(), Pacing(ahead=BYTES_AHEAD)
         self.adopt(Defaults())
         self._loop = asyncio.get_running_loop()
@@ -51,8 +51,8 @@ class Producer:
 
     def adopt(self, defaults: Defaults) -> None:
         """Go by what the destination's settings say, but for what the producer was opened with."""
-        self._timeout = defaults.timeout if self._said_timeout is None else self._said_timeout
-        self._pacing.set(defaults.rate if self._said_rate is None else self._said_rate)
+        self._timeout = defaults.timeout if self._own_timeout is None else self._own_timeout
+        self._pacing.set(defaults.rate if self._own_rate is None else self._own_rate)
         self._byte_pacing.set(defaults.byte_rate)
 
     @property
@@ -203,5 +203,5 @@ class Producer:
             if pacing.rate is not None:
                 patience = item.deadline - self._loop.time()
                 if delay := await pacing.turn(amount, patience=patience):
-                    told = own_rate(self.destination, self._account.session, delay, pacing.rate)
-                    raise CreditTimeout(self.destination, 0.0, item.size, reason=told.reason, explanation=told)
+                    why = own_rate(self.destination, self._account.session, delay, pacing.rate)
+                    raise CreditTimeout(self.destination, 0.0, item.size, reason=why.reason, explanation=why)

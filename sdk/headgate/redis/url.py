@@ -59,7 +59,7 @@ class RedisUrl:
     sentinel_username: str | None = None
     sentinel_password: str | None = field(repr=False, default=None)
     options: tuple[tuple[str, str], ...] = ()
-    said: UrlOptions = field(default_factory=UrlOptions)
+    url_options: UrlOptions = field(default_factory=UrlOptions)
 
     def __str__(self) -> str:
         scheme = next(s for s, form in SCHEMES.items() if form == (self.kind, self.tls))
@@ -88,7 +88,7 @@ def parse_url(url: str) -> RedisUrl:
 
 
 def _read(kind: Kind, parts: UrlParts, *, tls: bool) -> RedisUrl:
-    said, options = take_options(parts.query)
+    url_options, options = take_options(parts.query)
     known = _OPTIONS | (_OF_SENTINELS if kind == "sentinel" else set())
     if unknown := set(options) - known:
         raise unknown_option(sorted(unknown)[0], *known)
@@ -123,5 +123,5 @@ def _read(kind: Kind, parts: UrlParts, *, tls: bool) -> RedisUrl:
             read_secret(sentinel_file, "sentinel_password_file") if sentinel_file else sentinel_password
         ),
         options=tuple(sorted(options.items())),
-        said=said,
+        url_options=url_options,
     )

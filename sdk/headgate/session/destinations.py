@@ -41,12 +41,7 @@ def kinds_from(first: str) -> tuple[str, str]:
 
 
 class Presences:
-    """Where a session is; what it opens there is opened one at a time, under ``lock``.
-
-    Args:
-        context: the session's.
-        listeners: whom it tells of its waits.
-    """
+    """Where a session is; what it opens there is opened one at a time, under ``lock``."""
 
     def __init__(self, context: Context, listeners: Listeners) -> None:
         self.context = context

@@ -67,8 +67,8 @@ class Consumers:
 
     async def open(self, request: Request, rate: float | str | None) -> Consumer:
         """Open a consumer; other arguments and errors are those of :meth:`Session.consumer`."""
-        name, said = split_address(request.destination, self._presences.context.options.connection)
-        own = parse_rate(rate, "rate") if rate is not None else said.consumer_rate
+        name, url_options = split_address(request.destination, self._presences.context.options.connection)
+        own = parse_rate(rate, "rate") if rate is not None else url_options.consumer_rate
         if is_pattern(name):
             rotation: Rotation[Message] = Rotation()
             inbox = Inbox(own, rotation)
@@ -103,7 +103,7 @@ class Consumers:
             pacing: a rate that follows the destination's settings; None where there is none, or it is said already.
         """
         presences = self._presences
-        destination, said = split_address(request.destination, presences.context.options.connection)
+        destination, url_options = split_address(request.destination, presences.context.options.connection)
         if request.subscription is not None:
             encode_name(request.subscription, "subscription")
         checked = Window.of(request.window) if request.window is not None else None
@@ -121,7 +121,7 @@ class Consumers:
             defaults = following.defaults
             presences.context.store.server.promise(defaults.durability)
             lasting = request.durable and kind == "topic"
-            checked = checked or said.window(kind, durable=lasting)
+            checked = checked or url_options.window(kind, durable=lasting)
             name = "queue" if kind == "queue" else request.subscription or self._name()
             window = checked or defaults.consumer_window(encode_name(name), durable=lasting)
             terms = Terms(name, lasting, window, request.selects, request.durability)
@@ -151,11 +151,11 @@ class Consumers:
             slow: called with each feed that becomes slow.
         """
         context = self._presences.context
-        destination, said = split_address(request.destination, context.options.connection)
+        destination, url_options = split_address(request.destination, context.options.connection)
         if request.subscription is not None:
             encode_name(request.subscription, "subscription")
         window = Window.of(request.window) if request.window is not None else None
-        window = window or said.window("topic", durable=request.durable) or Window()
+        window = window or url_options.window("topic", durable=request.durable) or Window()
         name = request.subscription or self._name()
         topics = Topics(
             context,

@@ -99,10 +99,10 @@ class Session:
             CoordinatorUnavailable: Redis does not answer.
         """
         how = WhenFull.parse(when_full) if when_full is not None else None
-        destination, said = split_address(destination, self._context.options.connection)
-        own = parse_rate(rate, "rate") if rate is not None else said.producer_rate
+        destination, url_options = split_address(destination, self._context.options.connection)
+        own = parse_rate(rate, "rate") if rate is not None else url_options.producer_rate
         patience = parse_timeout(timeout) if timeout is not None else None
-        window = said.producer_window if window is None else window
+        window = url_options.producer_window if window is None else window
         wanted = self._durability(durability)
         account, wish = await self._account(destination, window, weight, kinds_from(kind))
         if wanted:
@@ -119,10 +119,10 @@ class Session:
             window: bytes of credit to keep in hand.
             kind: ``queue`` or ``topic``.
         """
-        destination, said = split_address(destination, self._context.options.connection)
+        destination, url_options = split_address(destination, self._context.options.connection)
         account, wish = await self._account(destination, window, None, kinds_from(kind))
         presence = self._presences.at(destination)
-        inflow = Inflow(account, wish, presence.kind, rate=said.producer_rate)
+        inflow = Inflow(account, wish, presence.kind, rate=url_options.producer_rate)
         presence.following.send(inflow)
         return inflow
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from headgate._util.tasks import stop
 from headgate.core.outbox import Outgoing
 from headgate.errors import HeadgateError
-from headgate.redis.stores.notes import TELL_EVERY, NoteStore, Tie, ToldTies
+from headgate.redis.stores.notes import TELL_EVERY, AnnouncedTies, NoteStore, Tie
 from headgate.session.destination import Presence
 
 TELL_AFTER: Final = 0.3
@@ -23,15 +23,11 @@ class Ties:
     """Consumers of one session that are tied to sends of its own: who alone uses them waits in such a send.
 
     It works only while sends wait in a session that has consumers, and writes only of those that are tied.
-
-    Args:
-        notes: where they are told.
-        presences: returns where the session is.
     """
 
     def __init__(self, notes: NoteStore, presences: Callable[[], Iterable[Presence]]) -> None:
         self._presences = presences
-        self._told = ToldTies(notes)
+        self._announced = AnnouncedTies(notes)
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._begun = asyncio.Event()
@@ -63,25 +59,25 @@ class Ties:
         await stop(self._task)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(0.2):
-                await self._told.tell((), 0.0)
+                await self._announced.tell((), 0.0)
 
     async def _run(self) -> None:
         while True:
             self._begun.clear()
             now, pause = self._loop.time(), LOOK_EVERY
             try:
-                await self._told.tell(self._find(now), now)
+                await self._announced.tell(self._find(now), now)
             except HeadgateError as error:
                 _log.debug("ties could not be told: %s", error)
                 pause = TELL_EVERY
             # Now, and not before it was told: a send that began to wait meanwhile found this at work.
-            sends = [one for place in self._presences() for one in _waiting(place)]
-            if not sends and not self._told.names:
+        self._announced = AnnouncedTies(notes)
+        self._timer: asyncio.TimerHandle | None = None
                 self._task = None
                 return
             # Whoever waits uses no consumer meanwhile: only another send can bring a tie where there may be none now.
             users = {consumer.use.task for place in self._presences() for consumer in place.consumers}
-            if self._told.names or any(one.who in users for one in sends):
+            if self._announced.names or any(one.who in users for one in sends):
                 await asyncio.sleep(max(pause, min(one.since for one in sends) + TELL_AFTER - now if sends else 0.0))
             else:
                 await self._begun.wait()

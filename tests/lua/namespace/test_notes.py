@@ -7,7 +7,7 @@ import pytest
 
 from headgate.redis.keys import notes_key
 from headgate.redis.server import Server
-from headgate.redis.stores.notes import KEEP_MS, PAGE, NoteStore, Tie, ToldTies
+from headgate.redis.stores.notes import KEEP_MS, PAGE, AnnouncedTies, NoteStore, Tie
 from headgate.redis.url import parse_url
 from tests.support.rewriting import RewritingServer, watched
 
@@ -80,7 +80,7 @@ async def test_a_tie_is_read_as_it_was_told_and_older(board: Board) -> None:
 
 
 async def test_ties_are_written_when_they_change_and_once_a_second(board: Board) -> None:
-    told, server = ToldTies(board.store), board.server
+    told, server = AnnouncedTies(board.store), board.server
 
     async def writes(now: float, *ties: Tie) -> bool:
         before = server.calls

@@ -13,18 +13,18 @@ const SIDES = {
   stuck: ["stuck", "bad"],
 };
 
-export function showArrows(told, open) {
+export function showArrows(overview, open) {
   const where = $("arrows");
-  $("arrows-section").hidden = told.total === 0;
-  const part = told.links.length < told.total ? `${number(told.links.length)} of ${number(told.total)}` : "";
-  say($("arrows-count"), part || (told.total ? number(told.total) : ""));
-  while (where.childElementCount > told.links.length) {
+  $("arrows-section").hidden = overview.total === 0;
+  const part = overview.links.length < overview.total ? `${number(overview.links.length)} of ${number(overview.total)}` : "";
+  say($("arrows-count"), part || (overview.total ? number(overview.total) : ""));
+  while (where.childElementCount > overview.links.length) {
     where.lastElementChild.remove();
   }
-  while (where.childElementCount < told.links.length) {
+  while (where.childElementCount < overview.links.length) {
     where.append(makeArrow(open));
   }
-  told.links.forEach((one, at) => fillArrow(where.children[at], one));
+  overview.links.forEach((one, at) => fillArrow(where.children[at], one));
 }
 
 function makeArrow(open) {
@@ -33,9 +33,9 @@ function makeArrow(open) {
   arrow.append(element("p", "rate"), drawing(), element("p", "backlog"));
   const side = element("p", "side");
   side.append(element("span", "tag"));
-  const told = element("div", "told");
-  told.append(element("p", "quiet facts-line"), element("p", "why"));
-  made.append(end("from", open), arrow, end("to", open), side, told);
+  const text = element("div", "told");
+  text.append(element("p", "quiet facts-line"), element("p", "why"));
+  made.append(end("from", open), arrow, end("to", open), side, text);
   return made;
 }
 
@@ -77,7 +77,7 @@ function shape(name, attributes) {
 }
 
 function fillArrow(made, one) {
-  const [from, arrow, to, side, told] = made.children;
+  const [from, arrow, to, side, text] = made.children;
   const [word, kind] = one.state === "ending" ? ["ending", "warn"] : SIDES[one.side] ?? [one.state, "warn"];
   made.dataset.link = one.link;
   made.dataset.side = one.side ?? "";
@@ -93,10 +93,10 @@ function fillArrow(made, one) {
     ...(one.name ? [`${one.kind} ${one.name}`] : []), ...(one.site ? [`site ${one.site}`] : []),
     ...(one.owner ? [`at ${one.owner}`] : []), ...(one.mark === null ? [] : [`mark ${one.mark}`]),
   ];
-  say(told.children[0], facts.join(" · "));
+  say(text.children[0], facts.join(" · "));
   const why = one.remedy ? `${one.reason} — ${one.remedy}` : one.reason;
-  say(told.children[1], why);
-  told.children[1].hidden = !why;
+  say(text.children[1], why);
+  text.children[1].hidden = !why;
 }
 
 // What is at another site has no page here.

@@ -29,11 +29,11 @@ export async function ask(path, { method = "GET", body } = {}) {
     body: body === undefined ? undefined : JSON.stringify(body),
     signal: AbortSignal.timeout(PATIENCE),
   });
-  const told = await answer.json();
+  const content = await answer.json();
   if (!answer.ok) {
-    throw new Failed(answer.status, told.detail ?? `the node answered ${answer.status}`);
+    throw new Failed(answer.status, content.detail ?? `the node answered ${answer.status}`);
   }
-  return told;
+  return content;
 }
 
 export function askAbout(name, what, options) {

@@ -4,15 +4,15 @@ import { bytes, duration, element, number, rate, say, things } from "./words.js"
 
 const $ = (id) => document.getElementById(id);
 
-export function showLists(told, open) {
-  list("waiting", told.waiting, (one) => ({
+export function showLists(overview, open) {
+  list("waiting", overview.waiting, (one) => ({
     head: one.link || one.session,
     tags: [[`in line ${duration(one.seconds)}`, "bad"]],
     destination: one.destination,
     facts: [`place ${one.place}`, `lacks ${one.kind === "gate" ? number(one.needs) : bytes(one.needs)}`],
     why: one.remedy ? `${one.reason} — ${one.remedy}` : one.reason,
   }), open);
-  list("consumers", told.consumers, (one) => ({
+  list("consumers", overview.consumers, (one) => ({
     head: one.link || one.consumer,
     tags: [...(one.slow ? [["slow", "bad"]] : []), ...(one.at_capacity ? [["at capacity", "warn"]] : [])],
     destination: one.destination,
@@ -22,7 +22,7 @@ export function showLists(told, open) {
     ],
     why: "",
   }), open);
-  list("links", told.links, (one) => ({
+  list("links", overview.links, (one) => ({
     head: one.client,
     tags: [
       [one.direction === "from client" ? "sends" : "receives", ""],
@@ -35,11 +35,11 @@ export function showLists(told, open) {
     ],
     why: one.reason,
   }), open);
-  say($("links-count"), told.links_total ? number(told.links_total) : "");
-  list("nodes", told.nodes.nodes, (one) => ({
+  say($("links-count"), overview.links_total ? number(overview.links_total) : "");
+  list("nodes", overview.nodes.nodes, (one) => ({
     head: one.address,
     tags: [
-      ...(one.id === told.nodes.this ? [["this node", ""]] : []),
+      ...(one.id === overview.nodes.this ? [["this node", ""]] : []),
       [one.state, one.state === "ready" ? "good" : "warn"],
     ],
     destination: "",

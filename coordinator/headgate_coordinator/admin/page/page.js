@@ -48,12 +48,12 @@ async function poll() {
   }
   let next = EVERY;
   try {
-    const told = await ask(`/overview?${query}`);
+    const overview = await ask(`/overview?${query}`);
     if (mine !== asked) {
       return; // another question was asked meanwhile
     }
-    heard = { at: performance.now(), age: told.age_seconds };
-    show(told);
+    heard = { at: performance.now(), age: overview.age_seconds };
+    show(overview);
     panel.refresh();
   } catch (error) {
     if (mine !== asked) {
@@ -70,30 +70,30 @@ async function poll() {
   timer = setTimeout(poll, next);
 }
 
-function show(told) {
+function show(overview) {
   const now = Date.now() / 1000;
-  say($("namespace"), told.namespace);
-  say($("version"), told.version);
+  say($("namespace"), overview.namespace);
+  say($("version"), overview.version);
   $("addresses").hidden = hasToken(); // a link bears none
-  if (told.trouble) {
-    trouble(told.trouble);
+  if (overview.trouble) {
+    trouble(overview.trouble);
   } else {
     trouble("");
     status("live", "live");
-    for (const one of told.page.destinations) {
+    for (const one of overview.page.destinations) {
       history.add(one.name, now, amounts(one));
     }
     history.forget(now);
   }
-  showLosses(told.namespace, told.losses, (name) => panel.open(name));
-  showTotals(told.totals);
-  showRows(told.page, now);
-  showArrows(told.policy_links, (name) => panel.open(name));
-  showCycles(told.deadlocks, (name) => panel.open(name));
-  showPools(told.pools);
-  showStores(told.stores);
-  showLists(told, (name) => panel.open(name));
-  document.title = told.totals.held_up ? `(${told.totals.held_up}) Headgate` : "Headgate";
+  showLosses(overview.namespace, overview.losses, (name) => panel.open(name));
+  showTotals(overview.totals);
+  showRows(overview.page, now);
+  showArrows(overview.policy_links, (name) => panel.open(name));
+  showCycles(overview.deadlocks, (name) => panel.open(name));
+  showPools(overview.pools);
+  showStores(overview.stores);
+  showLists(overview, (name) => panel.open(name));
+  document.title = overview.totals.held_up ? `(${overview.totals.held_up}) Headgate` : "Headgate";
 }
 
 function showTotals(totals) {

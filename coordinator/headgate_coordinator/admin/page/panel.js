@@ -36,7 +36,7 @@ export class Panel {
     });
     $("purge-form").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#do("/purge", undefined, (told) => `${things(told.messages, "message")} removed.`);
+      this.#do("/purge", undefined, (done) => `${things(done.messages, "message")} removed.`);
     });
   }
 
@@ -134,12 +134,12 @@ export class Panel {
     }
   }
 
-  async #do(what, body, told) {
+  async #do(what, body, report) {
     const name = this.#name;
     try {
       const answer = await askAbout(name, what, { method: "POST", body });
       this.#form(null);
-      say($("panel-said"), told(answer));
+      say($("panel-said"), report(answer));
     } catch (error) {
       say($("panel-said"), error instanceof Failed ? error.message : "No answer from this node; look whether it was done.");
     }

@@ -36,13 +36,7 @@ LOOK_EVERY: Final = 1.0
 
 
 class Desk:
-    """Does what one user asks for.
-
-    Args:
-        parts: of the node's client.
-        permits: the user's.
-        making: the node's count of what users make.
-    """
+    """Does what one user asks for; ``making`` is the node's count of what users make."""
 
     def __init__(self, parts: Context, permits: Permits, making: Making) -> None:
         self._parts = parts

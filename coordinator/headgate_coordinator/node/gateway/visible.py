@@ -21,11 +21,7 @@ POLICY_WORDS: Final = ("version", "document", "applied_ms")
 
 
 class Shown:
-    """The view of one connection.
-
-    Args:
-        access: of the connection.
-    """
+    """The view of one connection."""
 
     def __init__(self, access: Access) -> None:
         self._access = access

@@ -499,11 +499,6 @@ class Account:
     def hear(self, call: Call, answer: Credit | None, now: float) -> None:
         """Take in the answer to a call.
 
-        Args:
-            call: which it was.
-            answer: of those that have one.
-            now: when.
-
         Raises:
             SessionExpired: another session goes on under its id, or might have.
         """

@@ -122,20 +122,20 @@ class _Reader:
         if self._took("IS"):
             negated = self._took("NOT")
             self._take("NULL")
-            return self._said(logic.is_null(self._header(left)), left, negated=negated)
+            return self._predicate(logic.is_null(self._header(left)), left, negated=negated)
         negated = self._took("NOT")
         if self._took("BETWEEN"):
             return self._between(left, negated=negated)
         if self._took("IN"):
-            return self._said(logic.one_of(self._header(left), self._texts()), left, negated=negated)
+            return self._predicate(logic.one_of(self._header(left), self._texts()), left, negated=negated)
         if self._took("LIKE"):
-            return self._said(logic.like(self._header(left), *self._pattern()), left, negated=negated)
+            return self._predicate(logic.like(self._header(left), *self._pattern()), left, negated=negated)
         if negated:
             raise self._expected("BETWEEN, IN or LIKE")
         return left
 
     @staticmethod
-    def _said(part: Part, of: _Term, *, negated: bool) -> _Term:
+    def _predicate(part: Part, of: _Term, *, negated: bool) -> _Term:
         return _Term(logic.negation(part) if negated else part, "boolean", of.at)
 
     def _between(self, value: _Term, *, negated: bool) -> _Term:

@@ -129,13 +129,8 @@ class NoteStore:
         return found
 
 
-class ToldTies:
-    """The ties that one party reports. They are written when they change, and once a second while there are any.
-
-    Args:
-        notes: where they are kept.
-
-    """
+class AnnouncedTies:
+    """The ties that one party reports. They are written when they change, and once a second while there are any."""
 
     def __init__(self, notes: NoteStore) -> None:
         self._notes = notes
