@@ -53,13 +53,7 @@ _SORTS: Final[dict[str, Callable[[Figures, Flow], Any]]] = {
 
 
 class Api:
-    """The state that the operations work with.
-
-    Args:
-        client: connected.
-        node: that it runs in; None for none.
-        watch: of the client's namespace.
-    """
+    """The state that the operations work with: of a client, and of the node that it runs in, where there is one."""
 
     def __init__(self, client: Client, node: NodeView | None, watch: Watch) -> None:
         self._client = client

@@ -38,13 +38,7 @@ def _seconds(text: object) -> float:
 
 
 def time_option(text: str, *, least: float = 0.0, most: float = float("inf")) -> Any:
-    """Return an option that is a time: seconds, or a text with a unit such as ``500ms``.
-
-    Args:
-        text: of its help.
-        least: seconds.
-        most: seconds.
-    """
+    """Return an option that is a time within bounds in seconds: seconds, or a text with a unit such as ``500ms``."""
 
     def within(value: float) -> float:
         if not least <= value <= most:

@@ -67,13 +67,7 @@ def share_of(files: list[Path], index: int, count: int) -> list[Path]:
 
 
 def read_pieces(path: Path, name: str, limit: int) -> Iterator[Piece]:
-    """Yield a file as messages: whole if half the limit holds it, else in pieces. An unreadable file yields nothing.
-
-    Args:
-        path: the file.
-        name: what the messages say they are.
-        limit: bytes of the destination.
-    """
+    """Yield a file as messages: whole if half the limit (bytes) holds it, else in pieces; nothing if unreadable."""
     # Half the limit at most: a message of nearly all of it gets through too, but everybody else waits for it, which is
     # right and a dull thing to watch.
     whole = min(WHOLE, limit // 2 - OVERHEAD)

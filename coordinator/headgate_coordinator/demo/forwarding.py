@@ -85,11 +85,7 @@ class Forwarded:
 
 
 class Forwarding:
-    """The second site, who publishes here, and who consumes at both targets.
-
-    Args:
-        client: of this site; it stays the caller's.
-    """
+    """The second site, who publishes here, and who consumes at both targets. The client stays the caller's."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

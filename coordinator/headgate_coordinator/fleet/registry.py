@@ -61,12 +61,7 @@ class NodeEntry:
 
 
 class NodeRegistry:
-    """The registry of a client's namespace.
-
-    Args:
-        client: connected.
-        beat: seconds between two beats of each node; the same for all of them.
-    """
+    """The registry of a client's namespace; ``beat`` are the seconds between two beats, the same for all nodes."""
 
     def __init__(self, client: Client, *, beat: float = BEAT) -> None:
         self._store = NodeStore(client.store.server, client.namespace, int(MISSED * beat * 1000))
@@ -75,11 +70,7 @@ class NodeRegistry:
         self._forwarded: tuple[float, dict[str, int]] | None = None
 
     async def beat(self, facts: NodeFacts, now: float) -> None:
-        """Say that the node is there, and how it is.
-
-        Args:
-            facts: of the node.
-            now: seconds of a clock that never goes back, such as the loop's, for the messages a second.
+        """Say that the node is there, and how it is; ``now`` are seconds of a clock that never goes back.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer; the next beat says it again.

@@ -41,11 +41,7 @@ class Allowance:
 
 
 class LinkAllowance:
-    """Messages and bytes that one worker of a link may forward.
-
-    Args:
-        quantum: messages and bytes to ask the rate for at a time; None where there is no rate.
-    """
+    """Messages and bytes that one worker of a link may forward; ``quantum`` is how many to ask a rate for at a time."""
 
     def __init__(self, quantum: tuple[int, int] | None) -> None:
         self.quantum = quantum

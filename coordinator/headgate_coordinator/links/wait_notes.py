@@ -17,12 +17,7 @@ LOOK_EVERY: Final = 0.3
 
 
 class LinkTies:
-    """Tells which of the links that a node works on wait in line at their targets.
-
-    Args:
-        client: connected.
-        jobs: the links, as they are at each moment.
-    """
+    """Tells which of the links that a node works on (``jobs`` returns them) wait in line at their targets."""
 
     def __init__(self, client: Client, jobs: Mapping[str, AnyJob]) -> None:
         self._announced = AnnouncedTies(NoteStore(client.store.server, client.namespace))

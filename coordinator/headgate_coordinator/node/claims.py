@@ -64,11 +64,7 @@ class Claims:
         return {_digest(key): round(at, 3) for at, key in sorted(lately)[-MOST_TOLD:]}
 
     def give_way(self, elsewhere: Mapping[str, float]) -> None:
-        """End the durable links that were attached to another node later.
-
-        Args:
-            elsewhere: what :meth:`recent` returned there.
-        """
+        """End the durable links that :meth:`recent` of another node says were attached there later."""
         for key, at in tuple(self._durable.items()):
             end = self._ends.get(key)
             if end is not None and end.link.alive and elsewhere.get(_digest(key), 0.0) > at:

@@ -40,13 +40,7 @@ CLOSING: Final = 5.0
 
 
 class Node:
-    """Serves AMQP clients from one client of Redis.
-
-    Args:
-        client: connected; it stays the caller's.
-        options: how.
-        users: who may come.
-    """
+    """Serves AMQP clients from one client of Redis, which is connected and stays the caller's."""
 
     def __init__(self, client: Client, options: NodeOptions, users: Users) -> None:
         self.client = client
@@ -124,11 +118,7 @@ class Node:
         self.ways_in(encrypted=encrypted)
 
     def ways_in(self, *, encrypted: bool) -> tuple[str, ...]:
-        """Return the SASL mechanisms that a client is offered; where none leads in, the log says why.
-
-        Args:
-            encrypted: whether its connection has TLS.
-        """
+        """Return the SASL mechanisms that a client, with TLS or not, is offered; if none leads in, the log says why."""
         plain = encrypted or self.options.plain_without_tls
         anonymous = self.users.anonymous() is not None
         if not anonymous and not plain:

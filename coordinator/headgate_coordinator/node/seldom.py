@@ -12,12 +12,7 @@ EVERY: Final = 10.0
 
 
 class Seldom:
-    """Warnings of one sort.
-
-    Args:
-        log: that has them.
-        clock: seconds.
-    """
+    """Warnings of one sort to a log, by a clock in seconds."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log

@@ -37,11 +37,7 @@ class Standing:
     frame: int | None = None
 
     def limits(self, most: Limits) -> Limits:
-        """Return the limits of the connection.
-
-        Args:
-            most: that anybody has at this node.
-        """
+        """Return the limits of the connection, out of the most that anybody has at this node."""
         message = most.message if self.message is None else min(self.message, most.message)
         return replace(
             most,

@@ -13,12 +13,7 @@ REFERENCE: Final = 64
 
 
 def spool_traps(policy: Policy, mean: int | None) -> Iterator[Finding]:
-    """Yield the traps of spooling.
-
-    Args:
-        policy: compiled and checked.
-        mean: bytes of a message, on average; None when unknown.
-    """
+    """Yield the traps of spooling; ``mean`` are bytes of a message on average, None when unknown."""
     for example in examples(policy):
         fields = example.resolved.fields
         if fields.get("when_full") == "spool" and fields.get("enforce") != "off":

@@ -46,9 +46,6 @@ class Line:
     The newest is the one whose client most likely still waits: under a flood, first come first served would serve none
     of those in time. Before the newest comes one that was asked before and got no answer: who has a password comes
     again with it, and who guesses tries another. A group has one check at a time, so that it leaves room for others.
-
-    Args:
-        check: says whether a password is that of a hash.
     """
 
     def __init__(self, check: Callable[[str, str], Awaitable[bool]]) -> None:

@@ -52,11 +52,7 @@ class UserStore:
         return StoredUsers(version, {name: _user(name, text) for name, text in stored.items()})
 
     async def change(self, edit: Callable[[dict[str, User]], None]) -> int:
-        """Read the users, edit them and put them in force, again when somebody else was faster; returns the version.
-
-        Args:
-            edit: changes the users in place, or raises.
-        """
+        """Have the users edited in place and put them in force, again if somebody was faster; return the version."""
         while True:
             before = await self.read()
             after = dict(before.users)

@@ -30,12 +30,7 @@ CLOSING: Final = 1.0
 
 
 class SpoolSweep:
-    """The part of a node in the sweeping of spool stores.
-
-    Args:
-        client: connected.
-        node: id of the node.
-        mine: returns the destinations that fall to this node.
+    """The part of a node in the sweeping of spool stores; ``mine`` returns the destinations that fall to it.
 
     Attributes:
         leads: whether it is this node that looks for orphans.

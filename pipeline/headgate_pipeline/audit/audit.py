@@ -156,10 +156,7 @@ def _batch(place: tuple[str, str], findings: list[Finding]) -> "pa.RecordBatch":
 
 
 def verdicts(findings: DataFrame) -> DataFrame:
-    """Return one row a destination.
-
-    Args:
-        findings: rows of :data:`FINDING`.
+    """Return one row a destination out of rows of :data:`FINDING`.
 
     Returns:
         ``namespace``, ``destination``; ``verdict``: ``violated``, ``unproven`` (not all could be judged), ``lost`` (all

@@ -63,10 +63,7 @@ class Events(NamedTuple):
 
 
 class Columns:
-    """A batch, read once.
-
-    Args:
-        batch: columns as :data:`~headgate_pipeline.audit.findings.ROW` names them, of one destination, in order.
+    """A batch of one destination, in order, read once; columns as :data:`~headgate_pipeline.audit.findings.ROW`.
 
     Attributes:
         odd: rows that must be replayed one by one: of a rare operation, with a rare event, or no entry.

@@ -61,10 +61,7 @@ def _entries(batch: pa.RecordBatch) -> pa.Table:
 
 
 def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cut entries of any destinations in any order into runs.
-
-    Args:
-        batches: of :data:`ENTRIES`.
+    """Cut batches of :data:`ENTRIES`, of any destinations in any order, into runs.
 
     Returns:
         Batches of :data:`RUN`.
@@ -135,9 +132,6 @@ class Stream:
 
     Runs that reach into each other, because an entry is there twice, are merged. Only what may still be reached into is
     held.
-
-    Args:
-        take: is given batches in order.
     """
 
     def __init__(self, take: Callable[[pa.RecordBatch], None]) -> None:

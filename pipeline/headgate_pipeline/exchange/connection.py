@@ -12,12 +12,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """A client on an event loop in a thread of its own, which keeps leases while the task computes.
-
-    Args:
-        url: of Redis or a node.
-        namespace: the tenant.
-    """
+    """A client on an event loop in a thread of its own, which keeps leases while the task computes."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self._thread = LoopThread()

@@ -91,12 +91,7 @@ def rows_of(batches: "Iterator[pa.RecordBatch]", body: str, headers: str) -> Ite
 
 
 class Sending:
-    """One attempt of a task, on the event loop.
-
-    Args:
-        options: of the write.
-        key: what the task has to do.
-    """
+    """One attempt of a task, on the event loop; ``key`` names what the task has to do."""
 
     def __init__(self, options: Options, key: str) -> None:
         self._options = options

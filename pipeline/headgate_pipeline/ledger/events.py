@@ -19,10 +19,7 @@ _ENDS: Final = ("unblock", "giveup")
 
 
 def prepare(entries: DataFrame) -> DataFrame:
-    """Return the entries that were read, with what holds at each of them.
-
-    Args:
-        entries: rows of :data:`~headgate_pipeline.ledger.schema.ENTRY`.
+    """Return entries (:data:`~headgate_pipeline.ledger.schema.ENTRY`) that were read, with what holds at each.
 
     Returns:
         The same columns, and ``ms`` (of ``time``), ``limit_bytes`` and ``limit_messages`` in force after the entry
@@ -33,11 +30,7 @@ def prepare(entries: DataFrame) -> DataFrame:
 
 
 def with_limits(entries: DataFrame) -> DataFrame:
-    """Add ``limit_bytes`` and ``limit_messages``, in force after each entry: infinite for none, null while not known.
-
-    Args:
-        entries: rows of :data:`~headgate_pipeline.ledger.schema.ENTRY`.
-    """
+    """Add ``limit_bytes`` and ``limit_messages``, in force after each entry: infinite for none, null if not known."""
     so_far = Window.partitionBy(*PLACE).orderBy(*ORDER)
     limits = {f"limit_{unit}": F.last(_limit(unit), ignorenulls=True).over(so_far) for unit in EVENTS["limits"]}
     return entries.withColumns(limits)

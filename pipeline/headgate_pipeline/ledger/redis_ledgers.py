@@ -59,10 +59,7 @@ class Ledgers:
         self._direct = direct
 
     def find(self, pattern: str) -> list[str]:
-        """Return the destinations that have a ledger, by name; on a cluster those of every primary.
-
-        Args:
-            pattern: as in a policy, ``orders.#``.
+        """Return the destinations with a ledger that a pattern, as in a policy, matches, on all primaries.
 
         Raises:
             PolicyError: it is no pattern.
@@ -137,11 +134,7 @@ class Ledgers:
             first = upto + 1
 
     def trim(self, read: Offset) -> int:
-        """Delete entries that were read, but the newest ones; returns how many. A little at a time, by whole nodes.
-
-        Args:
-            read: how far; the entry there stays, so that it is known again.
-        """
+        """Delete entries that were read, but the newest ones; returns how many. A little at a time, by whole nodes."""
         trimmed = 0
         for name, bounds in self.look({name: there["seq"] for name, there in read.items()}).items():
             if bounds is None or bounds.at is None or bounds.at != read[name]["epoch"]:  # not what was read

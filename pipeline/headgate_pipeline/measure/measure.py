@@ -124,10 +124,7 @@ def blocked(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = N
 
 
 def fairness(shares: DataFrame) -> DataFrame:
-    """Return how evenly producers were served in each window: Jain's index, 1 for all alike, 1/n for one alone.
-
-    Args:
-        shares: of :func:`parties`, of a batch.
+    """Return how evenly producers of a batch were served in each window: Jain's index, 1: all alike, 1/n: one alone.
 
     Returns:
         ``namespace``, ``destination``, ``start``, ``end``, ``producers``, ``jain`` (null where nothing was admitted).

@@ -95,11 +95,7 @@ class Need:
 
 
 def needs(entries: DataFrame) -> list[Need]:
-    """Return what each destination needed, by name.
-
-    Args:
-        entries: of one namespace.
-    """
+    """Return what each destination of one namespace needed, by name."""
     prepared = events.prepare(entries).persist()
     waits = events.waits(prepared).persist()
     try:

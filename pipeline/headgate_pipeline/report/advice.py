@@ -9,12 +9,7 @@ _SAID = 20
 
 
 def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
-    """Return what should be looked at, the most pressing first.
-
-    Args:
-        figures: of the period.
-        labels: what to call a destination, by namespace and name.
-    """
+    """Return what should be looked at in a period, the most pressing first, under these labels of destinations."""
     advice = [*_broken(figures)]
     for row in figures.destinations:
         if row["waited"] and len(advice) < _SAID:

@@ -51,11 +51,7 @@ def levels(prepared: DataFrame, step: int) -> DataFrame:
 
 
 def blocked(waits: DataFrame, step: int) -> DataFrame:
-    """Return the time that sessions waited, in the windows in which they did.
-
-    Args:
-        waits: of :func:`headgate_pipeline.ledger.events.waits`.
-        step: ms of a window.
+    """Return the time that sessions waited, in the windows (of ``step`` ms) in which they did.
 
     Returns:
         ``window``, ``cause`` and ``waited``: ms of all sessions together, so 2 sessions may wait 2 s in a second.

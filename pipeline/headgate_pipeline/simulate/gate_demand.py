@@ -16,11 +16,7 @@ _SCHEMA: Final = (
 
 
 def held(prepared: DataFrame, waits: DataFrame) -> DataFrame:
-    """Return a row for each gate.
-
-    Args:
-        prepared: of gates alone.
-        waits: of :func:`headgate_pipeline.ledger.events.waits`.
+    """Return a row for each gate, of entries of gates alone and their waits.
 
     Returns:
         ``windows`` of 1 s (0.1 s where the period is under a minute), ``need`` (bytes leased and waited for at the same

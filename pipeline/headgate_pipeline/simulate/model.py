@@ -133,15 +133,10 @@ def outcome(
 
 
 def bound(values: Sequence[float] | Array, quantile: float, confidence: float) -> tuple[float, float]:
-    """Return a value that the quantile does not exceed, and with which confidence.
+    """Return a value that the quantile does not exceed, and with which confidence (both between 0 and 1).
 
     It is the smallest of the values above which the quantile is with at most ``1 - confidence``, whatever their
     distribution is, if they are independent. With too few values it is the largest, and the confidence is lower.
-
-    Args:
-        values: that were seen, at least one.
-        quantile: between 0 and 1.
-        confidence: between 0 and 1.
     """
     ordered, count = np.sort(np.asarray(values, dtype=np.float64)), len(values)
     rank, reached = rank_of(count, quantile, confidence)

@@ -30,9 +30,6 @@ _NUMBERS: Final = ("waited", "peak", "delay", "delay_p99", "took", "unsent", "re
 def look(prepared: DataFrame) -> DataFrame:
     """Return a row for each destination: which kind of it is known, and the limits in force at the end.
 
-    Args:
-        prepared: of :func:`headgate_pipeline.ledger.events.prepare`.
-
     Returns:
         ``destination``, ``sends``, ``takes`` and ``grants`` (entries), ``limit`` (bytes) and ``limit_m``; infinite for
         none, null where no entry tells.
@@ -47,11 +44,7 @@ def look(prepared: DataFrame) -> DataFrame:
 
 
 def what_if(prepared: DataFrame, question: Question) -> DataFrame:
-    """Return three rows for each destination that is asked about, one for each of :data:`CASES`.
-
-    Args:
-        prepared: of :func:`headgate_pipeline.ledger.events.prepare`, of one namespace.
-        question: the rules.
+    """Return three rows for each destination of a namespace that is asked about, one for each of :data:`CASES`.
 
     Returns:
         ``namespace``, ``destination``, ``case``, ``rules`` (in words), ``limit`` (bytes), ``waited`` (ms that senders

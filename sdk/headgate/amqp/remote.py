@@ -35,9 +35,6 @@ _CLOSE_WITHIN: Final = 0.2
 class NodeBackend:
     """Nodes of one deployment, one of them connected at a time.
 
-    Args:
-        url: where they are, and who we are.
-
     Attributes:
         version: of the Redis behind them.
         calls: script calls made so far.

@@ -36,11 +36,7 @@ class Unreadable(HeadgateError):
 
 
 def read_attach(raw: Any, data: bytes) -> tuple[Terminus, Terminus, str]:
-    """Return source and target of a link as the peer says them, and its name.
-
-    Args:
-        raw: the link.
-        data: what has just come.
+    """Return source and target of a link as the peer says them in what has just come, and its name.
 
     Raises:
         Unreadable: a name, an address, a capability, a filter or a property is no text, or an address has a NUL.
@@ -63,10 +59,6 @@ def repeated(data: bytes, links: Iterable[Link]) -> bytes:
     """Return flows that came last, as they have to be passed to the library; empty where there are none.
 
     They give more credit than it can count, or drain a link whose receiver did not know yet of all transfers.
-
-    Args:
-        data: what has just come.
-        links: all of the connection.
     """
     senders = [link.raw for link in links if not link.receives]
     drained = [raw for raw in senders if lib.pn_link_get_drain(raw) and lib.pn_link_credit(raw) < 0]

@@ -152,10 +152,7 @@ class _Frames:
 
 
 class SaslServer:
-    """A node's side.
-
-    Args:
-        mechanisms: what is offered, of ANONYMOUS and PLAIN.
+    """A node's side, which offers these mechanisms of ANONYMOUS and PLAIN.
 
     Attributes:
         outgoing: bytes to send; whoever sends them empties it.

@@ -13,12 +13,7 @@ from headgate.spool.recall import GONE, Recall
 
 
 class Arrivals:
-    """Deliveries that answers bring to one feed.
-
-    Args:
-        spooling: payloads in stores.
-        address: the destination.
-        sink: where messages go.
+    """Deliveries that answers bring to one feed and its sink, with payloads out of stores.
 
     Attributes:
         recall: those that wait for a payload, or behind one that does.

@@ -204,12 +204,7 @@ class Outbox:
         self.flight = Batch(self.next_seq, [item], item.size, beyond=True)
 
     def spool(self, most: int, most_bytes: int) -> list[Outgoing]:
-        """Take the first that wait out of the line, to be written to a store; nobody overtakes them meanwhile.
-
-        Args:
-            most: messages.
-            most_bytes: of payload; one larger message goes alone.
-        """
+        """Take the first that wait out of the line, to be written to a store; nobody overtakes them meanwhile."""
         if self.spooling:
             raise AssertionError("a segment is being written")
         size = 0

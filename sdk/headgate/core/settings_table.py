@@ -323,11 +323,7 @@ _LEVELS: Final = (
 
 
 def check_spool(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """See that a destination that spools has a store, and one that is given a store spools.
-
-    Args:
-        fields: of the destination, with those given.
-        given: only about this.
+    """See that a destination that spools has a store, and one with a store spools; only about what is given.
 
     Raises:
         PolicyError: it would be one without the other.

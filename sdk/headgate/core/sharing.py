@@ -24,11 +24,7 @@ class Takers(Protocol):
 
 
 class SharedWindow:
-    """A window that several holdings share; one that has fetched goes to the end of the line.
-
-    Args:
-        window: the window.
-        takers: for whom messages are.
+    """A window that several takers share; one that has fetched goes to the end of the line.
 
     Attributes:
         total: what they hold, under the window that they share.

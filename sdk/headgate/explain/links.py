@@ -94,10 +94,7 @@ class Links:
         return self._seen[first.id][1]
 
     async def explain(self, name: str) -> Explanation:
-        """Return the view of one link.
-
-        Args:
-            name: of its bridge, or of its lease (``orders>billing``), or its id.
+        """Return the view of one link, by its bridge's name, that of its lease (``orders>billing``) or its id.
 
         Raises:
             PolicyError: there is no such link.

@@ -40,12 +40,7 @@ def shown(field: str, value: str) -> str:
 
 
 def compile_document(document: Document, source: Source, *, origin: Origin | None = None) -> Policy:
-    """Return the policy that a document says, at version 0.
-
-    Args:
-        document: as it was read.
-        source: where its keys stand.
-        origin: replaces ``source`` in origins.
+    """Return the policy that a document says, at version 0; ``origin`` replaces ``source`` in origins.
 
     Raises:
         BadDocument: patterns that mean nothing, and values of one rule that contradict each other.

@@ -25,10 +25,7 @@ _RAW: Final = ("XRANGE", "XREVRANGE")
 
 
 class Direct:
-    """Connections to one Redis deployment, standalone, behind Sentinel or a cluster; replies as the server sent them.
-
-    Args:
-        url: as :mod:`headgate.redis.url` describes it.
+    """Connections to one Redis: standalone, behind Sentinel or a cluster; replies as the server sent them.
 
     Raises:
         InvalidValue: the URL is none of a Redis.

@@ -28,11 +28,7 @@ _BROKEN: Final = (rx.RedisError, OSError, AttributeError)
 
 
 class PubSubWakeUps:
-    """Subscriptions to channels, restored whenever the connection is.
-
-    Args:
-        dial: returns a client for one pub/sub connection, each time it is called.
-    """
+    """Subscriptions to channels, restored whenever the connection is; ``dial`` returns a client for one connection."""
 
     def __init__(self, dial: Callable[[], Awaitable[Any]]) -> None:
         self._dial = dial

@@ -180,14 +180,7 @@ def row_of(path: str) -> str:
 
 
 class Spools:
-    """The stores that one client uses, by name; each is read once and again whenever its settings change.
-
-    Args:
-        store: the scripts.
-        wake_ups: hints.
-        namespace: of the client.
-        ttl_ms: how long a store that was lost learns.
-    """
+    """The stores that one client uses, by name; each is read once and again whenever its settings change."""
 
     def __init__(self, store: Store, wake_ups: WakeUps, namespace: str, ttl_ms: int) -> None:
         self.calls = SpoolStore(store.server)
@@ -259,14 +252,10 @@ class Spools:
             )
 
     async def set(self, name: str, fields: Mapping[str, str]) -> None:
-        """Create a store, or change it; effective at once.
+        """Create a store of any name that a destination may have, or change it; effective at once.
 
         Raises:
             PolicyError: a newer policy has set it.
-
-        Args:
-            name: any name that a destination may have.
-            fields: as :func:`store_fields` returns them.
         """
         settings = {"kind": "store", "ledger_keep": "1000", **fields}
         code, _ = await self._store.apply(self.address(name), settings, mode="change", ttl_ms=self._ttl_ms)

@@ -78,12 +78,7 @@ def place_of(key: bytes) -> Address | PoolAddress | str:
 
 
 class Permits:
-    """One user's rights at a gateway.
-
-    Args:
-        access: of the connection, asked for each call.
-        namespace: of the node.
-    """
+    """One user's rights at a gateway; the connection's access is asked for each call."""
 
     def __init__(self, access: Access, namespace: str) -> None:
         self.access = access

@@ -176,10 +176,7 @@ def unknown_option(name: str, *others: str) -> InvalidValue:
 
 
 def take_options(query: str) -> tuple[UrlOptions, dict[str, str]]:
-    """Return what the query of a connection's URL says here, and the rest of it, which is the URL parser's.
-
-    Args:
-        query: without its ``?``.
+    """Return what the query (without ``?``) of a connection's URL says here, and the rest, for the URL parser.
 
     Raises:
         InvalidValue: the value of an option cannot be read.

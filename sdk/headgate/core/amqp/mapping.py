@@ -120,12 +120,7 @@ def meant(body: bytes | str, headers: dict[str, Any]) -> AmqpMessage:
 
 
 def written(body: bytes | str, headers: dict[str, Any], delivery_count: int) -> bytes:
-    """Return the AMQP message for a body and headers of the SDK, as bytes.
-
-    Args:
-        body: of the message.
-        headers: of the message.
-        delivery_count: attempts that failed.
+    """Return the AMQP message, as bytes, for a body and headers of the SDK and a count of failed attempts.
 
     Raises:
         MessageFormatError: AMQP cannot say it.

@@ -87,12 +87,7 @@ _PLAIN: Final[dict[int, Callable[[bytes], Any]]] = {
 
 
 class Reader:
-    """A place in the bytes of a message.
-
-    Args:
-        raw: the bytes.
-        at: where to begin.
-        end: where to stop; None for the end.
+    """A place in the bytes of a message, from ``at`` to ``end``, or to their end where that is None.
 
     Attributes:
         at: what comes next.

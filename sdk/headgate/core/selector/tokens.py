@@ -48,13 +48,7 @@ class Token(NamedTuple):
 
 
 def refusal(text: str, at: int, expected: str) -> InvalidValue:
-    """Return the error that says what belongs at a place of a selector, and what is there.
-
-    Args:
-        text: the selector.
-        at: the place, counted from 0.
-        expected: what belongs there.
-    """
+    """Return the error that says what belongs at a place of a selector, counted from 0, and what is there."""
     there = text[at:]
     found = f"{there[:_SHOWN]!r}{' ...' if len(there) > _SHOWN else ''}" if there else "the end"
     return InvalidValue(f"selector, character {at + 1}: expected {expected}, found {found}")

@@ -17,13 +17,7 @@ class Beat:
 
 
 class NodeStore:
-    """The nodes of one namespace.
-
-    Args:
-        server: where they are kept.
-        namespace: theirs.
-        stale_ms: ms after which a node that was not heard of is there no more; the same for all of them.
-    """
+    """The nodes of one namespace; one that was not heard of for ``stale_ms`` is there no more."""
 
     def __init__(self, server: Backend, namespace: str, stale_ms: int) -> None:
         self._server = server
