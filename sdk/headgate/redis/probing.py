@@ -34,7 +34,7 @@ class Refusal:
 
 
 Reason = Literal["login", "rights", "certificate", "name", "closed", "silent"]
-"""What kept us out: credentials, what the user may do, TLS, the host's name, a server that hangs up, or is silent."""
+"""It names what kept us out: credentials, rights, TLS, the host's name, a server that hangs up, or is silent."""
 _REASONS: Final[tuple[tuple[tuple[type[BaseException], ...], Reason], ...]] = (
     ((rx.NoPermissionError,), "rights"),
     ((rx.AuthenticationError, rx.AuthorizationError), "login"),
