@@ -5,8 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from headgate.redis import probing
 from headgate.redis.probing import NotLetIn, Probe, Reason
 from headgate.redis.url import parse_url
+
+
+@pytest.fixture(autouse=True)
+def patient_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "ANSWER_WITHIN", 60.0)
 
 
 @pytest.fixture

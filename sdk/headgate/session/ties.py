@@ -71,8 +71,8 @@ class Ties:
                 _log.debug("ties could not be told: %s", error)
                 pause = TELL_EVERY
             # Now, and not before it was told: a send that began to wait meanwhile found this at work.
-        self._announced = AnnouncedTies(notes)
-        self._timer: asyncio.TimerHandle | None = None
+            sends = [one for place in self._presences() for one in _waiting(place)]
+            if not sends and not self._announced.names:
                 self._task = None
                 return
             # Whoever waits uses no consumer meanwhile: only another send can bring a tie where there may be none now.
