@@ -4,12 +4,14 @@
   KEYS  the destination's, as lib/keys
   ARGV[1] run_id  run  the server's run id as the caller learnt it when it connected
   Returns {code, more_ms}; more_ms: when the next lease ends or the next message expires, or 0 to call again at once
-  Codes    OK, UNKNOWN
+  Codes    OK, UNKNOWN, KIND (it is a limiter: `admit` without operations does that there)
 ]]
 --- @include "lib/orphans"
 --- @include "lib/pace"
 if not load_destination(ARGV[1], 0) then
   return { 'UNKNOWN' }
+elseif d.kind == 'limiter' then
+  return { 'KIND' }
 end
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows
 clamp_leases()

@@ -29,7 +29,8 @@ end
 
 local function reap_leases()
   local changed = false
-  for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K_LEASES, '-inf', int(now_ms), 'LIMIT', 0, MAX_REAPED)) do
+  -- Those of a limiter are of holds.
+  for _, sid in ipairs(d.kind == 'limiter' and {} or redis.call('ZRANGEBYSCORE', K_LEASES, 0, int(now_ms), 'LIMIT', 0, MAX_REAPED)) do
     -- Deny-oom and a write of no effect: under OOM a script that takes room stops here, with nothing applied.
     if not changed and d.grows then
       redis.call('HSET', K_DESTINATION, 'kind', d.kind)

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.core.ledger import EVENTS
 from headgate.namespace.pool_limits import FIELDS
-from headgate.redis.keys import INDEX, NODES, NOTES, OWNED, PARTS, POOL_PARTS
+from headgate.redis.keys import INDEX, LIMITER_PARTS, NODES, NOTES, OWNED, PARTS, POOL_PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
 from headgate_coordinator.fleet.registry import NodeEntry
@@ -87,6 +87,11 @@ def test_every_key() -> None:
     declared = re.findall(r"^local K_(\w+) = KEYS\[(\d+)\]$", SOURCES["lib/keys.lua"], re.MULTILINE)
     assert [name.lower() for name, _ in declared] == ["destination", *PARTS, "receipt"]
     assert [int(number) for _, number in declared] == list(range(1, len(PARTS) + 3))
+
+
+def test_every_key_of_a_limiter() -> None:
+    listed = [name.removeprefix("hg:{ns/name}:") for name in names(section("### Limiters"), "limiter key")]
+    assert listed == list(LIMITER_PARTS)
 
 
 def test_every_key_of_a_namespace() -> None:

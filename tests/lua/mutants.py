@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.lua.mutants_of_limiters import LIMITERS
 from tests.lua.mutants_of_links import LINKS
 from tests.lua.mutants_of_rules import RULES
 from tests.lua.mutants_of_spool import SPOOL
@@ -54,6 +55,7 @@ MUTANTS: Final = tuple(
     for row in (
         *RULES,
         *LINKS,
+        *LIMITERS,
         *SPOOL,
         # A wait covers what was written before, in the epoch that is named.
         ("P3", "secure", "redis.call('HSET', K_DESTINATION, 'epoch', int(d.epoch))", "--",

@@ -8,7 +8,7 @@ from headgate.redis.scripts import Script
 SAMPLES: Final = {
     "id": "ann~1", "name": "orders%20x", "consumer": "ann~1.1", "subscription": "!red",
     "message": "1-10", "window": "10/unlimited/0.5", "segment": "disk/s1",
-    "batch": "disk/s1 10 1", "word": "w", "rate": "0.5", "share": "80%",
+    "batch": "disk/s1 10 1", "hold": "ann~1.7", "amounts": "tokens=5", "word": "w", "rate": "0.5", "share": "80%",
 }  # fmt: skip
 """One of each form."""
 

@@ -111,7 +111,8 @@ class RewritingServer(Server):
         """Delete everything there is of a destination, whatever state it is in."""
         receipts = [f"{address.key}:receipt:{session}".encode() for session in (*sessions, "-")]
         beside = [f"{address.key}:{part}".encode() for part in ("clock", "trace")]
-        await self.command(address.shared[0], "UNLINK", *address.shared, *receipts, *beside)
+        limiter = address.limiter_keys("-")
+        await self.command(address.shared[0], "UNLINK", *limiter, *receipts, *beside)
 
 
 def _rewrite(rewrites: tuple[Rewrite, ...], script: Script) -> Script:

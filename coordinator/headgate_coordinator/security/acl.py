@@ -23,8 +23,8 @@ _READ: Final = (
 )
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
-    *("apply", "attach", "free", "node", "policy", "pool", "pool_forget", "pool_set", "reap", "recount"),
-    *("remove", "slice", "snapshot", "spent", "topic", "unspool", "users", "wildcard"),
+    *("admit", "apply", "attach", "free", "hold_off", "levels", "node", "policy", "pool", "pool_forget", "pool_set"),
+    *("reap", "recount", "remove", "slice", "snapshot", "spent", "topic", "unspool", "users", "wildcard"),
 )
 """Calls of the command line: `audit --repair` frees what stores hold in vain, and making a topic makes
 its wildcard subscriptions: `attach`."""

@@ -13,6 +13,7 @@ from typing import Final
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import LimiterStore
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.reply_queues import owner_of
 
@@ -82,9 +83,12 @@ class Sweep:
         addresses = [Address.of(self._client.namespace, name) for name in names]
         server = self._client.store.server
         leases = await server.burst([(a.shared[0], (b"ZCARD", a.shared[2])) for a in addresses])
-        for address, count in zip(addresses, leases, strict=True):
-            if isinstance(count, int) and count > 0:
-                await self._client.store.reap(address)
+        keyed = await server.burst([(a.shared[0], (b"HLEN", f"{a.key}:keyed")) for a in addresses])
+        for address, *counts in zip(addresses, leases, keyed, strict=True):
+            if any(isinstance(count, int) and count > 0 for count in counts):
+                code, _ = await self._client.store.reap(address)
+                if code == "KIND":
+                    await LimiterStore(server).sweep(address)
 
     async def _remove_replies(self, orphans: set[str]) -> None:
         """Remove the reply queues that were orphans in two rounds, one after the other."""

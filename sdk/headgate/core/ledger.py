@@ -49,6 +49,12 @@ EVENTS: Final[dict[str, tuple[str, ...]]] = {
     "released": ("link", "number"),
     "committed": ("link", "number"),
     "regressed": ("link", "mark", "number"),
+    "held": ("hold", "key", "amounts"),
+    "used": ("hold", "amounts"),
+    "freed": ("hold",),
+    "lapsed": ("hold",),
+    "off": ("key", "ms"),
+    "levels": ("levels",),
     "repair": ("pending_bytes", "pending_messages", "leased_bytes", "leased_messages"),
 }
 """Arguments of each event. A ``purge`` of a subscription that is being removed has its name before them."""

@@ -34,6 +34,9 @@ PARTS: Final = (
 )
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""
 
+LIMITER_PARTS: Final = ("holds", "keyed", "line", "shares")
+"""Of a limiter beside those, in the order of lua/lib/limiter_keys.lua: after the caller's receipt."""
+
 POOL_PARTS: Final = ("members", "line")
 INDEX: Final = ("wildcards", "holders", "topics")
 """Of a namespace, in the order of lua/lib/index.lua."""
@@ -163,6 +166,10 @@ class Address:
     def keys(self, session: str) -> tuple[bytes, ...]:
         """Return what every script gets as KEYS, for a call on behalf of one session."""
         return (*self.shared, f"{self.key}:receipt:{session}".encode())
+
+    def limiter_keys(self, session: str) -> tuple[bytes, ...]:
+        """Return what scripts of limiters get as KEYS, for a call on behalf of one session."""
+        return (*self.keys(session), *(f"{self.key}:{part}".encode() for part in LIMITER_PARTS))
 
     def channels(self, session: str) -> tuple[str, str]:
         """Return the session's own wake-up channel and the one that everybody hears."""

@@ -383,9 +383,9 @@ class Store:
 
     async def remove(self, address: Address, *, everything: bool) -> tuple[int, int]:
         """Purge the messages, or delete the destination; returns messages and bytes freed."""
-        messages = freed = 0
+        messages, freed, argv = 0, 0, [None, "all" if everything else "messages"]
         while True:
-            reply = await self._call("remove", address, "-", {"what": "all" if everything else "messages"})
+            reply = await self.server.call(script("remove"), address.limiter_keys("-"), argv)
             if len(reply) == 3:
                 messages, freed = messages + int(reply[1]), freed + int(reply[2])
             if reply[0] != b"MORE":

@@ -8,6 +8,7 @@ import pytest
 
 from headgate.redis.keys import (
     INDEX,
+    LIMITER_PARTS,
     NODES,
     OWNED,
     PARTS,
@@ -22,6 +23,7 @@ from headgate.redis.scripts import ScriptError, expand, hasten, parse, script, s
 LUA: Final = Path(__file__).resolve().parents[3] / "lua"
 SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
 _POOL: Final = ("the pool's, as lib/pool_keys", "local K_POOL = KEYS[1]")
+_LIMITER: Final = ("the destination's and a limiter's, as lib/limiter_keys", "local K_HOLDS = KEYS[20]")
 _INDEX: Final = ("the namespace's, as lib/index", "local K_WILDCARDS = KEYS[1]")
 KEYS: Final = {
     "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
@@ -33,6 +35,9 @@ KEYS: Final = {
     "lease": ("the namespace's, as lib/owned", "local K_OWNED = KEYS[1]"),
     "topic": _INDEX,
     "wildcard": _INDEX,
+    "admit": _LIMITER,
+    "hold_off": _LIMITER,
+    "levels": _LIMITER,
     "pool": _POOL,
     "pool_set": _POOL,
     "pool_forget": _POOL,
@@ -109,6 +114,19 @@ def test_lua_and_python_have_the_keys_in_the_same_order() -> None:
     assert keys[1:] == (*(f"hg:{{shop/orders}}:{part}".encode() for part in PARTS), b"hg:{shop/orders}:receipt:ann")
 
 
+def test_lua_and_python_have_the_keys_of_a_limiter_in_the_same_order() -> None:
+    declared = re.findall(
+        r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/limiter_keys.lua").read_text(), re.MULTILINE
+    )
+    first = len(PARTS) + 3
+    assert [(part.lower(), int(number)) for part, number in declared] == list(
+        zip(LIMITER_PARTS, range(first, first + len(LIMITER_PARTS)), strict=True)
+    )
+    address = Address.of("shop", "llm")
+    more = tuple(f"hg:{{shop/llm}}:{part}".encode() for part in LIMITER_PARTS)
+    assert address.limiter_keys("ann") == (*address.keys("ann"), *more)
+
+
 def test_lua_and_python_have_the_keys_of_a_pool_in_the_same_order() -> None:
     declared = re.findall(r"^local K_([A-Z]+) = KEYS\[(\d+)\]$", (LUA / "lib/pool_keys.lua").read_text(), re.MULTILINE)
     assert declared == [(name, str(number + 1)) for number, name in enumerate(("POOL", "MEMBERS", "LINE"))]
@@ -174,7 +192,9 @@ def test_no_script_assigns_a_global(file: str) -> None:
     for names in re.findall(r"^[ \t]*((?:\w+,\s*)*\w+) = ", text, re.MULTILINE):
         assigned.update(re.split(r"\s*,\s*", names))
     inside_tables = set(re.findall(r"[{,]\s*(\w+) =", text))
-    assert assigned - known - inside_tables <= {"d", "raw"}
+    assert assigned - known - inside_tables <= {"d", "raw", "limiter", "zone_text", "now_us"}, (
+        "but for what a call reads once"
+    )
 
 
 def test_every_library_is_included_somewhere() -> None:
@@ -228,6 +248,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "node": "for i = 1, #there, 2 do|for i = 1, #gone do",
         "note": "for i = 1, #found, 2 do",
         "spent": "for i = 1, #rows, 2 do",
+        "admit": "for answer in string.gmatch(seq == last and stored or '', '\\n([^\\n]*)') do"
+        "|for i, id in pairs(waiting) do",
         "take": "for slot in string.gmatch(string.sub(stored, #seq + 2), '%S+') do",
         "remove": "for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
     },
@@ -244,6 +266,26 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/index": "for word in string.gmatch(words, '([^.]*)%.') do",
         "link_read": "for i = 3, #fields, 2 do",
         "snapshot": "for j = 1, #info, 2 do",
+    },
+    "the limits of a limiter, 16 at the most, and what one of its records has; amounts have 800 bytes": {
+        "levels": "for i, limit in ipairs(limits) do",
+        "hold_off": "for _, limit in ipairs(key == NO_KEY and limiter.limits or limiter.key_limits) do",
+        "lib/limits": "for name, form, most, second, third in string.gmatch(text or '', LIMIT) do"
+        "|for name, sign, value, from in string.gmatch(text or '', LEVEL) do|for name, tat in pairs(levels.tat) do"
+        "|for name, held in pairs(levels.held) do|for name, used in pairs(levels.used) do",
+        "lib/calendar": "for from, value in string.gmatch(zone_text or '', '(%d+) (%-?%d+)') do",
+        "lib/keyed": "for _, limit in ipairs(limiter.key_limits) do"
+        "|for pattern, weight in string.gmatch(limiter.weights, '([^=;]+)=(%d+)') do",
+        "lib/hold": "for name, sign, number in string.gmatch(text, AMOUNT) do"
+        "|for _, amount in ipairs(amounts_of(text)) do"
+        "|for _, limit in ipairs(limiter.limits) do",
+        "lib/holding": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
+        "|for _, amount in ipairs(amounts_of(h.amounts)) do|for _, amount in ipairs(amounts_of(text)) do",
+        "lib/queueing": "for _, amount in ipairs(amounts_of(amounts)) do",
+        "lib/turns": "for _, amount in ipairs(amounts_of(amounts)) do|for _, limit in ipairs(limiter.limits) do",
+    },
+    "at most the keys of one call, and MAX_SWEPT": {
+        "lib/keyed": "for i = 1, #found[2], 2 do|for key, k in pairs(keyed) do",
     },
     "at most 4 pools, at most 14 rules": {
         "lib/rules": "for _, name in ipairs(read.pools) do|for name in string.gmatch(read.rules, '%S+') do"

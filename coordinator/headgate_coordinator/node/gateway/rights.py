@@ -14,13 +14,16 @@ SENDS, TAKES, MANAGES = Action.PRODUCE, Action.CONSUME, Action.MANAGE
 
 RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "acquire": frozenset({SENDS, TAKES}),  # who only consumes keeps its lease with it, and is given no credit
+    "admit": NOBODY,
     "apply": frozenset({SENDS, TAKES, MANAGES}),  # who does not manage gets what the policy says
     "attach": frozenset({TAKES}),
     "detach": frozenset({TAKES}),
     "drop": frozenset({SENDS}),
     "free": NOBODY,
     "hold": NOBODY,
+    "hold_off": NOBODY,
     "lease": NOBODY,
+    "levels": NOBODY,
     "link_commit": NOBODY,
     "link_open": NOBODY,
     "link_read": NOBODY,

@@ -1,0 +1,90 @@
+--[[
+  admit - everything that one session does with its holds of a limiter: admits, settles, renews, releases, claims.
+
+  All limits of the limiter, and those of the key, are decided at once: what waits or is refused took nothing of any of them.
+
+  KEYS  the destination's and a limiter's, as lib/limiter_keys
+  ARGV[1] run_id   run        the server's run id as the caller learnt it when it connected
+  ARGV[2] session  id         of the caller
+  ARGV[3] seq      total      number of this call, counted by the session from 1; repeated, it gets the stored reply. 0: a call
+                              without operations, that only sweeps and serves the line
+  ARGV[4] epoch    total      as last seen, 0 at first
+  ARGV[5..] op, id, key, amounts, ttl_ms, wait_ms  up to 128 of 'admit', 'settle', 'release', 'renew' or 'claim'; hold; '*' or name; amounts; ttl; ms
+                              `amounts` are <limit>=<number>,... or '-'; `wait_ms` 0: refused where it cannot be held now
+  Returns {code, epoch, answer, ...}; for each operation 'held', 'wait <us> <limit> <all|key>', 'late <us or -> <limit> <all|key>',
+           'never <most> <limit> <all|key>', 'limit <name>', 'key', 'keys', 'holds', 'ok', 'again' or 'gone'. Without
+           operations ms until a lease ends, or 0 to call again at once
+  Codes    OK, STALE (a newer call was here), UNKNOWN, KIND (the kind follows)
+]]
+--- @include "lib/admitting"
+local run_id, sid, seq = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local frees, reply, receipt, waiting = seq == 0, {}, { ARGV[3] }, {}
+
+-- For one that stood in line when its turn in the call came.
+local function tell_waiter(id)
+  local h = read_hold(id)
+  if not h or h.state == 'H' then
+    return h and 'held' or 'gone'
+  end
+  local _, limit, whose = what_binds(h.key, h.amounts)
+  return table.concat({ 'wait', int(due[id] or POLL_US), limit or 'line', whose or 'all' }, ' ')
+end
+
+if not load_limiter(run_id) then
+  return { 'UNKNOWN' }
+elseif d.kind ~= 'limiter' then
+  return { 'KIND', d.kind }
+end
+local stored = seq > 0 and redis.call('GET', K_RECEIPT)
+local last = stored and tonumber(string.match(stored, '^%d+')) or 0
+if seq > 0 and seq <= last then
+  reply = { seq == last and 'OK' or 'STALE', int(d.epoch) }
+  for answer in string.gmatch(seq == last and stored or '', '\n([^\n]*)') do
+    reply[#reply + 1] = answer
+  end
+  return reply
+end
+for at = 5, #ARGV, 6 do
+  frees = frees or ARGV[at] ~= 'admit'
+end
+redis.call(frees and 'HDEL' or 'HSET', K_DESTINATION, unpack(frees and { '-' } or { 'kind', 'limiter' })) -- see rule 2
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', K_LEASES, '-inf', int(limiter.now_ms), 'LIMIT', 0, MAX_LAPSED)) do
+  lapse(id)
+end
+if d.blocked > 0 then
+  serve_line()
+end
+for at = 5, #ARGV, 6 do
+  local op, id, key, text, ttl_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
+  local answer
+  if op == 'admit' then
+    answer = try_to_admit(id, key, text, ttl_ms, tonumber(ARGV[at + 5]))
+    waiting[#receipt] = not answer and id or nil
+  else
+    answer = do_other(op, id, key, text, ttl_ms, tonumber(ARGV[4]))
+  end
+  receipt[#receipt + 1] = answer or ''
+end
+if d.blocked > 0 then
+  serve_line()
+end
+for i, id in pairs(waiting) do
+  receipt[i + 1] = tell_waiter(id)
+end
+if joined and d.blocked > 0 then
+  wake_all('recall')
+end
+if #notes > 0 then
+  note('levels', for_ledger(levels_text(limiter.levels)))
+  write_ledger('admit', sid, 0, 0, 0)
+end
+local more = sweep(seq == 0 and MAX_SWEPT or 1)
+save_limiter()
+if seq == 0 then
+  local first = tonumber(redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]) or limiter.now_ms + 60000
+  return { 'OK', int(d.epoch), int(more and 0 or math.max(1, first - limiter.now_ms)) }
+end
+redis.call('SET', K_RECEIPT, table.concat(receipt, '\n'), 'PX', 60000)
+receipt[1] = int(d.epoch)
+table.insert(receipt, 1, 'OK')
+return receipt

@@ -1,0 +1,52 @@
+--[[
+  hold_off - let nothing more be admitted by a limiter, or for one of its keys, for a while; then begin slowly.
+
+  KEYS  the destination's and a limiter's, as lib/limiter_keys
+  ARGV[1] run_id   run           the server's run id as the caller learnt it when it connected
+  ARGV[2] session  id            of the caller
+  ARGV[3] key      '*' or name   whose; '*' for all together
+  ARGV[4] ms       ms            from now, no longer than the limiter's `hold_off_ms`; 0 ends a hold-off, and the slow begin
+  ARGV[5] reason   text to 200   for people
+  Returns {code, ms}; ms: how long it lasts now, one that is longer already included
+  Codes    OK, KEYS (there are too many keys), UNKNOWN, KIND (the kind follows)
+]]
+--- @include "lib/queueing"
+local MOST_RAMP_MS = 10000
+local run_id, sid, key, ms, reason = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+
+if not load_limiter(run_id) then
+  return { 'UNKNOWN' }
+elseif d.kind ~= 'limiter' then
+  return { 'KIND', d.kind }
+elseif key ~= NO_KEY and not has_room_for(key) then
+  return { 'KEYS' }
+end
+redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: it holds back
+local levels = key == NO_KEY and limiter.levels or read_key(key).levels
+ms = math.min(ms, tonumber(redis.call('HGET', K_DESTINATION, 'hold_off_ms') or 3600000))
+local ends = math.max(limiter.now_ms + ms, levels.used.OFF or 0)
+if ms == 0 then
+  levels.used.OFF, levels.from.OFF = nil, nil
+else
+  levels.used.OFF = ends
+  levels.from.OFF = math.max(levels.from.OFF or 0, ends + math.min(ends - limiter.now_ms, MOST_RAMP_MS))
+  -- What a rate saves up meanwhile is not let go all at once.
+  for _, limit in ipairs(key == NO_KEY and limiter.limits or limiter.key_limits) do
+    if limit.form == 'rate' then
+      levels.tat[limit.name] = math.max(levels.tat[limit.name] or 0, ends * 1000 + limit.tolerance)
+    end
+  end
+end
+if key == NO_KEY then
+  redis.call('HSET', K_DESTINATION, 'off_reason', ms > 0 and reason or '')
+else
+  stir_key(key)
+end
+if d.blocked > 0 then
+  serve_line()
+end
+note('off', of_ledger(key), int(ms))
+write_ledger('hold_off', sid, 0, 0, 0)
+save_limiter()
+wake_all('recall')
+return { 'OK', int(ms > 0 and ends - limiter.now_ms or 0) }

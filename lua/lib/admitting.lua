@@ -1,0 +1,99 @@
+--- @include "lib/queueing"
+-- One operation on one hold, and what becomes of holds whose lease is over.
+local MAX_LAPSED = 16
+local MAX_WAITING = 100000
+
+local function end_wait(id, h)
+  leave_line(id, h)
+  h.amounts = '-'
+  end_hold(id, h)
+end
+
+local function lapse(id)
+  local h = read_hold(id)
+  if not h then
+    redis.call('ZREM', K_LEASES, id)
+  elseif h.state == 'W' then
+    end_wait(id, h)
+  elseif h.strike > 0 and limiter.now_ms - h.strike >= grace(h.ttl) then
+    end_hold(id, h)
+    stir_key(h.key)
+    note('lapsed', id)
+  else
+    h.strike = h.strike > 0 and h.strike or limiter.now_ms
+    save_hold(id, h)
+    redis.call('ZADD', K_LEASES, int(h.strike + grace(h.ttl)), id)
+  end
+end
+
+-- Whoever waits asks again each second.
+local function stay(id)
+  redis.call('ZADD', K_LEASES, int(limiter.now_ms + STALE_WAITER_MS), id)
+end
+
+-- Returns the answer; nil for one that stands in line: it is known once the line was served.
+local function try_to_admit(id, key, text, ttl_ms, wait_ms)
+  local h = read_hold(id)
+  if h and h.state == 'H' then
+    return 'held'
+  elseif h then
+    return stay(id)
+  end
+  local amounts, unknown = name_amounts(text)
+  local _, is_named = weight_of(key)
+  if not amounts or amounts == '-' then
+    return 'limit ' .. (unknown or '-')
+  elseif limiter.refuse and key ~= NO_KEY and not is_named then
+    return 'key'
+  elseif not has_room_for(key) then
+    return 'keys'
+  elseif not has_room_for_holds() then
+    return 'holds'
+  end
+  local wait, limit, whose, most = what_binds(key, amounts)
+  h = { state = 'H', ttl = ttl_ms, strike = 0, since = now_ms, key = key, settled = 0, amounts = amounts, ticket = 0 }
+  if most then
+    return table.concat({ 'never', int(most), limit, whose }, ' ')
+  elseif wait == 0 and (d.blocked == 0 or not (first_waiter(key) or next_in_line())) then
+    hold_now(id, h, ttl_ms)
+    return 'held'
+  elseif wait_ms == 0 or d.blocked >= MAX_WAITING then
+    return table.concat({ 'late', wait and wait > 0 and int(wait) or '-', limit or 'line', whose or 'all' }, ' ')
+  end
+  join_line(id, h)
+  return stay(id)
+end
+
+local function do_other(op, id, key, text, ttl_ms, epoch)
+  local h = read_hold(id)
+  if op == 'claim' then
+    local amounts = name_amounts(text)
+    if not h and amounts and epoch < d.epoch and now_ms < d.learning_until then
+      h = { state = 'H', ttl = ttl_ms, strike = 0, since = now_ms, key = key, settled = 1, amounts = amounts, ticket = 0 }
+      take_amounts(key, amounts, true)
+      note('held', id, of_ledger(key), for_ledger(amounts))
+    end
+  end
+  if not h then
+    return 'gone'
+  elseif h.state == 'W' and op ~= 'release' then
+    stay(id)
+    return op == 'settle' and 'gone' or 'ok'
+  elseif op == 'renew' or op == 'claim' then
+    renew_hold(id, h, ttl_ms)
+    save_hold(id, h)
+    return 'ok'
+  elseif op == 'settle' then
+    local answer = settle_hold(id, h, text)
+    stir_key(h.key)
+    return answer
+  end
+  if h.state == 'W' then
+    end_wait(id, h)
+  else
+    end_hold(id, h)
+    note('freed', id)
+    stir_key(h.key)
+  end
+  return 'ok'
+end

@@ -1,0 +1,95 @@
+--- @include "lib/taking"
+--- @include "lib/limiter"
+-- The records of the keys that a call meets, read once and written once; what is whole again has none.
+local NO_KEY = '*'
+local SWEEP_AT = 64 -- records that are due to be looked at
+local MAX_SWEPT = 512
+local keyed = {}
+local key_count
+
+-- A key that was last used under other rates: what it owed then it owes, at the most a burst, and pays at the new rate.
+local function carry_over_key(levels)
+  local _, before = parse_limits(limiter.before)
+  for _, limit in ipairs(limiter.key_limits) do
+    local old, tat = before[limit.name], levels.tat[limit.name]
+    if tat and limit.form == 'rate' and old and old.form == 'rate' then
+      local owed = math.max(0, tat - limiter.changed_us) * old.rate / 1000000
+      levels.tat[limit.name] = limiter.changed_us
+        + math.min(math.ceil(math.min(owed, limit.most) * 1000000 / limit.rate), MOST_OWED_US)
+    end
+  end
+end
+
+local function take_in(key, text)
+  local levels = parse_levels(text or '')
+  if text and (levels.generation or 0) < limiter.generation then
+    carry_over_key(levels)
+  end
+  levels.generation = limiter.generation
+  keyed[key] = { levels = levels, text = text or '', forms = key ~= NO_KEY and limiter.key_forms or {} }
+end
+
+local function read_key(key)
+  if not keyed[key] then
+    take_in(key, redis.call('HGET', K_KEYED, key) or nil)
+  end
+  return keyed[key]
+end
+
+-- Its share beside other keys, and whether the policy speaks of it.
+local function weight_of(key)
+  for pattern, weight in string.gmatch(limiter.weights, '([^=;]+)=(%d+)') do
+    local prefix = string.match(pattern, '^(.*)%*$')
+    if pattern == key or (prefix and string.sub(key, 1, #prefix) == prefix) then
+      return weight + 0, true
+    end
+  end
+  return 1, false
+end
+
+local function has_room_for(key)
+  if read_key(key).text == '' then
+    key_count = (key_count or redis.call('HLEN', K_KEYED)) + 1
+    return key_count <= limiter.max_keys
+  end
+  return true
+end
+
+local function save_key(key, k)
+  local text = levels_text(k.levels)
+  if text == k.text then
+    return
+  elseif text == '' then
+    redis.call('HDEL', K_KEYED, key)
+  else
+    if k.text == '' then
+      limiter.due = limiter.due + 4
+    end
+    redis.call('HSET', K_KEYED, key, text)
+  end
+end
+
+-- Records of keys that are whole again are nobody's: a few are looked at for each that is new. Returns whether there are more.
+local function sweep(due)
+  limiter.due = limiter.due + due
+  if limiter.due < SWEEP_AT or redis.call('EXISTS', K_KEYED) == 0 then
+    return false
+  end
+  local found = redis.call('HSCAN', K_KEYED, limiter.sweep, 'COUNT', int(math.min(limiter.due, MAX_SWEPT)))
+  limiter.sweep, limiter.due = found[1], 0
+  for i = 1, #found[2], 2 do
+    if not keyed[found[2][i]] then
+      take_in(found[2][i], found[2][i + 1])
+    end
+  end
+  return limiter.sweep ~= '0'
+end
+
+local function save_limiter()
+  for key, k in pairs(keyed) do
+    save_key(key, k)
+  end
+  redis.call('HSET', K_DESTINATION, 'levels', levels_text(limiter.levels), 'called_us', int(now_us), 'skew_us',
+    int(limiter.skew), 'sweep', limiter.sweep, 'due', int(limiter.due), 'front', limiter.front)
+  save_destination()
+end

@@ -1,0 +1,23 @@
+--- @include "lib/limits"
+-- One limiter: its settings and its clock, read once. Times in its state are of a clock that is never set back: what Redis'
+-- clock lost is added from then on.
+local function load_limiter(run_id)
+  if not load_destination(run_id, 0) or d.kind ~= 'limiter' then
+    return d
+  end
+  local raw = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'key_weights', 'zone', 'unknown_keys', 'max_keys',
+    'levels', 'skew_us', 'called_us', 'sweep', 'due', 'epochs', 'before', 'changed_us', 'generation', 'ledger_keys', 'front')
+  limiter = { weights = raw[3] or '', refuse = raw[5] == 'refuse', max_keys = tonumber(raw[6] or 1000000),
+    skew = tonumber(raw[8] or 0), sweep = raw[10] or '0', due = tonumber(raw[11] or 0), before = raw[13] or '',
+    changed_us = tonumber(raw[14] or 0), generation = tonumber(raw[15] or 0), names_keys = raw[16] ~= 'off',
+    front = raw[17] or '' }
+  limiter.limits, limiter.forms = parse_limits(raw[1])
+  limiter.key_limits, limiter.key_forms = parse_limits(raw[2])
+  zone_text = raw[4]
+  limiter.skew = limiter.skew + math.max(0, tonumber(raw[9] or 0) - now_us - limiter.skew)
+  now_us = now_us + limiter.skew
+  limiter.now_ms = math.floor(now_us / 1000)
+  limiter.lost_us = raw[12] and d.epoch_ms * 1000 + limiter.skew or 0
+  limiter.levels, limiter.text = parse_levels(raw[7]), raw[7] or ''
+  return d
+end

@@ -1,0 +1,66 @@
+--- @include "lib/limiter_keys"
+--- @include "lib/rate"
+--- @include "lib/calendar"
+-- Limits with names, and how much of each is taken. Taken of a rate is a `tat`, of what is held at once a count, of a quota a
+-- count and the ms at which its window began. Texts have only what is not whole: an empty one means that nothing is taken.
+local LIMIT = '([%w_]+) ([%w_]+) ([^ ;]+) ?([^ ;]*) ?([^ ;]*)'
+local LEVEL = '([%w_]+)([=:])(%d+)@?(%d*)'
+local limiter -- its settings, its clock, and its own levels
+
+local function parse_limits(text)
+  local limits, forms = {}, {}
+  for name, form, most, second, third in string.gmatch(text or '', LIMIT) do
+    local limit = { name = name, form = form, most = tonumber(most) }
+    if form == 'rate' then
+      limit.rate, limit.most = limit.most, tonumber(second)
+      limit.tolerance = math.min(math.floor(limit.most * 1000000 / limit.rate), MOST_OWED_US)
+    elseif form == 'quota' then
+      limit.window, limit.minutes = second, tonumber(third)
+    end
+    limits[#limits + 1], forms[name] = limit, limit
+  end
+  return limits, forms
+end
+
+local function parse_levels(text)
+  local levels = { held = {}, tat = {}, used = {}, from = {} }
+  for name, sign, value, from in string.gmatch(text or '', LEVEL) do
+    if sign == ':' then
+      levels.held[name] = value + 0
+    elseif name == 'GEN' then
+      levels.generation = value + 0
+    elseif from == '' then
+      levels.tat[name] = value + 0
+    else
+      levels.used[name], levels.from[name] = value + 0, from + 0
+    end
+  end
+  return levels
+end
+
+-- Two moments are kept as quotas are: OFF, from which on there is no hold-off any more, and the end of the ramp after it.
+-- TAG is what a key got so far, while others wait; GEN the settings under which its rates were counted.
+local function levels_text(levels)
+  local parts = {}
+  for name, tat in pairs(levels.tat) do
+    if name ~= 'TAG' and tat > now_us or (name == 'TAG' and d.blocked > 0 and tat > d.turns) then
+      parts[#parts + 1] = name .. '=' .. int(tat)
+    end
+  end
+  for name, held in pairs(levels.held) do
+    if held > 0 then
+      parts[#parts + 1] = name .. ':' .. int(held)
+    end
+  end
+  for name, used in pairs(levels.used) do
+    local over = name == 'OFF' and levels.from[name] <= limiter.now_ms or used == 0
+    local limit = limiter.forms[name]
+    if not over and (name == 'OFF' or (limit and limit.form == 'quota' and levels.from[name] == window_of(limit))) then
+      parts[#parts + 1] = name .. '=' .. int(used) .. '@' .. int(levels.from[name])
+    end
+  end
+  if #parts > 0 and (levels.generation or 0) > 0 then
+    parts[#parts + 1] = 'GEN=' .. int(levels.generation)
+  end
+  return table.concat(parts, ';')
+end

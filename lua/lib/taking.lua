@@ -1,0 +1,57 @@
+--- @include "lib/limits"
+-- Taking of limits: whether an amount of one may be taken now, and what changes when it is, or when it was less or more.
+-- After a hold-off what may be held at once grows from one to the limit, as time goes on.
+local function most_at_once(limit, levels)
+  local off, ramp = levels.used.OFF, levels.from.OFF
+  if not off or limiter.now_ms >= ramp then
+    return limit.most
+  end
+  return math.max(1, math.floor(limit.most * math.max(0, limiter.now_ms - off) / (ramp - off)))
+end
+
+local function used_of(limit, levels)
+  return levels.from[limit.name] == window_of(limit) and levels.used[limit.name] or 0
+end
+
+-- Where state may have been lost, a rate begins without its burst.
+local function tat_of(limit, levels)
+  return math.max(levels.tat[limit.name] or 0, limiter.lost_us > 0 and limiter.lost_us + limit.tolerance or 0)
+end
+
+-- Whether an amount of one limit may be taken now: us until it may, 0 for now, nil where nobody knows, and the most that
+-- there ever is where that is less.
+local function judge(limit, levels, amount)
+  if amount > limit.most then
+    return nil, limit.most
+  elseif limit.form == 'rate' then
+    return math.max(0, owe(tat_of(limit, levels), amount, limit.rate) - limit.tolerance - now_us)
+  elseif limit.form == 'quota' then
+    return used_of(limit, levels) + amount <= limit.most and 0 or window_end(limit) * 1000 - clock_us
+  elseif now_ms < d.learning_until or (levels.held[limit.name] or 0) + amount > most_at_once(limit, levels) then
+    return nil
+  end
+  return 0
+end
+
+local function charge(limit, levels, amount)
+  if limit.form == 'rate' then
+    levels.tat[limit.name] = owe(tat_of(limit, levels), amount, limit.rate)
+  elseif limit.form == 'quota' then
+    levels.used[limit.name] = math.min(used_of(limit, levels) + amount, MOST_COUNTED)
+    levels.from[limit.name] = window_of(limit)
+  else
+    levels.held[limit.name] = (levels.held[limit.name] or 0) + amount
+  end
+end
+
+-- What a reservation of `since` really took: less comes back, but no later window or burst gets more; more is owed.
+local function settle_at(limit, levels, reserved, amount, since)
+  if amount > reserved then
+    charge(limit, levels, amount - reserved)
+  elseif limit.form == 'rate' then
+    local back = math.floor((reserved - amount) * 1000000 / limit.rate)
+    levels.tat[limit.name] = tat_of(limit, levels) - back -- never a burst more: what is before now is now
+  elseif levels.from[limit.name] and since >= levels.from[limit.name] then
+    levels.used[limit.name] = math.max(0, used_of(limit, levels) - (reserved - amount))
+  end
+end

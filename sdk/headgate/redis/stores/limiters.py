@@ -1,0 +1,144 @@
+"""The scripts of limiters as typed calls."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from headgate.redis.backend import Backend
+from headgate.redis.keys import Address
+from headgate.redis.scripts import script
+
+Op = Literal["admit", "settle", "release", "renew", "claim"]
+MOST_SWEEPS: Final = 64
+"""Calls that one sweep makes; each looks at up to 512 records of keys."""
+NO_KEY = "*"
+"""Stands for no key; no key is spelled so once it is encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldCall:
+    """One operation on one hold.
+
+    Attributes:
+        op: what is to be done.
+        id: the hold's, ``<session>.<n>``.
+        key: encoded, or :data:`NO_KEY`.
+        amounts: ``<limit>=<number>,...``, or ``-`` for none.
+        ttl_ms: length of its lease.
+        wait_ms: 0 where it is refused rather than let wait.
+    """
+
+    op: Op
+    id: str
+    key: str = NO_KEY
+    amounts: str = "-"
+    ttl_ms: int = 0
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HoldAnswers:
+    """The reply of one call.
+
+    Attributes:
+        code: of the script.
+        epoch: of the limiter; 0 where the code is not ``OK``.
+        answers: one for each operation, as the header of ``lua/admit.lua`` lists them.
+    """
+
+    code: str
+    epoch: int
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterLevels:
+    """How much of a limiter's limits is taken.
+
+    Attributes:
+        limits: ``<name> <form> <most> <left> <us until whole> <taken>`` of each;
+            ``hold_off off <ms>`` while it lasts.
+        of_key: the same of the key that was asked for.
+        keys: how many keys have a record.
+        waiting: how many wait.
+        records: of some keys.
+        line: of some keys that wait, their places.
+        holds: some holds, with their records.
+        learning_ms: how long it still learns after state may have been lost.
+        reason: why it is held off, for people.
+    """
+
+    limits: tuple[str, ...]
+    of_key: tuple[str, ...]
+    keys: int
+    waiting: int
+    records: dict[str, str]
+    line: dict[str, float]
+    holds: dict[str, str]
+    learning_ms: int
+    reason: str
+
+
+class LimiterStore:
+    """Limiters in Redis; every method is one script call, atomic in one slot."""
+
+    def __init__(self, server: Backend) -> None:
+        self.server = server
+
+    async def admit(
+        self, address: Address, session: str, *, seq: int, epoch: int, calls: Sequence[HoldCall]
+    ) -> HoldAnswers:
+        """Make one numbered call with up to 128 operations."""
+        op = script("admit")
+        rest = [value for c in calls for value in (c.op, c.id, c.key, c.amounts, c.ttl_ms, c.wait_ms)]
+        argv = op.argv({"run_id": None, "session": session, "seq": seq, "epoch": epoch}, rest)
+        reply = await self.server.call(op, address.limiter_keys(session), argv)
+        code = reply[0].decode()
+        if code != "OK":
+            return HoldAnswers(code, 0, tuple(_texts(reply[1:])))
+        return HoldAnswers(code, int(reply[1]), tuple(_texts(reply[2:])))
+
+    async def sweep(self, address: Address) -> int:
+        """End holds whose lease is over, serve the line, delete whole records; returns ms until the next lease ends."""
+        op = script("admit")
+        argv = op.argv({"run_id": None, "session": "-", "seq": 0, "epoch": 0})
+        left = 0
+        for _ in range(MOST_SWEEPS):
+            reply = await self.server.call(op, address.limiter_keys("-"), argv)
+            left = int(reply[2]) if reply[0] == b"OK" else 1
+            if left:
+                break
+        return left
+
+    async def hold_off(self, address: Address, session: str, *, key: str, ms: int, reason: str) -> tuple[str, int]:
+        """Let nothing more be admitted for a while; returns the code, and for how many ms."""
+        op = script("hold_off")
+        argv = op.argv({"run_id": None, "session": session, "key": key, "ms": ms, "reason": reason})
+        reply = await self.server.call(op, address.limiter_keys(session), argv)
+        return reply[0].decode(), int(reply[1]) if reply[0] == b"OK" else 0
+
+    async def levels(self, address: Address, *, key: str = NO_KEY, most: int = 100) -> LimiterLevels | None:
+        """Read what is taken; None where there is no such limiter."""
+        op = script("levels")
+        argv = op.argv({"run_id": None, "key": key, "most": most})
+        reply = await self.server.call(op, address.limiter_keys("-"), argv)
+        if reply[0] != b"OK":
+            return None
+        return LimiterLevels(
+            limits=_rows(reply[2]), of_key=_rows(reply[3]), keys=int(reply[4]), waiting=int(reply[5]),
+            records=_pairs(reply[6]), line={key: float(place) for key, place in _pairs(reply[7]).items()},
+            holds=_pairs(reply[8]), learning_ms=int(reply[9]), reason=reply[10].decode("utf-8", "replace"),
+        )  # fmt: skip
+
+
+def _texts(values: Iterable[bytes | int]) -> list[str]:
+    return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+
+
+def _rows(value: bytes) -> tuple[str, ...]:
+    return tuple(value.decode().split(";")) if value else ()
+
+
+def _pairs(values: Sequence[bytes]) -> dict[str, str]:
+    texts = _texts(values)
+    return dict(zip(texts[::2], texts[1::2], strict=True))

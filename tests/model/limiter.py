@@ -1,0 +1,135 @@
+"""The plain model of a limiter: what is taken of each limit, by what the ledger says was done."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+ALL: Final = "*"
+"""Stands for all keys together, and for no key."""
+TEN_YEARS_US: Final = 315_576_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit by name: ``rate`` with a burst, ``at_once``, or ``quota`` of a day. ``most``: the burst of a rate."""
+
+    name: str
+    form: str
+    most: int
+    rate: float = 0.0
+
+    @property
+    def text(self) -> str:
+        more = {"rate": f"{self.rate} {self.most}", "at_once": f"{self.most}", "quota": f"{self.most} day 0"}
+        return f"{self.name} {self.form} {more[self.form]}"
+
+    @property
+    def tolerance(self) -> int:
+        return math.floor(self.most * 1_000_000 / self.rate)
+
+
+@dataclass(slots=True)
+class Held:
+    """One hold. ``since``: ms at which it was admitted."""
+
+    key: str
+    amounts: dict[str, int]
+    since: int
+    settled: bool = False
+
+
+@dataclass(slots=True)
+class Level:
+    """What is taken of one limit by one owner. ``day``: of a quota, the day that ``used`` is of."""
+
+    tat: int = 0
+    used: int = 0
+    day: int = 0
+
+
+@dataclass(slots=True)
+class Limiter:
+    """All limits, those of all keys and those of each, and what is taken of them at ``now``, in us of its own clock."""
+
+    limits: dict[str, Limit]
+    key_limits: dict[str, Limit]
+    now: int = 0
+    clock: int = 0
+    holds: dict[str, Held] = field(default_factory=dict)
+    levels: dict[tuple[str, str], Level] = field(default_factory=dict)
+
+    def tick(self, clock_ms: int) -> None:
+        """Look at the clock: its own never goes back."""
+        self.now = max(self.now, self.now + clock_ms * 1000 - self.clock)
+        self.clock = clock_ms * 1000
+
+    def owners(self, key: str, name: str) -> list[tuple[str, Limit]]:
+        found = [(ALL, self.limits[name])]
+        if key != ALL and name in self.key_limits:
+            found.append((f"key {key}", self.key_limits[name]))
+        return found
+
+    def level(self, owner: str, name: str) -> Level:
+        return self.levels.setdefault((owner, name), Level())
+
+    def held(self, owner: str, name: str) -> int:
+        """Return what is held at once, counted from the holds themselves."""
+        mine = (h for h in self.holds.values() if owner in (ALL, f"key {h.key}"))
+        return sum(h.amounts.get(name, 0) for h in mine)
+
+    def used(self, owner: str, name: str) -> int:
+        level = self.level(owner, name)
+        return level.used if level.day == self.clock // 86_400_000_000 else 0
+
+    def tokens_owed_until(self, owner: str, limit: Limit, amount: int) -> int:
+        cost = min(math.ceil(amount * 1_000_000 / limit.rate), TEN_YEARS_US)
+        return max(self.level(owner, limit.name).tat, self.now) + cost
+
+    def fits(self, key: str, amounts: dict[str, int]) -> bool:
+        """Return whether all of it may be taken now."""
+        for name, amount in amounts.items():
+            for owner, limit in self.owners(key, name):
+                if amount > limit.most:
+                    return False
+                if limit.form == "at_once" and self.held(owner, name) + amount > limit.most:
+                    return False
+                if limit.form == "quota" and self.used(owner, name) + amount > limit.most:
+                    return False
+                if limit.form == "rate" and self.tokens_owed_until(owner, limit, amount) - limit.tolerance > self.now:
+                    return False
+        return True
+
+    def take(self, hold: str, key: str, amounts: dict[str, int]) -> None:
+        for name, amount in amounts.items():
+            for owner, limit in self.owners(key, name):
+                self._charge(owner, limit, amount)
+        self.holds[hold] = Held(key, amounts, self.clock // 1000)
+
+    def settle(self, hold: str, actual: dict[str, int]) -> None:
+        h = self.holds[hold]
+        again = h.settled
+        for name, amount in list(h.amounts.items()):
+            if name not in actual or (again and self.limits[name].form != "at_once"):
+                continue
+            for owner, limit in self.owners(h.key, name):
+                self._settle(owner, limit, h, amount, actual[name])
+            form = self.limits[name].form
+            h.amounts[name] = min(amount, actual[name]) if form == "at_once" else actual[name]
+            h.settled = h.settled or form != "at_once"
+
+    def _charge(self, owner: str, limit: Limit, amount: int) -> None:
+        level = self.level(owner, limit.name)
+        if limit.form == "rate":
+            level.tat = self.tokens_owed_until(owner, limit, amount)
+        elif limit.form == "quota":
+            level.used = self.used(owner, limit.name) + amount
+            level.day = self.clock // 86_400_000_000
+
+    def _settle(self, owner: str, limit: Limit, h: Held, reserved: int, actual: int) -> None:
+        level = self.level(owner, limit.name)
+        if actual > reserved:
+            self._charge(owner, limit, actual - reserved)
+        elif limit.form == "rate":
+            level.tat = max(self.now, level.tat - math.floor((reserved - actual) * 1_000_000 / limit.rate))
+        elif limit.form == "quota" and h.since >= level.day * 86_400_000:
+            level.used = max(0, self.used(owner, limit.name) - (reserved - actual))
