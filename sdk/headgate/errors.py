@@ -232,12 +232,14 @@ class UnknownDestination(PolicyError):
     Attributes:
         destination: its name.
         namespace: where it was looked for.
+        near: names that are known, and nearly the same.
     """
 
-    def __init__(self, destination: str, namespace: str) -> None:
+    def __init__(self, destination: str, namespace: str, hint: str = "", near: Sequence[str] = ()) -> None:
         self.destination = destination
         self.namespace = namespace
-        super().__init__(f"there is no destination {destination!r} in namespace {namespace!r}")
+        self.near = tuple(near)
+        super().__init__(f"there is no destination {destination!r} in namespace {namespace!r}{hint}")
 
 
 class TooManySubscriptions(HeadgateError):

@@ -24,6 +24,8 @@ __all__ = [
     "settings_of",
 ]  # fmt: skip
 
+_TABLES = frozenset({"subscription_windows", "limits", "key_limits", "key_weights"})
+"""Settings that are tables by hand too."""
 setattr(Settings, "__init__", explains("settings")(Settings.__init__))  # noqa: B010 - a method that was generated
 
 
@@ -36,7 +38,7 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
     for name, value in values.items():
         if name not in ROWS:
             raise PolicyError(f"setting {name!r} is unknown; {hint(name, 'settings', ROWS)}")
-        if isinstance(value, Mapping) and name != "subscription_windows":
+        if isinstance(value, Mapping) and name not in _TABLES:
             meant = ", ".join(setting for setting, path in PATHS.items() if path[0] == name)
             raise PolicyError(f"{name}: a table is how a policy says it; by hand there are {meant}")
     return Settings(**values)

@@ -16,6 +16,7 @@ from headgate.core.policy import Policy, Pool
 from headgate.core.window import Window
 from headgate.policy.check import Example, examples, place_of
 from headgate.policy.compile import key_of
+from headgate_coordinator.policy import lint_limiters
 from headgate_coordinator.policy.finding import Finding
 from headgate_coordinator.policy.lint_links import link_traps
 from headgate_coordinator.policy.lint_spool import spool_traps
@@ -315,7 +316,7 @@ RULES: Final[dict[str, Callable[[_Place], Found]]] = {
     "HG113": _largest_message,
     "HG114": _unknown_pool,
 }
-CODES: Final = tuple(sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118"]))
+CODES: Final = tuple(sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118", *lint_limiters.CODES]))
 
 
 def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
@@ -324,6 +325,7 @@ def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
     known = known or Known()
     findings: list[Any] = [*_sum_above_pool(policy), *link_traps(policy), *spool_traps(policy, known.mean)]
     for example in examples(policy):
+        findings += lint_limiters.limiter_traps(example.resolved)
         for rule in RULES.values():
             findings += rule(_Place(example, policy, known))
     for finding in findings:

@@ -126,6 +126,7 @@ class Policy:
         sites: others that links may lead to.
         channels: of the namespace; what they mean for their topics is among the rules.
         stores: of the namespace.
+        strict: gates and buckets that nothing limits are not made.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class Policy:
         sites: Iterable[Site] = (),
         channels: Iterable[Channel] = (),
         stores: Iterable[Store] = (),
+        strict: bool = False,
     ) -> None:
         self.version = version
         self.rules = tuple(rules)
@@ -150,6 +152,7 @@ class Policy:
         self.sites = tuple(sites)
         self.channels = tuple(channels)
         self.stores = tuple(stores)
+        self.strict = strict
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
@@ -251,6 +254,7 @@ class Policy:
                 "sites": [site.as_dict() for site in self.sites],
                 "channels": [channel.as_dict() for channel in self.channels],
                 "stores": [{"name": s.name, "fields": dict(s.fields), "origins": dict(s.origins)} for s in self.stores],
+                **({"strict": True} if self.strict else {}),
                 "source": self.source,
             },
             ensure_ascii=False,
@@ -277,6 +281,7 @@ class Policy:
                 sites=[Site.from_dict(site) for site in document.get("sites", ())],
                 channels=[Channel.from_dict(channel) for channel in document.get("channels", ())],
                 stores=[Store(s["name"], dict(s["fields"]), dict(s["origins"])) for s in document.get("stores", ())],
+                strict=document.get("strict") is True,
             )
         except PolicyError:
             raise

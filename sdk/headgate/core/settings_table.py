@@ -300,11 +300,13 @@ FIELD_OF: Final[dict[str, str]] = {name: row.field for name, row in ROWS.items()
 """The state's field of each setting."""
 PATHS: Final[dict[str, Path]] = {name: row.path for name, row in ROWS.items() if row.path}
 """Where a policy says each setting."""
-DEFAULTS: Final[dict[str, str]] = {row.field: row.default for row in ROWS.values() if row.governed and row.form}
+DEFAULTS: Final[dict[str, str]] = {
+    row.field: row.default for row in ROWS.values() if row.governed and row.form and row.kinds != LIMITERS
+}
 """Every field that a policy governs, at its default: what a destination has that no rule says anything about."""
 BUCKET_FIELDS: Final = frozenset(row.field for row in ROWS.values() if "bucket" in row.kinds and row.governed)
 """All that a policy can say about a bucket. Others have neither rate nor burst of their own."""
-LIMITER_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == LIMITERS)
+LIMITER_FIELDS: Final = tuple(row.field for row in ROWS.values() if row.kinds == LIMITERS)
 """Settings that only limiters have; of others they have those of the ledger."""
 MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == MESSAGES)
 """Settings of destinations with messages: queues and topics, not gates."""

@@ -69,9 +69,7 @@ def _size(value: Any, what: str) -> str:
     return str(size)
 
 
-def at_most(most: int) -> Spell:
-    """Return how a whole number from 1 to so many is spelled."""
-
+def _at_most(most: int) -> Spell:
     def spell(value: Any, what: str) -> str:
         size = _size(value, what)
         if int(size) > most:
@@ -159,9 +157,9 @@ LIMIT: Final = Form(_limit, "LimitSize")
 LIMIT_COUNT: Final = Form(_limit, "LimitCount")
 SIZE: Final = Form(_size, "Size")
 COUNT: Final = Form(_size, "Count")
-CREDIT: Final = Form(at_most(MAX_WINDOW), "Size")
-WEIGHT: Final = Form(at_most(MAX_WEIGHT), "Count")
-SUBSCRIPTIONS: Final = Form(at_most(MAX_SUBSCRIPTIONS), "Count")
+CREDIT: Final = Form(_at_most(MAX_WINDOW), "Size")
+WEIGHT: Final = Form(_at_most(MAX_WEIGHT), "Count")
+SUBSCRIPTIONS: Final = Form(_at_most(MAX_SUBSCRIPTIONS), "Count")
 KEPT: Final = Form(lambda value, what: str(parse_size(value, what)), "Kept")
 SHARE: Final = Form(_share, "Share")
 NUMBER: Final = Form(_number, "Number")

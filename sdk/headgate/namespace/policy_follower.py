@@ -10,6 +10,7 @@ from typing import Final
 from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
 from headgate.core.policy import Policy, origins
+from headgate.core.settings_table import LIMITER_FIELDS
 from headgate.errors import AccessDenied, HeadgateError, PolicyConflict, PolicyError
 from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.keys import namespace_channel
@@ -21,7 +22,7 @@ _NONE: Final = -1
 """No version: what is in force is still to be followed."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at the version, for when nobody was heard to say that it changed."""
-GOVERNED: Final[dict[str, str]] = DEFAULTS | {"rate": "", "burst": ""}
+GOVERNED: Final[dict[str, str]] = DEFAULTS | {"rate": "", "burst": ""} | dict.fromkeys(LIMITER_FIELDS, "")
 """Every field that a policy governs, at its default."""
 
 
@@ -223,7 +224,7 @@ def numbered(policy: Policy, version: int) -> Policy:
     """Return the policy under a version, resolving to every field that policies govern."""
     return Policy(
         version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, links=policy.links, site=policy.site,
-        sites=policy.sites, channels=policy.channels, stores=policy.stores,
+        sites=policy.sites, channels=policy.channels, stores=policy.stores, strict=policy.strict,
     )  # fmt: skip
 
 
@@ -235,7 +236,7 @@ def says_the_same(one: Policy, other: Policy) -> bool:
 def _content(policy: Policy) -> tuple[object, ...]:
     return (
         policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.stores,
-        policy.source,
+        policy.strict, policy.source,
     )  # fmt: skip
 
 

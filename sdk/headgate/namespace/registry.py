@@ -15,6 +15,7 @@ from headgate.namespace.defaults import durability_of
 from headgate.namespace.losses import Losses
 from headgate.namespace.policy_follower import GOVERNED, Policies, due, kind_of, without
 from headgate.namespace.pool_limits import PolicyPools
+from headgate.namespace.strictness import LIMITS, is_limited, unlimited
 from headgate.namespace.topics import Index
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
@@ -77,11 +78,14 @@ class Registry:
 
         Raises:
             PolicyError: it exists, or is to be, of another kind.
+            UnknownDestination: nothing limits it, and so it is not to be made.
             CoordinatorUnavailable: Redis does not answer.
         """
         policy = await self.policies.current()
         if not self.may_make(address.name) and not await self._read(address, "kind"):
             raise PolicyError(f"{address.name!r} is gone, and is not to be made again")
+        if kinds[0] in LIMITS and not self.fields(address):
+            await self._see_that_it_is_limited(policy, address, kinds[0])
         settings = self.fields(address) or {**otherwise, **self._new(policy, address, kinds)}
         _, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
@@ -95,6 +99,17 @@ class Registry:
         if fields and due(self.policies.policy, address.name, fields) is not None:
             await self.conform([address])
         return kind
+
+    async def _see_that_it_is_limited(self, policy: Policy, address: Address, kind: str) -> None:
+        """Raise UnknownDestination for a limiter, or with ``strict`` a gate or a bucket, that nothing limits."""
+        if not (policy.strict or kind == "limiter") or is_limited(policy.resolve(address.name, kind).fields, kind):
+            return
+        stored = await self._read(address)
+        if is_limited(stored, kind) or stored.get("kind", kind) != kind:
+            return
+        known = [rule.match for rule in policy.rules if rule.kind == kind]
+        known += [place.name for place, fields in self._known.values() if fields.get("kind") == kind]
+        raise unlimited(address.name, self._namespace, kind, known)
 
     async def refresh(self, address: Address) -> None:
         """Read the settings that are in force now, remember them, and tell those who follow them."""

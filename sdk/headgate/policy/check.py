@@ -10,6 +10,7 @@ from headgate.core.addresses.pattern import Pattern
 from headgate.core.policy import Policy, Resolved, Rule
 from headgate.policy.channels import check_channels
 from headgate.policy.compile import key_of
+from headgate.policy.limiters import check_limiter
 from headgate.policy.links import check_links
 from headgate.policy.problems import BadDocument, Problem
 from headgate.policy.stores import check_spooling, check_stores
@@ -88,6 +89,7 @@ def check(policy: Policy) -> list[Problem]:
     for example in examples(policy):
         found += [*_values(example), *_buckets(policy, example)]
         found += check_spooling(example.name, example.resolved)
+        found += check_limiter(example.name, example.resolved)
     return list(dict.fromkeys(found))
 
 
@@ -163,7 +165,7 @@ def _dead_letters(policy: Policy) -> Iterator[Problem]:
             )
             continue
         resolved = policy.resolve(start)
-        if resolved.kind in ("gate", "bucket"):
+        if resolved.kind in ("gate", "bucket", "limiter"):
             yield Problem(
                 _line_of(rule), "dead_letter", f"{start!r} is a {resolved.kind}, which holds no messages; name a queue"
             )

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.core.addresses.pattern import Pattern
+from headgate.core.limits.limit import limits_of
+from headgate.core.limits.zones import zone_shown
 from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Rule
 from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS, PATHS
@@ -12,6 +14,7 @@ from headgate.core.window import Window
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.policy.channels import compile_channels, rules_of
 from headgate.policy.document import Destination, Document, WindowTable
+from headgate.policy.limiters import KEYS, compile_limiters
 from headgate.policy.links import Links
 from headgate.policy.places import Path
 from headgate.policy.presets import STORES, SWITCHED_OFF, preset
@@ -30,12 +33,18 @@ Values = dict[str, tuple[Any, Path]]
 
 def key_of(field: str) -> str:
     """Return the key that a document says a field of the state with; the setting's name, if none does."""
+    if field in KEYS:
+        return KEYS[field]
     setting = _SETTING_OF.get(field, field)
     return ".".join(map(str, PATHS.get(setting, (setting,))))
 
 
 def shown(field: str, value: str) -> str:
     """Return the value of a field of the state as people read it: durations with their unit."""
+    if value and field in ("limits", "key_limits"):
+        return ", ".join(map(str, limits_of(value).values()))
+    if value and field == "zone":
+        return zone_shown(value)
     return f"{value} ms" if value and field.endswith("_ms") else value
 
 
@@ -52,6 +61,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     sharing = Sharing(source, at, problems)
     rules = [_rule(table, ("destination", i), source, at, sharing) for i, table in enumerate(document.destination)]
     made = [rule for rule in rules if rule]
+    limiters = compile_limiters(document.limiter, source, at, problems)
     pools = compile_pools(document.pool, source, at, problems)
     stores = compile_stores(document.store, STORES.get(named, {}), f"preset {named}", source, at, problems)
     links = Links(document, source, at, problems).compile()
@@ -59,7 +69,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     if problems:
         raise BadDocument(problems)
     every_pool = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
-    every_rule = [*(base.rules if base else ()), *made, *links.rules]
+    every_rule = [*(base.rules if base else ()), *made, *limiters, *links.rules]
     limited = (document.flow_control or ("off" if named in SWITCHED_OFF else "on")) == "on"
     switch: Path = ("flow_control",) if document.flow_control else ("preset",)
     return Policy(
@@ -73,6 +83,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
         site=document.site_name or "",
         sites=links.sites.values(),
         stores=stores,
+        strict=bool(document.strict),
     )
 
 

@@ -11,6 +11,7 @@ from headgate.policy import forms
 from headgate.policy.channel_table import ChannelTable
 from headgate.policy.forms import (
     Count,
+    Flag,
     LimitCount,
     LimitSize,
     Name,
@@ -22,11 +23,12 @@ from headgate.policy.forms import (
     TopUp,
     WindowWord,
 )
+from headgate.policy.limiter_table import LimiterTable
 from headgate.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
 from headgate.policy.store_table import StoreTable
 from headgate.policy.tables import Table
 
-Preset = Literal["artemis", "activemq", "tibco-ems", "blazingmq"]
+Preset = Literal["artemis", "activemq", "tibco-ems", "blazingmq", "llm", "http-api"]
 T = TypeVar("T", bound=Table)
 
 
@@ -180,8 +182,14 @@ class Document(Table):
     flow_control: Literal["on", "off"] | None = Field(
         None, description="off: limits bind nowhere; on by default, but off with the preset tibco-ems"
     )
-    preset: Preset | None = Field(None, description="base rules: what destinations of that system have by default")
+    preset: Preset | None = Field(
+        None, description="base rules: of destinations of that system, or limiters of such a service"
+    )
+    strict: Flag = Field(
+        None, description="true: gates and buckets that nothing limits are not made; limiters never are"
+    )
     destination: list[Destination] = Field([])
+    limiter: list[LimiterTable] = Field([])
     pool: list[PoolTable] = Field([])
     store: list[StoreTable] = Field([])
     site_name: SiteName = Field(None, description="what other sites call this one")

@@ -12,6 +12,8 @@ from pydantic import Field, PlainValidator, Strict, ValidationInfo, WithJsonSche
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
+from headgate.core.limits.forms import weights_text
+from headgate.core.limits.limit import check_name, check_quota, check_reset
 from headgate.core.links.link import is_site_variable
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
@@ -20,7 +22,7 @@ from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyErro
 from headgate.redis.keys import check_namespace
 from headgate.settings import DEFAULT, MOST_POOLS
 from headgate.spool.storage import check_url
-from headgate.units import parse_duration, parse_limit, parse_rate, parse_size
+from headgate.units import MAX_WEIGHT, parse_amount, parse_duration, parse_limit, parse_rate, parse_size
 
 MOST_HOPS: Final = 64
 """Of a link: each place that a message came through is kept beside it."""
@@ -30,6 +32,8 @@ _SITE: Final = re.compile(r"[a-z0-9-]{1,32}\Z")
 _UNIT: Final = r"\s*(\d+(\.\d+)?|\.\d+)\s*"
 _SIZE: Final = _UNIT + r"([kKmMgGtT][iI]?)?[bB]?\s*"
 _DURATION: Final = _UNIT + "(us|ms|s|min|h)"
+_COUNTED: Final = r"\s*\d[\d_]*(\.\d+)?\s*([kKMG]|([kKmMgGtT][iI]?)?[bB])?\s*"
+_PERIOD: Final = r"/\s*(\d+(\.\d+)?)?\s*(ms|s|min|h|hour|day|week|month)\s*"
 _AMOUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1}
 
 
@@ -131,6 +135,24 @@ def _topics(value: Any, what: str) -> None:
             raise InvalidValue(f"{error}; write e.g. 'news.>'", setting=what) from None
 
 
+def _amount(value: Any, what: str) -> None:
+    if parse_amount(value, what) == 0:
+        raise InvalidValue("0 has no meaning of its own here; use at least 1", setting=what)
+
+
+def _key_limit(value: Any, what: str) -> None:
+    """Look at what a limit of a key can be at all: which form it has, the limit of all keys together says."""
+    if isinstance(value, dict):
+        return
+    if isinstance(value, str) and "/" in value:
+        try:
+            check_quota(value, what)
+        except InvalidValue:
+            parse_rate(value, what)
+    else:
+        _amount(value, what)
+
+
 def _site(value: Any, what: str) -> None:
     if not isinstance(value, str) or not _SITE.match(value):
         raise InvalidValue(f"{value!r} is no name of a site or zone; write 1 to 32 of a-z, 0-9 and '-'", setting=what)
@@ -212,7 +234,16 @@ Kept = form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
 Share = form(_as(SHARE), {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
 Duration = form(_duration, _text(_DURATION))
 Patience = form(_patience, _text(_DURATION, "unlimited"))
-Rate = form(parse_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_SIZE + r"/\s*(s|min|h)\s*"))
+Rate = form(parse_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_COUNTED + _PERIOD))
+Amount = form(_amount, _AMOUNT, _text(_COUNTED))
+Quota = form(check_quota, _text(_COUNTED + r"/\s*(h|hour|day|week|month)\s*"))
+Resets = form(check_reset, _text(r"([a-z]{3}\s+|\d{1,2}\s+)?\d\d:\d\d(\s+[A-Za-z0-9_+/-]+)?"))
+LimitName = form(check_name, {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,31}$"})
+KeyLimit = form(_key_limit, _AMOUNT, _text(_COUNTED, _COUNTED + _PERIOD), {"type": "object"})
+Weights = form(
+    weights_text,
+    {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT}},
+)
 Number = form(_as(NUMBER), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
 TopUp = form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})

@@ -153,7 +153,7 @@ def check_links(policy: Policy) -> Iterator[Problem]:
         here = (("from", link.source), ("to", link.target if link.site is None else None))
         for key, name in (*here, ("dead_letters", link.dead_letters)):
             kind = policy.resolve(name).kind if name is not None else None
-            if kind in ("gate", "bucket"):
+            if kind in ("gate", "bucket", "limiter"):
                 yield Problem(
                     link.origin,
                     f"{link.kind}.{key}",
@@ -161,7 +161,7 @@ def check_links(policy: Policy) -> Iterator[Problem]:
                 )
     for source, links in _by_source(policy).items():
         moving = [link for link in links if not link.copies]
-        if len(links) > 1 and moving and policy.resolve(source).kind not in ("topic", "gate", "bucket"):
+        if len(links) > 1 and moving and policy.resolve(source).kind not in ("topic", "gate", "bucket", "limiter"):
             which = ", ".join(f"{link.kind} {link.name!r}" for link in moving)
             yield Problem(
                 links[1].origin,

@@ -1,10 +1,11 @@
-"""Defaults of destinations in the source systems: rules below all rules of a document.
+"""Rules below all rules of a document: defaults of destinations in the source systems, and usual limiters.
 
 Artemis blocks after 10 MiB and buffers 1 MiB a consumer. ActiveMQ Classic prefetches by kind of consumer, calls one
 slow for which more than twice its prefetch waits, and blocks when all messages together fill the memory of its system
 usage. That is the pool ``memory``; the pools ``store`` and ``temp`` are for rules that name them. EMS has flow control
 off until it is switched on, and then holds those destinations that a rule gives a limit, while somebody consumes.
-BlazingMQ bounds unconfirmed messages and bytes.
+BlazingMQ bounds unconfirmed messages and bytes. ``llm`` and ``http-api`` have the limits of such a service, for
+limiters named ``llm`` and ``api``, and below them (``llm.chat``): a document says its own numbers beside them.
 
 Artemis pages, and the file cursors of Classic spool; both need to know where to. So once a document says that of a
 store that the system has, by its name, destinations spool there, within what the system has as its limit.
@@ -69,6 +70,49 @@ limit = "10GiB"
 match = "#"
 enforce = "with-consumers"
 when_full = "block"
+""",
+    "llm": """
+[[limiter]]
+match = "llm.#"
+
+[[limiter.limit]]
+name = "requests"
+rate = "500/min"
+
+[[limiter.limit]]
+name = "tokens"
+rate = "200k/min"
+
+[[limiter.limit]]
+name = "in_flight"
+at_once = 50
+
+[limiter.per_key]
+requests = "100/min"
+tokens = "40k/min"
+in_flight = 10
+""",
+    "http-api": """
+[[limiter]]
+match = "api.#"
+
+[[limiter.limit]]
+name = "requests"
+rate = "100/s"
+burst = 200
+
+[[limiter.limit]]
+name = "in_flight"
+at_once = 100
+
+[[limiter.limit]]
+name = "bytes"
+at_once = "64MiB"
+
+[limiter.per_key]
+requests = "10/s"
+in_flight = 10
+bytes = "8MiB"
 """,
     "blazingmq": """
 [[destination]]

@@ -11,7 +11,7 @@ from headgate.policy.read import Source
 from headgate.units import parse_size
 
 _THOUSANDS: Final = re.compile(
-    r"\s*((\d+(?:\.\d+)?)\s*([kmgt])b)\s*(?:/\s*(?:s|min|h)\s*)?\Z", re.ASCII | re.IGNORECASE
+    r"\s*((\d+(?:\.\d+)?)\s*([kmgt])b)\s*(?:/\s*(?:s|min|h|hour|day|week|month)\s*)?\Z", re.ASCII | re.IGNORECASE
 )
 _NO_SIZES: Final = frozenset({"name", "match", "url", "selector", "from", "to", "store"})
 

@@ -15,6 +15,11 @@ PARIS = 'site_name = "paris"\n[[site]]\nname = "berlin"\nurl = "env:HEADGATE_SIT
 ROUTE = '[[route]]\nname = "r"\nto = "berlin"\ntopics = "orders"\n'
 LIMIT = 'limit = "1MB"'
 SPOOLS = 'when_full = "spool"\nstore = "disk"\n[[store]]\nname = "disk"\nurl = "file:///spool"\nlimit = "10MB"\n'
+LLM = '[[limiter]]\nmatch = "llm"\n'
+REQUESTS = '[[limiter.limit]]\nname = "requests"\nrate = "500/min"\n'
+SPEND = '[[limiter.limit]]\nname = "spend"\nquota = "1000/day"\n'
+SLOTS = '[[limiter.limit]]\nname = "slots"\nat_once = 10\n'
+PER_KEY = "[limiter.per_key]\n"
 POOL = '[[pool]]\nname = "memory"\nlimit = "10MB"\n'
 # Code, line of the finding, what is known beside the document, one that stalls, and its twin.
 PAIRS: list[tuple[str, int, Known, str, str]] = [
@@ -106,6 +111,28 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
         RULE + LIMIT + "\n" + SPOOLS.replace("file:///", "memory://"), RULE + LIMIT + "\n" + SPOOLS,
     ),
     ("HG114", 3, Known(), RULE + 'pools = ["memroy"]\n' + POOL, RULE + 'pools = ["memory"]\n' + POOL),
+    (
+        "HG119", 6, Known(),
+        LLM + REQUESTS + PER_KEY + 'requests = "600/min"', LLM + REQUESTS + PER_KEY + 'requests = "60/min"',
+    ),
+    ("HG119", 6, Known(), LLM + SLOTS + PER_KEY + "slots = 11", LLM + SLOTS + PER_KEY + "slots = 10"),
+    (
+        "HG120", 3, Known(),
+        LLM + '[[limiter.limit]]\nname = "tokens"\nrate = "200k/min"\nburst = 100\n',
+        LLM + '[[limiter.limit]]\nname = "tokens"\nrate = "200k/min"\nburst = 4000\n',
+    ),
+    ("HG121", 3, Known(), LLM + SPEND + 'resets = "06:00"', LLM + SPEND + 'resets = "06:00 Europe/Berlin"'),
+    ("HG121", 3, Known(), LLM + SPEND, LLM + SPEND + 'resets = "00:00 UTC"'),
+    (
+        "HG122", 7, Known(),
+        LLM + SLOTS + PER_KEY + 'weight = { "gold-*" = 500 }', LLM + SLOTS + PER_KEY + 'weight = { "gold-*" = 50 }',
+    ),
+    (
+        "HG123", 7, Known(),
+        LLM + 'unknown_keys = "refuse"\n' + SLOTS + PER_KEY + "slots = 6\nweight = { a = 1, b = 1 }",
+        LLM + 'unknown_keys = "refuse"\n' + SLOTS + PER_KEY + "slots = 5\nweight = { a = 1, b = 1 }",
+    ),
+    ("HG124", 3, Known(), LLM + 'lease_ahead = "1min"\n' + REQUESTS, LLM + 'lease_ahead = "1s"\n' + REQUESTS),
 ]  # fmt: skip
 
 
@@ -136,7 +163,7 @@ def test_limits_that_are_switched_off_everywhere_are_told_once() -> None:
     assert [(finding.code, finding.place) for finding in found] == [("HG108", "x:1")]
 
 
-@pytest.mark.parametrize("preset", ["artemis", "activemq", "tibco-ems", "blazingmq"])
+@pytest.mark.parametrize("preset", ["artemis", "activemq", "tibco-ems", "blazingmq", "llm", "http-api"])
 def test_presets_lay_no_traps(preset: str) -> None:
     assert lint(loads(f'preset = "{preset}"')) == []
 

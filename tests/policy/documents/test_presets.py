@@ -4,6 +4,7 @@ from typing import get_args
 
 import pytest
 
+from headgate.core.limits import limits_of
 from headgate.core.policy import Policy
 from headgate.policy import loads, needs_maxmemory
 from headgate.policy.document import Preset
@@ -31,6 +32,9 @@ SET = {
 }  # fmt: skip
 
 
+LIMITERS = {"llm": ("llm", "llm.chat"), "http-api": ("api", "api.v2")}
+
+
 def changed(policy: Policy, kind: str) -> dict[str, str]:
     resolved = policy.resolve("any.name", kind)
     assert set(resolved.origins.values()) <= {"#@policy.toml:1", *(f"#@preset {name}" for name in PRESETS)}
@@ -43,7 +47,20 @@ def test_a_preset_sets_what_the_system_has(preset: str, kind: str) -> None:
 
 
 def test_there_is_each_preset_that_can_be_named() -> None:
-    assert set(get_args(Preset)) == set(PRESETS) == {preset for preset, _ in SET}
+    assert set(get_args(Preset)) == set(PRESETS) == {preset for preset, _ in SET} | set(LIMITERS)
+
+
+@pytest.mark.parametrize(("preset", "name"), [(preset, name) for preset, names in LIMITERS.items() for name in names])
+def test_a_preset_of_limiters_limits_a_service_of_that_name(preset: str, name: str) -> None:
+    policy = loads(f'preset = "{preset}"')
+    resolved = policy.resolve(name, "limiter")
+    assert set(limits_of(resolved.fields["key_limits"])) <= set(limits_of(resolved.fields["limits"])) != set()
+    assert resolved.kind == policy.resolve(name).kind == "limiter"
+    own = f'preset = "{preset}"\n[[limiter]]\nmatch = "{name}"\n[[limiter.limit]]\nname = "slots"\nat_once = 8'
+    fields = loads(own).resolve(name).fields
+    assert (fields["limits"], fields["key_limits"]) == ("slots at_once 8", ""), (
+        "a limiter's own limits are all there are"
+    )
 
 
 def test_rules_of_the_document_are_above_the_preset() -> None:

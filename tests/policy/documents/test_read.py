@@ -157,7 +157,7 @@ BAD: list[tuple[str, int, str, str]] = [
     ('enforce = "never"', 3, "destination[1].enforce", "use 'always', 'with-consumers', 'off'"),
     ("rate = 5", 3, "destination[1].rate", "write kind = 'bucket'"),
     ("rate = { burst = 5 }", 3, "destination[1].rate.burst", "without rate.messages; give both"),
-    ('rate = { messages = "5/day" }', 3, "destination[1].rate.messages", "write a number a second (500) or text"),
+    ('rate = { messages = "5/year" }', 3, "destination[1].rate.messages", "write a number a second (500) or text"),
     ('rate = { byte_burst = "1MB" }', 3, "destination[1].rate.byte_burst", "without rate.bytes; give both"),
     ("burst = 5", 3, "destination[1].burst", "write kind = 'bucket'"),
     ('kind = "bucket"\nrate = 5\nlimit = 5', 5, "destination[1].limit", "means nothing for a bucket"),
@@ -313,7 +313,7 @@ def test_json_says_the_same(tmp_path: Path) -> None:
         ('{"preset": "artemis",\n"preset": "activemq"}', 1, "stands here twice"),
         ('{"destination":\n[{"match": "a", "limit": null, "hard_limit": null}]}', 2, "None is not a size"),
         ('{"destination": {"match": "a"}}', 1, "write [[destination]]"),
-        ('{"preset": 5}', 1, "use 'artemis', 'activemq', 'tibco-ems' or 'blazingmq'"),
+        ('{"preset": 5}', 1, "use 'artemis', 'activemq', 'tibco-ems', 'blazingmq', 'llm' or"),
         ('{"flow_control": false}', 1, "use 'on' or 'off'"),
     ],
 )

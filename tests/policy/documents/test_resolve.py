@@ -50,9 +50,14 @@ def test_the_most_specific_rule_wins_field_by_field(
     assert resolved.kind == (kind or (strongest(with_kind).kind if with_kind else None))
     for field in FIELDS:
         saying = [rule for rule in candidates if field in rule.fields and rule.kind in (None, resolved.kind)]
-        if (resolved.kind == "bucket" and field not in BUCKET_FIELDS) or (
-            resolved.kind not in (None, "bucket")
-            and (field == "rate" or (resolved.kind == "gate" and field in MESSAGE_FIELDS))
+        is_of_limiters = field in ("ledger", "ledger_keep")
+        if (
+            (resolved.kind == "limiter" and not is_of_limiters)
+            or (resolved.kind == "bucket" and field not in BUCKET_FIELDS)
+            or (
+                resolved.kind not in (None, "bucket")
+                and (field == "rate" or (resolved.kind == "gate" and field in MESSAGE_FIELDS))
+            )
         ):
             assert field not in resolved.fields
         elif saying:

@@ -6,9 +6,9 @@ from typing import Any, Final
 from headgate.core.limits.limit import Limit, limits_of, limits_text
 from headgate.core.limits.zones import offsets_text
 from headgate.core.names import encode_name
-from headgate.core.spellings import Form, at_most, milliseconds, word
+from headgate.core.spellings import Form, milliseconds, word
 from headgate.errors import InvalidName, InvalidValue
-from headgate.units import MAX_WEIGHT
+from headgate.units import MAX_WEIGHT, parse_amount
 
 MOST_WEIGHTS: Final = 256
 MOST_KEYS: Final = 10_000_000
@@ -61,8 +61,8 @@ def weights_text(weights: Any, what: str = "weight") -> str:
         key = pattern[:-1] if is_prefix else pattern
         try:
             encoded = encode_name(key, "key") if key or not is_prefix else ""
-        except InvalidName as error:
-            raise InvalidValue(f"{error}; '*' is for the rest of a key, at its end", setting=what) from None
+        except InvalidName:
+            raise InvalidValue(f"{pattern!r} is no key, and no begin of one with '*' after it", setting=what) from None
         if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
             raise InvalidValue(f"{pattern!r} = {weight!r}; use a weight of 1 to {MAX_WEIGHT}", setting=what)
         found.append((is_prefix, -len(encoded), f"{encoded}{'*' if is_prefix else ''}={weight}"))
@@ -79,6 +79,13 @@ def _up_to(most: float) -> Form:
     return Form(spell, "Duration")
 
 
+def _keys(value: Any, what: str) -> str:
+    count = parse_amount(value, what)
+    if not 1 <= count <= MOST_KEYS:
+        raise InvalidValue(f"{value!r}; use 1 to {MOST_KEYS}", setting=what)
+    return str(count)
+
+
 def _unless(usual: str, other: str) -> Form:
     """Return the form of one of two words, of which the state keeps nothing for the usual one."""
     words = word(usual, other)
@@ -90,6 +97,6 @@ WEIGHTS: Final = Form(weights_text)
 ZONE: Final = Form(lambda value, what: offsets_text(str(value), what))
 UNKNOWN_KEYS: Final = _unless("allow", "refuse")
 LEDGER_KEYS: Final = _unless("all", "off")
-KEYS: Final = Form(at_most(MOST_KEYS), "Count")
+KEYS: Final = Form(_keys, "Amount")
 HOLD_OFF: Final = _up_to(MOST_HOLD_OFF)
 LEASE_AHEAD: Final = _up_to(MOST_LEASE_AHEAD)

@@ -123,6 +123,13 @@ class Limit:
         before = {"week": f"{_DAYS[day % 7]} ", "month": f"{day + 1} "}.get(self.window, "")
         return f"{before}{minute // 60:02}:{minute % 60:02}"
 
+    def __str__(self) -> str:
+        if self.form == "rate":
+            return f"{self.name} {self.rate:.9g}/s ({self.most} at once)"
+        if self.form == "at_once":
+            return f"{self.name} {self.most} at once"
+        return f"{self.name} {self.most}/{self.window} (from {self.resets})"
+
     @property
     def text(self) -> str:
         """The limit as the state keeps it, one of the entries of ``limits`` or ``key_limits``."""
@@ -133,7 +140,7 @@ class Limit:
         return f"{self.name} quota {self.most} {self.window} {self.minutes}"
 
 
-def check_name(name: Any) -> str:
+def check_name(name: Any, what: str = "name") -> str:
     """Return the name of a limit as it is.
 
     Raises:
@@ -141,9 +148,9 @@ def check_name(name: Any) -> str:
     """
     if not isinstance(name, str) or not _NAME.match(name):
         text = f"{name!r} is no name of a limit; use 1 to 32 of a-z, 0-9 and '_', a letter first"
-        raise InvalidValue(text, setting="name")
+        raise InvalidValue(text, setting=what)
     if name in RESERVED:
-        raise InvalidValue(f"{name!r} has a meaning of its own beside the names of limits; use another", setting="name")
+        raise InvalidValue(f"{name!r} has a meaning of its own beside the names of limits; use another", setting=what)
     return name
 
 
@@ -170,6 +177,25 @@ def reset_of(value: Any, window: str) -> tuple[int, str]:
     if not fits:
         raise InvalidValue(f"{value!r} is no reset of a {window}; write e.g. {_SHOWN[window]}", setting="resets")
     return at, zone or ""
+
+
+def check_quota(value: Any, what: str = "quota") -> None:
+    """See that a value is a quota, such as ``"1000/day"``.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    _quota(value, what)
+
+
+def check_reset(value: Any, what: str = "resets") -> None:
+    """See that a value is the reset of a window of some length.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    if not isinstance(value, str) or not _RESETS.match(value):
+        raise InvalidValue(f"{value!r} is no reset of a quota; write e.g. {_SHOWN['day']}", setting=what)
 
 
 def check_key_limits(limits: Mapping[str, Limit], key_limits: Mapping[str, Limit]) -> None:

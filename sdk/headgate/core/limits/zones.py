@@ -63,3 +63,14 @@ def _reader(zone: str, what: str) -> Callable[[int], int]:
         return int(shift.total_seconds()) if shift is not None else 0
 
     return offset
+
+
+def zone_shown(text: str) -> str:
+    """Return offsets as people read them: the first, and how many changes are known.
+
+    >>> zone_shown(offsets_text("Europe/Berlin"))
+    'UTC+01:00 and 60 changes'
+    """
+    numbers = text.split()
+    sign, minutes = "-" if int(numbers[1]) < 0 else "+", abs(int(numbers[1])) // 60
+    return f"UTC{sign}{minutes // 60:02}:{minutes % 60:02} and {len(numbers) // 2 - 1} changes"

@@ -1,0 +1,94 @@
+"""Traps of limiters: limits that can never be reached, never be kept, or keep somebody out for ever."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from headgate.core.limits.limit import Limit, limits_of
+from headgate.core.policy import Resolved
+from headgate_coordinator.policy.finding import Finding
+
+CODES: Final = ("HG119", "HG120", "HG121", "HG122", "HG123", "HG124")
+MOST_RATIO: Final = 100
+"""Of the weights of two keys: the lesser gets a hundredth then."""
+
+
+def limiter_traps(resolved: Resolved) -> Iterator[Finding]:
+    """Yield what stalls, or does not limit, at the limiters that a name stands for."""
+    if resolved.kind != "limiter" or "limits" not in resolved.origins:
+        return
+    limits, of_keys = (limits_of(resolved.fields.get(field, "")) for field in ("limits", "key_limits"))
+    for found in (
+        _above_all(limits, of_keys), _bursts("limits", limits), _bursts("key_limits", of_keys),
+        _zones(resolved, limits), _weights(resolved), _sums(resolved, limits, of_keys), _slices(resolved, limits),
+    ):  # fmt: skip
+        for code, field, key, stalls, remedy in found:
+            place = resolved.origins.get(field, resolved.origins["limits"]).partition("@")[2]
+            yield Finding(code, place, key, stalls, remedy)
+
+
+Found = Iterator[tuple[str, str, str, str, str]]
+
+
+def _above_all(limits: dict[str, Limit], of_keys: dict[str, Limit]) -> Found:
+    for name, one in of_keys.items():
+        whole = limits[name]
+        if (one.rate or 0) > (whole.rate or 0) or (one.form != "rate" and one.most > whole.most):
+            why = f"one key may have {one}, and all together {whole}: one key takes all, within its own limit"
+            yield "HG119", "key_limits", f"per_key.{name}", why, "make what one key may have a part of the whole"
+
+
+def _bursts(field: str, limits: dict[str, Limit]) -> Found:
+    for name, limit in limits.items():
+        if limit.rate is not None and limit.most < int(limit.rate):
+            key = f"per_key.{name}" if field == "key_limits" else f"{name}.burst"
+            why = (
+                f"no call may say more than the burst, {limit.most}, and that is less than a second of "
+                f"{limit.rate:.9g}/s: a call that costs more is refused for ever"
+            )
+            yield "HG120", field, key, why, "make the burst at least what the largest call says"
+
+
+def _zones(resolved: Resolved, limits: dict[str, Limit]) -> Found:
+    quotas = [name for name, limit in limits.items() if limit.form == "quota" and limit.window != "hour"]
+    if quotas and not resolved.fields.get("zone"):
+        why = "it says no time zone, so that its window is one of UTC: elsewhere it resets in the middle of the day"
+        remedy = "write where it resets: resets = '00:00 Europe/Berlin', or '00:00 UTC' where that is meant"
+        yield "HG121", "limits", f"{quotas[0]}.resets", why, remedy
+
+
+def _weights(resolved: Resolved) -> Found:
+    weights = dict(entry.rsplit("=", 1) for entry in resolved.fields.get("key_weights", "").split(";") if entry)
+    shares = [int(weight) for weight in weights.values()]
+    if resolved.fields.get("unknown_keys") != "refuse" and "*" not in weights:
+        shares.append(1)
+    if shares and max(shares) > MOST_RATIO * min(shares):
+        part = max(shares) // min(shares) + 1
+        why = (
+            f"a key of weight {min(shares)} gets one part in {part} beside one of {max(shares)}: while both wait, its "
+            "calls time out"
+        )
+        yield "HG122", "key_weights", "per_key.weight", why, f"keep weights within a range of 1 to {MOST_RATIO}"
+
+
+def _sums(resolved: Resolved, limits: dict[str, Limit], of_keys: dict[str, Limit]) -> Found:
+    patterns = [entry.rsplit("=", 1)[0] for entry in resolved.fields.get("key_weights", "").split(";") if entry]
+    if resolved.fields.get("unknown_keys") != "refuse" or any(pattern.endswith("*") for pattern in patterns):
+        return
+    for name, one in of_keys.items():
+        whole = limits[name]
+        each, together = (one.rate, whole.rate) if one.rate and whole.rate else (one.most, whole.most)
+        if each * len(patterns) > together:
+            why = f"{len(patterns)} keys with {one} each may have more than all, {whole}: each counts on it in vain"
+            yield "HG123", "key_limits", f"per_key.{name}", why, "lower the limit of each, or raise the whole"
+
+
+def _slices(resolved: Resolved, limits: dict[str, Limit]) -> Found:
+    ahead = int(resolved.fields.get("lease_ahead_ms") or 0) / 1000
+    for name, limit in limits.items():
+        if limit.rate is not None and ahead * limit.rate >= max(2, limit.most):
+            why = (
+                f"one session may take {ahead:g} s of {name!r} in hand, its whole burst of {limit.most}: the others "
+                "wait for what it does not use"
+            )
+            remedy = "make lease_ahead a fraction of the time in which the burst is whole again"
+            yield "HG124", "lease_ahead_ms", "lease_ahead", why, remedy

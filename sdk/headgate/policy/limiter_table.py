@@ -1,0 +1,66 @@
+"""The tables of a policy document that are limiters: several limits with names, of all keys together and of each."""
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from headgate.policy.forms import (
+    Amount,
+    Duration,
+    Kept,
+    KeyLimit,
+    LimitName,
+    Quota,
+    Rate,
+    Resets,
+    Weights,
+)
+from headgate.policy.tables import Table
+
+
+class LimitTable(Table):
+    """One limit of a limiter: a rate, what may be held at once, or a quota of calendar windows."""
+
+    name: LimitName = Field(description="what calls say an amount of: admit(requests=1)")
+    rate: Rate = Field(None, description="such as '500/min', '200k/min', '1000/day' or '1/2s'")
+    burst: Amount = Field(None, description="of a rate: at once; else the amount that the rate is written with")
+    at_once: Amount = Field(None, description="that may be held together: a count, or bytes such as '64MiB'")
+    quota: Quota = Field(None, description="of an hour, day, week or month, such as '1_000_000/day'")
+    resets: Resets = Field(None, description="of a quota: when and where, such as '00:00 Europe/Berlin'; else in UTC")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "LimitTable":
+        forms = [key for key in ("rate", "at_once", "quota") if getattr(self, key) is not None]
+        if len(forms) != 1:
+            raise ValueError("a limit is one of rate = '500/min', at_once = 50 and quota = '1000/day'; give one")
+        if self.burst is not None and self.rate is None:
+            raise ValueError("burst belongs to a rate; leave it out")
+        if self.resets is not None and self.quota is None:
+            raise ValueError("resets belongs to a quota; leave it out")
+        return self
+
+
+class PerKey(Table):
+    """Limits of each key, by the names of the limits of all keys together, and shares of keys that wait."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, KeyLimit]
+
+    weight: Weights = Field(None, description="share of a key, or of those that begin so: { 'gold-*' = 4 }; else 1")
+
+
+class LimiterTable(Table):
+    """A rule: limits of the limiters that a pattern matches."""
+
+    match: str = Field(description="words between dots; * is one word, a last # the rest, a last > at least one more")
+    limit: list[LimitTable] | None = Field(None, max_length=16)
+    per_key: PerKey | None = None
+    unknown_keys: Literal["allow", "refuse"] | None = Field(
+        None, description="refuse: only keys that a pattern of weight matches are admitted"
+    )
+    max_keys: Amount = Field(None, description="keys that are known at a time; else 1 million")
+    hold_off: Duration = Field(None, description="the longest hold-off that a client may ask for; else 1h")
+    lease_ahead: Duration = Field(None, description="of a rate that a session may take in hand at the most")
+    ledger_keys: Literal["all", "off"] | None = Field(None, description="off: entries of the ledger do not name keys")
+    ledger: Literal["all", "off"] | None = Field(None, description="all keeps an entry for every change, off none")
+    ledger_keep: Kept = None
