@@ -21,6 +21,9 @@ ROWS = "[...document.querySelectorAll('#rows tr')].map(row => row.dataset.name)"
 MARKUP = "<img src=x onerror=window.harmed=1>"
 
 
+WIDTHS = pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.soak), 360])
+
+
 async def _fill(client: headgate.Client, name: str = "orders", limit: int = 1000) -> headgate.Session:
     """Fill a destination, and let a session wait to send more."""
     await client.apply(name, limit=limit)
@@ -90,7 +93,7 @@ async def _spool(client: headgate.Client) -> None:
         await producer.send(b"x" * 1000)
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@WIDTHS
 def test_memory_and_store_are_shown_apart(page: Browser, site: Site, width: int) -> None:
     """Mutants: stores are not drawn; what a destination has there is not said."""
     page.look_like(width, 900)
@@ -120,7 +123,7 @@ async def _lose(client: headgate.Client, name: str) -> None:
     await producer.send(b"x", timeout=60)
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@WIDTHS
 def test_a_loss_is_shown_until_it_is_acknowledged(page: Browser, site: Site, width: int) -> None:
     """Mutants: losses are not drawn; they are shown again; a loss that comes after is not."""
     page.look_like(width, 900)
@@ -152,7 +155,7 @@ async def _share(client: headgate.Client) -> None:
     await (await session.producer("orders", window=10)).send(b"x" * 2996)
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@WIDTHS
 def test_pools_show_who_holds_them_and_a_gate_counts_without_a_unit(page: Browser, site: Site, width: int) -> None:
     """Mutants: pools are not drawn; their holders are not named; a gate of 8 calls is one of 8 bytes."""
     page.look_like(width, 900)
@@ -268,7 +271,7 @@ def test_consumers_at_capacity_links_and_nodes(page: Browser, site: Site) -> Non
     assert "12 connections" in page.run(f"return {TEXT}", "#nodes li")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", [pytest.param(False, marks=pytest.mark.soak), True], ids=["light", "dark"])
 def test_nothing_is_cut_off_on_a_phone(page: Browser, site: Site, dark: bool) -> None:
     page.look_like(360, 740, dark=dark, scale=2)
     session = site.run(_fill(site.client, "x" * 120))

@@ -172,6 +172,7 @@ async def test_p09_who_has_no_credit_has_asked_for_it(
                 await send
 
 
+@pytest.mark.longest
 async def test_p10_thousands_of_destinations_of_one_client(client: headgate.Client) -> None:
     """Each is full after one message, so that the second of each needs credit that comes while all others' does."""
     names = [f"d{number}" for number in range(1000)]

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -11,12 +10,15 @@ from pathlib import Path
 
 import pytest
 import redis
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 import headgate
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate.redis.url import parse_url
 from headgate_coordinator.links.listing import list_links
+from headgate_pipeline.cli.main import app as pipeline
 from tests.amqp.node_processes import nodes
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
@@ -183,8 +185,10 @@ def redis_cli() -> str:
 
 
 @pytest.mark.one_server
-def test_k05_spark_reads_the_ledger_and_proves_that_limits_held(redis_url: str, cleanup_namespace: str) -> None:
-    """As a process of its own. A mutant of the ledger, an entry that is missing, is no proof any more."""
+def test_k05_spark_reads_the_ledger_and_proves_that_limits_held(
+    spark: SparkSession, redis_url: str, cleanup_namespace: str
+) -> None:
+    """A mutant of the ledger, an entry that is missing, is no proof any more."""
 
     async def live() -> Address:
         async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
@@ -200,19 +204,7 @@ def test_k05_spark_reads_the_ledger_and_proves_that_limits_held(redis_url: str, 
     address = asyncio.run(live())
     with contextlib.closing(redis.Redis.from_url(redis_url)) as server:
         server.xdel(f"{address.key}:ledger", "3-0")
-    told = subprocess.run(
-        [sys.executable, "-m", "headgate_pipeline", "audit", "--namespace", cleanup_namespace],
-        env=os.environ
-        | {
-            "HEADGATE_URL": redis_url,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert told.returncode == 0, told.stderr
+    told = CliRunner().invoke(pipeline, ["audit", "--redis", redis_url, "--namespace", cleanup_namespace])
+    assert told.exit_code == 0, told.output
     assert "orders: proven (entries 1 to " in told.stdout
     assert "holed: unproven" in told.stdout

@@ -13,6 +13,8 @@ import pytest
 from tests.demo.command import Running, run
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.longest
+
 CHECKS = [
     "delivered", "identical", "nothing else", "once", "in order", "limit",
     "blocked", "reclaimed", "node reclaimed", "went on", "forwarded", "both limits",
@@ -38,6 +40,8 @@ def passed(told: dict[str, Any]) -> dict[str, bool]:
     return {check["name"]: check["passed"] for check in told["checks"]}
 
 
+@pytest.mark.soak  # the others leave Spark out, whose audit tests/conformance has too
+@pytest.mark.timeout(900)
 def test_the_demo_passes_on_a_private_redis(files: Path) -> None:
     done = run("demo", "--seconds", "8", "--json", "--limit", "128KiB", "--input", str(files))
     assert done.stderr == ""
@@ -73,14 +77,22 @@ def test_without_the_engine_the_demo_runs_without_nodes(files: Path, without_amq
 
 
 @pytest.mark.one_server
-def test_on_a_given_redis_it_leaves_no_key_and_prints_lines(redis_url: str, files: Path) -> None:
-    done = run(
-        "demo", "--no-pipeline", "--seconds", "5", "--limit", "128KiB", "--input", str(files), HEADGATE_URL=redis_url
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert "PASSED: 15 of 15 checks" in done.stdout
-    assert "% of 128 KiB" in done.stdout
-    assert "\x1b" not in done.stdout
+def test_on_a_given_redis_it_leaves_no_key_prints_lines_and_no_process_shows_the_url(
+    redis_url: str, files: Path
+) -> None:
+    options = ("--no-pipeline", "--seconds", "5", "--limit", "128KiB", "--input", str(files))
+    running = Running("demo", *options, HEADGATE_URL=redis_url)
+    try:
+        printed = running.read_until("at work")
+        assert redis_url not in running.command_lines()
+        stdout, stderr = running.process.communicate(timeout=280)
+    finally:
+        running.process.kill()
+    assert (running.process.returncode, stderr) == (0, ""), stdout
+    assert "PASSED: 15 of 15 checks" in stdout
+    assert "% of 128 KiB" in stdout
+    assert "\x1b" not in printed + stdout
+    assert not running.left()
 
 
 @pytest.fixture
@@ -94,7 +106,9 @@ def demo(files: Path, tmp_path: Path) -> Iterator[Running]:
     wait_for(lambda: not running.left(), timeout=160, description="the end of all that it started")
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)], ids=lambda how: how.name
+)
 def test_an_interrupted_demo_leaves_nothing(demo: Running, tmp_path: Path, how: signal.Signals) -> None:
     demo.read_until("the fast consumer joins")
     assert len(demo.left()) >= 12  # itself, Redis with its reaper, the actors
@@ -112,6 +126,7 @@ def test_a_killed_demo_leaves_no_process(demo: Running) -> None:
     wait_for(lambda: not demo.left(), timeout=60, description="the end of all that it started")
 
 
+@pytest.mark.soak
 def test_a_process_that_ends_by_itself_fails_the_demo(demo: Running) -> None:
     """Mutant: the rest of the story is played."""
     demo.read_until("at work")
@@ -125,13 +140,3 @@ def test_a_process_that_ends_by_itself_fails_the_demo(demo: Running) -> None:
 
 def _command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-
-
-@pytest.mark.one_server
-def test_no_process_shows_the_url(redis_url: str, files: Path) -> None:
-    running = Running("demo", "--no-pipeline", "--seconds", "60", "--input", str(files), HEADGATE_URL=redis_url)
-    running.read_until("at work")
-    assert redis_url not in running.command_lines()
-    running.process.send_signal(signal.SIGINT)
-    running.process.communicate(timeout=120)
-    assert not running.left()

@@ -20,6 +20,8 @@ from tests.links.worker_process import LINK, MOMENTS, POISONED, STEPS, Plan
 from tests.support.servers import RedisServer, available_servers
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.longest
+
 
 @pytest.fixture
 def servers() -> Iterator[tuple[RedisServer, RedisServer]]:
@@ -116,6 +118,7 @@ async def test_two_workers_at_once_of_which_none_is_fenced_lose_and_double_nothi
     await massacre(*ends, kills=100, seed=2, at_once=2)
 
 
+@pytest.mark.soak  # as the queue, with a subscription
 async def test_a_topic_loses_and_doubles_nothing_either(ends: tuple[headgate.Client, headgate.Client]) -> None:
     await massacre(*ends, kills=100, seed=3, kind="topic")
 

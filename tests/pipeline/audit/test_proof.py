@@ -146,6 +146,7 @@ def test_what_nobody_holds_and_totals_of_an_account_in_doubt() -> None:
     assert [found.finding for found in said] == ["audited"], "a claim that changed nothing was not told"
 
 
+@pytest.mark.one_server
 async def test_the_ledger_of_every_operation_and_its_faults(redis_url: str, namespace: str) -> None:
     server = RewritingServer(redis_url, virtual_clock)
     await server.open()

@@ -194,17 +194,14 @@ def killed(writer: Writer, folder: Path, least: int) -> None:
     process.wait()
 
 
-def test_a_driver_that_is_killed_loses_and_doubles_nothing(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
-    """Mutant: a run that goes on gives its batches new names."""
-    _dies(spark, writer, tmp_path, kills=1)
-
-
-@pytest.mark.soak
+@pytest.mark.soak  # a batch that is cut off anywhere is above; here a process of Spark is
 @pytest.mark.timeout(1800)
-def test_a_driver_that_is_killed_time_and_again_loses_and_doubles_nothing(
-    spark: SparkSession, writer: Writer, tmp_path: Path
+@pytest.mark.parametrize("kills", [1, 6])
+def test_a_driver_that_is_killed_loses_and_doubles_nothing(
+    spark: SparkSession, writer: Writer, tmp_path: Path, kills: int
 ) -> None:
-    _dies(spark, writer, tmp_path, kills=6)
+    """Mutant: a run that goes on gives its batches new names."""
+    _dies(spark, writer, tmp_path, kills=kills)
 
 
 def _dies(spark: SparkSession, writer: Writer, folder: Path, *, kills: int) -> None:

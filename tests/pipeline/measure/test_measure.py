@@ -1,5 +1,6 @@
 """Windows of what flowed: small frames whose sums are plain, and the same function on a stream."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -108,19 +109,28 @@ def test_who_waited_and_why(entries: DataFrame) -> None:
     assert stalls(entries, 4500).count() == 1
 
 
-def test_a_stream_says_the_same(spark: SparkSession, entries: DataFrame, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        pytest.param("flow", flow, marks=pytest.mark.soak),
+        pytest.param("blocked", blocked, marks=pytest.mark.soak),
+        ("parties", parties),
+    ],
+)
+def test_a_stream_says_the_same(
+    spark: SparkSession, entries: DataFrame, tmp_path: Path, name: str, function: Callable[..., DataFrame]
+) -> None:
     source = str(tmp_path / "entries")
     entries.repartition(3).write.parquet(source)
     stream = spark.readStream.schema(ENTRY).option("maxFilesPerTrigger", 1).parquet(source)
-    for name, function in (("flow", flow), ("blocked", blocked), ("parties", parties)):
-        query = (
-            function(stream, "10 seconds", "1 hour").writeStream.format("memory").queryName(name).outputMode("update")
-            .option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start()
-        )  # fmt: skip
-        query.awaitTermination()
-        keys = [key for key in ("start", "role", "party") if key in spark.table(name).columns]
-        newest = {tuple(row[key] for key in keys): row for row in spark.table(name).collect()}
-        assert sorted(newest.values()) == sorted(function(entries).collect())
+    query = (
+        function(stream, "10 seconds", "1 hour").writeStream.format("memory").queryName(name).outputMode("update")
+        .option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    keys = [key for key in ("start", "role", "party") if key in spark.table(name).columns]
+    newest = {tuple(row[key] for key in keys): row for row in spark.table(name).collect()}
+    assert sorted(newest.values()) == sorted(function(entries).collect())
 
 
 def test_the_command_writes_tables_by_day_and_a_day_again_once(entries: DataFrame, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def total(rows: Rows, case: str, value: str) -> float:
     return sum(float(row[value]) for (_, of), row in rows.items() if of == case)
 
 
+@pytest.mark.soak  # test_what_if.py has rates and pools in small
 def test_a_rate_and_a_pool_are_told_before_they_are_in_force(
     place: tuple[str, str], spark: SparkSession, tmp_path: Path
 ) -> None:
