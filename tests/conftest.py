@@ -1,15 +1,16 @@
 """Servers for the tests, and the rule that no test leaves a key behind.
 
-A test that takes `redis_url` runs on the oldest Redis of this machine and on the newest, those of scripts on
-every version, and, marked `one_server`, on the newest only: stories in which servers make no difference.
-`cluster_url` is a cluster of three masters of the newest, or, marked `every_cluster`, of every version.
-If `HEADGATE_REDIS_SERVER` names a server, there is no other.
+A test that takes `redis_url` runs on the oldest Redis of this machine and on the newest, and, marked `one_server`,
+on the newest only: stories in which servers make no difference. `cluster_url` is a cluster of three masters of the
+newest, or, marked `every_cluster`, of the oldest too.
+If `HEADGATE_REDIS_SERVER` names a server, there is no other: so `make test-servers` runs all tests on each.
 All are shared by the tests of one process, so a test that changes settings or kills its server starts its own
 `tests.support.servers.RedisServer`.
 """
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 
 import hypothesis
 import pytest
@@ -17,12 +18,13 @@ import pytest
 from headgate.amqp import remote
 from headgate.redis import connection, connection_options, server
 from tests.links.sites import SiteOf, three_sites_of
+from tests.support.extent import examples
 from tests.support.leaks import delete_namespace, describe
-from tests.support.servers import available_servers, newest_server
+from tests.support.servers import available_servers, newest_server, oldest_and_newest
 from tests.support.shared import SharedServers
 from tests.support.signals import hear_what_was_ignored
 
-hypothesis.settings.register_profile("here", deadline=None)  # a busy machine is no failure
+hypothesis.settings.register_profile("here", deadline=None, max_examples=examples(100))  # busy is no failure
 hypothesis.settings.load_profile("here")
 
 
@@ -30,27 +32,35 @@ def pytest_configure(config: pytest.Config) -> None:
     a_worker = hasattr(config, "workerinput")
     if a_worker or not config.getoption("numprocesses", None):  # else this process runs no tests
         hear_what_was_ignored(leave_the_group=a_worker)
+    config.addinivalue_line("markers", "longest: takes ten seconds or more, and so begins among the first")
     config.addinivalue_line("markers", "one_server: run with the newest Redis only, not with every version")
-    config.addinivalue_line("markers", "every_cluster: run with a cluster of every version, not of the newest only")
+    config.addinivalue_line("markers", "every_cluster: run with a cluster of the oldest version too")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "redis_url" in metafunc.fixturenames:
         one = metafunc.definition.get_closest_marker("one_server")
-        servers = available_servers()
-        if one:
-            servers = servers[-1:]
-        elif "lua" not in metafunc.definition.path.parts:
-            servers = tuple(dict.fromkeys((servers[0], servers[-1])))
+        servers = (newest_server(),) if one else oldest_and_newest()
         metafunc.parametrize("redis_url", servers, indirect=True, ids=lambda server: server.name)
     if "cluster_url" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_cluster"):
-        metafunc.parametrize("cluster_url", available_servers(), indirect=True, ids=lambda server: server.name)
+        metafunc.parametrize("cluster_url", oldest_and_newest(), indirect=True, ids=lambda server: server.name)
 
 
 @pytest.hookimpl(trylast=True)  # when their order is drawn
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that share a Spark session first, where one process takes them all: each would start its own."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the tests that share a Spark session first, where one process takes them all: each would start its own.
+
+    Of the other processes, which get as many tests as the first, each begins with some of the longest.
+    """
     items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    longest = [item for item in items if item.get_closest_marker("longest") and processes > 1]
+    others, order = (item for item in items if item not in longest), list[pytest.Item]()
+    for process in range(processes):
+        begins_with = longest[process - 1 :: processes - 1] if process else []
+        share = (len(items) - len(order)) // (processes - process)
+        order += [*begins_with, *islice(others, share - len(begins_with))]
+    items[:] = order
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from headgate.core import deadlock
 from headgate.core.deadlock import Graph, Party, Passes, Wait, deadlocks, stuck, unchanged
+from tests.support.extent import examples
 
 NODES = [Party("session", "a"), Party("session", "b"), Party("session", "c"), Party("link", "l"),
          Party("queue", "x"), Party("queue", "y"), Party("topic", "t")]  # fmt: skip
@@ -44,13 +45,13 @@ def by_brute_force(graph: Graph) -> set[Party]:
     return found
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(GRAPHS)
 def test_what_is_stuck_is_what_brute_force_finds(graph: dict[Party, Wait]) -> None:
     assert stuck(graph) == by_brute_force(graph)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(GRAPHS)
 def test_every_cycle_is_one_and_every_stuck_party_leads_to_one(graph: dict[Party, Wait]) -> None:
     found = deadlocks(graph)
@@ -63,7 +64,7 @@ def test_every_cycle_is_one_and_every_stuck_party_leads_to_one(graph: dict[Party
             assert left.issuperset((step.who, step.what, *step.others))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(GRAPHS, GRAPHS)
 def test_what_two_looks_find_each_of_them_finds(before: dict[Party, Wait], now: dict[Party, Wait]) -> None:
     both = stuck(unchanged(before, now))

@@ -14,13 +14,13 @@ import redis
 
 import headgate
 from tests.deploy.files import DEPLOY, REPOSITORY, document, read
-from tests.support.servers import ServerBinary, available_servers, newest_server
+from tests.support.servers import ServerBinary, newest_server, oldest_and_newest
 from tests.support.waiting import wait_for
 
 CONF = DEPLOY / "redis.conf"
 UNITS = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 USERS = "user default off ~* &* +@all\nuser shop on >secret ~* &* +@all\n"
-every_server = pytest.mark.parametrize("server", available_servers(), ids=lambda server: server.name)
+every_server = pytest.mark.parametrize("server", oldest_and_newest(), ids=lambda server: server.name)
 
 
 def directives() -> list[tuple[str, list[str], str]]:

@@ -16,7 +16,7 @@ from headgate.redis.keys import policy_key
 from headgate_coordinator.security.acl import ROLES, acl_line
 from tests.demo.command import assert_one_line, run
 from tests.faults.deployments import ask, watched
-from tests.support.servers import RedisServer, ServerBinary, available_servers
+from tests.support.servers import RedisServer, ServerBinary, oldest_and_newest
 from tests.support.waiting import wait_for
 
 PASSWORD = "s3cret"
@@ -37,7 +37,7 @@ def doctor(*arguments: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
 
 @pytest.fixture(
     scope="module",
-    params=sorted({available_servers()[0], available_servers()[-1]}, key=str),
+    params=oldest_and_newest(),
     ids=lambda binary: binary.name,
 )
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:

@@ -17,10 +17,10 @@ import headgate
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis import embedded
 from headgate.redis.embedded import EmbeddedRedis, find_server
-from tests.support.servers import ServerBinary, available_servers, newest_server
+from tests.support.servers import ServerBinary, newest_server, oldest_and_newest
 from tests.support.waiting import is_alive, wait_for
 
-Servers = pytest.mark.parametrize("binary", available_servers(), ids=lambda binary: binary.name)
+Servers = pytest.mark.parametrize("binary", oldest_and_newest(), ids=lambda binary: binary.name)
 
 
 def run(server: EmbeddedRedis, *command: str) -> object:

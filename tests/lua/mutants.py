@@ -695,7 +695,7 @@ def run(folder: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "HEADGATE_TEST_WHOLE": "1"},
     )
 
 

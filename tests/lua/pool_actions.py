@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tests.lua.pool_world import NAMES, PoolWorld
+from tests.support.extent import examples
 
 names = st.sampled_from(NAMES)
 sizes = st.integers(1, 90)
@@ -28,7 +29,7 @@ LOSSES = st.one_of(
     st.tuples(st.just("restart"), st.integers(0, 1000)),
     st.tuples(st.just("rebuild")),
 )
-QUIET = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUIET = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912 - one case an action

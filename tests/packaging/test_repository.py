@@ -24,6 +24,7 @@ TARGETS = {
     "redis",
     "demo",
     "test",
+    "test-servers",
     "test-docker",
     "check",
     "bench",

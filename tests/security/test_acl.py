@@ -16,7 +16,7 @@ from headgate_coordinator.security.acl import ROLES, Role, acl_line, commands_of
 from headgate_coordinator.security.document import User
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore
-from tests.support.servers import RedisServer, ServerBinary, available_servers, newest_server
+from tests.support.servers import RedisServer, ServerBinary, newest_server, oldest_and_newest
 from tests.support.waiting import wait_until
 
 SDK = Path(__file__).resolve().parents[2] / "sdk" / "headgate"
@@ -52,7 +52,7 @@ class Guarded:
         return [what for what in refused if not what.startswith("client")]
 
 
-@pytest.fixture(params=available_servers(), ids=lambda binary: binary.name)
+@pytest.fixture(params=oldest_and_newest(), ids=lambda binary: binary.name)
 def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]:
     binary: ServerBinary = request.param
     file = tmp_path / "users.acl"

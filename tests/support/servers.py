@@ -73,6 +73,12 @@ def newest_server() -> ServerBinary:
     return available_servers()[-1]
 
 
+def oldest_and_newest() -> tuple[ServerBinary, ...]:
+    """Return what a test of scripts runs on: between these two, `make test-servers` has them all."""
+    servers = available_servers()
+    return tuple(dict.fromkeys((servers[0], servers[-1])))
+
+
 def _inspect(path: Path) -> ServerBinary:
     return ServerBinary(
         *identified(path, subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout)

@@ -28,6 +28,7 @@ from headgate_coordinator.links.forwarder import Forwarder, Phase
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from tests.links.world import FAULTS, Links, sent
 from tests.model.link import ModelTarget
+from tests.support.extent import examples
 
 BODIES = [bytes([65 + number]) * (8 + number) for number in range(7)]
 
@@ -101,13 +102,13 @@ def test_any_two_faults_at_any_two_calls_lose_and_double_nothing(first: str) -> 
 
 
 @given(st.dictionaries(st.integers(1, 120), st.sampled_from(FAULTS), max_size=12), st.integers(20, 200))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_many_faults_lose_and_double_nothing(faults: dict[int, str], limit: int) -> None:
     exactly_once(faults, sent(Links(target=ModelTarget(limit=limit)), BODIES))
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_two_workers_with_one_fence_lose_and_double_nothing(data: st.DataObject) -> None:
     """Both believe that the link is theirs; answers come in any order, or not at all."""
     links = sent(Links(), BODIES)

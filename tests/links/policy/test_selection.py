@@ -19,6 +19,7 @@ from headgate.message import encode as encode_own
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from headgate_coordinator.links.selection import judge_by
 from tests.links.world import Links, sent
+from tests.support.extent import examples
 
 MOMENT = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 FULL = AmqpMessage(
@@ -105,7 +106,7 @@ HEADERS = st.dictionaries(
 
 
 @given(BODIES, HEADERS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_headers_are_those_that_a_consumer_gets(body: bytes | str, headers: dict[str, Any]) -> None:
     ours = encode_own(body, headers)
     assert headers_of(ours) == decode(ours)[1]
@@ -118,7 +119,7 @@ def test_headers_are_those_that_a_consumer_gets(body: bytes | str, headers: dict
     | st.binary(max_size=60).map(b"\x92\xa0".__add__)
     | st.integers(0, 200).map(lambda size: encode(FULL)[:size])
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_whatever_is_stored_is_read_or_refused(stored: bytes) -> None:
     try:
         headers_of(stored)

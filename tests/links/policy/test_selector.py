@@ -14,6 +14,7 @@ from headgate.core.selector.parser import MAX_DEPTH, Selector
 from headgate.core.selector.tokens import MAX_TEXT
 from headgate.errors import InvalidValue
 from tests.links.expressions import CONDITIONS, HEADERS, Tree, printed, truth
+from tests.support.extent import examples
 
 
 def matches(text: str, **headers: Any) -> bool:
@@ -181,7 +182,7 @@ def test_what_is_wrong_is_told_with_its_place_and_what_belongs_there(text: str, 
 
 
 @given(CONDITIONS, HEADERS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_random_conditions_are_what_they_are_when_evaluated_plainly(tree: Tree, headers: dict[str, Any]) -> None:
     """Mutants: NOT BETWEEN is the opposite of BETWEEN; a comparison of types that are not alike is unknown."""
     selector = Selector.parse(printed(tree))
@@ -198,7 +199,7 @@ WORDS = st.sampled_from([
 @given(st.text(max_size=40) | st.lists(WORDS, max_size=20).map(" ".join) | st.lists(WORDS, max_size=20).map("".join))
 @example("\ud800")
 @example("a = 1\0")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 def test_any_text_is_a_selector_or_is_refused(text: str) -> None:
     try:
         selector = Selector.parse(text)

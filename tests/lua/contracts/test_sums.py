@@ -16,6 +16,7 @@ from headgate.redis.server import Server
 from headgate.redis.store import Store
 from headgate.redis.url import parse_url
 from tests.support.arguments import goods, plain
+from tests.support.extent import examples
 
 CALLS: Final = (
     "acquire", "publish", "take", "drop", "slice", "attach", "settle", "apply", "reap", "resolve", "link_open",
@@ -94,7 +95,7 @@ async def _check(server: Server, address: Address, after: Any) -> None:
 def test_sums_stay_exact_and_records_readable(redis_url: str, kind: str) -> None:
     """Breaks when two numbers that are accepted add up to one that is not, or a record cannot be read any more."""
 
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=examples(120), deadline=None)
     @given(st.lists(a_call(), min_size=1, max_size=14))
     def run(calls: list[tuple[str, list[Any]]]) -> None:
         asyncio.run(_run(redis_url, kind, calls))

@@ -13,6 +13,7 @@ from headgate.core.links.calls import Entry, Put, Skip
 from tests.lua.place import Consumer
 from tests.lua.route import Route
 from tests.model.link import ModelSource, ModelTarget
+from tests.support.extent import examples
 from tests.support.rewriting import RewritingServer, virtual_clock
 
 
@@ -157,21 +158,21 @@ def cluster_world(cluster_url: str, namespace: str) -> Iterator[World]:
     world.close()
 
 
-def drive(world: World, examples: int) -> None:
+def drive(world: World, count: int) -> None:
     chosen = type("Chosen", (LinkMachine,), {"world": world})
     run_state_machine_as_test(
         chosen,
         settings=settings(
-            max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=count, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 
 
 @pytest.mark.timeout(600)
 def test_links_do_what_their_model_does(world: World, share: int) -> None:
-    drive(world, 60 // share)
+    drive(world, examples(60) // share)
 
 
 @pytest.mark.timeout(600)
 def test_links_do_what_their_model_does_on_a_cluster(cluster_world: World) -> None:
-    drive(cluster_world, 15)
+    drive(cluster_world, examples(15))

@@ -10,10 +10,10 @@ from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore, Slice
 from tests.lua.place import TTL_MS, Consumer, Place
 from tests.support.rewriting import RewritingServer, virtual_clock
-from tests.support.servers import RedisServer, ServerBinary, available_servers
+from tests.support.servers import RedisServer, ServerBinary, oldest_and_newest
 
 
-@pytest.fixture(params=available_servers(), ids=lambda binary: binary.name)
+@pytest.fixture(params=oldest_and_newest(), ids=lambda binary: binary.name)
 async def full(request: pytest.FixtureRequest) -> AsyncIterator["Full"]:
     binary: ServerBinary = request.param
     with RedisServer.start(binary, persist=False) as redis:

@@ -13,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.lua.machine import BEGIN_MS, TTL_MS, Machine
 from tests.lua.world import World
 from tests.model.credit import NOTHING, UNLIMITED, Amount, Rules
+from tests.support.extent import examples
 
 KINDS = ("queue", "topic", "gate")
 
@@ -31,12 +32,12 @@ def cluster_world(cluster_url: str, namespace: str) -> Iterator[World]:
     world.close()
 
 
-def drive(world: World, kind: str, *, examples: int, steps: int = 40) -> None:
+def drive(world: World, kind: str, *, count: int, steps: int = 40) -> None:
     chosen = type("Chosen", (Machine,), {"world": world, "kind": kind})
     run_state_machine_as_test(
         chosen,
         settings=settings(
-            max_examples=examples,
+            max_examples=count,
             stateful_step_count=steps,
             deadline=None,
             report_multiple_bugs=False,
@@ -75,24 +76,24 @@ def test_a_call_that_is_refused_after_a_restart_gives_no_numbers_away(world: Wor
 @pytest.mark.timeout(900)  # to shrink what it found may take long
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_scripts_do_what_the_model_does(world: World, kind: str, share: int) -> None:
-    drive(world, kind, examples=(80 if kind != "gate" else 30) // share)
+    drive(world, kind, count=examples(80 if kind != "gate" else 30) // share)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_scripts_do_what_the_model_does_on_a_cluster(cluster_world: World, kind: str) -> None:
-    drive(cluster_world, kind, examples=15)
+    drive(cluster_world, kind, count=examples(15))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_scripts_do_what_the_model_does_for_long(world: World, kind: str) -> None:
-    drive(world, kind, examples=800, steps=80)
+    drive(world, kind, count=800, steps=80)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_scripts_do_what_the_model_does_on_a_cluster_for_long(cluster_world: World, kind: str) -> None:
-    drive(cluster_world, kind, examples=150, steps=80)
+    drive(cluster_world, kind, count=150, steps=80)

@@ -17,10 +17,11 @@ from headgate import MessageFormatError
 from headgate.core.amqp.reader import Reader
 from headgate.core.amqp.types import MAX_DEPTH, MAX_VALUES, Char, Described, Symbol, Timestamp
 from headgate.core.amqp.writer import write
+from tests.support.extent import examples
 
-ROUND_TRIPS = settings(max_examples=200, deadline=None)
-FUZZ = settings(max_examples=2000, deadline=None)
-DAMAGE = settings(max_examples=250, deadline=None)
+ROUND_TRIPS = settings(max_examples=examples(200), deadline=None)
+FUZZ = settings(max_examples=examples(2000), deadline=None)
+DAMAGE = settings(max_examples=examples(250), deadline=None)
 """Of what is damaged in many ways: a value is what takes long to make up."""
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

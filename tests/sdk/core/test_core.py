@@ -13,8 +13,9 @@ from headgate.core.outbox import MAX_BATCH, MAX_BATCH_BYTES, Outbox, Outgoing
 from headgate.core.rate import Rate
 from headgate.core.window import FETCH_BYTES, MAX_FETCH, Holding, Window
 from headgate.sync.gate import SharedCreditLine
+from tests.support.extent import examples
 
-STEPS = settings(max_examples=60, stateful_step_count=60, deadline=None)
+STEPS = settings(max_examples=examples(60), stateful_step_count=60, deadline=None)
 
 
 @dataclass

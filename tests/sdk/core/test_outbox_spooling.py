@@ -10,8 +10,9 @@ from headgate.core.credit import CreditLine
 from headgate.core.outbox import Outbox, Outgoing
 from headgate.core.segment import is_reference, pack
 from tests.sdk.core.test_core import Told
+from tests.support.extent import examples
 
-STEPS = settings(max_examples=80, stateful_step_count=40, deadline=None)
+STEPS = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
 
 
 @dataclass(eq=False)

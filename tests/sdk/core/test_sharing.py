@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from headgate import Window
 from headgate.core.sharing import Rotation, Share, SharedWindow
+from tests.support.extent import examples
 
 SIZE = 10
 
@@ -55,7 +56,7 @@ class Topic:
         self.share.clear()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.integers(1, 10),
     st.one_of(st.just("unlimited"), st.integers(1, 60)),

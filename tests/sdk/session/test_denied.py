@@ -6,10 +6,10 @@ import pytest
 import redis
 
 import headgate
-from tests.support.servers import RedisServer, ServerBinary, available_servers
+from tests.support.servers import RedisServer, ServerBinary, oldest_and_newest
 
 
-@pytest.fixture(params=available_servers(), ids=lambda binary: binary.name)
+@pytest.fixture(params=oldest_and_newest(), ids=lambda binary: binary.name)
 def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
     binary: ServerBinary = request.param
     with RedisServer.start(binary, port=0, persist=False) as server:

@@ -11,7 +11,7 @@ from headgate.redis.keys import Address
 from tests.support.audited import audited
 from tests.support.cluster import SLOTS, RedisCluster3
 from tests.support.leaks import delete_namespace, describe, take_leftovers
-from tests.support.servers import RedisServer, ServerBinary, available_servers, newest_server
+from tests.support.servers import RedisServer, ServerBinary, available_servers, newest_server, oldest_and_newest
 from tests.support.shared import SharedServers
 from tests.support.waiting import is_alive, wait_for, wait_until
 
@@ -41,7 +41,7 @@ class TestWaiting:
 
 
 class TestRedisServer:
-    @pytest.fixture(params=available_servers(), ids=lambda binary: binary.name)
+    @pytest.fixture(params=oldest_and_newest(), ids=lambda binary: binary.name)
     def server(self, request: pytest.FixtureRequest) -> Iterator[RedisServer]:
         with RedisServer.start(request.param) as server:
             yield server
@@ -82,7 +82,7 @@ class TestRedisServer:
 
 
 class TestCluster:
-    @pytest.mark.parametrize("binary", available_servers(), ids=lambda binary: binary.name)
+    @pytest.mark.parametrize("binary", oldest_and_newest(), ids=lambda binary: binary.name)
     def test_every_slot_takes_keys(self, binary: ServerBinary) -> None:
         with RedisCluster3.start(binary) as cluster:
             assert cluster.url == cluster.urls[0]
