@@ -228,7 +228,9 @@ class Calls:
     def stored(self, batch: Batch, items: list[Outgoing], answer: Credit) -> None:
         """Give receipts, at once or when what is stored is as safe as asked for."""
         confirm, securing = self._confirming.stored, self.securing
-        if securing is None:
+        # What was stored before may be older than what this connection wrote.
+        held = self._held if answer.code == "OK" else None
+        if securing is None or securing.is_met(held):
             for seq, item in enumerate(items, answer.first):
                 confirm(Receipt(seq, item.size), item)
             return
@@ -237,8 +239,6 @@ class Calls:
             receipt = Receipt(seq, item.size)
             until = min(item.deadline, since + item.safe_within)
             parts.append(Part(partial(confirm, receipt, item), item.done, until, receipt))
-        # What was stored before may be older than what this connection wrote.
-        held = self._held if answer.code == "OK" else None
         securing.wrote(Written(answer.epoch, batch.seq + len(items) - 1, parts, since), held)
 
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:

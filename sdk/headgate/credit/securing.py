@@ -141,9 +141,13 @@ class Securing:
         waiting = Waiting(store.server, self.durability, PROMPT_MS)
         return waiting, Store(waiting.backend)
 
+    def is_met(self, held: Held | None) -> bool:
+        """Return whether what a call wrote is as safe as asked for."""
+        return not self.durability or (held is not None and self.durability.is_met(held))
+
     def wrote(self, written: Written, held: Held | None = None) -> None:
         """Confirm something at once if that is enough, else once it is as safe as asked for."""
-        if not self.durability or (held is not None and self.durability.is_met(held)):
+        if self.is_met(held):
             self._confirm(written)
             return
         if all(part.done.done() for part in written.parts):
