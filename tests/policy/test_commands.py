@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headgate.core.settings_table import PATHS
+from headgate.core.settings_table import LIMITERS, PATHS, ROWS
 from headgate.errors import InvalidName, InvalidValue
 from headgate.policy.document import schema
 from headgate.settings import DEFAULTS, FIELD_OF
@@ -143,7 +143,12 @@ def test_the_schema_has_every_key() -> None:
 
 def test_every_setting_can_be_said_in_a_document() -> None:
     never = {"stopped", "confirm"}  # blocked by hand, never by a policy; said by its channels
-    assert set(PATHS) == set(FIELD_OF) - never
+    of_limiters = {name for name, row in ROWS.items() if row.kinds == LIMITERS}
+    assert set(PATHS) == set(FIELD_OF) - never - of_limiters
+    tables = schema()["$defs"]
+    said = {*tables["LimiterTable"]["properties"], *tables["LimitTable"]["properties"], *tables["PerKey"]["properties"]}
+    other = {"limits": "limit", "key_limits": "per_key", "key_weights": "weight", "zone": "resets"}
+    assert {other.get(name, name) for name in of_limiters} <= said
 
 
 @pytest.mark.parametrize(
@@ -151,12 +156,16 @@ def test_every_setting_can_be_said_in_a_document() -> None:
     [
         ("Producer", "window", ["64KiB", "10 MB", "512", ".5kb", "default"], ["64 stones", "KB", "-1"]),
         ("Producer", "timeout", ["250ms", "3s", "1.5 s", "2min", "1h"], ["1 week", "s", "1.5", "3000"]),
-        ("Producer", "rate", ["90/min", "1MB/s", "5 / h"], ["5/day", "5"]),
+        ("Producer", "rate", ["90/min", "1MB/s", "5 / h", "5/day", "1/2s", "2k/week"], ["5/year", "5"]),
         ("Destination", "when_full", ["block", "spool", "fail-after 3s"], ["fail-after", "wait"]),
         ("StoreTable", "when_full", ["block", "fail", "drop", "fail-after 3s"], ["spool", "fail-after", "wait"]),
         ("StoreTable", "url", ["file:///a", "s3://bucket/a"], ["/a", "s3://me:pw@host/a", "s3://a?key=b"]),
         ("Resume", "bytes", ["80%", "64KiB", "12.5 %"], ["%", "much"]),
         ("WindowTable", "messages", ["unlimited"], ["5k"]),
+        ("LimitTable", "at_once", ["64MiB", "200k", "1_000"], ["5/s", "much"]),
+        ("LimitTable", "quota", ["1_000/day", "5 / h", "64MiB/month"], ["5/s", "5/min", "5"]),
+        ("LimitTable", "resets", ["00:15", "06:00 Europe/Berlin", "mon 06:00 UTC", "28 00:00 UTC"], ["6:00", "noon"]),
+        ("LimitTable", "name", ["in_flight"], ["In-Flight", "9"]),
     ],
 )
 def test_the_schema_takes_the_same_texts(table: str, key: str, good: list[str], bad: list[str]) -> None:

@@ -209,6 +209,31 @@ async def test_a_new_destination_is_what_the_policy_says_whatever_its_first_user
         assert await field(boss, "orders", "limit_bytes") == 6000
 
 
+async def test_limits_of_a_limiter_are_those_of_the_policy_and_only_who_manages_changes_them(node: Node) -> None:
+    """Mutant: whoever opens a limiter says its limits, or makes one that nothing limits."""
+    slots = '[[limiter]]\nmatch = "orders"\n[[limiter.limit]]\nname = "slots"\nat_once = 5\n'
+    address = orders(node)
+    async with as_user(node, "boss") as boss, as_user(node, "seller") as seller:
+        await boss.apply_policy(loads(slots))
+        more = {"limits": "slots at_once 99"}
+        await seller.store.apply(address, {"kind": "limiter", **more}, mode="ensure", ttl_ms=1000)
+        with pytest.raises(AccessDenied, match="changing limits"):
+            await seller.store.apply(address, more, mode="change", ttl_ms=1000)
+        for call in (
+            seller.apply("orders", limits={"slots": {"at_once": 99}}),
+            seller.apply_policy(loads(slots.replace("5", "99"))),
+        ):
+            with pytest.raises(AccessDenied, match="manage"):
+                await call
+        news = Address.of(address.namespace, "news.all")
+        with pytest.raises(headgate.PolicyError, match=r"no destination 'news\.all'"):
+            await seller.store.apply(news, {"kind": "limiter"}, mode="ensure", ttl_ms=1000)
+        snapshot = await boss.store.snapshot(address)
+        assert snapshot is not None
+        assert snapshot.fields["limits"] == "slots at_once 5"
+        assert await boss.destinations() == ["orders"]
+
+
 def _policy(name: str, **fields: str) -> Policy:
     return Policy(0, [Rule(name, None, fields, dict.fromkeys(fields, "test:1"))], [], "test")
 

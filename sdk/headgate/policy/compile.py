@@ -43,6 +43,8 @@ def shown(field: str, value: str) -> str:
     """Return the value of a field of the state as people read it: durations with their unit."""
     if value and field in ("limits", "key_limits"):
         return ", ".join(map(str, limits_of(value).values()))
+    if not value and field in ("unknown_keys", "ledger_keys"):
+        return "allow" if field == "unknown_keys" else "all"
     if value and field == "zone":
         return zone_shown(value)
     return f"{value} ms" if value and field.endswith("_ms") else value

@@ -154,6 +154,13 @@ def test_what_is_wrong_is_said_with_its_place_and_the_form_that_is_accepted(text
     assert any(says in problem for problem in refused(HEAD + text)), refused(HEAD + text)
 
 
+def test_a_limit_of_a_key_may_be_a_table() -> None:
+    text = HEAD + limit("a", 'rate = "10/s"') + '[limiter.per_key]\na = { rate = "1/s", burst = 5 }\n'
+    assert fields(text)["key_limits"] == "a rate 1.0 5"
+    assert "it is a rate of all keys together" in refused(text.replace('rate = "1/s", burst = 5', "at_once = 5"))[0]
+    assert "bust is no key of a limit" in refused(text.replace("burst = 5", "bust = 5"))[0]
+
+
 def test_rules_for_every_kind_say_nothing_to_a_limiter_but_what_it_has() -> None:
     text = '[[destination]]\nmatch = "#"\nlimit = "1MB"\nledger = "off"\n' + HEAD + limit("a", "rate = 1")
     assert fields(text)["ledger"] == "off"
