@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
@@ -177,6 +180,42 @@ class TestSilence:
                 for path in ("/live", "/ready"):
                     answer = await http.get(path, timeout=20)
                     assert answer.status_code == 200, path
+
+    async def test_beside_a_large_policy_keeps_probes_waiting_for_a_fraction_of_it(self, port: int) -> None:
+        """Breaks where the document is read on the loop, or is gone through by full collections of garbage."""
+        rules = "".join(f'[[destination]]\nmatch = "a.{at}"\nlimit = "1MiB"\n' for at in range(5000))
+        held_up: list[str] = []
+
+        def note(phase: str, info: dict[str, int]) -> None:
+            thread = threading.current_thread()
+            if (phase, info["generation"]) == ("start", 2) and thread is not threading.main_thread():
+                held_up.append(thread.name)
+
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(1000):
+                stack.callback((await asyncio.open_connection("127.0.0.1", port))[1].close)
+            bearer = {"Authorization": f"Bearer {TOKEN}"}
+            http = await stack.enter_async_context(
+                httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120, headers=bearer)
+            )
+            gc.collect()
+            gc.freeze()  # what the tests have is not the node's
+            stack.callback(gc.unfreeze)
+            gc.callbacks.append(note)
+            stack.callback(gc.callbacks.remove, note)
+            began = time.monotonic()
+            kind = {"Content-Type": "application/toml"}
+            put = asyncio.create_task(
+                http.put("/api/v1/policy", content=rules, headers=kind, params={"dry_run": "true"})
+            )
+            longest, looks = 0.0, 0
+            while not put.done():
+                asked = time.monotonic()
+                assert (await http.get("/live")).status_code == 200
+                longest, looks = max(longest, time.monotonic() - asked), looks + 1
+            assert (await put).status_code == 200
+            assert longest < (time.monotonic() - began) / 2, f"of {looks} looks"
+            assert held_up == []
 
     async def test_ends_the_connection(self, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(visit, "PATIENCE", 0.2)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -221,7 +222,8 @@ class Api:
         form: documents.Format = "json" if call.media_type == "application/json" else "toml"
         query: Putting = call.query
         async with self._compiling:  # in a thread, one at a time: the loop has messages to carry
-            policy = await asyncio.to_thread(documents.loads, call.body, query.source or f"admin.{form}", form)
+            with _young_garbage_only():
+                policy = await asyncio.to_thread(documents.loads, call.body, query.source or f"admin.{form}", form)
         if query.dry_run:
             planned = await plan(self._client, policy)
             if query.expect not in (None, planned.version):
@@ -232,6 +234,17 @@ class Api:
         self._watch.changed()
         destinations = len(await self._client.destinations())
         return models.Applied(version=version, destinations=destinations, source=policy.source)
+
+
+@contextlib.contextmanager
+def _young_garbage_only() -> Iterator[None]:
+    """Have no full collections meanwhile: all that a large document becomes would be gone through, while all wait."""
+    before = gc.get_threshold()
+    gc.set_threshold(before[0], before[1], 1 << 30)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _page(picture: Picture, explained: dict[str, Explanation], query: Listing) -> models.Destinations:
