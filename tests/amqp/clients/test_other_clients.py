@@ -83,6 +83,7 @@ def test_qpid_jms(start_node: StartNode) -> None:
         "what was prefetched": "4 1 1",
         "a shared subscription": "4",
         "a request over a temporary queue": "re: one, re: two, InvalidDestinationException",
+        "a temporary topic": "to all, to all, InvalidDestinationException",
         "a selector of a topic": "red red nothing, red red",
         "failover": "before after",
     }

@@ -8,6 +8,7 @@ import jakarta.jms.Queue;
 import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
 import jakarta.jms.TemporaryQueue;
+import jakarta.jms.TemporaryTopic;
 import jakarta.jms.TextMessage;
 import jakarta.jms.Topic;
 import java.util.ArrayList;
@@ -38,6 +39,7 @@ public class Rows {
         row("a durable subscription", Rows::durable);
         row("a shared subscription", Rows::shared);
         row("a request over a temporary queue", Rows::requested);
+        row("a temporary topic", Rows::temporary);
         row("a transacted session", () -> refused(c -> c.createSession(true, Session.SESSION_TRANSACTED)));
         row("a selector", () -> refused(c -> {
             Session session = c.createSession();
@@ -226,6 +228,23 @@ public class Rows {
             }
             Queue foreign = service.createQueue(replies.getQueueName());
             answers.close();
+            replies.delete();
+            return told + refused(c -> c.createSession().createProducer(foreign)).split(":")[0];
+        }
+    }
+
+    static String temporary() throws Exception {
+        try (Connection asks = connect(first); Connection serves = connect(second)) {
+            Session session = asks.createSession();
+            TemporaryTopic replies = session.createTemporaryTopic();
+            MessageConsumer one = session.createConsumer(replies);
+            MessageConsumer two = session.createConsumer(replies);
+            Session service = serves.createSession();
+            service.createProducer(service.createTopic(replies.getTopicName())).send(service.createTextMessage("to all"));
+            String told = next(one) + ", " + next(two) + ", ";
+            Topic foreign = service.createTopic(replies.getTopicName());
+            one.close();
+            two.close();
             replies.delete();
             return told + refused(c -> c.createSession().createProducer(foreign)).split(":")[0];
         }
