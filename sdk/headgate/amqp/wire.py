@@ -14,6 +14,8 @@ WRITE_AHEAD: Final = 1 << 20
 """Bytes that may wait in the socket's buffer before nothing more is offered to it."""
 MOST_AHEAD: Final = 4 * WRITE_AHEAD
 """Bytes that may wait before nothing more is read: a peer that does not read asks no more questions either."""
+PIECE: Final = 64 << 10
+"""Bytes that are read in one turn of the loop: more of them wait for the next, so that others have their turns."""
 LINGER: Final = 5.0
 """Seconds that a peer has to read the last words."""
 
@@ -38,6 +40,7 @@ class Wire(asyncio.Protocol):
         self._linger: asyncio.TimerHandle | None = None
         self._flushing = False
         self._secured = False
+        self._unread = b""
 
     def make_engine(self) -> Engine:
         """Return the engine, now that the handshake is over."""
@@ -64,8 +67,11 @@ class Wire(asyncio.Protocol):
         if self._linger:
             return
         if self._secured:
-            self.engine.receive(data)
-            self.flush_soon()
+            if self._unread or len(data) > PIECE:
+                self._put_off(data)
+            else:
+                self.engine.receive(data)
+                self.flush_soon()
             return
         try:
             self.sasl.feed(data)
@@ -79,6 +85,25 @@ class Wire(asyncio.Protocol):
         else:
             self.identified()
 
+    def _put_off(self, data: bytes) -> None:
+        """Read a piece of what came in each turn of the loop, and nothing else from the socket meanwhile."""
+        if not self._unread:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+        self._unread += data
+
+    def _read_on(self) -> None:
+        if self.lost or self._linger or not self._unread:
+            self._unread = b""
+            return
+        piece, self._unread = self._unread[:PIECE], self._unread[PIECE:]
+        self.engine.receive(piece)
+        self.flush_soon()
+        if self._unread:
+            self._loop.call_soon(self._read_on)
+        elif not self._transport.is_closing() and not self._is_too_far_behind:
+            self._transport.resume_reading()
+
     def secure(self) -> None:
         """Begin with AMQP: the handshake is over."""
         if self.lost:
@@ -87,7 +112,7 @@ class Wire(asyncio.Protocol):
         self._secured = True
         self.engine = self.make_engine()
         if rest := self.sasl.rest():
-            self.engine.receive(rest)
+            self.data_received(rest)
         self.flush()
         if not self.lost:
             self._beat()
@@ -129,10 +154,14 @@ class Wire(asyncio.Protocol):
         pieces = self.engine.outgoing()
         if pieces and not self._linger:
             self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-            if self.congested and self._transport.get_write_buffer_size() > self.most_ahead:
+            if self._is_too_far_behind:
                 self._transport.pause_reading()
         if self.engine.ended:
             self.end()
+
+    @property
+    def _is_too_far_behind(self) -> bool:
+        return self.congested and bool(self._transport.get_write_buffer_size() > self.most_ahead)
 
     def pause_writing(self) -> None:
         """Note that the peer reads more slowly than we send."""
@@ -142,7 +171,7 @@ class Wire(asyncio.Protocol):
         """Note that the peer has read what waited."""
         self.congested = False
         if not self.lost:
-            if not self._transport.is_closing():
+            if not self._transport.is_closing() and not self._unread:
                 self._transport.resume_reading()
             self.relieved()
 
@@ -156,6 +185,9 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Let go of everything."""
         if self.lost:
+            return
+        if self._unread and not self._linger:  # what came before the end is read first
+            self._loop.call_soon(self.connection_lost, error)
             return
         self.lost = True
         for timer in (self._timer, self._linger):
@@ -186,6 +218,7 @@ class Wire(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the socket at once."""
+        self._unread = b""
         if self._transport is not None:
             with contextlib.suppress(OSError):
                 self._transport.abort()

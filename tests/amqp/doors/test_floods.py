@@ -20,6 +20,7 @@ import pytest
 
 from headgate.amqp.calls import GATEWAY
 from headgate.amqp.sasl import HEADER as SASL
+from headgate_coordinator.security import Action
 from tests.amqp import raw
 from tests.amqp.raw import NULL, TRUE, attach, begin, detach, end, flow, frame, nothings, number, text, transfer
 from tests.remote.people import node_with
@@ -151,9 +152,9 @@ def yardstick() -> float:
     return time.thread_time() - began
 
 
-def pour(port: int, said: bytes, sockets: list[socket.socket], first: bytes) -> None:
+def pour(port: int, said: bytes, sockets: list[socket.socket], first: bytes, peers: int = PEERS) -> None:
     """Say it on every socket, as far as the node takes it, and read nothing but that it lets us in."""
-    for _ in range(PEERS):
+    for _ in range(peers):
         one = socket.create_connection(("127.0.0.1", port), timeout=60)
         sockets.append(one)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -198,3 +199,19 @@ async def test_no_flood_of_who_may_nothing_costs_a_node_memory_or_a_turn(
         assert costs == {}
         assert await node.client.destinations() == []
         assert node.orphaned == 0
+
+
+async def test_who_may_send_keeps_no_turn_for_all_that_it_sends_at_once(redis_url: str, cleanup_namespace: str) -> None:
+    """Breaks where all that a socket has is read in one turn, 256 KiB of small frames."""
+    said = raw.opening() + begin() + (attach("l", 0) + detach(0)) * 4000
+    async with node_with(redis_url, cleanup_namespace, {"nobody": {"#": {Action.PRODUCE}}}) as node:
+        await node.client.apply("q")
+        turns = Turns()
+        with ThreadPoolExecutor(1) as thread, turns.watched(), ExitStack() as stack:
+            sockets: list[socket.socket] = []
+            stack.callback(hang_up, sockets)
+            turns.begin()
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(thread, pour, node.port, said, sockets, plain("nobody"), 1)
+            await wait_until(lambda: turns.rest > 0.1, timeout=60)
+            assert turns.longest < yardstick() * 2.5, "a quarter of what it takes in all"
