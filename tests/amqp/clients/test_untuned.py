@@ -363,6 +363,31 @@ async def test_a_link_that_is_attached_anew_ends_where_it_was_before(
         assert b"news 0" not in first.heard
 
 
+async def test_a_name_that_is_attached_twice_on_one_session_ends_the_connection_and_loses_nothing(
+    node: NodeProcess, client: headgate.Client
+) -> None:
+    """The library refuses it by itself. The specification has no error for it, and the client comes back with all."""
+    source = described(0x28, [text("news"), b"\x52\x02"])
+
+    def attach(handle: int) -> bytes:
+        return frame(0x12, [text("sub"), number(handle), TRUE, NULL, NULL, source, described(0x29, [])])
+
+    async with guest(node, attach(0) + flow(0, 10)) as twice:
+        await twice.until(b"\x00S\x12")
+        async with client.session("fills") as session:
+            producer = await session.producer("news")
+            await producer.send("held", timeout=GUARD)
+            await twice.until(b"held")
+            await twice.say(attach(1))
+            heard = await twice.until(b"link name already attached: sub")
+            assert b"amqp:invalid-field" in heard
+            await twice.end()
+            await producer.send("later", timeout=GUARD)
+    async with guest(node, attach(0) + flow(0, 10)) as again:
+        await again.until(b"held")
+        await again.until(b"later")
+
+
 async def test_a_durable_subscription_that_comes_back_at_another_node_ends_where_it_was(
     start_node: StartNode, client: headgate.Client
 ) -> None:
