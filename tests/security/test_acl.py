@@ -179,6 +179,24 @@ async def test_metrics_only_look(guarded: Guarded) -> None:
         assert "of 1048576" in str(await client.explain("orders"))
 
 
+async def test_metrics_load_no_script_and_see_once_somebody_else_has_called_one(guarded: Guarded) -> None:
+    """Who may load a script may load one that never ends. Mutant: others load what they call alone."""
+    async with guarded.client("sdk") as client:
+        await client.apply("orders", limit="1MiB")
+    with plain.Redis.from_url(guarded.url("root")) as root:
+        root.script_flush()
+    with plain.Redis.from_url(guarded.url("hg-shop-metrics")) as metrics:
+        for words in (("SCRIPT", "LOAD", "while true do end"), ("EVAL", "return 1", 0), ("FCALL", "f", 0)):
+            with pytest.raises(plain.exceptions.ResponseError, match=r"permissions|unknown command"):
+                metrics.execute_command(*words)
+    async with guarded.client("metrics") as client:
+        with pytest.raises(AccessDenied, match="'snapshot' is loaded by the first node or service"):
+            await client.explain("orders")
+        async with guarded.client("sdk") as other:
+            await other.apply("orders", limit="2MiB")  # any script
+        assert "of 2097152" in str(await client.explain("orders"))
+
+
 @pytest.mark.parametrize("role", ROLES)
 async def test_another_namespace_is_out_of_reach(guarded: Guarded, role: Role) -> None:
     async with guarded.client(role, "bank") as client:

@@ -9,6 +9,7 @@ from headgate_coordinator.security.acl import ROLES, Role, commands_of, keys_of
 
 _WORDS: Final = {
     "asking": "", "cluster|nodes": "", "cluster|shards": "", "cluster|slots": "", "command": "", "ping": "", "time": "",
+    "multi": "", "discard": "",
     "info": "server", "scan": "0", "select": "0", "script|load": "return", "wait": "1 0",
     "evalsha": "0000000000000000000000000000000000000000 1 KEY",
     "publish": "CHANNEL word", "subscribe": "CHANNEL", "unsubscribe": "CHANNEL",
@@ -38,7 +39,8 @@ return found
 """
 """Asks Redis 7 for the rights of who calls it; nothing is done, and nobody needs a right to ask."""
 _SINCE: Final = (7, 0)
-_UNKNOWN: Final = Refusal("before Redis 7 users may ask only by MULTI and DISCARD, which are not allowed here")
+_UNKNOWN: Final = Refusal("users may ask by MULTI and DISCARD, or from Redis 7 on by a script; neither is allowed here")
+_ASKING: Final = ("multi", "discard")
 
 Question = tuple[str, Sequence[str]]
 """The rights that a finding names, and the command that stands for each."""
@@ -66,8 +68,6 @@ class Rights:
         user = self._user or (who.decode(errors="replace") if isinstance(who, bytes) else "")
         missing: dict[str, tuple[str, ...]] = {}
         loaded = await probe.ask("SCRIPT", "LOAD", _ASK)
-        if not self._user and isinstance(loaded, Refusal) and loaded.forbidden:
-            return user, dict.fromkeys(self._roles, ("script|load",))  # nobody does without
         for role in self._roles:
             questions = list(_questions(role, self._namespace, cluster=cluster))
             if self._user:
@@ -77,6 +77,8 @@ class Rights:
                 if isinstance(allowed, Refusal):
                     allowed = await _by_queueing(probe, questions)
             if isinstance(allowed, Refusal):
+                if not self._user and isinstance(loaded, Refusal) and loaded.forbidden:
+                    return user, dict.fromkeys(self._roles, _ASKING)  # nobody does without
                 return user, allowed.text
             missing[role] = tuple(
                 dict.fromkeys(name for (name, _), may in zip(questions, allowed, strict=True) if not may)
@@ -105,7 +107,7 @@ async def _by_queueing(probe: Probe, questions: Sequence[Question]) -> list[bool
     """Queue each command in a transaction that is never executed: what is forbidden is refused at that moment."""
     if isinstance(await probe.ask("MULTI"), Refusal):
         return _UNKNOWN
-    found = [_may(await probe.ask(*words)) for _, words in questions]
+    found = [name in _ASKING or _may(await probe.ask(*words)) for name, words in questions]
     return _UNKNOWN if isinstance(await probe.ask("DISCARD"), Refusal) else found
 
 

@@ -16,7 +16,8 @@ _CALL: Final = re.compile(r"(?:redis\.call\(|= \{) ?'([A-Z]{3,})'(?:, '([A-Z]+)'
 _CONTAINERS: Final = {"XGROUP", "XINFO"}
 """Commands of which a subcommand is allowed, not all."""
 
-_CONNECT: Final = ("evalsha", "script|load", "info", "ping", "select", "subscribe", "unsubscribe")
+_CONNECT: Final = ("evalsha", "info", "ping", "select", "subscribe", "unsubscribe", "multi", "discard")
+"""`multi` and `discard`, but no `exec`, are how a user finds out what it may do: `headgate doctor`."""
 _READ: Final = (
     *("scan", "hget", "hmget", "hgetall", "hkeys", "hlen", "hexists", "hscan", "sismember", "sscan"),
     *("xrange", "xlen", "zcard", "zrange", "zscore", "wait"),
@@ -50,6 +51,8 @@ def commands_of_script(name: str) -> set[str]:
 def commands_of(role: Role, *, cluster: bool = False) -> tuple[str, ...]:
     """Return every command that a role needs, those inside its scripts included: Redis checks them too."""
     found = {*_CONNECT, *_READ, *(_CLUSTER if cluster else ())}
+    if role != "metrics":  # which calls what others have loaded: who may load a script may load one that never ends
+        found.add("script|load")
     for name in scripts_of(role):
         found |= commands_of_script(name)
     return tuple(sorted(found))

@@ -12,7 +12,7 @@ import redis.exceptions as rx
 from redis.asyncio.connection import AbstractConnection
 
 from headgate.errors import CoordinatorUnavailable
-from headgate.redis.scripts import Script
+from headgate.redis.scripts import Script, script
 
 _pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
 MIN_VERSION: Final = (6, 2)
@@ -44,6 +44,8 @@ class TooFewReplicasError(rx.ResponseError):
     """A master refuses writes because too few replicas hear it: it may be in charge no more."""
 
 
+SHOWS: Final = "snapshot"
+"""The script that monitoring calls."""
 _IN_A_SCRIPT: Final = (
     ("-OOM ", rx.OutOfMemoryError),
     ("-READONLY ", rx.ReadOnlyError),
@@ -130,6 +132,11 @@ def unwrapped(error: rx.ResponseError, run: bytes) -> rx.ResponseError:
     return next((kind(text) for mark, kind in _IN_A_SCRIPT if mark in text), error)
 
 
+def _loads(missing: Script) -> bytes:
+    """Return what loads a script; and with it, for users who may load none, the one that shows how things stand."""
+    return b"".join(_pack(("SCRIPT", "LOAD", one.source)) for one in (script(SHOWS), missing))
+
+
 class Lane:
     """The connections to one server; each carries one call at a time."""
 
@@ -181,9 +188,9 @@ class Lane:
                 try:
                     return await connection.read_response()
                 except rx.NoScriptError:  # a restart or somebody's SCRIPT FLUSH, which may come again
-                    load = _pack(("SCRIPT", "LOAD", script.source))
-                    await connection.send_packed_command(load + command)  # in one write, to leave no gap for another
-                    await self._loaded(connection)
+                    loads = _loads(script)
+                    await connection.send_packed_command(loads + command)  # in one write, to leave no gap for another
+                    await self._loaded(connection, script)
                 except rx.ResponseError as error:
                     raise unwrapped(error, connection.headgate_run_id) from None
             return await connection.read_response()
@@ -196,16 +203,21 @@ class Lane:
                 return replies
             if not isinstance(error, rx.NoScriptError):
                 raise unwrapped(error, connection.headgate_run_id) from None
-            await connection.send_packed_command(_pack(("SCRIPT", "LOAD", script.source)))
-            await self._loaded(connection)
+            await connection.send_packed_command(_loads(script))
+            await self._loaded(connection, script)
         raise rx.NoScriptError(f"{script.name} is forgotten as soon as it is loaded")
 
     @staticmethod
-    async def _loaded(connection: Any) -> None:
+    async def _loaded(connection: Any, script: Script) -> None:
         try:
-            await connection.read_response()
-        except rx.ResponseError:
-            await connection.disconnect(nowait=True)  # the second reply would be taken for another's
+            for _ in (SHOWS, script.name):
+                await connection.read_response()
+        except rx.ResponseError as error:
+            await connection.disconnect(nowait=True)  # the replies behind it would be taken for another's
+            if isinstance(error, rx.NoPermissionError):
+                raise rx.NoPermissionError(
+                    f"{error}; the script {script.name!r} is loaded by the first node or service that calls"
+                ) from None
             raise
 
     async def command(self, *args: Any) -> Any:
