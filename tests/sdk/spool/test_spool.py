@@ -373,3 +373,24 @@ async def test_where_a_pool_has_no_room_for_references_it_is_named(depot: Depot)
 
         await wait_until(named, timeout=60, description="the pool is named")
         assert not any("full of references" in error for error in errors)
+
+
+async def test_a_pool_that_others_fill_stops_what_spools_and_says_so_until_it_has_room(depot: Depot) -> None:
+    """References have no room of their own: they are in the pools of their destination, as all that it has is."""
+    client = depot.client
+    await client.set_pool("memory", limit="16KiB")
+    await client.apply("other", limit="1MiB", pools="memory")
+    await depot.make("64KiB", pools="memory")
+    async with client.session("fills") as fills, client.session("s") as session:
+        other, producer = await fills.producer("other"), await session.producer("orders")
+        for n in range(16):
+            await other.send(body(n), timeout=GUARD)
+        with pytest.raises(CreditTimeout, match=r"pool memory is exhausted.*others hold.*other \d+"):
+            await producer.send(body(0), timeout=2)
+        assert await depot.spooled() == 0
+        sending = asyncio.ensure_future(sent(producer, 40))
+        await client.purge("other")
+        assert await received(await session.consumer("orders"), 40) == list(range(40))
+        await sending
+        await depot.empty()
+    await client.remove("other")
