@@ -104,6 +104,12 @@ class Wire(asyncio.Protocol):
         elif not self._transport.is_closing() and not self._is_too_far_behind:
             self._transport.resume_reading()
 
+    def _read_rest(self) -> None:
+        """Read at once what came before an end."""
+        rest, self._unread = self._unread, b""
+        if rest and not self._linger:
+            self.engine.receive(rest)
+
     def secure(self) -> None:
         """Begin with AMQP: the handshake is over."""
         if self.lost:
@@ -178,6 +184,7 @@ class Wire(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Note that the peer will say nothing more."""
         if self._secured and not self.lost:
+            self._read_rest()
             self.engine.hung_up()
             self.flush()
         return False
@@ -186,9 +193,7 @@ class Wire(asyncio.Protocol):
         """Let go of everything."""
         if self.lost:
             return
-        if self._unread and not self._linger:  # what came before the end is read first
-            self._loop.call_soon(self.connection_lost, error)
-            return
+        self._read_rest()
         self.lost = True
         for timer in (self._timer, self._linger):
             if timer:
