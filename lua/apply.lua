@@ -164,6 +164,10 @@ end
 note('limits', tostring(d.set_bytes or d.limit_bytes), tostring(d.set_messages or d.limit_messages))
 note('binds', d.unbound and 'no' or 'yes')
 note('above', d.oversize or 'refuse', d.hard_bytes and int(d.hard_bytes) or '-')
+if d.kind == 'limiter' then
+  local texts = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits')
+  note('limiter', (string.gsub(texts[1] or '', ';', '|')), (string.gsub(texts[2] or '', ';', '|')))
+end
 write_ledger('apply', '-', 0, 0, 0)
 save_destination()
 wake_all('settings')

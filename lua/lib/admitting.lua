@@ -71,7 +71,7 @@ local function do_other(op, id, key, text, ttl_ms, epoch)
     if not h and amounts and epoch < d.epoch and now_ms < d.learning_until then
       h = { state = 'H', ttl = ttl_ms, strike = 0, since = now_ms, key = key, settled = 1, amounts = amounts, ticket = 0 }
       take_amounts(key, amounts, true)
-      note('held', id, of_ledger(key), for_ledger(amounts))
+      note('claimed', id, of_ledger(key), for_ledger(amounts))
     end
   end
   if not h then

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from headgate_pipeline.audit.accounts import Accounts
 from headgate_pipeline.audit.findings import Finding, Settings, as_text
+from headgate_pipeline.audit.holds import HOLD_EVENTS, Holds
 from headgate_pipeline.audit.rates import Sends, Takes
 
 Row = tuple[Any, ...]
 
-NO_AMOUNT: Final = frozenset({"attach", "detach", "apply", "reap"})
+NO_AMOUNT: Final = frozenset({"attach", "detach", "apply", "reap", "admit", "hold_off"})
 OPS: Final = NO_AMOUNT | {
     "acquire",
     "leave",
@@ -43,7 +44,7 @@ class Replay:
         self.unclosed: list[int] = []  # findings whose next neighbour is still to come
         self.row: Row | None = None
         self.last: Row | None = None
-        self.accounts = Accounts(self._violated)
+        self.accounts, self.holds = Accounts(self._violated), Holds(self._violated)
         self.takes, self.sends = Takes(), Sends(settings or Settings())
         self.limit: float | None = None
         self.limit_m: float | None = None
@@ -71,7 +72,7 @@ class Replay:
             "open": lambda event: self.accounts.open(event[1]), "attach": self._attach, "expired": self._expired,
             "purge": self._purge, "limits": self._limits, "repair": self._repair, "slice": self._sliced,
             "released": self._link_released, "binds": self._bind, "above": self._allow,
-            "lost": self._lost,
+            "lost": self._lost, **dict.fromkeys(HOLD_EVENTS, self.holds.step),
         }  # fmt: skip
         self._columns: dict[str, Callable[[str, int, int, int], None]] = {
             "publish": self._published, "acquire": self._acquired, "leave": self._left, "settle": self._settled,
@@ -110,8 +111,6 @@ class Replay:
         self.findings.append(audited._replace(excused=self.excused, taken_over=self.accounts.taken_over))
         return self.findings
 
-    # Replay.
-
     def step(self, row: Row) -> None:
         """Replay one entry: the columns that :data:`~headgate_pipeline.audit.findings.ROW` names."""
         if self.unclosed:
@@ -134,6 +133,7 @@ class Replay:
         self.entries += 1
         accounts = self.accounts
         accounts.begin()
+        self.holds.begin(ms)
         self._freed = self._freed_m = 0
         if op == "publish" and (messages or size):
             accounts.publish(session, size, messages)
@@ -177,6 +177,7 @@ class Replay:
         if self._first_seq is None:
             self._first_seq = seq
         self.accounts.forget(whole=anew)
+        self.holds.forget(whole=anew)
         self.taken.clear()
         self._in_hand.clear()
         self.next = None

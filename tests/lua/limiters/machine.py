@@ -10,6 +10,7 @@ from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from tests.lua.place import BEGIN_MS
 from tests.lua.world import World
 from tests.model.limiter import ALL, Limit, Limiter
+from tests.support.audited import audit
 
 TTL_MS: Final = 5000
 SESSIONS: Final = ("ann", "bob", "cid")
@@ -203,6 +204,8 @@ class Machine(RuleBasedStateMachine):
             self.world.run(self.store.sweep(self.address))
         self.follow()
         assert not self.model.holds
+        ledger = self.world.run(self.read("XRANGE", "ledger", "-", "+"))
+        assert audit([(number, tuple(entry)) for number, entry in ledger]) == []
         assert [self.world.run(self.read("HLEN", part)) for part in ("holds", "keyed")] == [0, 0]
         assert [self.world.run(self.read("ZCARD", part)) for part in ("line", "shares", "waiters", "leases")] == [0] * 4
         self.world.run(self.world.server.forget(self.address, *SESSIONS))

@@ -1,0 +1,169 @@
+"""Holds of a limiter, judged from its ledger: each once, none above what may be held, none faster than a rate."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Final
+
+from headgate_pipeline.audit.rates import SLACK_MS
+
+Violated = Callable[[str, str, object, object], None]
+_AMOUNT: Final = re.compile(r"(\w+)([=:])(\d+)(?:@(\d+))?")
+_LIMIT: Final = re.compile(r"(\w+) (rate|at_once|quota) (\S+) ?(\d*)")
+NO_KEY: Final = "*"
+HOLD_EVENTS: Final = ("limiter", "held", "claimed", "used", "freed", "lapsed", "levels")
+"""Those that are about holds."""
+MOST_KEYS: Final = 100_000
+"""Keys whose rates are followed; beyond, they are followed anew."""
+
+
+class Holds:
+    """What is held of one limiter, by the events of its ledger, in order.
+
+    Of rates it follows the earliest moment at which a burst can be whole again: where even that was too late for what
+    was admitted, the rate was broken.
+
+    Args:
+        violated: is told the promise, what is wrong, what was expected, and what was found.
+    """
+
+    def __init__(self, violated: Violated) -> None:
+        self._violated = violated
+        self._handlers: dict[str, Callable[[list[str]], None]] = {
+            "limiter": self._set, "held": self._admitted, "claimed": self._claimed, "used": self._settled,
+            "freed": self._ended, "lapsed": self._ended, "levels": self._compare,
+        }  # fmt: skip
+        self.ms = 0
+        self.forget(whole=False)
+
+    def forget(self, *, whole: bool) -> None:
+        """Begin anew; ``whole``: with a limiter of which nothing was held before."""
+        self.whole = whole
+        self.holds: dict[str, tuple[str, dict[str, int]]] = {}
+        self.held: dict[tuple[str, str], int] = {}
+        self._tats: dict[tuple[str, str], float] = {}
+        self._all: dict[str, tuple[str, float, float]] = {}
+        self._each: dict[str, tuple[str, float, float]] = {}
+        self._new: set[str] = set()
+        self._paid: set[str] = set()
+
+    def begin(self, ms: int) -> None:
+        """Begin with an entry of that moment."""
+        if ms < self.ms:
+            self._tats.clear()  # the limiter's own clock goes on
+        self.ms = ms
+        self._new.clear()
+
+    def step(self, event: list[str]) -> None:
+        """Follow one event: its name, and its arguments."""
+        self._handlers[event[0]](event)
+
+    def _limits(self, key: str) -> list[tuple[str, dict[str, tuple[str, float, float]]]]:
+        return [(NO_KEY, self._all), *([] if key == NO_KEY else [(key, self._each)])]
+
+    def _set(self, event: list[str]) -> None:
+        self._all, self._each = map(_read_limits, event[1:3])
+        self._tats.clear()
+
+    def _admitted(self, event: list[str]) -> None:
+        hold, key, amounts = event[1], event[2], _read_amounts(event[3:])
+        self._enter(hold, key, amounts)
+        for owner, limits in self._limits(key):
+            for name, number in amounts.items():
+                form, most, rate = limits.get(name, ("", 0.0, 0.0))
+                if form == "at_once" and self.whole and self.held.get((owner, name), 0) > most:
+                    self._violated("P1", f"more of {name} is held at once than may be", most, self.held[owner, name])
+                elif form == "rate":
+                    self._take((owner, name), number, most, rate)
+                elif form == "quota":
+                    self._new.add(name)
+
+    def _claimed(self, event: list[str]) -> None:
+        self._enter(event[1], event[2], _read_amounts(event[3:]))
+
+    def _enter(self, hold: str, key: str, amounts: dict[str, int]) -> None:
+        if hold in self.holds:
+            self._violated("P5", "a hold was admitted twice", "once", hold)
+            return
+        self.holds[hold] = (key, amounts)
+        self._add(key, amounts, 1)
+
+    def _add(self, key: str, amounts: dict[str, int], times: int) -> None:
+        for owner in {NO_KEY, key}:
+            for name, number in amounts.items():
+                count = self.held.get((owner, name), 0) + times * number
+                if count:
+                    self.held[owner, name] = count
+                else:
+                    self.held.pop((owner, name), None)
+
+    def _take(self, of: tuple[str, str], number: int, most: float, rate: float) -> None:
+        if len(self._tats) > MOST_KEYS:
+            self._tats.clear()
+        tat = max(self._tats.get(of, 0.0), self.ms * 1000) + number * 1e6 / rate
+        self._tats[of] = tat
+        late = tat - most * 1e6 / rate - (self.ms + 1 + SLACK_MS) * 1000
+        if late > 0:
+            self._violated(
+                "P8", f"{of[1]} was admitted faster than its rate", f"{number} later by {late:.0f} us", number
+            )
+
+    def _settled(self, event: list[str]) -> None:
+        if event[1] not in self.holds:
+            self._unknown(event)
+            return
+        key, amounts = self.holds[event[1]]
+        again = event[1] in self._paid
+        for name, said in _read_amounts(event[2:]).items():
+            form, reserved = self._all.get(name, ("", 0.0, 0.0))[0], amounts.get(name)
+            if reserved is None or form not in ("at_once", "rate"):
+                continue
+            if form == "at_once":
+                amounts[name] = min(said, reserved)
+                self._add(key, {name: reserved - amounts[name]}, -1)
+            elif not again:
+                self._paid.add(event[1])
+                self._give_back(key, name, reserved - said)
+
+    def _give_back(self, key: str, name: str, number: int) -> None:
+        """Follow what comes back of a rate; what is owed beside only makes it whole later."""
+        for owner, limits in self._limits(key):
+            rate = limits.get(name, ("", 0.0, 0.0))[2]
+            if rate and number > 0:
+                self._tats[owner, name] = self._tats.get((owner, name), 0.0) - number * 1e6 / rate
+
+    def _ended(self, event: list[str]) -> None:
+        if event[1] not in self.holds:
+            self._unknown(event)
+            return
+        key, amounts = self.holds.pop(event[1])
+        self._paid.discard(event[1])
+        self._add(key, amounts, -1)
+
+    def _unknown(self, event: list[str]) -> None:
+        if self.whole:
+            self._violated("P5", f"{event[0]} of a hold that is not there", "one that was admitted", event[1])
+
+    def _compare(self, event: list[str]) -> None:
+        """Compare what the entry says is taken with what its holds add up to."""
+        found = {name: (sign, int(number)) for name, sign, number, _ in _AMOUNT.findall(":".join(event[1:]))}
+        for name, (form, most, _) in self._all.items():
+            sign, number = found.get(name, (":", 0))
+            if form == "at_once" and self.whole and sign == ":" and number != self.held.get((NO_KEY, name), 0):
+                self._violated("P2", f"what is held of {name} is not what its holds add up to",
+                               self.held.get((NO_KEY, name), 0), number)  # fmt: skip
+            if form == "quota" and name in self._new and sign == "=" and number > most:
+                self._violated("P8", f"more of {name} was admitted than its quota", most, number)
+
+
+def _read_amounts(parts: list[str]) -> dict[str, int]:
+    return {name: int(number) for name, _, number, _ in _AMOUNT.findall(":".join(parts))}
+
+
+def _read_limits(text: str) -> dict[str, tuple[str, float, float]]:
+    """Return (form, most, rate) by name."""
+    found: dict[str, tuple[str, float, float]] = {}
+    for name, form, first, second in _LIMIT.findall(text):
+        most = float(second or math.inf) if form == "rate" else float(first)
+        found[name] = (form, most, float(first) if form == "rate" else 0.0)
+    return found

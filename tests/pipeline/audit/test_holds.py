@@ -1,0 +1,51 @@
+"""Ledgers of limiters: what holds is not found, and each promise that was broken is."""
+
+from typing import Any
+
+import pytest
+
+from headgate_pipeline.audit.findings import Finding
+from headgate_pipeline.audit.replay import Replay
+
+LIMITS = "limiter:tokens rate 10 5|slots at_once 2:slots at_once 1"
+
+
+def judge(*entries: tuple[int, str]) -> list[Finding]:
+    """Replay entries of (ms after the first, detail); the first is made here."""
+    replay = Replay()
+    for seq, (ms, detail) in enumerate([(0, f"limits:inf:inf;{LIMITS}"), *entries], 1):
+        op = "apply" if seq == 1 else "admit"
+        row: tuple[Any, ...] = (seq, 1000 + ms, op, "-", 0, 0, 0, detail, 0, 0, 0, 0, 1000, 1, None)
+        replay.step(row)
+    return [found for found in replay.finish() if found.finding == "violated"]
+
+
+def test_what_holds_is_not_found() -> None:
+    assert judge(
+        (0, "held:ann.1:t1:tokens=5 slots:1;levels:tokens=1500000 slots:1"),
+        (500, "used:ann.1:tokens=1;levels:slots:1"),
+        (500, "held:bob.1:t2:tokens=5 slots:1;levels:tokens=2000000 slots:2"),
+        (600, "freed:ann.1;lapsed:bob.1;levels:"),
+    ) == []  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("promise", "entries"),
+    [
+        ("P1", ["held:a.1:t1:slots:1", "held:a.2:t2:slots:1", "held:a.3:t3:slots:1"]),
+        ("P1", ["held:a.1:t1:slots:1", "held:a.2:t1:slots:1"]),
+        ("P2", ["held:a.1:t1:slots:1;levels:slots:2"]),
+        ("P5", ["held:a.1:t1:slots:1", "held:a.1:t2:slots:1"]),
+        ("P5", ["freed:a.1"]),
+        ("P5", ["held:a.1:t1:slots:1", "freed:a.1", "lapsed:a.1"]),
+        ("P8", ["held:a.1:t1:tokens=5", "held:a.2:t1:tokens=1"]),
+        ("P8", ["held:a.1:t1:tokens=5", "used:a.1:tokens=4", "held:a.2:t1:tokens=2"]),
+        ("P8", ["held:a.1:t1:tokens=5", "used:a.1:tokens=4", "used:a.1:tokens=0", "held:a.2:t1:tokens=2"]),
+    ],
+)
+def test_what_was_broken_is_found(promise: str, entries: list[str]) -> None:
+    assert promise in {found.promise for found in judge(*((0, entry) for entry in entries))}
+
+
+def test_a_claim_after_a_loss_may_be_above_a_limit_that_was_lowered() -> None:
+    assert judge((0, "claimed:a.1:t1:slots:9;levels:slots:9")) == []
