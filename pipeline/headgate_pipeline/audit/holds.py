@@ -18,7 +18,7 @@ MOST_KEYS: Final = 100_000
 
 
 class Holds:
-    """What is held of one limiter, by the events of its ledger, in order.
+    """Holds of one limiter as the events of its ledger tell them, in order.
 
     Of rates it follows the earliest moment at which a burst can be whole again: where even that was too late for what
     was admitted, the rate was broken.
