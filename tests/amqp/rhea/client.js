@@ -77,7 +77,8 @@ function watch(name, container) {
   container.on("message", (context) => {
     const link = context.receiver;
     const { message, delivery } = context;
-    if (!delivery.settled && !delivery.remote_settled) held[link.called].push(delivery);
+    if (link.drops) delivery.settled = true;
+    else if (!delivery.settled && !delivery.remote_settled) held[link.called].push(delivery);
     tell({ event: "message", link: link.called, message: shown(message.toJSON()), settled: Boolean(delivery.remote_settled) });
     const answer = link.answers && message.reply_to;
     if (answer) {
@@ -161,6 +162,7 @@ const commands = {
   close({ link, drop }) {
     links[link].close();
     // Of links that it has closed, rhea keeps a place in the session's window for what is not settled here, for ever.
+    links[link].drops = drop;
     if (drop) for (const delivery of held[link].splice(0)) delivery.settled = true;
   },
   detach({ link }) {
