@@ -38,10 +38,9 @@ class Browser:
         assert DRIVER
         log = profile / "driver.log"
         profile.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
-            process = subprocess.Popen([DRIVER, "--port=0"], stdout=output, stderr=subprocess.STDOUT)
+        process, port = _driver(log)
         try:
-            http = httpx.Client(base_url=f"http://127.0.0.1:{_port(log)}", timeout=60, trust_env=False)
+            http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
             options = {
                 "binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={profile / 'data'}"],
                 "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False},
@@ -133,13 +132,19 @@ class Browser:
         return found
 
 
-def _port(log: Path) -> int:
+def _driver(log: Path) -> tuple["subprocess.Popen[bytes]", int]:
+    """Start a driver, and return it with its port; it ends where another program took the port that it chose."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        words = log.read_text(errors="replace").partition("successfully on port ")[2]
-        if "." in words:
-            return int(words.partition(".")[0])
-        time.sleep(0.02)
+        with log.open("wb") as output:
+            process = subprocess.Popen([DRIVER or "", "--port=0"], stdout=output, stderr=subprocess.STDOUT)
+        while process.poll() is None and time.monotonic() < deadline:
+            words = log.read_text(errors="replace").partition("successfully on port ")[2]
+            if "." in words:
+                return process, int(words.partition(".")[0])
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
     raise AssertionError(f"chromedriver does not listen: {log.read_text(errors='replace')}")
 
 

@@ -53,7 +53,7 @@ POISONED: Final = ("copy", "skip")
 MOMENTS: Final = ("before", "sent", "answered")
 """Before a call is sent; after it was sent, and before its reply is read; after that, before anything is made of it."""
 OUTSIDE: Final = (("outside", "killed"), ("outside", "killed"), ("outside", "frozen"))
-PATIENCE: Final = 1.0
+PATIENCE: Final = 4.0
 """Seconds after which a worker is killed that does not get to the moment of its death."""
 THAW: Final = 3
 """Deaths after which one that was frozen goes on, beside the one who came after it, until the next death."""

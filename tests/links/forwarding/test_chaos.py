@@ -84,7 +84,7 @@ async def massacre(
                     load.watch()
                     return breeder.lasts.is_set()
 
-                await wait_until(done, timeout=kills, description=f"{kills} kills")
+                await wait_until(done, timeout=max(kills, 250), description=f"{kills} kills")
             await load.drained()
         await at_rest(here)  # the last one still lets go of what the target has
         for breeder in breeders:
