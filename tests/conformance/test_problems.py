@@ -20,6 +20,7 @@ from headgate.redis.replies import Account
 from headgate_coordinator.operate.audit import COUNTERS, audit
 from tests.conformance.story import KiB, blocked_send, body, fill, take
 from tests.sdk.observing import GUARD, counts, drain, field, look
+from tests.support.extent import examples
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -175,7 +176,7 @@ async def test_p09_who_has_no_credit_has_asked_for_it(
 @pytest.mark.longest
 async def test_p10_thousands_of_destinations_of_one_client(client: headgate.Client) -> None:
     """Each is full after one message, so that the second of each needs credit that comes while all others' does."""
-    names = [f"d{number}" for number in range(1000)]
+    names = [f"d{number}" for number in range(examples(1000))]
     async with client.session("s", ttl=60) as session:
         for first in range(0, len(names), 100):
             await asyncio.gather(*(client.apply(name, limit=100) for name in names[first : first + 100]))
@@ -229,7 +230,7 @@ async def test_p17_what_redis_keeps_follows_the_living(client: headgate.Client, 
 
 async def test_p19_the_ledger_never_shows_more_than_the_limit(client: headgate.Client, redis_url: str) -> None:
     """64 producers of eight clients, mixed sizes, and consumers that are slower than they."""
-    limit, dice = 20_000, random.Random(19)
+    limit, dice, each = 20_000, random.Random(19), examples(40)
     await client.apply("orders", limit=limit, ledger_keep=1_000_000)
     async with AsyncExitStack() as stack:
         producers = []
@@ -242,17 +243,17 @@ async def test_p19_the_ledger_never_shows_more_than_the_limit(client: headgate.C
         consumer = await into.consumer("orders", window=20)
 
         async def flood(producer: headgate.Producer) -> None:
-            for _ in range(40):
+            for _ in range(each):
                 await producer.send(body(dice.choice((3, 50, 400, 3000))), timeout=60)
 
         sending = asyncio.gather(*(flood(producer) for producer in producers))
-        await drain(consumer, 64 * 40)
+        await drain(consumer, 64 * each)
         await sending
     entries = await ledger(client, "orders")
     sums = [int(entry[8]) + int(entry[10]) for entry in entries]
     assert max(sums) <= limit
     assert max(sums) > limit * 0.9, "it was full, and so this says something"
-    assert sum(int(entry[5]) for entry in entries if entry[2] == "publish") == 64 * 40
+    assert sum(int(entry[5]) for entry in entries if entry[2] == "publish") == 64 * each
     assert await field(client, "orders", "peak_bytes") == max(sums)
 
 

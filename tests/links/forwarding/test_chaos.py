@@ -111,6 +111,7 @@ async def test_a_hundred_workers_that_are_killed_lose_and_double_nothing(
     await massacre(*ends, kills=100, seed=1)
 
 
+@pytest.mark.soak  # test_outages.py has its mutant
 async def test_two_workers_at_once_of_which_none_is_fenced_lose_and_double_nothing(
     ends: tuple[headgate.Client, headgate.Client],
 ) -> None:

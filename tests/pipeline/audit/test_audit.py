@@ -87,6 +87,7 @@ async def send(producer: headgate.Producer, count: int) -> None:
         await producer.send(b"x" * 700, timeout=20)
 
 
+@pytest.mark.soak  # test_k05 audits a live Redis, too
 def test_a_live_redis_is_audited_and_its_settings_are_asked_for(
     spark: SparkSession, redis_url: str, cleanup_namespace: str, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def test_tasks_are_of_one_size(writer: Writer) -> None:
     assert sizes == [2040] * 5
 
 
+@pytest.mark.soak  # test_ingest.py has it of ledgers that are alike
 def test_every_entry_is_ingested_once(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
     assert run(spark, job_of(writer, tmp_path, max_rows=5100), print) == LARGE + 2 * SMALL
     assert stored(tmp_path) == expected(large=LARGE, one=SMALL, two=SMALL)

@@ -236,6 +236,7 @@ async def a_gate_and_a_bucket(url: str, namespace: str) -> None:
 
 @pytest.mark.one_server
 @pytest.mark.xdist_group("spark")
+@pytest.mark.soak
 def test_a_proposal_of_a_run_is_what_apply_accepts_and_changes_nothing_by_itself(
     redis_url: str, cleanup_namespace: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -149,6 +149,7 @@ def test_an_empty_ledger_makes_a_page_that_says_so(spark: SparkSession) -> None:
     assert len(html) < 20_000
 
 
+@pytest.mark.soak
 def test_of_many_destinations_those_where_most_waited_are_drawn(spark: SparkSession) -> None:
     """Mutant: destinations drawn in the order of their names."""
     rows = [entry(1, 0, "apply", f"d{n:04}", detail="limits:1000:inf") for n in range(1000)]
@@ -177,6 +178,7 @@ def test_numbers_in_words() -> None:
 
 
 @pytest.mark.one_server
+@pytest.mark.soak
 def test_the_command_reports_a_run_from_its_redis(
     redis_url: str, cleanup_namespace: str, spark: SparkSession, tmp_path: Path
 ) -> None:
