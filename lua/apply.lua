@@ -56,10 +56,10 @@
            subscription_windows  text to 100000
            rate                  rate
            burst                 1 to 2^52
-           limits                text to 2000
-           key_limits            text to 2000
-           key_weights           text to 20000
-           zone                  text to 4000
+           limits                limits
+           key_limits            limits
+           key_weights           weights
+           zone                  offsets
            unknown_keys          'refuse'
            max_keys              1 to 10000000
            hold_off_ms           1 to 86400000

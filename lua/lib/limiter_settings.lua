@@ -64,13 +64,13 @@ local function is_zone(text)
   return text == '' or (count <= MOST_OFFSETS and string.gsub(text .. ' ', '%d+ %-?%d+ ', '') == '')
 end
 
--- Limits of keys are limits of all together too, and of one form.
+-- Limits of keys are of the form that limits of all together have under that name; those of other names limit nothing.
 local function are_limiter_settings(settings)
   local stored = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits')
   local limits = read_limits(settings.limits or stored[1] or '')
   local of_keys = read_limits(settings.key_limits or stored[2] or '')
   for name, limit in pairs(of_keys or {}) do
-    if not limits or not limits[name] or limits[name].form ~= limit.form then
+    if limits and limits[name] and limits[name].form ~= limit.form then
       return false
     end
   end

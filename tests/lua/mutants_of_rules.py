@@ -60,7 +60,7 @@ RULES: Final = (
      f"{_LIMITER}::test_limits_that_mean_nothing_or_would_not_stay_exact_are_refused"),
     ("P8", "lib/limiter_settings", "whole(third, 0, WINDOWS[second] - 1)", "whole(third, 0, WINDOWS[second])",
      f"{_LIMITER}::test_limits_that_mean_nothing_or_would_not_stay_exact_are_refused"),
-    ("P8", "lib/limiter_settings", "not limits[name] or limits[name].form ~= limit.form", "not limits[name]",
+    ("P8", "lib/limiter_settings", "limits[name].form ~= limit.form", "false",
      f"{_LIMITER}::test_other_settings_that_mean_nothing_are_refused"),
     ("P8", "lib/limiter_settings", "limits and of_keys and are_weights(settings.key_weights or '') and", "",
      f"{_LIMITER}::test_other_settings_that_mean_nothing_are_refused"),

@@ -9,6 +9,7 @@ SAMPLES: Final = {
     "id": "ann~1", "name": "orders%20x", "consumer": "ann~1.1", "subscription": "!red",
     "message": "1-10", "window": "10/unlimited/0.5", "segment": "disk/s1",
     "batch": "disk/s1 10 1", "hold": "ann~1.7", "amounts": "tokens=5", "word": "w", "rate": "0.5", "share": "80%",
+    "limits": "a rate 1 1;b quota 5 day 0", "weights": "gold-*=4;*=1", "offsets": "0 3600 9 -7200",
 }  # fmt: skip
 """One of each form."""
 

@@ -40,6 +40,9 @@ FORMS: Final[Mapping[str, tuple[str, int]]] = {
     "hold": ("[%w_~-]+%.[1-9]%d*", 110),
     "amounts": ("[%w_=,-]+", 800),
     "rate": ("%d+%.?%d*e?[+-]?%d*", 30),
+    "limits": ("[%w_ .+;-]+", 2000),
+    "weights": ("[%w._~%%=*;-]+", 20000),
+    "offsets": ("[%d -]+", 4000),
     "share": ("%d+%.?%d*%%", 20),
 }
 """Forms of text, as patterns of Lua without captures and with no ']' in a set, and the most bytes."""
