@@ -6,6 +6,7 @@ and headers), and a message of AMQP 1.0 as it came.
 
 from asyncio import Future
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from headgate.core.amqp import mapping as amqp_mapping
@@ -150,6 +151,7 @@ class Stored:
         return self._decoded
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Receipt:
     """Proof that a message is stored, or, where the destination says ``when_full = drop``, that it was dropped.
 
@@ -159,12 +161,9 @@ class Receipt:
         dropped: there was no room, and so it was not stored; it is counted in the destination's ``dropped_messages``.
     """
 
-    __slots__ = ("dropped", "seq", "size")
-
-    def __init__(self, seq: int, size: int, *, dropped: bool = False) -> None:
-        self.seq = seq
-        self.size = size
-        self.dropped = dropped
+    seq: int
+    size: int
+    dropped: bool = field(default=False, kw_only=True)
 
     @property
     def id(self) -> str:

@@ -33,7 +33,8 @@ class Confirming:
 
     def __init__(self, outlook: Outlook) -> None:
         self._outlook = outlook
-        self._link = ""
+        self.link = ""
+        """The link that receipts wait for; empty where they wait for none."""
         self._released = self._newest = 0
         self._held: deque[tuple[Receipt, Outgoing, float]] = deque()
         self._deadlines: list[tuple[float, int, Receipt, Outgoing]] = []
@@ -57,8 +58,8 @@ class Confirming:
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Take in the destination's settings: which link receipts wait for, if any."""
         link = fields.get("confirm", "").partition(" ")[0]
-        if link != self._link:
-            self._link, self._released = link, 0
+        if link != self.link:
+            self.link, self._released = link, 0
             self.let_go()
 
     def stored(self, receipt: Receipt, item: Outgoing) -> None:
@@ -66,7 +67,7 @@ class Confirming:
         if receipt.seq <= self._newest:  # the topic was removed and made anew
             self._released = 0
         self._newest = receipt.seq
-        if not self._link or self._closed or receipt.seq <= self._released:
+        if not self.link or self._closed or receipt.seq <= self._released:
             _give(receipt, item)
             return
         now = self._loop.time()
@@ -80,7 +81,7 @@ class Confirming:
 
     def hear(self, words: list[str]) -> None:
         """Take a hint: ``released <link> <number>``."""
-        if words[1] == self._link:
+        if words[1] == self.link:
             self.released(int(words[2]))
 
     def released(self, seq: int) -> None:
@@ -128,12 +129,12 @@ class Confirming:
         self._deadlines.clear()
 
     async def _look(self) -> None:
-        link, newest = self._link, self._held[-1][0].seq
+        link, newest = self.link, self._held[-1][0].seq
         try:
             released = await self._outlook.released(link)
         except HeadgateError:
             return  # Redis does not answer now
-        if link == self._link:
+        if link == self.link:
             self.released(newest if released is None else released)
 
 

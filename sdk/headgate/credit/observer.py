@@ -4,9 +4,9 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from headgate.core.account.waiters import EXPLAIN_AFTER, EXPLAIN_EVERY
 from headgate.core.full import BLOCK, WhenFull
@@ -49,6 +49,8 @@ class Outlook:
         unreported: whether more was dropped than the destination knows.
         report_at: when the next report of them may go out.
         self_wait: whether its sends wait for room that only the very tasks that send can make.
+        consumers: the session's own there; looks may find that its sends wait for themselves.
+        pooled: whether it takes slices of pools.
     """
 
     def __init__(
@@ -58,13 +60,14 @@ class Outlook:
         self.notices = Notices(address.name, session, listeners)
         self.confirmations = Notices(address.name, session, listeners)
         self.when_full = BLOCK
-        self.hard = False
+        self.hard = self.pooled = False
         self.store = ""
         self.most_copied = math.inf
         self.dropped = self.dropped_bytes = 0
         self.unreported = False
         self.report_at = 0.0
         self.self_wait = SelfWait(address.name, session)
+        self.consumers: Collection[Any] = ()
         self.waits: Callable[[], None] = _nothing
         """Called when a send begins to wait."""
         self.doomed: Callable[[str], Outgoing | None] = _nobody
@@ -88,7 +91,7 @@ class Outlook:
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Take in the settings that are in force."""
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
-        self.hard = bool(fields.get("hard_bytes"))
+        self.hard, self.pooled = bool(fields.get("hard_bytes")), bool(fields.get("pools"))
         self.store = fields.get("store", "") if self.when_full.spools else ""
         limit = fields.get("limit_bytes", "")
         self.most_copied = int(limit) // 16 if limit.isdigit() else math.inf
@@ -123,7 +126,8 @@ class Outlook:
 
     def forget(self) -> None:
         """Forget how it was seen, if that is old."""
-        self.self_wait.forget()
+        if self.self_wait.suspects or self.self_wait.deadlock:
+            self.self_wait.forget()
         if time.monotonic() - self._seen_at >= EXPLAIN_EVERY:
             self._seen = None
 
@@ -139,17 +143,15 @@ class Outlook:
 
     def find_deadlock(self, line: Iterable[Outgoing]) -> Outgoing | None:
         """See whether those in line wait for themselves, as last seen; returns whose send has to fail, if one has."""
-        return self.self_wait.look(self._seen, line)
+        wait = self.self_wait
+        if wait.action == "none" and not (wait.suspects or wait.deadlock):
+            return None
+        return wait.look(self._seen, line)
 
     def drop(self, size: int) -> None:
         """Count a message that is dropped."""
         self.dropped, self.dropped_bytes = self.dropped + 1, self.dropped_bytes + size
         self.unreported = True
-
-    @property
-    def watched(self) -> bool:
-        """Whether looks are worth their call although nobody asks: they may find that its sends wait for themselves."""
-        return bool(self.self_wait.consumers)
 
     async def report(self) -> None:
         """Tell the destination what was dropped; what it does not take is sent again later."""

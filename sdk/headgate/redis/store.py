@@ -347,7 +347,7 @@ class Store:
             found = heapq.nlargest(LESSEES, found)
             if cursor == b"0":
                 break
-        return records(text for _, _, *pair in found for text in pair)
+        return records([text for _, _, *pair in found for text in pair])
 
     async def sessions(self, address: Address, *, most: int = 1000) -> dict[str, dict[str, str]]:
         """Return about ``most`` records of sessions, in no order; reads a piece at a time, changes nothing."""

@@ -24,7 +24,7 @@ class Presence:
         """The destination's kind, as last seen."""
         self.account: CreditAccount | None = None
         self.consumers: set[Feed] = set()
-        outlook.self_wait.consumers = self.consumers
+        outlook.consumers = outlook.self_wait.consumers = self.consumers
         self._number = 0
 
     def next_number(self) -> int:

@@ -1,7 +1,7 @@
 """Accounts beside the model of their destination, in simulated time, with every fault that a call can meet."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -64,7 +64,8 @@ class Session:
 
     def __init__(self, name: str, world: "World", window: int) -> None:
         self.when_full: WhenFull = BLOCK
-        self.hard = self.unreported = self.watched = False
+        self.hard = self.unreported = self.pooled = False
+        self.consumers: Collection[Any] = ()
         self.report_at = 0.0
         self.name, self.world = name, world
         self.account = Account(

@@ -11,7 +11,7 @@ import pytest
 import headgate
 import headgate.sync
 from headgate import Blocked, Unblocked
-from headgate.core.wait import Wait
+from headgate.credit.notices import Wait
 from tests.sdk.observing import GUARD, field, outcomes
 from tests.support.waiting import wait_until
 

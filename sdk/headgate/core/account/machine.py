@@ -203,7 +203,7 @@ class Account:
         """
         line, self.recalled = self.credit, True
         self._share = (share * self.weight, share_m * self.weight)
-        if line.in_hand > 0 or line.in_hand_m > 0:
+        if line.granted > line.spent or line.granted_m > line.spent_m:
             self._give_back = True
         else:
             self._used_before = line.used, line.used_m
@@ -254,9 +254,9 @@ class Account:
         """Return when to ask for a call again if nothing is heard before."""
         waiters, outbox = self.waiters, self.outbox
         until = now + LATER
-        if outbox.waiting and outbox.head():
+        if outbox.waiting:
             until = min(self._ask_at, waiters.explain_at)
-            if waiters.writer is not None and not waiters.writer.ready:
+            if waiters.writer is not None and waiters.writer.store and not waiters.writer.ready:
                 until = min(until, waiters.writer.resumes_at)
         if outbox.ready:
             until = min(until, waiters.rate_at, waiters.explain_at)
@@ -353,11 +353,11 @@ class Account:
         waiters = self.waiters
         if self.open and now >= waiters.rate_at:
             # In line, so there is no room below the limit; it need not wait where there is a hard one.
-            if self.last.place and waiters.may_exceed(head):
+            if self.last.place and head.beyond and waiters.may_exceed(head):
                 self.outbox.exceed()
                 return True
             # It was asked for and there is no room in memory: the store takes it, while it keeps its place.
-            if waiters.spools and now < self._ask_at and waiters.writer:
+            if now < self._ask_at and self._spools and waiters.writer:
                 waiters.writer.seek()
         if now >= self._ask_at or not self.open:
             # In line for its whole pause: the dead may hold what it waits for. A sweep makes room, then it asks.
@@ -435,7 +435,7 @@ class Account:
         head = self._asked_for = self.outbox.head() if self.outbox.waiting else None
         # Not in line: what memory never has room for, and what a store takes at once.
         lines_up = head is not None and head.size < waiters.beyond_memory
-        lines_up = lines_up and not (waiters.spools and waiters.writer and not waiters.writer.waits)
+        lines_up = lines_up and not (self._spools and waiters.writer and not waiters.writer.waits)
         need, need_m = line.need_for(head.size) if head and lines_up else (line.granted, line.granted_m)
         if weight == 0 or ((last.blocked or self.recalled) and not head):
             # It is of no use here, or of more use to those who wait elsewhere: nothing new.
@@ -627,14 +627,15 @@ class Account:
             self._effects.granted(answer.epoch, answer.granted, answer.granted_m)
         served = self._admit()
         head = self.outbox.head() if self.outbox.waiting else None
-        asked = head is self._asked_for or self.waiters.spools  # not one that came during the call
+        asked = head is self._asked_for or self._spools  # not one that came during the call
         again_at = now + answer.again_ms / 1000
-        if answer.again_ms == PAUSE_MS:
-            again_at = self._effects.beat(again_at)
-        self._ask_at = 0.0 if served or not asked else again_at
         if answer.place:
-            self.waiters.watch(now)
-        if 1 in (before.place, answer.place):  # whoever was first and gives up leaves the pools' lines too
+            if answer.again_ms == PAUSE_MS:
+                again_at = self._effects.beat(again_at)
+            if self._destination.consumers:
+                self.waiters.watch(now)
+        self._ask_at = 0.0 if served or not asked else again_at
+        if self._destination.pooled and 1 in (before.place, answer.place):  # whoever gives up leaves their lines too
             self._effects.refill()
 
     def _too_large(self, limit: int) -> None:
@@ -653,7 +654,13 @@ class Account:
             self._ask_at = 0.0
 
     def _admit(self) -> bool:
-        return bool(self.outbox.waiting) and self.waiters.admit()
+        line, waiting = self.credit, self.outbox.waiting
+        return bool(waiting) and (line.granted > line.spent or not waiting[0].size) and self.waiters.admit()
+
+    @property
+    def _spools(self) -> bool:
+        writer = self.waiters.writer
+        return writer is not None and bool(writer.store) and self.waiters.spools
 
     def _drop_segment(self, batch: Batch) -> None:
         """Delete what was written for a batch that is given up: nothing of it is stored."""

@@ -1,5 +1,6 @@
 """Ports of an account to its surroundings: its destination, a spool store, and those who wait for it."""
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from headgate.core.account.calls import Credit
@@ -12,10 +13,8 @@ class Manners(Protocol):
 
     when_full: WhenFull
     hard: bool
-
-    @property
-    def watched(self) -> bool:
-        """Whether looks are worth their call although nobody asks: they may find a deadlock."""
+    consumers: Collection[Any]
+    """The session's own there: while there are any, looks may find a deadlock, and are worth their call."""
 
 
 class Spooling(Protocol):
@@ -81,6 +80,7 @@ class Destination(Manners, Protocol):
 
     unreported: bool
     report_at: float
+    pooled: bool
 
     def forget(self) -> None:
         """Forget how it was seen, if that is old."""

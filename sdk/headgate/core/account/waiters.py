@@ -157,14 +157,13 @@ class Waiters:
     def looked(self, now: float) -> None:
         """Note that it is known why they wait; it is looked at again shortly before somebody hears of it, or asks."""
         self._looked_at = now
-        self.explain_at = now + EXPLAIN_EVERY if self._manners.watched else math.inf
+        self.explain_at = now + EXPLAIN_EVERY if self._manners.consumers else math.inf
         self._explain_before(self.outbox.soonest())
         self.stir()
 
     def watch(self, now: float) -> None:
-        """Look each second from now on, if what only looks can find may be there since a moment ago."""
-        if self._manners.watched:
-            self.explain_at = min(self.explain_at, max(now, self._looked_at + EXPLAIN_EVERY))
+        """Look each second from now on: what only looks can find may be there since a moment ago."""
+        self.explain_at = min(self.explain_at, max(now, self._looked_at + EXPLAIN_EVERY))
 
     def look_by(self, when: float) -> None:
         """Find out why they wait at that time at the latest."""
@@ -197,7 +196,7 @@ class Waiters:
     @property
     def spools(self) -> bool:
         """Whether what finds no room in memory may go to a store now."""
-        return self.writer is not None and self.writer.ready and not self.stopped
+        return self.writer is not None and bool(self.writer.store) and self.writer.ready and not self.stopped
 
     @property
     def ahead(self) -> int:
