@@ -283,7 +283,7 @@ class Feed:
         self._wake.clear()
         machine = self._machine
         machine.window_known = not (self._attached_paused and self._sink.started)
-        call = machine.next(self._loop.time(), doubts=self._strays.suspected)
+        call = machine.next(self._loop.time(), doubts=self._strays.after is not None)
         if call is None:
             return False
         if isinstance(call, Exchange):
@@ -364,7 +364,8 @@ class Feed:
         )
         now = self._loop.time()
         if answer.code in ("OK", "AGAIN"):
-            self._strays.answered(answer.epoch)
+            if answer.epoch != self._strays.epoch:
+                self._strays.answered(answer.epoch)
             # Settled first: what is delivered finds the room that these leave.
             self._machine.answered(call, now)
             self.settlements.made(call, answer.epoch)

@@ -48,14 +48,11 @@ class Inbox:
     def __init__(self, rate: float | None, buffer: deque[Message] | None = None) -> None:
         self.buffer: deque[Message] = deque() if buffer is None else buffer
         self.pacing = Pacing(rate)
+        self.room: Callable[[int], int] = int  # all that are asked for: the window alone bounds what is here
         self.asked = self.received = 0
         self.take_from_threads: TakeBack = lambda _holder, _most: []
         self._arrived = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-
-    def room(self, most: int) -> int:
-        """Return how many of ``most`` messages to fetch: all, for the window alone bounds what is here."""
-        return most
 
     def stir(self) -> None:
         """Have those who wait look again."""

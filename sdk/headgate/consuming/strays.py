@@ -26,6 +26,10 @@ class Strays:
         losses: what is told of a new epoch.
         address: the destination.
         subscription: of the consumer, encoded.
+
+    Attributes:
+        epoch: of the last answer.
+        after: id after which to look; None while nothing is in doubt.
     """
 
     def __init__(self, store: Store, losses: Losses, address: Address, subscription: str) -> None:
@@ -33,31 +37,26 @@ class Strays:
         self._losses = losses
         self._address = address
         self._subscription = subscription
-        self._epoch = 0
-        self._after: bytes | None = None
-
-    @property
-    def suspected(self) -> bool:
-        """Whether there is something to look at."""
-        return self._after is not None
+        self.epoch = 0
+        self.after: bytes | None = None
 
     def forget(self) -> None:
         """Forget the epoch: the destination was removed, so another begins with it."""
-        self._epoch = 0
+        self.epoch = 0
 
     def attached(self, epoch: int) -> None:
         """Note the epoch in which the consumer was attached; it holds nothing yet."""
         self._met(epoch)
-        self._after = None
+        self.after = None
 
     def answered(self, epoch: int) -> None:
         """Note the epoch of an answer; in a new one all that the consumer holds is in doubt."""
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             self._met(epoch)
-            self._after = b""
+            self.after = b""
 
     def _met(self, epoch: int) -> None:
-        before, self._epoch = self._epoch, epoch
+        before, self.epoch = self.epoch, epoch
         if before and before != epoch:
             self._losses.meet(self._address, epoch)
 
@@ -71,16 +70,16 @@ class Strays:
             ttl_ms: of its lease.
         """
         key = self._address.shared[_MESSAGES]
-        start = b"(" + self._after if self._after else b"-"
+        start = b"(" + self.after if self.after else b"-"
         words = ("XPENDING", key, self._subscription, start, b"+", PAGE, consumer)
         try:
             entries = await self._store.server.command(key, *words)
         except AccessDenied as error:  # by an ACL, or by a node of before: all else goes on
             _log.warning("what consumer %s holds cannot be compared with what it settled: %s", consumer, error)
-            self._after = None
+            self.after = None
             return False
         unknown = [entry[0] for entry in entries if entry[0] not in held]
         if unknown:  # untried: by whom it was tried, and how often, nobody knows any more
             await self._store.settle(self._address, session, consumer, ttl_ms=ttl_ms, released=unknown)
-        self._after = entries[-1][0] if len(entries) == PAGE else None
+        self.after = entries[-1][0] if len(entries) == PAGE else None
         return bool(unknown)

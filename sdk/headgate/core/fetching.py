@@ -228,9 +228,11 @@ class Fetching(Generic[T]):
             return Call.COMPARE
         if self._beside and self.waits:  # somebody began to wait since the last look: others may have given back
             self.look_at = min(self.look_at, self._looked_at + SEEK_AFTER)
-        room = NO_ROOM if self.closing or self._rests() else self._room(now)
-        if self._flush_due(now) or (room[0] and now >= self.look_at) or self.lost_reply:
-            return self._exchange(now, room)
+        goes = self._flush_due(now) or self.lost_reply
+        if goes or now >= self.look_at:
+            room = NO_ROOM if self.closing or self._rests() else self._room(now)
+            if goes or room[0]:
+                return self._exchange(now, room)
         if now >= self.lease.renew_at:  # any call renews it
             return self._exchange(now, NO_ROOM)
         return None

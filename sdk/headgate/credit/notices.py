@@ -97,7 +97,7 @@ class Wait:
     after: float
     every: float = 0.0
     begun: float | None = None
-    _told_at: float = -math.inf
+    _announced_at: float = -math.inf
 
     def look(self, now: float, since: float | None) -> Literal["begun", "ended", ""]:
         """Return whether a wait, or its end, is to be reported now.
@@ -109,14 +109,14 @@ class Wait:
         waits = since is not None and now - since >= self.after
         if self.begun is not None:
             return "" if waits else "ended"
-        if not waits or now - self._told_at < self.every:
+        if not waits or now - self._announced_at < self.every:
             return ""
-        self.begun, self._told_at = since, now
+        self.begun, self._announced_at = since, now
         return "begun"
 
     def due(self, since: float) -> float:
         """Return when a wait that began at ``since``, and lasts, has to be reported; infinite once it was."""
-        return math.inf if self.begun is not None else max(since + self.after, self._told_at + self.every)
+        return math.inf if self.begun is not None else max(since + self.after, self._announced_at + self.every)
 
     def end(self, now: float) -> float:
         """Note that the end was reported; returns the seconds that the wait took."""
