@@ -1,6 +1,7 @@
 """Destinations that clients name by the thousand are forgotten again."""
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections.abc import Callable
@@ -50,8 +51,14 @@ async def test_a_name_that_nobody_sends_to_any_more_leaves_nothing_behind(
 async def test_a_relay_keeps_the_lines_of_the_newest_names_only(lines: Lines) -> None:
     connection: Any = SimpleNamespace(
         held=0,
+        access=None,
         flush_soon=lambda: None,
-        node=SimpleNamespace(lines=lines, options=NodeOptions(), numbers=itertools.count()),
+        node=SimpleNamespace(
+            lines=lines,
+            options=NodeOptions(),
+            numbers=itertools.count(),
+            making=SimpleNamespace(by=lambda *_: contextlib.nullcontext()),
+        ),
     )
     link: Any = SimpleNamespace(alive=True, credit=100)
     relay = Relay(connection, link)
