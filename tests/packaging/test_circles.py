@@ -16,7 +16,8 @@ PACKAGES = {
 # A machine cut along the protocol: a connection has links, and each link writes into its connection.
 OF_ONE_MACHINE = {
     frozenset(
-        f"headgate.amqp.{name}" for name in ("endings", "engine", "handler", "intake", "link", "rereading", "streaming")
+        f"headgate.amqp.{name}"
+        for name in ("endings", "engine", "handler", "intake", "link", "rereading", "streaming", "windows")
     ),
 }
 
