@@ -227,7 +227,7 @@ async def test_every_command_of_every_script_is_found() -> None:
     with RedisServer.start(newest_server(), persist=False) as server, plain.Redis.from_url(server.url) as client:
         commands = {name.upper() for name in client.command()}
     for name in script_names():
-        words = set(re.findall(r"'([A-Z]{2,})'", script(name).source))
+        words = set(re.findall(r"(?<!return \{ )'([A-Z]{2,})'", script(name).source))  # that would be a code
         allowed = {command.split("|")[0].upper() for command in commands_of("node")}
         assert words & commands <= allowed, name
         assert {word.split("|")[0] for word in commands_of("sdk")} >= {
