@@ -312,6 +312,15 @@ async def test_a_hold_off_ends_by_redis_clock_and_begins_slowly(limiter: Limiter
     assert (await limiter.look()).reason == "429"
 
 
+async def test_a_hold_off_that_is_ended_leaves_the_rate_without_a_burst(limiter: Limiter) -> None:
+    """Mutant: what it kept back is kept back until it would have ended."""
+    await limiter.create("tokens rate 10 10;in_flight at_once 10")
+    assert await limiter.store.hold_off(limiter.address, "ann", key="*", ms=5000, reason="429") == ("OK", 5000)
+    assert await limiter.store.hold_off(limiter.address, "ann", key="*", ms=0, reason="") == ("OK", 0)
+    assert await limiter.admit("ann.1", "tokens=1") == "late 100000 tokens all"
+    assert await limiter.admit("ann.1", "in_flight=10") == "held"
+
+
 async def test_a_hold_off_of_one_key_is_no_other_ones(limiter: Limiter) -> None:
     await limiter.create("tokens rate 10 10", hold_off_ms="2000")
     assert await limiter.store.hold_off(limiter.address, "ann", key="t1", ms=9000, reason="") == ("OK", 2000)
