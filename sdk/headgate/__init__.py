@@ -34,6 +34,10 @@ from headgate.errors import (
 from headgate.explain.model import Explanation
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate, Permit
+from headgate.limiting.hold import Hold
+from headgate.limiting.levels import LimiterState, LimitState
+from headgate.limiting.limiter import Limiter
+from headgate.limiting.refusals import Refused
 from headgate.message import Message, Receipt
 from headgate.namespace.deadlocks import FoundDeadlock
 from headgate.namespace.losses import StateLoss
@@ -62,8 +66,12 @@ __all__ = [
     "FoundDeadlock",
     "Gate",
     "HeadgateError",
+    "Hold",
     "InvalidName",
     "InvalidValue",
+    "LimitState",
+    "Limiter",
+    "LimiterState",
     "Message",
     "MessageFormatError",
     "MessageTooLarge",
@@ -75,6 +83,7 @@ __all__ = [
     "PoolState",
     "Producer",
     "Receipt",
+    "Refused",
     "Session",
     "SessionExpired",
     "Settings",

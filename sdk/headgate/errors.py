@@ -41,6 +41,11 @@ class CreditTimeout(HeadgateError, TimeoutError):
         size: bytes that were asked for.
         place: place in the line at the last answer; 0 when not in line.
         explanation: why, as :meth:`Client.explain` says it; None when Redis could not be asked.
+        retry_after: seconds until it could be had, if nobody else comes; None where nobody knows.
+        limit: of a limiter, the name of the limit that binds; empty elsewhere.
+        rule: of a limiter, ``all`` for the limit of all callers together, ``key`` for that of one key; empty elsewhere.
+        amounts: of a limiter, what was asked for, by the names of limits.
+        key: of a limiter, for which key; None without one.
     """
 
     def __init__(
@@ -53,6 +58,11 @@ class CreditTimeout(HeadgateError, TimeoutError):
         reason: str = "",
         explanation: Any = None,
         gate: bool = False,
+        retry_after: float | None = None,
+        limit: str = "",
+        rule: str = "",
+        amounts: Mapping[str, int] | None = None,
+        key: str | None = None,
     ) -> None:
         self.destination = destination
         self.waited = waited
@@ -63,7 +73,17 @@ class CreditTimeout(HeadgateError, TimeoutError):
         line = f", place {place} in line" if place else ""
         why = f": {reason}" if reason else ""
         remedy = getattr(explanation, "remedy", "") or "wait longer"
-        amount = f"{size} at gate" if gate else f"{size} bytes on"  # a gate's size may be in calls
+        self.retry_after = retry_after
+        self.limit, self.rule = limit, rule
+        self.amounts, self.key = dict(amounts or {}), key
+        if rule:
+            amount = f"{' '.join(f'{name}={number}' for name, number in self.amounts.items())} at limiter"
+            whose = f" of key {key!r}" if rule == "key" else ""
+            soonest = "when is not known" if retry_after is None else f"in {retry_after:.3g} s at the soonest"
+            why = f": {limit!r}{whose} has no room, and {soonest}" if limit else ""
+            remedy = "wait longer, ask for less, or raise the limit"
+        else:
+            amount = f"{size} at gate" if gate else f"{size} bytes on"  # a gate's size may be in calls
         within = f"within {waited:.3g} s" if waited >= 0.001 else "at once"
         super().__init__(f"no credit for {amount} {destination!r} {within}{line}{why}; {remedy}")
 
@@ -109,15 +129,23 @@ class MessageTooLarge(HeadgateError):
         size: bytes as stored.
         limit: the limit in bytes.
         pool: name of the pool whose limit it is; empty when it is the destination's own.
+        name: of a limiter, the name of that limit; empty elsewhere.
+        rule: of a limiter, ``all`` for the limit of all callers together, ``key`` for that of one key; empty elsewhere.
     """
 
-    def __init__(self, destination: str, size: int, limit: int, *, pool: str = "", gate: bool = False) -> None:
+    def __init__(
+        self, destination: str, size: int, limit: int, *, pool: str = "", gate: bool = False, name: str = "",
+        rule: str = "",
+    ) -> None:  # fmt: skip
         self.destination = destination
         self.size = size
         self.limit = limit
         self.pool = pool
+        self.name, self.rule = name, rule
         unit = "" if gate else " bytes"
         whose = f"whose pool {pool!r} has {limit}{unit} for it" if pool else f"whose limit is {limit}{unit}"
+        if name:
+            whose = f"whose limit {name!r}{' of each key' if rule == 'key' else ''} is {limit}"
         what = f"{size} at once" if gate else f"a message of {size} bytes"
         super().__init__(f"{what} can never fit {destination!r}, {whose}; send less at once or raise the limit")
 

@@ -175,6 +175,20 @@ async def gates(client: headgate.Client, destination: str, ttl: str, count: str,
         _say(sum(gate.in_use for _, gate, permit in opened if permit and permit._inc == gate._credit.inc))
 
 
+async def holds(client: headgate.Client, destination: str, ttl: str, count: str) -> None:
+    """Hold so many slots of a limiter, half of them of what is in hand, and say the ids of those that have one."""
+    async with client.session("worker", ttl=float(ttl)) as session, client.session("worker", ttl=float(ttl)) as second:
+        limiter, other = await session.limiter(destination), await second.limiter(destination, in_hand=False)
+        held = [await other.admit(in_flight=1, timeout=60) for _ in range(int(count) // 2)]
+        while len(held) < int(count):
+            hold = limiter.try_admit(in_flight=1)
+            if isinstance(hold, headgate.Hold):
+                held.append(hold)
+            await asyncio.sleep(0.001)
+        _say("ready", *(hold.id for hold in held[: int(count) // 2]))
+        await _told()
+
+
 async def numbered(client: headgate.Client, destination: str, ttl: str, count: str) -> None:
     """Send so many numbered messages, four at a time, and say which were accepted."""
     async with client.session("worker", ttl=float(ttl)) as session:
@@ -216,6 +230,7 @@ ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "iterates": iterates,
     "iterates_in_threads": iterates_in_threads,
     "wildcard": wildcard,
+    "holds": holds,
     "numbered": numbered,
     "spread": spread,
 }

@@ -1,9 +1,11 @@
 """Buckets: a rate shared by all hosts. Slots are moments of Redis' clock, given out first come, first served."""
 
 import asyncio
+import math
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal
 
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
@@ -17,6 +19,8 @@ from headgate.errors import (
     MessageTooLarge,
     PolicyError,
 )
+from headgate.limiting.levels import LimitState
+from headgate.limiting.refusals import Refused
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
@@ -98,6 +102,37 @@ class Bucket:
         if delay > 0:
             await asyncio.sleep(delay)
 
+    async def try_take(self, tokens: int = 1) -> "Literal[True] | Refused":
+        """Take tokens that may be used now, or return why not; asks Redis, and never waits for the rate.
+
+        Returns:
+            True, or a :class:`Refused`, which is false and says when to try again; nothing was taken.
+
+        Raises:
+            MessageTooLarge, CoordinatorUnavailable, InvalidValue, Closed: as :meth:`take`.
+        """
+        try:
+            await self.take(tokens, timeout=0)
+        except CreditTimeout as error:
+            amounts = MappingProxyType({"tokens": tokens})
+            return Refused(self.address.name, "rate", "all", error.retry_after, amounts)
+        return True
+
+    async def state(self) -> LimitState | None:
+        """Read how many tokens are left, as one limit of the form ``rate``; None of a bucket without a limit.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        key, server = self.address.shared[0], self._store.server
+        rate, burst, tat = await server.command(key, "HMGET", key, "rate", "burst", "tat")
+        seconds, micros = await server.command(key, "TIME")
+        if rate is None:
+            return None
+        whole = max(0.0, int(tat or 0) / 1e6 - int(seconds) - int(micros) / 1e6)
+        taken = math.ceil(whole * float(rate))
+        return LimitState("tokens", "rate", int(burst), int(burst) - taken, taken, whole)
+
     async def close(self) -> None:
         """Refuse whoever still waits for an answer."""
         self._closed = True
@@ -151,6 +186,7 @@ class Bucket:
                     self._loop.time() - taker.since,
                     taker.tokens,
                     reason=f"the rate allows it in {int(number) / 1e6:.3g} s",
+                    retry_after=int(number) / 1e6,
                 )
             )
         elif word == "never":

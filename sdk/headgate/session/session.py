@@ -1,5 +1,6 @@
 """Sessions: one unit of liveness. The credit of a session is reclaimed when it is not heard of for its TTL."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
@@ -22,10 +23,12 @@ from headgate.credit.wish import Wish
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate
-from headgate.options import SessionOptions, read_weight, read_window
+from headgate.limiting.limiter import Limiter
+from headgate.options import DEFAULT_TIMEOUT, SessionOptions, read_weight, read_window
 from headgate.producing.inflow import Inflow
 from headgate.producing.producer import Producer
 from headgate.redis.keys import Address, session_id
+from headgate.redis.stores.limiters import LimiterStore
 from headgate.session.destinations import Presences, kinds_from
 from headgate.session.opening import Consumers, Request, SlowCallback
 from headgate.units import parse_duration, parse_rate, parse_timeout
@@ -45,10 +48,13 @@ class Session:
         self._on_close = on_close
         self.credit_line: Callable[[], CreditLine] = CreditLine
         """The maker of a gate's credit line."""
+        self.hand_lock: Callable[[], object] = contextlib.nullcontext
+        """The maker of the lock of what a limiter has in hand."""
         self._listeners = Listeners()
         self._presences = Presences(self._context, self._listeners)
         self._consumers = Consumers(self._presences)
         self._buckets: dict[str, Bucket] = {}
+        self._limiters: dict[str, Limiter] = {}
         self._closed = False
         watch(self)
 
@@ -236,6 +242,41 @@ class Session:
                 self._buckets[address.key] = Bucket(self._context.store, address, self._bucket_id, ensure)
         return self._buckets[address.key]
 
+    async def limiter(self, destination: str, *, in_hand: bool = True, timeout: float | str | None = None) -> Limiter:
+        """Open a limiter, as a policy or :meth:`Client.apply` set it; opened again, it is the same.
+
+        Args:
+            destination: its name. One that nothing says the limits of is refused: it would limit nothing.
+            in_hand: whether amounts for many admissions are taken ahead where many come and nobody waits, so that they
+                take no call; such a hold has no id. False: each is decided in Redis, and each hold has an id.
+            timeout: seconds that an admission waits when it does not say, or ``"unlimited"``; else 30.
+
+        Raises:
+            InvalidName, InvalidValue: an argument cannot be used, or differs from that of the first time.
+            PolicyError: it is no limiter, or nothing says its limits.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        self._check_open()
+        patience = parse_timeout(timeout) if timeout is not None else DEFAULT_TIMEOUT
+        at, context = self._presences, self._context
+        address = Address.of(context.namespace, destination)
+        async with at.opening(destination):
+            if address.key not in self._limiters:
+                ensure = at.ensure(address, ("limiter",))
+                await ensure(False)
+                limiter = Limiter(
+                    LimiterStore(context.store.server), context.wake_ups, address, self._bucket_id,
+                    context.options.ttl, ensure, lambda epoch: context.losses.meet(address, epoch),
+                    in_hand=in_hand, timeout=patience, lock=self.hand_lock(),
+                )  # fmt: skip
+                await context.registry.follow(address, limiter.adopt)
+                limiter.adopt(context.registry.fields(address))
+                await limiter.start()
+                self._limiters[address.key] = limiter
+        limiter = self._limiters[address.key]
+        limiter.check_options(in_hand=in_hand, timeout=patience)
+        return limiter
+
     def on_slow(self, callback: SlowCallback) -> None:
         """Call ``callback`` with each consumer of this session that becomes slow, on the event loop.
 
@@ -270,6 +311,9 @@ class Session:
         self._closed = True
         for bucket in self._buckets.values():
             await bucket.close()
+        for limiter in self._limiters.values():
+            await self._context.registry.unfollow(limiter.address, limiter.adopt)
+            await limiter.close()
         await self._consumers.close_topics()
         await self._presences.close()
         await self._listeners.close()

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from headgate.core.limiting.amounts import amounts_text
 from headgate.core.limiting.calls import Decide, Decided, Make, Refusal, Reservation, State
@@ -87,7 +88,7 @@ class FakeScript:
         if call.seq < seq:
             return Decided("STALE")
         self.sweep()
-        words = [call.words[at : at + 6] for at in range(0, len(call.words), 6)]
+        words: list[Any] = [call.words[at : at + 6] for at in range(0, len(call.words), 6)]
         answers = tuple(self.decide(call.epoch, *word) for word in words)
         self.sweep()
         self.receipts[session] = call.seq, answers
@@ -110,7 +111,9 @@ class FakeScript:
             record.ttl, record.until = ttl, self.now + ttl
         elif verb == "release":
             del self.records[hold]
-        elif record.settled:
+        elif "slots" in amounts and amounts["slots"] < record.amounts.get("slots", 0):
+            record.amounts["slots"] = amounts["slots"]
+        elif record.settled or "tokens" not in amounts:
             return "again"
         else:
             self.tokens += amounts.get("tokens", 0) - record.amounts.get("tokens", 0)

@@ -6,7 +6,6 @@ import pytest
 
 from headgate.core.limiting.amounts import (
     MAX_AMOUNT,
-    Limit,
     amounts_text,
     check_amounts,
     decode_key,
@@ -74,13 +73,3 @@ def test_no_key_has_a_sign_that_no_key_can_have() -> None:
 def test_what_is_no_key_is_refused(key: object) -> None:
     with pytest.raises(InvalidName, match="key"):
         encode_key(key)  # type: ignore[arg-type]
-
-
-def test_limits_are_read_as_a_destination_has_them() -> None:
-    text = "requests rate 8.3 500;in_flight at_once 50;spend quota 1000000 day 0;odd form 1;"
-    assert Limit.read(text) == {
-        "requests": Limit("requests", "rate", 500, 8.3),
-        "in_flight": Limit("in_flight", "at_once", 50),
-        "spend": Limit("spend", "quota", 1000000, window="day"),
-    }
-    assert Limit.read("") == {}

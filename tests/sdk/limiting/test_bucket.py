@@ -132,6 +132,27 @@ async def test_all_takes_of_one_turn_are_one_call(client: headgate.Client) -> No
         assert client.store.server.calls - before == 1
 
 
+async def test_a_try_never_waits_and_says_when_to_try_again(client: headgate.Client) -> None:
+    await client.apply("mails", rate=0.1, burst=5)
+    async with client.session("s") as session:
+        bucket = await session.bucket("mails")
+        assert await bucket.try_take(4) is True
+        refused = await bucket.try_take(2)
+        assert not refused
+        assert isinstance(refused, headgate.Refused)
+        assert refused.retry_after is not None
+        assert refused.retry_after == pytest.approx(10, abs=GUARD / 10)
+        state = await bucket.state()
+        assert state is not None
+        assert (state.limit, state.remaining + state.taken) == (5, 5)
+        assert 1 <= state.remaining < 5
+        with pytest.raises(CreditTimeout) as late:
+            await bucket.take(5, timeout=0.01)
+        assert late.value.retry_after is not None
+        assert late.value.retry_after > refused.retry_after
+        assert await (await session.bucket("free")).state() is None
+
+
 async def test_a_rate_raised_is_in_force_for_the_next_take(client: headgate.Client) -> None:
     await client.apply("mails", rate=1, burst=1)
     async with client.session("s") as session:

@@ -1,58 +1,23 @@
-"""Amounts and keys of admissions, as callers write them and as a limiter's script takes them; and limits as set."""
+"""Amounts and keys of admissions, as callers write them and as a limiter's script takes them."""
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 from urllib.parse import quote, unquote
 
+from headgate.core.limits import MOST_LIMITS
 from headgate.errors import InvalidName, InvalidValue
 from headgate.units import parse_size
 
 MAX_AMOUNT: Final = 2**52
 """Of one limit at once; sums in the script stay below 2**53, where whole numbers are exact."""
-MAX_LIMITS: Final = 16
 MAX_KEY_BYTES: Final = 255
 NO_KEY: Final = "*"
 """Stands for a call that has no key; an encoded key has no such character."""
 MAX_TEXT: Final = 800
 """Bytes of all amounts together, as the script takes them."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,64}\Z", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """One limit of a limiter.
-
-    Attributes:
-        name: of the limit.
-        form: ``rate``, ``at_once`` or ``quota``.
-        most: the burst of a rate, what may be held at once, or the quota of a window.
-        rate: a second; 0 for what is no rate.
-        window: ``hour``, ``day``, ``week`` or ``month``; empty for what is no quota.
-    """
-
-    name: str
-    form: str
-    most: int
-    rate: float = 0.0
-    window: str = ""
-
-    @classmethod
-    def read(cls, text: str) -> dict[str, "Limit"]:
-        """Return limits by name, as a destination's field has them; what cannot be read is left out."""
-        found = {}
-        for part in filter(None, text.split(";")):
-            words = part.split()
-            match words[1:]:
-                case ["rate", rate, burst]:
-                    found[words[0]] = cls(words[0], "rate", int(burst), float(rate))
-                case ["at_once", most]:
-                    found[words[0]] = cls(words[0], "at_once", int(most))
-                case ["quota", most, window, *_]:
-                    found[words[0]] = cls(words[0], "quota", int(most), window=window)
-        return found
 
 
 def check_amounts(amounts: Mapping[str, int | str], known: Iterable[str] = ()) -> dict[str, int]:
@@ -69,8 +34,8 @@ def check_amounts(amounts: Mapping[str, int | str], known: Iterable[str] = ()) -
     if not amounts:
         some = f" such as {names[0]}=1" if names else " such as requests=1"
         raise InvalidValue(f"no amount is given; name at least one limit,{some}", setting="amounts")
-    if len(amounts) > MAX_LIMITS:
-        raise InvalidValue(f"{len(amounts)} amounts; a limiter has at most {MAX_LIMITS} limits", setting="amounts")
+    if len(amounts) > MOST_LIMITS:
+        raise InvalidValue(f"{len(amounts)} amounts; a limiter has at most {MOST_LIMITS} limits", setting="amounts")
     checked = {}
     for name, value in amounts.items():
         if names and name not in names:

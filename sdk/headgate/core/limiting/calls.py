@@ -1,9 +1,10 @@
 """The calls of one session at one limiter: operations, what is answered, and who hears of it. Values only."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from headgate.core.lease import USE_UNTIL
 
@@ -43,6 +44,20 @@ class Refusal:
     most: int = 0
     error: Exception | None = None
 
+    @classmethod
+    def read(cls, words: Sequence[str], now: float) -> "Refusal":
+        """Return what the script answered to an admission that it did not hold."""
+        match words:
+            case ["wait" | "late", "-", limit, rule] | ["wait", "1000000", limit, rule]:  # it is to ask again: no more
+                return cls("late", limit, rule)
+            case ["wait" | "late", wait_us, limit, rule]:
+                return cls("late", limit, rule, now + int(wait_us) / 1e6)
+            case ["never", most, limit, rule]:
+                return cls("never", limit, rule, most=int(most))
+            case ["limit", name]:
+                return cls("limit", name)
+        return cls(words[0])
+
 
 class Taker(Protocol):
     """An asker for an admission, which hears what becomes of it."""
@@ -80,6 +95,7 @@ class Reservation:
         sent: whether a call with it was made: it may be known to Redis.
         flying: whether a call with it is under way.
         claimed: whether it is to be claimed, for an epoch began, and that is not answered yet.
+        foreign: whether somebody else asked for it: what it holds is not known here.
     """
 
     id: str
@@ -100,16 +116,12 @@ class Reservation:
     sent: bool = False
     flying: bool = False
     claimed: bool = False
+    foreign: bool = False
 
     @property
     def use_until(self) -> float:
         """Until when it is certainly held: its lease, counted from before the call, less what clocks may differ by."""
         return self.confirmed_at + USE_UNTIL * self.ttl_ms / 1000
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether somebody else asked for it: what it holds is not known here."""
-        return self.amounts == "-"
 
     def end(self) -> None:
         """Note that it is over."""
@@ -119,13 +131,21 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing to be done for one admission; ``amounts`` are what is asked for, or what was used."""
+    """One thing to be done for one admission.
+
+    Attributes:
+        verb: ``admit``, ``settle``, ``release``, ``renew`` or ``claim``.
+        reservation: the admission.
+        amounts: what is asked for, or what was used.
+        done: called with whether it is held, once that is known.
+    """
 
     verb: str
     reservation: Reservation
     amounts: str = "-"
+    done: Callable[[bool], None] = lambda _: None
 
-    def words(self, wait_ms: int) -> tuple[Any, ...]:
+    def words(self, wait_ms: int) -> tuple[str | int, ...]:
         """Return it as the script takes it."""
         one = self.reservation
         return (self.verb, one.id, one.key, self.amounts, one.ttl_ms, wait_ms)
@@ -146,7 +166,7 @@ class Decide:
     seq: int
     epoch: int
     operations: tuple[Operation, ...]
-    words: tuple[Any, ...]
+    words: tuple[str | int, ...]
     since: float
 
 

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from headgate.core.lease import RENEW_EVERY
 from headgate.core.limiting.calls import Call, Decide, Decided, Make, Operation, Refusal, Reservation, State, Taker
@@ -77,7 +77,7 @@ class Limiter:
 
     def adopt(self, hold: str, ttl_ms: int, now: float, deadline: float, taker: Taker) -> Reservation:
         """Take up a hold that somebody else asked for: it is renewed from now on, if there is such a hold."""
-        one = Reservation(hold, "*", "-", ttl_ms, now, deadline, taker, waits=False, state=State.DOUBTED, sent=True)
+        one = Reservation(hold, "*", "-", ttl_ms, now, deadline, taker, state=State.DOUBTED, sent=True, foreign=True)
         one.attend_at = deadline
         self._waits.set(one)
         self._known[hold] = one
@@ -89,12 +89,14 @@ class Limiter:
         if one.state is State.HELD:
             self._parting.append(Operation("settle", one, used))
 
-    def renew(self, one: Reservation, ttl_ms: int) -> None:
-        """Begin its lease again, as soon as that can be, with this length from now on."""
+    def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
+        """Begin its lease again, with this length from now on; ``done`` hears whether it did."""
         one.ttl_ms = ttl_ms
         if one.state is State.HELD:
             one.renew_at = math.inf
-            self._urgent.append(Operation("renew", one))
+            self._urgent.append(Operation("renew", one, done=done))
+        else:
+            done(False)
 
     def release(self, one: Reservation) -> None:
         """End a hold or a wait: what it held is free for others, and so is its place in line."""
@@ -110,6 +112,8 @@ class Limiter:
 
     def fail(self, refusal: Refusal) -> None:
         """Refuse all that wait, and give up what is held: there is no such limiter, and it cannot be made."""
+        for operation in (*self._urgent, *(self._flight.operations if self._flight else ())):
+            operation.done(False)
         self._missing, self._flight, self.epoch = False, None, 0
         for queue in (self._asking, self._urgent, self._parting):
             queue.clear()
@@ -132,7 +136,7 @@ class Limiter:
             case ["turn", hold, again_us, *_]:
                 one = self._known.get(hold)
                 if one is not None and one.state is State.IN_LINE:
-                    self._again(one, now + int(again_us) / 1e6)
+                    self._again(one, min(one.again_at, now + int(again_us) / 1e6))
             case ["again" | "settings", *_]:
                 self._ask_all_again(now)
             case ["removed", *_]:
@@ -155,10 +159,13 @@ class Limiter:
         """Return how many holds and waits there are."""
         return len(self._known)
 
-    def close(self) -> None:
-        """Release all there is; nobody hears of it."""
+    def close(self, refusal: Refusal) -> None:
+        """Release all that is held, and refuse those that wait."""
         for one in tuple(self._known.values()):
-            self.release(one)
+            if one.state is State.HELD:
+                self.release(one)
+            else:
+                self._refuse(one, refusal)
 
     def wake_at(self, now: float) -> float:
         """Return when to ask for a call again if nothing is heard before."""
@@ -226,6 +233,7 @@ class Limiter:
                 operation.reservation.flying = False
                 if operation.reservation.state is not State.OVER:  # else its release goes with the next call
                     self._take(operation, text.split(" "), call.since, now)
+                operation.done(text == "ok")
             if before != answer.epoch:
                 self._met_epoch(before, now)
         else:
@@ -269,10 +277,12 @@ class Limiter:
         epoch = self.epoch
         while self._urgent and len(operations) < MOST:
             operation = self._urgent.popleft()
-            if operation.reservation.state in (State.HELD, State.DOUBTED):
+            if operation.reservation.state not in (State.HELD, State.DOUBTED):
+                operation.done(False)
+            else:
                 operations.append(operation)
-                if operation.verb == "claim":  # it was held in an older epoch, and says so
-                    epoch = min(epoch, operation.reservation.epoch)
+            if operation.verb == "claim":  # it was held in an older epoch, and says so
+                epoch = min(epoch, operation.reservation.epoch)
         # What is given back may be just what the next ones need.
         while self._parting and len(operations) < MOST:
             operations.append(self._parting.popleft())
@@ -284,13 +294,13 @@ class Limiter:
             if one.state is State.ASKING:
                 operations.append(Operation("admit", one, one.amounts))
         if operations:
-            words: list[Any] = []
+            words: list[str | int] = []
             for operation in operations:
                 words += self._words(operation, now)
             self._seq += 1
             self._flight = Decide(self._seq, epoch, tuple(operations), tuple(words), now)
 
-    def _words(self, operation: Operation, now: float) -> tuple[Any, ...]:
+    def _words(self, operation: Operation, now: float) -> tuple[str | int, ...]:
         one, patience = operation.reservation, 0
         one.flying = True
         if operation.verb == "admit":
@@ -301,7 +311,7 @@ class Limiter:
         return operation.words(patience)
 
     def _claim(self, one: Reservation) -> None:
-        if one.state is State.HELD and one.epoch != self.epoch and not one.claimed and not one.is_foreign:
+        if one.state is State.HELD and one.epoch != self.epoch and not one.claimed and not one.foreign:
             one.claimed = True
             self._urgent.append(Operation("claim", one, one.amounts))
 
@@ -326,9 +336,9 @@ class Limiter:
                 self._admitted(one, asked_at, now)
             else:
                 self._confirmed(one, asked_at)
-        elif verb == "renew" and older and one.state is State.HELD and not one.is_foreign:
+        elif verb == "renew" and older and one.state is State.HELD and not one.foreign:
             self._claim(one)
-        elif one.state is State.DOUBTED and not one.is_foreign:
+        elif one.state is State.DOUBTED and not one.foreign:
             # Its lease was over before its holder ever had it: somebody else may have it by now.
             del self._known[one.id]
             one.id, one.state, one.sent = self._id(), State.ASKING, False
@@ -338,28 +348,18 @@ class Limiter:
 
     def _asked(self, one: Reservation, words: list[str], asked_at: float, now: float) -> None:
         """Take in the answer to an admission."""
-        match words:
-            case ["held", *_]:
-                # Perhaps it was admitted before this call, and a hint of that was lost: its lease began then.
-                self._admitted(one, one.confirmed_at, now)
-            case ["wait", again_us, limit, rule]:
-                wait = int(again_us) / 1e6
-                one.state, one.confirmed_at = State.IN_LINE, asked_at
-                one.binding = Refusal("late", limit, rule, now + wait)
-                # A hint that came during the call may say that its turn is sooner.
-                self._again(one, min(one.again_at, now + min(wait, POLL, RENEW_EVERY * one.ttl_ms / 1000)))
-            case ["gone", *_]:  # its place was given up meanwhile, for it was not asked for in time
-                one.state = State.IN_LINE
-                self._again(one, now)
-            case ["late", retry_us, limit, rule]:
-                retry_at = now + int(retry_us) / 1e6 if retry_us != "-" else None
-                self._refused(one, Refusal("late", limit, rule, retry_at))
-            case ["never", most, limit, rule]:
-                self._refused(one, Refusal("never", limit, rule, most=int(most)))
-            case ["limit", name]:
-                self._refused(one, Refusal("limit", name))
-            case [word, *_]:
-                self._refused(one, Refusal(word))
+        if words[0] == "held":
+            # Perhaps it was admitted before this call, and a hint of that was lost: its lease began then.
+            self._admitted(one, one.confirmed_at, now)
+        elif words[0] == "gone":  # its place was given up, for it was not asked for in time
+            self._again(one, now)
+        elif words[0] == "wait":
+            one.state, one.confirmed_at = State.IN_LINE, asked_at
+            one.binding = Refusal.read(words, now)
+            again_at = min(one.binding.retry_at or math.inf, now + POLL, now + RENEW_EVERY * one.ttl_ms / 1000)
+            self._again(one, min(one.again_at, again_at))  # a hint that came meanwhile may say that it is sooner
+        else:
+            self._refused(one, Refusal.read(words, now))
 
     def _admitted(self, one: Reservation, asked_at: float, now: float) -> None:
         one.confirmed_at = asked_at
@@ -384,7 +384,7 @@ class Limiter:
 
     def _refuse(self, one: Reservation, refusal: Refusal) -> None:
         """Say that its wait is over, and take back what Redis may have given meanwhile."""
-        (self.leave if one.is_foreign else self.release)(one)
+        (self.leave if one.foreign else self.release)(one)
         one.taker.refused(one, refusal)
 
     def _refused(self, one: Reservation, refusal: Refusal) -> None:

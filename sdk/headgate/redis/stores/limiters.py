@@ -89,9 +89,15 @@ class LimiterStore:
         self, address: Address, session: str, *, seq: int, epoch: int, calls: Sequence[HoldCall]
     ) -> HoldAnswers:
         """Make one numbered call with up to 128 operations."""
+        words = [value for c in calls for value in (c.op, c.id, c.key, c.amounts, c.ttl_ms, c.wait_ms)]
+        return await self.decide(address, session, seq=seq, epoch=epoch, words=words)
+
+    async def decide(
+        self, address: Address, session: str, *, seq: int, epoch: int, words: Sequence[str | int]
+    ) -> HoldAnswers:
+        """Make one numbered call, with its operations as the script takes them: six words each."""
         op = script("admit")
-        rest = [value for c in calls for value in (c.op, c.id, c.key, c.amounts, c.ttl_ms, c.wait_ms)]
-        argv = op.argv({"run_id": None, "session": session, "seq": seq, "epoch": epoch}, rest)
+        argv = op.argv({"run_id": None, "session": session, "seq": seq, "epoch": epoch}, words)
         reply = await self.server.call(op, address.limiter_keys(session), argv)
         code = reply[0].decode()
         if code != "OK":

@@ -1,0 +1,198 @@
+"""Holds: what a limiter admitted, until it is released."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from headgate.core.limiting.amounts import amounts_text, check_amounts
+from headgate.core.limiting.calls import Reservation, State
+from headgate.core.limiting.slices import Slice
+from headgate.errors import InvalidValue, SessionExpired
+from headgate.options import MAX_TTL, MIN_TTL
+from headgate.units import parse_duration
+
+if TYPE_CHECKING:
+    from headgate.limiting.limiter import Limiter
+
+
+def read_ttl(ttl: float | str) -> int:
+    """Return the milliseconds of a hold's lease.
+
+    Raises:
+        InvalidValue: not a duration from 1 s to 1 h.
+    """
+    seconds = parse_duration(ttl, "ttl")
+    if not MIN_TTL <= seconds <= MAX_TTL:
+        raise InvalidValue(f"{ttl!r}; use 1 s to 1 h", setting="ttl")
+    return int(seconds * 1000)
+
+
+class Hold:
+    """What a limiter admitted: released on :meth:`release`, or on leaving its ``with`` block. It is true.
+
+    Its lease is renewed as long as it is held. A process that dies frees what was held at once when the lease ends; of
+    rates and quotas it used what it reserved.
+
+    Attributes:
+        key: for which it was admitted; None without one, and for one taken up by its id.
+    """
+
+    __slots__ = ("__weakref__", "_amounts", "_limiter", "_lost", "_over", "_reservation", "_settled", "_slice", "key")
+
+    def __init__(
+        self,
+        limiter: "Limiter",
+        key: str | None,
+        amounts: dict[str, int],
+        slice_: Slice | None = None,
+        reservation: Reservation | None = None,
+    ) -> None:
+        self.key = key
+        self._limiter = limiter
+        self._amounts = amounts
+        self._slice = slice_
+        self._reservation = reservation
+        self._over = self._settled = self._lost = False
+
+    def __repr__(self) -> str:
+        state = "lost" if self.lost else "over" if self._over else "held"
+        of = f" for {self.key!r}" if self.key is not None else ""
+        return f"Hold({self._limiter.name!r}{of}, {amounts_text(self._amounts)}, {state})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """What it reserved, once settled what was used; nothing is known of one taken up by its id."""
+        return dict(self._amounts)
+
+    @property
+    def id(self) -> str:
+        """The id by which any process can take it up, with :meth:`Limiter.hold`, as long as it is held.
+
+        Raises:
+            InvalidValue: it is of what its session has in hand; a limiter that is opened with ``in_hand=False`` gives
+                each of its holds an id.
+        """
+        return self._own("id").id
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is held no more, although nobody released it: its lease ran out, or Redis lost it."""
+        return self._lost or (self._slice is not None and self._slice.gone)
+
+    @property
+    def expires_in(self) -> float:
+        """Seconds for which it is surely held if nothing more is heard of Redis; 0 once it is not."""
+        reservation = self._reservation if self._slice is None else self._slice.reservation
+        if self._over or self.lost or reservation is None:
+            return 0.0
+        return max(0.0, reservation.use_until - self._limiter.time())
+
+    def settle(self, **used: int | str) -> None:
+        """Say what was used of what it reserved, by the names of limits; those that are not named were used whole.
+
+        Of rates and quotas less comes back and more is owed, once: the first settlement counts. What is held at once
+        can only become less. It goes with the next call, and is not lost with an answer.
+
+        Raises:
+            InvalidValue: not a whole number from 0 to 2**52, or a limit of which nothing was reserved.
+        """
+        reserved, counted = self.count(used)
+        if counted and self._slice is not None:
+            self._limiter.settle_slice(self._slice, reserved, counted)
+        elif counted and self._reservation is not None:
+            self._limiter.settle(self._reservation, amounts_text(counted))
+
+    def count(self, used: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, int]]:
+        """Note what was used; returns what was reserved, and what counts of what was used; errors as :meth:`settle`."""
+        checked, reserved, at_once = check_amounts(used), self._amounts, self._limiter.at_once
+        foreign = self._reservation is not None and self._reservation.foreign
+        for name in checked:
+            if not foreign and not reserved.get(name):
+                raise InvalidValue(
+                    "nothing of it was reserved, so nothing can be settled; reserve at least 1", setting=name
+                )
+        counted: dict[str, int] = {}
+        for name, number in checked.items():
+            if name in at_once:
+                counted[name] = min(number, reserved.get(name, number))
+            elif not self._settled:
+                counted[name] = number
+        if self._over:
+            return reserved, {}
+        self._settled = self._settled or any(name not in at_once for name in counted)
+        self._amounts = {**reserved, **counted}
+        return reserved, counted
+
+    def release(self) -> None:
+        """End it: what it held at once is free for others. Releasing twice frees once."""
+        if self._over:
+            return
+        self._over = True
+        if self._slice is not None:
+            self._limiter.release_slice(self._slice, self._amounts)
+        elif self._reservation is not None:
+            self._limiter.release(self._reservation)
+
+    def renew(self, ttl: float | str | None = None) -> "asyncio.Future[None]":
+        """Begin its lease again, with ``ttl`` seconds from now on; awaited, it says when that is done.
+
+        Holds are renewed by themselves: this is for one that is to outlive its session, or to stay with a longer lease.
+
+        Raises:
+            InvalidValue: not a duration from 1 s to 1 h, or it is of what its session has in hand, which has a lease
+                of its own.
+            SessionExpired: when awaited: it is held no more.
+        """
+        one = self._own("renew")
+        ttl_ms = one.ttl_ms if ttl is None else read_ttl(ttl)
+        renewed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        renewed.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # whoever does not wait lost nothing
+
+        def hear(held: bool) -> None:  # noqa: FBT001
+            if renewed.done():
+                return
+            if held:
+                renewed.set_result(None)
+            elif one.state is State.HELD:  # an epoch began, and it was claimed
+                self._limiter.renew(one, ttl_ms, hear)
+            else:
+                renewed.set_exception(SessionExpired(self._limiter.name, one.id, "the hold is over"))
+
+        self._limiter.renew(one, ttl_ms, hear)
+        return renewed
+
+    async def hand_over(self, ttl: float | str | None = None) -> str:
+        """Leave it to another process: renew it once more, release it no more, and return its id.
+
+        Args:
+            ttl: seconds within which the other one must have taken it up; as its lease is when None.
+
+        Raises:
+            InvalidValue: as :meth:`renew`.
+            SessionExpired: it is held no more.
+        """
+        one = self._own("hand_over")
+        await self.renew(ttl)
+        self._over = True
+        self._limiter.leave(one)
+        return one.id
+
+    def _own(self, what: str) -> Reservation:
+        if self._reservation is None:
+            raise InvalidValue(
+                "this hold is of what its session has in hand, and Redis does not know it by itself; open the limiter "
+                "with in_hand=False", setting=what,
+            )  # fmt: skip
+        return self._reservation
+
+    def become_lost(self) -> None:
+        """Note that it is held no more."""
+        self._lost = True

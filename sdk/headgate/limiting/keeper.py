@@ -1,0 +1,134 @@
+"""Has the calls made that one session's machine of a limiter asks for, and tells it of time and of hints."""
+
+import asyncio
+import contextlib
+import math
+from time import monotonic
+from typing import Final
+
+from headgate._util.reconnect import until_answered
+from headgate._util.tasks import stop
+from headgate.core.limiting.calls import Call, Decide, Decided, Refusal
+from headgate.core.limiting.machine import Limiter
+from headgate.core.limiting.slices import Hand
+from headgate.credit.calls import Ensure
+from headgate.errors import CoordinatorUnavailable, HeadgateError
+from headgate.redis.backend import WakeUps
+from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import LimiterStore
+
+CLOSE_WITHIN: Final = 0.5
+"""Seconds that closing may take to give back what is held."""
+
+
+class Keeper:
+    """One task, and one timer for those whose time is over.
+
+    Args:
+        store: the scripts.
+        wake_ups: hints.
+        address: the limiter.
+        session: the session's id.
+        ensure: makes the limiter exist.
+        machine: says which call is due.
+        hand: what is in hand.
+    """
+
+    def __init__(
+        self, store: LimiterStore, wake_ups: WakeUps, address: Address, session: str, ensure: Ensure, machine: Limiter,
+        hand: Hand,
+    ) -> None:  # fmt: skip
+        self._store, self._wake_ups = store, wake_ups
+        self._address, self._session = address, session
+        self._ensure = ensure
+        self._machine, self._hand = machine, hand
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._attending: asyncio.TimerHandle | None = None
+        hand.stir = self.stir
+
+    async def start(self) -> None:
+        """Begin to hear hints and to make calls."""
+        await self._wake_ups.subscribe(self._address.channels(self._session), self._hear)
+        self._task = asyncio.create_task(self._keep(), name=f"headgate {self._address.name}")
+
+    def forked(self) -> None:
+        """Make no call any more: the task is the parent process's."""
+        self._task = None
+
+    async def close(self) -> None:
+        """Make the calls that are due, as far as that is quick, and no more."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN):
+                while not self._machine.idle and self._task is not None and not self._task.done():
+                    self._wake.set()
+                    await asyncio.sleep(0.001)
+        await stop(self._task)
+        if self._attending is not None:
+            self._attending.cancel()
+        await self._wake_ups.unsubscribe(self._address.channels(self._session), self._hear)
+
+    def stir(self) -> None:
+        """Look for a call that is due, and for when the next wait is over."""
+        self._wake.set()
+        attend_at = self._machine.attend_at
+        if self._attending is None or attend_at < self._attending.when():
+            self._arrange(attend_at)
+
+    def _arrange(self, attend_at: float) -> None:
+        if self._attending is not None:
+            self._attending.cancel()
+        self._attending = None
+        if attend_at < math.inf:
+            self._attending = self._loop.call_at(attend_at, self._attend)
+
+    def _attend(self) -> None:
+        """Refuse those whose time is over, also while a call is under way."""
+        self._machine.attend(monotonic())
+        self._wake.set()
+        self._arrange(self._machine.attend_at)
+
+    async def _keep(self) -> None:
+        while True:
+            self._wake.clear()
+            now = monotonic()
+            if now >= self._hand.look_at:
+                self._hand.look(now)
+            call = self._machine.call(now)
+            if call is None:
+                await self._rest()
+                continue
+            try:
+                await until_answered(lambda _: self._machine.missed(monotonic()), away=(CoordinatorUnavailable,))(
+                    self._make, call
+                )
+            except HeadgateError as error:
+                self._machine.fail(Refusal("failed", error=error))
+
+    async def _make(self, call: Call) -> None:
+        if isinstance(call, Decide):
+            answer = await self._store.decide(
+                self._address, self._session, seq=call.seq, epoch=call.epoch, words=call.words
+            )
+            self._machine.hear(call, Decided(answer.code, answer.epoch, answer.answers), monotonic())
+        else:
+            await self._ensure(call.recover)
+            self._machine.made()
+
+    async def _rest(self) -> None:
+        now = monotonic()
+        until = min(self._machine.wake_at(now), self._hand.look_at)
+        if until <= now:
+            return
+        if not self._wake.is_set():
+            timer = self._loop.call_at(until, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+
+    def _hear(self, words: list[str]) -> None:
+        """Take a hint."""
+        if words[0] == "recall":
+            self._hand.recall()
+        elif self._machine.hear_hint(words, monotonic()):
+            self.stir()

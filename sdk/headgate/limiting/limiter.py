@@ -1,0 +1,370 @@
+"""Limiters: several limits decided at once, for any number of keys, with costs that may be known afterwards."""
+
+# ruff: noqa: SLF001 -- a hold and an admission are their limiter's other halves
+
+import contextlib
+import re
+from collections.abc import Callable, Generator, Mapping
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final
+
+from headgate._util.forks import FORKED, watch
+from headgate.core.limiting.amounts import check_amounts, encode_key
+from headgate.core.limiting.calls import Refusal, Reservation
+from headgate.core.limiting.machine import Limiter as Machine
+from headgate.core.limiting.slices import Hand, Slice
+from headgate.core.limits import Limit, limits_of
+from headgate.core.printable import printable
+from headgate.credit.calls import Ensure
+from headgate.errors import (
+    Closed,
+    DestinationFull,
+    InvalidValue,
+    PolicyError,
+    SessionExpired,
+)
+from headgate.limiting.hold import Hold, read_ttl
+from headgate.limiting.keeper import Keeper
+from headgate.limiting.levels import LimiterState
+from headgate.limiting.refusals import Refused, error_of, refused_by
+from headgate.limiting.waiter import Waiter
+from headgate.options import DEFAULT_TIMEOUT
+from headgate.redis.backend import WakeUps
+from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import LimiterStore
+from headgate.units import parse_duration, parse_timeout
+
+ATTEMPT_WITHIN: Final = 2.5
+"""Seconds that a decision without a wait may take."""
+MOST_HERE: Final = 1 << 17
+"""Holds and waits of one session at one limiter."""
+AHEAD_MS: Final = 100
+"""Of a rate, what may be in hand where the limiter does not say."""
+MAX_REASON: Final = 200
+_HOLD: Final = re.compile(r"[A-Za-z0-9_~-]{1,90}\.[1-9]\d{0,18}\Z", re.ASCII)
+
+
+class Admission:
+    """``async with limiter.admit(...)``: held while inside; awaited, a :class:`Hold` to be released."""
+
+    __slots__ = ("_amounts", "_hold", "_key", "_limiter", "_timeout", "_ttl")
+    _hold: Hold  # there from entering on
+
+    def __init__(
+        self, limiter: "Limiter", key: str | None, amounts: dict[str, Any], timeout: float | str | None,
+        ttl: float | str | None,
+    ) -> None:  # fmt: skip
+        self._limiter, self._key, self._amounts = limiter, key, amounts
+        self._timeout, self._ttl = timeout, ttl
+
+    async def __aenter__(self) -> Hold:
+        limiter = self._limiter
+        hold = limiter._from_hand(self._key, self._amounts) if self._ttl is None else None
+        if hold is None:
+            hold = await limiter._wait(self._key, self._amounts, self._timeout, self._ttl)
+        self._hold = hold
+        return hold
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hold.release()
+
+    def __await__(self) -> Generator[Any, None, Hold]:
+        return self.__aenter__().__await__()
+
+
+class Limiter:
+    """Admits under several limits at once, shared by all sessions. Get one from :meth:`Session.limiter`.
+
+    Where many admissions come at a time and nobody waits, the session takes the amounts of many in hand, and admits
+    without a call; see ``in_hand`` of :meth:`Session.limiter`.
+    """
+
+    def __init__(
+        self,
+        store: LimiterStore,
+        wake_ups: WakeUps,
+        address: Address,
+        session: str,
+        ttl: float,
+        ensure: Ensure,
+        met: Callable[[int], None],
+        *,
+        in_hand: bool = True,
+        timeout: float = DEFAULT_TIMEOUT,
+        lock: Any = None,
+    ) -> None:
+        self.lock = lock or contextlib.nullcontext()
+        self.address = address
+        self.name = address.name
+        self.limits: Mapping[str, Limit] = {}
+        self.at_once: frozenset[str] = frozenset()
+        self.time = monotonic
+        self._store = store
+        self._session, self._ttl_ms = session, int(ttl * 1000)
+        self._ensure = ensure
+        self._timeout = timeout
+        self._machine = Machine(session, lambda _, epoch: met(epoch))
+        self._hand = Hand(self._machine, self._ttl_ms, monotonic, self.lock)
+        self._keeper = Keeper(store, wake_ups, address, session, ensure, self._machine, self._hand)
+        self._stir = self._keeper.stir
+        self._in_hand = in_hand
+        self._open = self._hand.open
+        self._closed = ""
+        """Why nothing is admitted any more; empty while something is."""
+        watch(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._machine)} holds and waits"
+        return f"Limiter({self.name!r}, {state})"
+
+    # Its life.
+
+    async def start(self) -> None:
+        """Begin to hear hints and to make calls."""
+        await self._keeper.start()
+
+    def check_options(self, *, in_hand: bool, timeout: float) -> None:
+        """See that it was opened like that.
+
+        Raises:
+            InvalidValue: it was not.
+        """
+        for setting, asked, own in (("in_hand", in_hand, self._in_hand), ("timeout", timeout, self._timeout)):
+            if asked != own:
+                raise InvalidValue(
+                    f"the session has the limiter {self.name!r} open with {own!r}, not {asked!r}; open another session",
+                    setting=setting,
+                )
+
+    def adopt(self, fields: Mapping[str, str]) -> None:
+        """Go by the limiter's settings, as the state spells them."""
+        self.limits = limits_of(fields.get("limits", ""))
+        self.at_once = frozenset(name for name, limit in self.limits.items() if limit.form == "at_once")
+        ahead = int(fields.get("lease_ahead_ms") or AHEAD_MS) / 1000
+        self._hand.adopt(self.limits, limits_of(fields.get("key_limits", "")), ahead)
+
+    def forked(self) -> None:
+        """Admit nothing from now on: what is held is the parent process's."""
+        self._closed = FORKED
+        self._open.clear()
+        self._keeper.forked()
+
+    async def close(self) -> None:
+        """Release all that is held and refuse those who wait; never longer than half a second."""
+        if self._closed:
+            return
+        self._closed = "it was closed"
+        self._hand.recall()
+        self._machine.close(Refusal("failed", error=Closed(f"the limiter {self.name!r} was closed")))
+        await self._keeper.close()
+
+    # Admissions.
+
+    def admit(
+        self, *, key: str | None = None, timeout: float | str | None = None, ttl: float | str | None = None,
+        **amounts: int | str,
+    ) -> Admission:  # fmt: skip
+        """Return an ``async with`` block that is entered once all amounts are admitted; awaited, it gives the hold.
+
+        Args:
+            key: for whom, such as a tenant: limits of each key hold for it, and keys that wait take turns.
+            timeout: seconds to wait, or ``"unlimited"``; the limiter's own (30 s) when None.
+            ttl: seconds of the hold's lease, that it is renewed for; the session's when None.
+            amounts: what is reserved, by the names of limits: ``requests=1, tokens=4000``.
+
+        Raises:
+            CreditTimeout: not admitted in time; nothing was taken. It names the limit that binds.
+            MessageTooLarge: more than a limit ever admits.
+            PolicyError: it is no limiter, or takes no such key.
+            InvalidValue, InvalidName: an amount, a name of a limit, or a key cannot be used.
+            CoordinatorUnavailable: Redis does not answer in time.
+            Closed: the limiter is closed.
+        """
+        return Admission(self, key, amounts, timeout, ttl)
+
+    def try_admit(self, *, key: str | None = None, **amounts: int | str) -> "Hold | Refused | None":
+        """Return a hold from what is in hand, or a refusal that is known to be true; never waits, makes no call.
+
+        None says that it is not known: nothing is in hand, and it is fetched for the next time. :meth:`attempt` asks.
+
+        Raises:
+            InvalidValue, InvalidName: as :meth:`admit`.
+        """
+        slice_ = self._open.get(key)
+        if slice_ is not None and slice_.take(amounts, monotonic()):  # type: ignore[arg-type]  # looked at there
+            return Hold(self, key, amounts, slice_)  # type: ignore[arg-type]
+        return self.known(key, amounts)
+
+    def known(self, key: str | None, amounts: Mapping[str, int | str]) -> Refused | None:
+        """Return why an admission would be refused, where that is known, and have it in hand the next time."""
+        checked, now = self._check(amounts), monotonic()
+        encode_key(key)
+        if self._closed or not self._in_hand:
+            return None
+        refusal = self._hand.missed(key, checked, now, hasty=True)
+        return None if refusal is None else refused_by(self.name, refusal, now, checked, key)
+
+    async def attempt(self, *, key: str | None = None, **amounts: int | str) -> "Hold | Refused":
+        """Return a hold, or a refusal: asks Redis where nothing is in hand, and never waits for others.
+
+        Raises:
+            MessageTooLarge, PolicyError, InvalidValue, InvalidName, CoordinatorUnavailable, Closed: as :meth:`admit`.
+        """
+        return self._from_hand(key, amounts) or await self.decide(key, amounts)
+
+    async def decide(self, key: str | None, amounts: Mapping[str, int | str]) -> "Hold | Refused":
+        """Return what Redis decides, without a wait for others; errors as :meth:`attempt`."""
+        checked = self._check(amounts)
+        waiter = self._ask(key, checked, monotonic() + ATTEMPT_WITHIN, self._ttl_ms, waits=False)
+        refusal = await waiter.outcome()
+        if refusal is None:
+            return waiter.hold
+        now = monotonic()
+        if refusal.why in ("late", "timeout"):
+            return refused_by(self.name, refusal, now, checked, key)
+        raise error_of(self.name, refusal, now, now - waiter.since, checked, key)
+
+    async def hold(self, hold: str, *, ttl: float | str | None = None) -> Hold:
+        """Take up a hold by its id, wherever it was admitted: it is renewed here from now on, until it is released.
+
+        Args:
+            hold: the id, as :attr:`Hold.id` or :meth:`Hold.hand_over` gave it.
+            ttl: seconds of its lease from now on; the session's when None.
+
+        Raises:
+            SessionExpired: there is no such hold any more.
+            InvalidValue: not an id, or not a TTL.
+            CoordinatorUnavailable: Redis does not answer in time.
+        """
+        self._check_open()
+        if not isinstance(hold, str) or not _HOLD.match(hold):
+            raise InvalidValue(f"{hold!r:.120} is no id of a hold", setting="hold")
+        ttl_ms = self._ttl_ms if ttl is None else read_ttl(ttl)
+        waiter = Waiter(self, None, {})
+        now = monotonic()
+        waiter.begin(self._machine.adopt(hold, ttl_ms, now, now + ATTEMPT_WITHIN, waiter))
+        self._stir()
+        refusal = await waiter.outcome()
+        if refusal is None:
+            return waiter.hold
+        if refusal.why == "gone":
+            raise SessionExpired(self.name, hold, "there is no such hold any more")
+        raise error_of(self.name, refusal, monotonic(), 0.0, {}, None)
+
+    async def state(self, *, key: str | None = None) -> LimiterState:
+        """Read how much of each limit is taken, of all together and of one key.
+
+        Raises:
+            InvalidName: the key cannot be used.
+            PolicyError: it is no limiter.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        levels = await self._store.levels(self.address, key=encode_key(key), most=1)
+        if levels is None:
+            raise PolicyError(f"{self.name!r} is not a limiter, or is gone")
+        return LimiterState.of(self.name, key, levels)
+
+    async def hold_off(self, seconds: float | str, *, reason: str = "", key: str | None = None) -> float:
+        """Have nothing admitted for a while, on all hosts, by Redis' clock; afterwards it begins slowly.
+
+        Args:
+            seconds: from now on, cut to the longest that the limiter's settings allow; 0 ends a hold-off.
+            reason: for people, up to 200 characters: ``"429 from the provider"``.
+            key: of which alone; for all when None.
+
+        Returns:
+            The seconds that it lasts now: of two that overlap the longer one counts.
+
+        Raises:
+            InvalidValue, InvalidName: an argument cannot be used.
+            PolicyError: it is no limiter.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        ms = round(parse_duration(seconds, "seconds") * 1000)
+        encoded, text = encode_key(key), printable(reason)[:MAX_REASON]
+        code, lasts = await self._store.hold_off(self.address, self._session, key=encoded, ms=ms, reason=text)
+        if code == "UNKNOWN":
+            await self._ensure(True)
+            code, lasts = await self._store.hold_off(self.address, self._session, key=encoded, ms=ms, reason=text)
+        if code == "KEYS":
+            raise DestinationFull(self.name, 1, "it has as many keys as it may", gate=True)
+        if code != "OK":
+            raise PolicyError(f"{self.name!r} is not a limiter")
+        return lasts / 1000
+
+    # What holds and admissions ask of it.
+
+    def _from_hand(self, key: str | None, amounts: dict[str, Any]) -> Hold | None:
+        slice_ = self._open.get(key)
+        return Hold(self, key, amounts, slice_) if slice_ is not None and slice_.take(amounts, monotonic()) else None
+
+    async def _wait(
+        self, key: str | None, amounts: dict[str, Any], timeout: float | str | None, ttl: float | str | None
+    ) -> Hold:
+        checked = self._check(amounts)
+        patience = self._timeout if timeout is None else parse_timeout(timeout)
+        now = monotonic()
+        if self._in_hand and ttl is None:
+            self._hand.missed(key, checked, now)
+        waiter = self._ask(key, checked, now + patience, self._ttl_ms if ttl is None else read_ttl(ttl))
+        refusal = await waiter.outcome()
+        if refusal is None:
+            return waiter.hold
+        now = monotonic()
+        raise error_of(self.name, refusal, now, now - waiter.since, checked, key)
+
+    def _ask(
+        self, key: str | None, amounts: dict[str, int], deadline: float, ttl_ms: int, *, waits: bool = True
+    ) -> Waiter:
+        self._check_open()
+        if len(self._machine) >= MOST_HERE:
+            reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"
+            raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
+        waiter = Waiter(self, key, amounts)
+        waiter.begin(
+            self._machine.admit(encode_key(key), waiter.text, ttl_ms, waiter.since, deadline, waiter, waits=waits)
+        )
+        self._stir()
+        return waiter
+
+    def _check(self, amounts: Mapping[str, int | str]) -> dict[str, int]:
+        checked = check_amounts(amounts, self.limits)
+        if not any(checked.values()):
+            raise InvalidValue("all are 0; an admission takes at least 1 of one limit", setting="amounts")
+        return checked
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the limiter {self.name!r} cannot be used: {self._closed}")
+
+    def settle(self, one: Reservation, used: str) -> None:
+        """Say what a hold used."""
+        self._machine.settle(one, used)
+        self._stir()
+
+    def release(self, one: Reservation) -> None:
+        """End a hold or a wait."""
+        self._machine.release(one)
+        self._stir()
+
+    def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
+        """Renew a hold."""
+        self._machine.renew(one, ttl_ms, done)
+        self._stir()
+
+    def leave(self, one: Reservation) -> None:
+        """Forget a hold."""
+        self._machine.leave(one)
+
+    def settle_slice(self, slice_: Slice, reserved: Mapping[str, int], used: Mapping[str, int]) -> None:
+        """Say what a hold of what is in hand used."""
+        if slice_.settle(reserved, used):
+            self._hand.changed(slice_)
+
+    def release_slice(self, slice_: Slice, amounts: Mapping[str, int]) -> None:
+        """End a hold of what is in hand."""
+        if slice_.put_back(amounts):
+            self._hand.changed(slice_)

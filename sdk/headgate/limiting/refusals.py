@@ -1,0 +1,78 @@
+"""Refusals of a limiter: as values for those who do not wait, and as errors for those who do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from headgate.core.limiting.calls import Refusal
+from headgate.errors import (
+    CoordinatorUnavailable,
+    CreditTimeout,
+    DestinationFull,
+    HeadgateError,
+    InvalidValue,
+    MessageTooLarge,
+    PolicyError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An admission that was refused without a wait; nothing was taken. It is false.
+
+    Attributes:
+        destination: name of the limiter.
+        limit: name of the limit that binds; ``hold_off`` during one, ``line`` where others are first.
+        rule: ``all`` where the limit is that of all callers together, ``key`` where it is that of the key.
+        retry_after: seconds until it could be admitted, if nobody else comes; None where nobody knows.
+        amounts: that were asked for.
+        key: for which.
+    """
+
+    destination: str
+    limit: str
+    rule: Literal["all", "key"] = "all"
+    retry_after: float | None = None
+    amounts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    key: str | None = None
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def refused_by(name: str, refusal: Refusal, now: float, amounts: Mapping[str, int], key: str | None) -> Refused:
+    """Return a refusal as callers see it."""
+    after = None if refusal.retry_at is None else max(0.0, refusal.retry_at - now)
+    rule: Literal["all", "key"] = "key" if refusal.rule == "key" else "all"
+    return Refused(name, refusal.limit, rule, after, MappingProxyType(dict(amounts)), key)
+
+
+def error_of(
+    name: str, refusal: Refusal, now: float, waited: float, amounts: Mapping[str, int], key: str | None
+) -> HeadgateError:
+    """Return the error for whoever waited for an admission that was refused."""
+    size = amounts.get(refusal.limit) or max(amounts.values(), default=0)
+    match refusal.why:
+        case "late" | "timeout":
+            after = None if refusal.retry_at is None else max(0.0, refusal.retry_at - now)
+            return CreditTimeout(
+                name, waited, size, limit=refusal.limit, rule=refusal.rule or "all", retry_after=after,
+                amounts=amounts, key=key,
+            )  # fmt: skip
+        case "never":
+            return MessageTooLarge(name, size, refusal.most, name=refusal.limit, rule=refusal.rule, gate=True)
+        case "unanswered":
+            return CoordinatorUnavailable(f"the limiter {name!r} had no answer from Redis in time")
+        case "limit":
+            return InvalidValue(f"the limiter {name!r} has no such limit", setting=refusal.limit)
+        case "key":
+            return PolicyError(f"the limiter {name!r} takes no key {key!r}: no pattern of its key_weights matches it")
+        case "keys" | "holds":
+            what = "keys" if refusal.why == "keys" else "holds"
+            return DestinationFull(name, size, f"it has as many {what} as it may", waited=waited, gate=True)
+        case "kind":
+            return PolicyError(f"{name!r} is not a limiter")
+    if isinstance(refusal.error, HeadgateError):
+        return refusal.error
+    return HeadgateError(f"the limiter {name!r} failed: {refusal.error!r}")
