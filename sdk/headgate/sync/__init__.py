@@ -21,6 +21,8 @@ Work that needs Redis, or must wait, is handed to that thread and waited for. Th
   a moment old, as any answer from Redis may. Nobody calls out or waits inside the lock.
   A permit that is put back while somebody waits, here or elsewhere, tells the loop thread; it cannot be missed, since
   whoever begins to wait looks once more after it is in line.
+  A limiter hands out of what it has in hand likewise, under one lock for all its keys; what it does not have in hand is
+  decided on the loop thread.
 - **Settlements** without ``confirm`` are queued, and the loop thread is woken once for all that are queued.
 - **Messages** that have arrived are handed over all at once, and then received without a word to the loop thread.
 
@@ -30,6 +32,7 @@ A client does not survive a fork: connect in the child.
 from headgate.sync.client import Bucket, Client, Session, connect
 from headgate.sync.consumer import Consumer, Message
 from headgate.sync.gate import Gate, Permit
+from headgate.sync.limiter import Hold, Limiter
 from headgate.sync.producer import PendingReceipt, Producer
 
 __all__ = [
@@ -37,6 +40,8 @@ __all__ = [
     "Client",
     "Consumer",
     "Gate",
+    "Hold",
+    "Limiter",
     "Message",
     "PendingReceipt",
     "Permit",

@@ -2,8 +2,9 @@
 
 import asyncio
 import functools
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import headgate.client
@@ -14,11 +15,14 @@ from headgate._util.keywords import explains
 from headgate.consuming.browse import Browsed
 from headgate.credit.notices import NOTIFY_AFTER, Blocked, Unblocked
 from headgate.errors import Closed
+from headgate.limiting.levels import LimitState
+from headgate.limiting.refusals import Refused
 from headgate.namespace.losses import StateLoss
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.settings import Settings
 from headgate.sync.consumer import Consumer
 from headgate.sync.gate import Gate, SharedCreditLine
+from headgate.sync.limiter import Limiter
 from headgate.sync.producer import Producer
 from headgate.sync.thread import LoopThread
 
@@ -40,6 +44,14 @@ class Bucket:
     def take(self, tokens: int = 1, *, timeout: float | str = DEFAULT_TIMEOUT) -> None:
         """Wait until ``tokens`` may be used; errors as :meth:`headgate.Bucket.take`."""
         self._thread.run(self._inner.take(tokens, timeout=timeout))
+
+    def try_take(self, tokens: int = 1) -> Literal[True] | Refused:
+        """Take tokens that may be used now, or return why not; as :meth:`headgate.Bucket.try_take`."""
+        return self._thread.run(self._inner.try_take(tokens))
+
+    def state(self) -> LimitState | None:
+        """Read how many tokens are left; as :meth:`headgate.Bucket.state`."""
+        return self._thread.run(self._inner.state())
 
 
 def _opening(
@@ -86,6 +98,7 @@ class Session:
     gate = _opening(headgate.session.session.Session.gate, lambda self, inner: Gate(self._thread, inner))
     consumer = _opening(headgate.session.session.Session.consumer, lambda self, inner: self._kept(inner))
     bucket = _opening(headgate.session.session.Session.bucket, lambda self, inner: Bucket(self._thread, inner))
+    limiter = _opening(headgate.session.session.Session.limiter, lambda self, inner: Limiter(self._thread, inner))
 
     def on_slow(self, callback: Callable[[Consumer], None]) -> None:
         """Call ``callback`` with each consumer of this session that becomes slow, on Headgate's own thread."""
@@ -168,7 +181,7 @@ class Client:
 
         async def open_session() -> headgate.session.session.Session:
             session = self._inner.session(name, ttl=ttl, on_loss=on_loss, resume=resume)
-            session.credit_line = SharedCreditLine
+            session.credit_line, session.hand_lock = SharedCreditLine, threading.Lock
             return session
 
         return Session(self._thread, self._run(open_session))

@@ -1,0 +1,189 @@
+"""Limiters for threads: admissions from what is in hand are arithmetic under a lock, others run on the loop thread."""
+
+# ruff: noqa: SLF001 -- a hold is its limiter's other half, and both are those of the ones they wrap
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Self
+
+import headgate.limiting.hold
+import headgate.limiting.limiter
+from headgate.core.limiting.amounts import amounts_text
+from headgate.limiting.levels import LimiterState
+from headgate.limiting.refusals import Refused
+from headgate.sync.thread import LoopThread
+
+
+class Hold:
+    """:class:`headgate.Hold` for threads: any thread may settle and release it."""
+
+    __slots__ = ("_inner", "_limiter")
+
+    def __init__(self, limiter: "Limiter", inner: headgate.limiting.hold.Hold) -> None:
+        self._limiter = limiter
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    @property
+    def key(self) -> str | None:
+        """The key for which it was admitted; None without one."""
+        return self._inner.key
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """What it reserved, once settled what was used."""
+        return self._inner.amounts
+
+    @property
+    def id(self) -> str:
+        """The id by which any process can take it up; errors as :attr:`headgate.Hold.id`."""
+        return self._inner.id
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is held no more, although nobody released it."""
+        return self._inner.lost
+
+    @property
+    def expires_in(self) -> float:
+        """Seconds for which it is surely held if nothing more is heard of Redis."""
+        return self._inner.expires_in
+
+    def settle(self, **used: int | str) -> None:
+        """Say what was used of what it reserved; errors as :meth:`headgate.Hold.settle`."""
+        inner, limiter = self._inner, self._limiter
+        slice_, passes = inner._slice, False
+        with limiter._lock:
+            reserved, counted = inner.count(used)
+            if counted and slice_ is not None:
+                passes = slice_.settle(reserved, counted)
+        if passes:
+            limiter._thread.tell(limiter._inner._hand.changed, slice_)
+        elif counted and inner._reservation is not None:
+            limiter._thread.tell(limiter._inner.settle, inner._reservation, amounts_text(counted))
+
+    def release(self) -> None:
+        """End it: what it held at once is free for others. Releasing twice frees once."""
+        inner, limiter = self._inner, self._limiter
+        slice_ = inner._slice
+        if slice_ is None:
+            limiter._thread.tell(inner.release)
+            return
+        with limiter._lock:
+            if inner._over:
+                return
+            inner._over = True
+            passes = slice_.put_back(inner._amounts)
+        if passes:
+            limiter._thread.tell(limiter._inner._hand.changed, slice_)
+
+    def renew(self, ttl: float | str | None = None) -> None:
+        """Begin its lease again, and return when that is done; errors as :meth:`headgate.Hold.renew`."""
+
+        async def renew() -> None:
+            await self._inner.renew(ttl)
+
+        self._limiter._thread.run(renew())
+
+    def hand_over(self, ttl: float | str | None = None) -> str:
+        """Leave it to another process; returns its id; errors as :meth:`headgate.Hold.hand_over`."""
+        return self._limiter._thread.run(self._inner.hand_over(ttl))
+
+
+class Admission:
+    """``with limiter.admit(...)``: admitted on entering, held while inside; :meth:`wait` gives the hold."""
+
+    __slots__ = ("_ask", "_hold")
+    _hold: Hold  # there from entering on
+
+    def __init__(self, ask: Callable[[], Hold]) -> None:
+        self._ask = ask
+
+    def wait(self) -> Hold:
+        """Return the hold, once it is admitted; it is to be released."""
+        return self._ask()
+
+    def __enter__(self) -> Hold:
+        self._hold = self._ask()
+        return self._hold
+
+    def __exit__(self, *_: object) -> None:
+        self._hold.release()
+
+
+class Limiter:
+    """:class:`headgate.Limiter` for threads. Get one from :meth:`Session.limiter`."""
+
+    def __init__(self, thread: LoopThread, inner: headgate.limiting.limiter.Limiter) -> None:
+        self._thread = thread
+        self._inner = inner
+        self._lock = inner.lock
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def admit(
+        self, *, key: str | None = None, timeout: float | str | None = None, ttl: float | str | None = None,
+        **amounts: int | str,
+    ) -> Admission:  # fmt: skip
+        """Return a ``with`` block that is entered once all amounts are admitted; as :meth:`headgate.Limiter.admit`."""
+
+        def ask() -> Hold:
+            hold = self._from_hand(key, amounts) if ttl is None else None
+            if hold is None:
+                work = self._inner._wait(key, amounts, timeout, ttl)
+                hold = Hold(self, self._thread.run(work, undo=headgate.limiting.hold.Hold.release))
+            return hold
+
+        return Admission(ask)
+
+    def try_admit(self, *, key: str | None = None, **amounts: int | str) -> Hold | Refused | None:
+        """Return a hold from what is in hand, a refusal that is known, or None; as :meth:`headgate.Limiter.try_admit`.
+
+        What is not in hand is fetched for the next time by the loop thread, which this waits for.
+        """
+        hold = self._from_hand(key, amounts)
+        if hold is not None:
+            return hold
+
+        async def look() -> Refused | None:
+            return self._inner.known(key, amounts)
+
+        return self._thread.run(look())
+
+    def attempt(self, *, key: str | None = None, **amounts: int | str) -> Hold | Refused:
+        """Return a hold, or a refusal; never waits for others; as :meth:`headgate.Limiter.attempt`."""
+        hold = self._from_hand(key, amounts)
+        if hold is not None:
+            return hold
+        decision = self._thread.run(self._inner.decide(key, amounts))
+        return Hold(self, decision) if isinstance(decision, headgate.limiting.hold.Hold) else decision
+
+    def hold(self, hold: str, *, ttl: float | str | None = None) -> Hold:
+        """Take up a hold by its id; as :meth:`headgate.Limiter.hold`."""
+        return Hold(self, self._thread.run(self._inner.hold(hold, ttl=ttl)))
+
+    def state(self, *, key: str | None = None) -> LimiterState:
+        """Read how much of each limit is taken; as :meth:`headgate.Limiter.state`."""
+        return self._thread.run(self._inner.state(key=key))
+
+    def hold_off(self, seconds: float | str, *, reason: str = "", key: str | None = None) -> float:
+        """Have nothing admitted for a while; as :meth:`headgate.Limiter.hold_off`."""
+        return self._thread.run(self._inner.hold_off(seconds, reason=reason, key=key))
+
+    def _from_hand(self, key: str | None, amounts: dict[str, Any]) -> Hold | None:
+        slice_ = self._inner._open.get(key)
+        if slice_ is None:
+            return None
+        with self._lock:
+            if not slice_.take(amounts, monotonic()):
+                return None
+        return Hold(self, headgate.limiting.hold.Hold(self._inner, key, amounts, slice_))
