@@ -34,10 +34,13 @@ NEVER: set[str] = set()
 LINKS = ("link_commit", "link_open", "link_read")
 ADMITTED: dict[str, set[str]] = {
     "acquire": SENDERS | TAKERS,
+    "admit": SENDERS,
     "apply": SENDERS | TAKERS | MANAGERS,
     "attach": TAKERS,
     "detach": TAKERS,
     "drop": SENDERS,
+    "hold_off": SENDERS,
+    "levels": ANYBODY,
     "note": {"all", "boss"},  # of a wait between what it receives from and what it sends to
     "policy": {"boss"},
     "pool": SENDERS,

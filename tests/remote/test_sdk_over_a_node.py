@@ -23,7 +23,7 @@ from tests.sdk.consuming.test_waiting_beside import sessions  # noqa: F401 -- th
 from tests.sdk.credit import test_blocked, test_on_blocked, test_rules
 from tests.sdk.credit.test_on_blocked import full  # noqa: F401 -- a fixture of its stories
 from tests.sdk.explain import test_explain
-from tests.sdk.limiting import test_bucket, test_gates
+from tests.sdk.limiting import test_bucket, test_gates, test_limiter
 from tests.sdk.namespace import test_pools
 from tests.sdk.producing import test_expiry, test_names, test_producer, test_when_full
 
@@ -56,6 +56,7 @@ for _module in (
     test_expiry,
     test_explain,
     test_gates,
+    test_limiter,
     test_names,
     test_on_blocked,
     test_pools,

@@ -32,7 +32,9 @@ from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.gateway.rights import (
     ANY,
+    HOLD_WORDS,
     INDEX_SCRIPTS,
+    LIMITER_SCRIPTS,
     MANAGES,
     MAX_BATCH,
     MOST_READ,
@@ -182,7 +184,7 @@ class Permits:
         else:
             self.need(wanted, place.name, op.name)
         self._bounds(op, place.name, values, argv)
-        return place.keys(session), values
+        return (place.limiter_keys if op.name in LIMITER_SCRIPTS else place.keys)(session), values
 
     def _session(self, op: Script, destination: str, values: dict[str, Any], wanted: frozenset[Action]) -> None:
         session, consumer = values["session"], values.get("consumer", "")
@@ -251,6 +253,9 @@ class Permits:
                 action=SENDS.value,
                 destination=destination,
             )
+        if op.name == "admit" and not self.manages(destination):
+            for hold in argv[len(values) + 1 :: HOLD_WORDS]:
+                self.own(text_of(hold).rpartition(".")[0])
         if op.variadic:
             check_rest(op.name, values, argv[len(values) :])
 

@@ -29,6 +29,8 @@ from headgate_coordinator.security import EVERYTHING, Action
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
 """Commands that may go to every master."""
+LISTED: Final = slice(6, 9)
+"""Of a limiter's levels: keys, the line and holds. The id of a hold is all that is needed to release it."""
 SOURCES: Final = 1024
 """Destinations that a connection receives from whose dead letters are looked after."""
 LOOK_EVERY: Final = 1.0
@@ -92,7 +94,10 @@ class Desk:
                 argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
         elif name == "pool" and not self._permits.manages(EVERYTHING):
             return await self._draw(key, values["member"])
-        return await (server or self._server).call(op, keys, argv)
+        reply = await (server or self._server).call(op, keys, argv)
+        if name == "levels" and len(reply) > LISTED.stop and not self._permits.manages_all:
+            reply[LISTED] = [[] for _ in range(*LISTED.indices(len(reply)))]
+        return reply
 
     async def _secure(self, name: Any, key: Any, argv: Any, durability: Any, within_ms: Any) -> list[Any]:
         if name not in SECURED or type(within_ms) is not int or not 0 < within_ms <= MOST_WAITED_MS:

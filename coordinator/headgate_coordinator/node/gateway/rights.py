@@ -14,16 +14,16 @@ SENDS, TAKES, MANAGES = Action.PRODUCE, Action.CONSUME, Action.MANAGE
 
 RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "acquire": frozenset({SENDS, TAKES}),  # who only consumes keeps its lease with it, and is given no credit
-    "admit": NOBODY,
+    "admit": frozenset({SENDS}),  # for holds of its own sessions
     "apply": frozenset({SENDS, TAKES, MANAGES}),  # who does not manage gets what the policy says
     "attach": frozenset({TAKES}),
     "detach": frozenset({TAKES}),
     "drop": frozenset({SENDS}),
     "free": NOBODY,
     "hold": NOBODY,
-    "hold_off": NOBODY,
+    "hold_off": frozenset({SENDS}),  # as long as the limiter's settings allow
     "lease": NOBODY,
-    "levels": NOBODY,
+    "levels": ANY,  # who does not manage sees neither holds nor keys
     "link_commit": NOBODY,
     "link_open": NOBODY,
     "link_read": NOBODY,
@@ -84,6 +84,9 @@ STORE_READS: Final = frozenset({("HGET", ""), ("HMGET", ""), ("HLEN", "refs")})
 """Command and part of a spool store that these may read."""
 POOL_SCRIPTS: Final = frozenset({"pool", "pool_set", "pool_forget"})
 INDEX_SCRIPTS: Final = frozenset({"topic", "wildcard"})
+LIMITER_SCRIPTS: Final = frozenset({"admit", "hold_off", "levels"})
+HOLD_WORDS: Final = 6
+"""Words of one operation in a call of ``admit``; the second is the id of a hold."""
 MOST_READ: Final = 10_000
 """The largest COUNT."""
 MAX_BATCH: Final = 256

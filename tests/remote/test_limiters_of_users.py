@@ -1,0 +1,74 @@
+"""Limiters over a node: each user's holds are its own, and a narrow grant is enough to be admitted."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate import AccessDenied, Hold, Settings
+from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import LimiterStore
+from headgate_coordinator.node.node import Node
+from tests.remote.grants import B, M, P
+from tests.remote.people import node_with, sdk_as
+
+pytestmark = pytest.mark.one_server
+LLM = Settings(kind="limiter", limits={"in_flight": {"at_once": 4}})
+
+
+@pytest.fixture
+async def node(redis_url: str, cleanup_namespace: str) -> AsyncIterator[Node]:
+    people = {"ann": {"llm": {P}}, "bob": {"llm": {P}}, "eve": {"llm": {B}}, "boss": {"#": {P, M}}}
+    async with node_with(redis_url, cleanup_namespace, people) as node:
+        await node.client.apply("llm", LLM)
+        await node.client.apply("other", LLM)
+        yield node
+
+
+async def test_whoever_may_produce_is_admitted_there_and_nowhere_else(node: Node) -> None:
+    async with sdk_as(node, "ann") as ann, ann.session("s") as session:
+        llm = await session.limiter("llm", in_hand=False)
+        async with llm.admit(in_flight=1) as hold:
+            assert hold.id.startswith("ann~")
+            assert (await llm.state())["in_flight"].taken == 1
+        with pytest.raises(AccessDenied):
+            await session.limiter("other")
+    async with sdk_as(node, "eve") as eve, eve.session("s") as session:
+        try:
+            llm = await session.limiter("llm")
+        except AccessDenied:
+            return
+        with pytest.raises(AccessDenied):
+            await llm.admit(in_flight=1)
+        with pytest.raises(AccessDenied):
+            await llm.hold_off(60)
+
+
+async def test_a_hold_of_another_user_is_neither_seen_nor_released(node: Node) -> None:
+    async with sdk_as(node, "ann") as ann, sdk_as(node, "bob") as bob, ann.session("a") as one, bob.session("b") as two:
+        hold = await (await one.limiter("llm", in_hand=False)).admit(in_flight=1)
+        theirs = await two.limiter("llm", in_hand=False)
+        with pytest.raises(AccessDenied, match="not yours"):
+            await theirs.hold(hold.id)
+        levels = await LimiterStore(bob.store.server).levels(Address.of(bob.namespace, "llm"), most=1000)
+        assert levels is not None
+        assert (levels.holds, levels.records, levels.line) == ({}, {}, {})
+        assert (await theirs.state())["in_flight"].taken == 1
+        assert isinstance(await theirs.attempt(in_flight=1), Hold)
+        assert not hold.lost
+        async with sdk_as(node, "boss") as boss, boss.session("c") as third:
+            taken = await (await third.limiter("llm")).hold(hold.id)
+            await taken.renew(20)
+            levels = await LimiterStore(boss.store.server).levels(Address.of(boss.namespace, "llm"), most=1000)
+            assert levels is not None
+            assert hold.id in levels.holds
+
+
+async def test_one_user_carries_a_hold_to_another_process_of_its_own(node: Node) -> None:
+    async with sdk_as(node, "ann") as here, sdk_as(node, "ann") as there:
+        async with here.session("a") as one:
+            name = await (await (await one.limiter("llm", in_hand=False)).admit(in_flight=2)).hand_over(ttl=30)
+        async with there.session("b") as two:
+            llm = await two.limiter("llm")
+            (await llm.hold(name)).release()
+            async with llm.admit(in_flight=4, timeout=30):
+                pass
