@@ -1,8 +1,9 @@
 """Holds: what a limiter admitted, until it is released."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Protocol, Self
 
 from headgate.core.limiting.amounts import amounts_text, check_amounts
 from headgate.core.limiting.calls import Reservation, State
@@ -11,8 +12,35 @@ from headgate.errors import InvalidValue, SessionExpired
 from headgate.options import MAX_TTL, MIN_TTL
 from headgate.units import parse_duration
 
-if TYPE_CHECKING:
-    from headgate.limiting.limiter import Limiter
+
+class Owner(Protocol):
+    """A hold's limiter.
+
+    Attributes:
+        name: of the limiter.
+        at_once: names of those of its limits that are held at once.
+    """
+
+    name: str
+    at_once: frozenset[str]
+
+    def settle(self, one: Reservation, used: str) -> None:
+        """Say what a hold used."""
+
+    def release(self, one: Reservation) -> None:
+        """End a hold or a wait."""
+
+    def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
+        """Renew a hold."""
+
+    def leave(self, one: Reservation) -> None:
+        """Forget a hold."""
+
+    def settle_slice(self, slice_: Slice, reserved: Mapping[str, int], used: Mapping[str, int]) -> None:
+        """Say what a hold of what is in hand used."""
+
+    def release_slice(self, slice_: Slice, amounts: Mapping[str, int]) -> None:
+        """End a hold of what is in hand."""
 
 
 def read_ttl(ttl: float | str) -> int:
@@ -28,7 +56,7 @@ def read_ttl(ttl: float | str) -> int:
 
 
 class Hold:
-    """What a limiter admitted: released on :meth:`release`, or on leaving its ``with`` block. It is true.
+    """Amounts that a limiter admitted; they are released on :meth:`release`, or on leaving a ``with`` block.
 
     Its lease is renewed as long as it is held. A process that dies frees what was held at once when the lease ends; of
     rates and quotas it used what it reserved.
@@ -41,7 +69,7 @@ class Hold:
 
     def __init__(
         self,
-        limiter: "Limiter",
+        limiter: Owner,
         key: str | None,
         amounts: dict[str, int],
         slice_: Slice | None = None,
@@ -67,7 +95,7 @@ class Hold:
 
     @property
     def amounts(self) -> Mapping[str, int]:
-        """What it reserved, once settled what was used; nothing is known of one taken up by its id."""
+        """The amounts that it reserved, once settled those that were used; not known of one taken up by its id."""
         return dict(self._amounts)
 
     @property
@@ -91,13 +119,13 @@ class Hold:
         reservation = self._reservation if self._slice is None else self._slice.reservation
         if self._over or self.lost or reservation is None:
             return 0.0
-        return max(0.0, reservation.use_until - self._limiter.time())
+        return max(0.0, reservation.use_until - monotonic())
 
     def settle(self, **used: int | str) -> None:
         """Say what was used of what it reserved, by the names of limits; those that are not named were used whole.
 
-        Of rates and quotas less comes back and more is owed, once: the first settlement counts. What is held at once
-        can only become less. It goes with the next call, and is not lost with an answer.
+        Of rates and quotas less comes back and more is owed, once: the first settlement counts. Amounts that are held
+        at once can only become less. It goes with the next call, and is not lost with an answer.
 
         Raises:
             InvalidValue: not a whole number from 0 to 2**52, or a limit of which nothing was reserved.

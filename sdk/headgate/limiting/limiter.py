@@ -101,7 +101,6 @@ class Limiter:
         self.name = address.name
         self.limits: Mapping[str, Limit] = {}
         self.at_once: frozenset[str] = frozenset()
-        self.time = monotonic
         self._store = store
         self._session, self._ttl_ms = session, int(ttl * 1000)
         self._ensure = ensure

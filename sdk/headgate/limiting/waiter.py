@@ -2,14 +2,10 @@
 
 import asyncio
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from headgate.core.limiting.amounts import amounts_text
 from headgate.core.limiting.calls import Refusal, Reservation, State
-from headgate.limiting.hold import Hold
-
-if TYPE_CHECKING:
-    from headgate.limiting.limiter import Limiter
+from headgate.limiting.hold import Hold, Owner
 
 
 class Waiter:
@@ -22,7 +18,7 @@ class Waiter:
 
     __slots__ = ("_done", "_limiter", "hold", "since")
 
-    def __init__(self, limiter: "Limiter", key: str | None, amounts: dict[str, int]) -> None:
+    def __init__(self, limiter: Owner, key: str | None, amounts: dict[str, int]) -> None:
         self.hold = Hold(limiter, key, amounts)
         self.since = monotonic()
         self._limiter = limiter

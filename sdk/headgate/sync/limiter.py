@@ -39,7 +39,7 @@ class Hold:
 
     @property
     def amounts(self) -> Mapping[str, int]:
-        """What it reserved, once settled what was used."""
+        """The amounts that it reserved, once settled those that were used."""
         return self._inner.amounts
 
     @property
@@ -148,7 +148,7 @@ class Limiter:
     def try_admit(self, *, key: str | None = None, **amounts: int | str) -> Hold | Refused | None:
         """Return a hold from what is in hand, a refusal that is known, or None; as :meth:`headgate.Limiter.try_admit`.
 
-        What is not in hand is fetched for the next time by the loop thread, which this waits for.
+        Amounts that are not in hand are fetched for the next time by the loop thread, which this waits for.
         """
         hold = self._from_hand(key, amounts)
         if hold is not None:
