@@ -87,9 +87,6 @@ class Registry:
         if kinds[0] in LIMITS and not self.fields(address):
             await self._see_that_it_is_limited(policy, address, kinds[0])
         settings = self.fields(address) or {**otherwise, **self._new(policy, address, kinds)}
-        unlimited = settings["kind"] == "limiter" and "limits" not in settings
-        if unlimited and not await self._read(address, "kind"):
-            raise PolicyError(f"there is no limiter {address.name!r}, and no rule of the policy says its limits")
         _, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
         )
