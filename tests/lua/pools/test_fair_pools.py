@@ -153,7 +153,7 @@ async def test_a_large_message_of_who_has_nothing_waits_for_all_that_others_hold
 async def test_reserved_destinations_are_first_whatever_they_hold(world: PoolWorld) -> None:
     """Mutant: the reserved stand among the others."""
     await world.open(100, 10)
-    await hold(world, a=40, b=50)
+    await hold(world, a=50, b=40)
     assert await draw(world, "b", 5) == 1
     assert await draw(world, "a", 20, reserved=True) == 1
     assert await draw(world, "b", 5) == 2

@@ -181,7 +181,7 @@ def test_what_is_kept_of_when_full_is_read_as_it_was_meant(text: str, kept: str)
     assert WhenFull.parse(kept) == WhenFull.parse(WhenFull.parse(text).text)
 
 
-@pytest.mark.parametrize("value", [0, -1, "0/s", "", "5", "5/day", "x/s", float("inf"), float("nan"), True, None])
+@pytest.mark.parametrize("value", [0, -1, "0/s", "", "5", "5/year", "x/s", float("inf"), float("nan"), True, None])
 def test_bad_rates_are_refused(value: str) -> None:
     with pytest.raises(InvalidValue):
         parse_rate(value)
@@ -202,7 +202,7 @@ def test_nothing_is_spelled_zero() -> None:
     ("values", "error", "text"),
     [
         ({"limt": 5}, PolicyError, "setting 'limt' is unknown; did you mean 'limit'"),
-        ({"kind": "stack"}, PolicyError, "kind: 'stack'; use queue, topic, gate or bucket"),
+        ({"kind": "stack"}, PolicyError, "kind: 'stack'; use queue, topic, gate, bucket or limiter"),
         ({"limit": 0}, InvalidValue, "^limit: 0"),
         ({"limit": "10 XB"}, InvalidValue, "^limit: '10 XB'"),
         ({"limit_messages": -5}, InvalidValue, "^limit_messages: -5"),
