@@ -1,4 +1,4 @@
-"""The cost of a change: the send path of another checkout and of this one, in turn on the same machine.
+"""The cost of a change: the paths of another checkout and of this one, in turn on the same machine.
 
 Usage: python -m bench.against CHECKOUT [--rounds N] [--only PART]
 
@@ -25,14 +25,21 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
 CALLS = 1_000
+MESSAGES = 20_000
+"""Through a node, each way."""
 Cost = Callable[[], Awaitable[dict[str, float]]]
 
 
-async def _serve() -> None:
+async def _serve() -> None:  # noqa: C901, PLR0915 -- a function for each part
     """Take one measurement for every line read, the name of the part; answer with its costs as JSON."""
     from redis.asyncio import Redis
 
     from bench import admissions, scripts, throughput
+
+    try:
+        from bench.traffic import brokers, flows, worker
+    except ImportError:  # an older checkout
+        from bench import brokers, flows, worker  # type: ignore[attr-defined,no-redef]
     from bench.harness import private_client
     from headgate.redis.keys import Address
 
@@ -84,9 +91,21 @@ async def _serve() -> None:
                     costs[f"{name} and release"] = (time.process_time() - began) * 1e6 / admissions.FAST
             return costs
 
+        async def node() -> dict[str, float]:
+            async with brokers.running_nodes() as cluster:
+                await cluster.client.apply("node-0", limit="1GiB")
+                job = worker.Job("amqp", "send", 0, "node")
+                measured = await flows.measure_flows(
+                    job, count=MESSAGES, times=1, brokers=[one.pid for one in cluster.nodes],
+                    ports=[one.port for one in cluster.nodes],
+                )  # fmt: skip
+            return {f"{name}: node, a message": way.cost for name, way in measured.items()}
+
         await client.apply("bench", limit="1GiB")
         await client.apply("gate", kind="gate", limit="1MiB")
-        parts: dict[str, Cost] = {"one": one, "many": many, "acquire": acquire, "flow": flow, "admit": admit}
+        parts: dict[str, Cost] = {
+            "one": one, "many": many, "acquire": acquire, "flow": flow, "admit": admit, "node": node,
+        }  # fmt: skip
         print(json.dumps(list(parts)), flush=True)
         while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
             print(json.dumps(await parts[line]()), flush=True)
@@ -97,7 +116,7 @@ class Checkout:
     """A process that measures one checkout."""
 
     def __init__(self, root: Path) -> None:
-        path = os.pathsep.join(str(root / part) for part in ("sdk", "."))
+        path = os.pathsep.join(str(root / part) for part in ("sdk", "coordinator", "."))
         self._process = subprocess.Popen(
             [sys.executable, "-P", __file__, "--serve"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ, "PYTHONPATH": path},
@@ -124,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.against", description="Compare with another checkout.")
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", default="", metavar="PART", help="one, many, acquire, flow or admit")
+    parser.add_argument("--only", default="", metavar="PART", help="one, many, acquire, flow, admit or node")
     options = parser.parse_args()
     old, new = Checkout(options.checkout.resolve()), Checkout(HERE)
     pairs: dict[str, list[tuple[float, float]]] = {}
