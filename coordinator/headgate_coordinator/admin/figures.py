@@ -91,13 +91,7 @@ class Figures:
 
 
 def figures(name: str, values: Sequence[bytes | None], now_ms: float) -> Figures | None:
-    """Return what the values of :data:`FIELDS` say; None when there is no such destination.
-
-    Args:
-        name: of the destination.
-        values: in the order of the fields.
-        now_ms: by Redis' clock.
-    """
+    """Return what the values of :data:`FIELDS`, in their order, say; None when there is no such destination."""
     fields = {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
     return from_fields(name, fields, now_ms) if "kind" in fields else None
 

@@ -47,13 +47,7 @@ Question = tuple[str, Sequence[str]]
 
 
 class Rights:
-    """The question which of the roles a user may take.
-
-    Args:
-        namespace: whose keys it needs.
-        roles: that are asked about.
-        user: of whom it is asked; by default of the one that the URL names. To ask of others takes ACL DRYRUN.
-    """
+    """The question which roles a user may take in a namespace; to ask of another than oneself takes ACL DRYRUN."""
 
     def __init__(self, namespace: str, roles: Sequence[Role] = ROLES, user: str = "") -> None:
         self._namespace = namespace

@@ -76,12 +76,6 @@ class ChannelRate:
 
     An allowance not used in time is lost, so that a node that stood still does not send it with what it takes
     next. In any T seconds at most ``maxrate * T`` and ``most_at_once`` bytes leave all nodes.
-
-    Args:
-        store: the scripts.
-        namespace: the channel's.
-        channel: whose rate it is.
-        missing: called with each error while Redis does not answer.
     """
 
     def __init__(

@@ -80,16 +80,11 @@ class Users:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def authenticate(self, name: str, password: str, *, peer: str = "") -> Identity | None:
-        """Return who gives this name and password, None when they are not right.
+        """Return who gives this name and password, None when wrong; who asks most from one ``peer`` waits longest.
 
         An unknown user takes as long as a wrong password. Right ones are remembered under a key of this process, so
         that those who come back are cheap, and all others are known to be wrong; equal ones that come at the same time
         are checked once.
-
-        Args:
-            name: of the user.
-            password: that was given.
-            peer: where it came from; who asks most from one place waits longest.
 
         Raises:
             Crowded: too many passwords wait; nothing is known of this one.

@@ -56,15 +56,9 @@ def audit(rows: DataFrame, settings: Known | None = None) -> DataFrame:
 
 
 def audit_folder(spark: SparkSession, folder: Path | str, namespace: str, settings: Known | None = None) -> DataFrame:
-    """Replay what ``headgate pipeline ingest`` wrote, as :func:`audit` does.
+    """Replay what ``headgate pipeline ingest`` wrote where executors see it too, as :func:`audit` does.
 
     Files on a disk are read by Python, the columns that are needed, and no row passes through the JVM.
-
-    Args:
-        spark: the session.
-        folder: on a file system that executors see too.
-        namespace: whose destinations.
-        settings: as for :func:`audit`.
 
     Raises:
         InvalidValue: there is no such folder.

@@ -103,15 +103,10 @@ def start(spark: SparkSession, job: Ingest) -> StreamingQuery:
 
 
 def run(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> int:
-    """Copy until all there is was copied, or for ever; returns how many rows were written.
+    """Copy until all was copied, or for ever; returns how many rows were written. ``say`` hears of each batch.
 
     A job that follows outlives its Redis: while that does not answer, it is asked again after 1, 2, 5, 10 and then
     always 30 seconds, and the copy goes on where its checkpoint is.
-
-    Args:
-        spark: the session.
-        job: what is copied where.
-        say: is called about each batch, of what was trimmed, and of a Redis that does not answer.
 
     Raises:
         InvalidValue, InvalidName, PolicyError: an option is wrong.

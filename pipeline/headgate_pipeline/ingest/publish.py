@@ -15,12 +15,7 @@ DONE: Final = "_SUCCESS"
 
 
 class Published:
-    """A folder of tables, ``<output>/<table>/date=<day>/<batch>-<n>.parquet``.
-
-    Args:
-        spark: the session.
-        output: a path that Spark can write, on a file system that renames.
-    """
+    """A folder of tables on a file system that renames: ``<output>/<table>/date=<day>/<batch>-<n>.parquet``."""
 
     def __init__(self, spark: SparkSession, output: str) -> None:
         self.output = output.rstrip("/")

@@ -63,12 +63,7 @@ def flow(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = None
 
 
 def parties(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = None) -> DataFrame:
-    """Return what each session, consumer and link did in every window in which it did something.
-
-    Args:
-        entries: as for :func:`flow`.
-        length: of a window.
-        delay: of a stream, how late entries may come; None for a batch.
+    """Return what each session, consumer and link did in each window; arguments are as for :func:`flow`.
 
     Returns:
         ``namespace``, ``destination``, ``role`` (``producer``, ``consumer``, ``link``: one that writes here, or reads
@@ -96,12 +91,7 @@ def parties(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = N
 
 
 def blocked(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = None) -> DataFrame:
-    """Return for how long sessions were blocked, by the window in which that ended.
-
-    Args:
-        entries: as for :func:`flow`.
-        length: of a window.
-        delay: of a stream, how late entries may come; None for a batch.
+    """Return for how long sessions were blocked, by the window of the end; arguments are as for :func:`flow`.
 
     Returns:
         ``namespace``, ``destination``, ``start``, ``end``; ``waits``, of which ``given_up`` were not served;

@@ -8,11 +8,7 @@ from headgate_pipeline.ledger.events import ORDER, PLACE
 
 
 def stalls(entries: DataFrame, at_least_ms: int = 1000) -> DataFrame:
-    """Return waits of a session that lasted so long, and those that have not ended.
-
-    Args:
-        entries: rows of :data:`~headgate_pipeline.ledger.schema.ENTRY`.
-        at_least_ms: shorter ones are left out.
+    """Return waits of sessions, of entries, that lasted at least so many ms, and those that have not ended.
 
     Returns:
         ``namespace``, ``destination``, ``session``; ``began`` and ``ended``, null while it waits; ``ms`` (to the last

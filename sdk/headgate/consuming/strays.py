@@ -21,12 +21,6 @@ class Strays:
     It settled them before, and Redis lost that; or the answer that brought them was lost with a connection. Nobody else
     would get them while the consumer lives.
 
-    Args:
-        store: the scripts.
-        losses: what is told of a new epoch.
-        address: the destination.
-        subscription: of the consumer, encoded.
-
     Attributes:
         epoch: of the last answer.
         after: id after which to look; None while nothing is in doubt.
@@ -61,14 +55,7 @@ class Strays:
             self._losses.meet(self._address, epoch)
 
     async def give_back(self, session: str, consumer: str, held: Container[bytes], ttl_ms: int) -> bool:
-        """Look at some of what the consumer holds, and give back what it does not know; returns whether it did.
-
-        Args:
-            session: the consumer's.
-            consumer: its id.
-            held: ids of what it holds.
-            ttl_ms: of its lease.
-        """
+        """Look at some of what the consumer holds, and give back what it does not know; returns whether it did."""
         key = self._address.shared[_MESSAGES]
         start = b"(" + self.after if self.after else b"-"
         words = ("XPENDING", key, self._subscription, start, b"+", PAGE, consumer)

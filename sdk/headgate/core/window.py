@@ -168,11 +168,7 @@ class Holding:
         )
 
     def room(self, asked: int) -> tuple[int, int]:
-        """Return how many messages and bytes to fetch now; (0, 0) when none.
-
-        Args:
-            asked: how many receivers wait for a message; only ``pull`` cares.
-        """
+        """Return how many messages and bytes to fetch now; (0, 0) when none. Only ``pull`` cares for who asks."""
         window = self.window
         if window.mode == "paused":
             return 0, 0

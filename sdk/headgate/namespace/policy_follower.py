@@ -27,13 +27,7 @@ GOVERNED: Final[dict[str, str]] = DEFAULTS | {"rate": "", "burst": ""} | dict.fr
 
 
 class Policies:
-    """The policy in force, as last read.
-
-    Args:
-        server: where it is kept.
-        wake_ups: hints that it changed.
-        namespace: whose it is.
-        follow: called when another version is in force, again until it succeeds.
+    """The policy in force, as last read; ``follow`` is called when another one is, again until it succeeds.
 
     Attributes:
         policy: in force when it was last looked at; version 0, without rules, where there is none.
@@ -241,15 +235,10 @@ def _content(policy: Policy) -> tuple[object, ...]:
 
 
 def due(policy: Policy, name: str, fields: Mapping[str, str]) -> dict[str, str] | None:
-    """Return what to apply to a destination so that it follows the policy; None when nothing is.
+    """Return what to apply to a destination with these fields so that it follows the policy; None for nothing.
 
     Where a rule matches, the policy decides every field that it governs, those included that were set by hand. Where
     none does, only what an older policy had set goes back to its default, and what was set by hand stays.
-
-    Args:
-        policy: in force.
-        name: of the destination.
-        fields: its ``kind``, ``policy_version`` and ``policy``, as far as it has them.
     """
     if int(fields.get("policy_version") or 0) >= policy.version:
         return None

@@ -35,13 +35,7 @@ Tell = Callable[[str, int], None]
 
 
 class Pools:
-    """The pools of a namespace, as one client moves their slices.
-
-    Args:
-        store: the scripts.
-        namespace: the tenant.
-        ttl_ms: how long a pool that was lost and is made again learns.
-    """
+    """The pools of a namespace, as one client moves their slices; a pool that was lost learns for ``ttl_ms``."""
 
     def __init__(self, store: PoolStore, namespace: str, ttl_ms: int) -> None:
         self.store = store

@@ -144,13 +144,7 @@ _MEMORY: Final = {"activemq": 'limit = "64MiB"\npools = []'}
 
 @functools.cache
 def preset(name: str, compile_document: Callable[..., Policy], stores: frozenset[str] = frozenset()) -> Policy:
-    """Return the rules of a source system; their origin is ``preset <name>``.
-
-    Args:
-        name: of the preset.
-        compile_document: what compiles it.
-        stores: names of those that the document says where they are.
-    """
+    """Return the rules of a source system, for these stores of a document; their origin is ``preset <name>``."""
     spooling = "".join(
         _EVERY.format(kind=kind, store=store, memory=_MEMORY.get(name, ""))
         for store in sorted(stores)

@@ -70,12 +70,7 @@ def read(file: File) -> tuple[Document, Source]:
 
 
 def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source]:
-    """Return the document that a text says.
-
-    Args:
-        text: of the document.
-        name: what origins and errors call it.
-        form: ``toml`` or ``json``.
+    """Return the document that a text, ``toml`` or ``json``, says; origins and errors call it ``name``.
 
     Raises:
         BadDocument: everything that is wrong with it.

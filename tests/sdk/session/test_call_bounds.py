@@ -115,7 +115,7 @@ class Everything:
         }
 
 
-ELSEWHERE = {"close", "__aexit__", "__anext__", "confirm", "start", "began", "find_queue"}
+ELSEWHERE = {"close", "__aexit__", "__anext__", "confirm", "start", "began", "find_queue", "undo"}
 """Closing has tests of its own; iterating is receiving; `confirm` is what verbs call; the rest is not for callers."""
 
 

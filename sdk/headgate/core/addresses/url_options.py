@@ -156,12 +156,7 @@ def read_options(options: Mapping[str, str]) -> UrlOptions:
 
 
 def unknown_option(name: str, *others: str) -> InvalidValue:
-    """Return the error about an option that is unknown: what is meant by it, and all that there are.
-
-    Args:
-        name: of the option.
-        others: that there are besides those of flow control.
-    """
+    """Return the error about an unknown option: what is meant by it, and all that there are."""
     ours = sorted(option for option, (field, _) in _OPTIONS.items() if option == field)
     theirs = sorted(OPTIONS.difference(ours))
     near = [option for option in ours if option.endswith(f"_{name}")] or [

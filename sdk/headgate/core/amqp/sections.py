@@ -269,11 +269,7 @@ def to_of(raw: bytes) -> str | None:
 
 
 def with_delivery_count(raw: bytes, count: int) -> bytes:
-    """Return the message as it is after so many failed attempts; its other bytes are as they were.
-
-    Args:
-        raw: the message.
-        count: attempts; the message itself is returned for 0 where it has no header.
+    """Return the message after so many failed attempts, else as it was; for 0, one without a header is returned itself.
 
     Raises:
         InvalidValue: it is not a number from 0 to 2**32 - 1.

@@ -165,13 +165,9 @@ _COMPOUND: Final = (list, tuple, dict, Described)
 
 
 def write(value: Any, depth: int = 0) -> bytes:
-    """Return a value as AMQP 1.0 has it.
+    """Return a value of :class:`Reader` in AMQP 1.0; ``depth`` is how many values it is inside of.
 
     An integer is a long, or from 2**63 on an unsigned one; a float is a double; a decimal has 128 bits.
-
-    Args:
-        value: what :class:`Reader` returns.
-        depth: how many values it is inside of.
 
     Raises:
         MessageFormatError: AMQP has no such type, it does not fit its type, or it holds itself.
