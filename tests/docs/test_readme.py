@@ -106,16 +106,15 @@ def _print_but_for_waits(*values: Any) -> None:
         print(*values)
 
 
-async def test_the_guide_can_be_typed_in_from_top_to_bottom() -> None:
+@pytest.mark.parametrize("page", ["docs/guide.md", "docs/limits.md"])
+async def test_what_can_be_typed_in_from_top_to_bottom(page: str) -> None:
     """As in `python -m asyncio`: one set of names, await anywhere."""
     names: dict[str, Any] = {"__name__": "guide", "print": _print_but_for_waits}
     try:
         async with asyncio.timeout(100):
-            for line, source, shown in programs("docs/guide.md"):
+            for line, source, shown in programs(page):
                 output = io.StringIO()
-                code = compile(
-                    "\n" * (line - 1) + source, "docs/guide.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-                )
+                code = compile("\n" * (line - 1) + source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
                 with contextlib.redirect_stdout(output):
                     result = eval(code, names)
                     if inspect.iscoroutine(result):

@@ -12,6 +12,7 @@ import typer
 import headgate
 from headgate_coordinator.cli import deadlocks as cli_deadlocks
 from headgate_coordinator.cli import doctor as cli_doctor
+from headgate_coordinator.cli import limits as cli_limits
 from headgate_coordinator.cli import links as cli_links
 from headgate_coordinator.cli import multicast as cli_multicast
 from headgate_coordinator.cli import node as cli_node
@@ -58,6 +59,7 @@ app = typer.Typer(
 app.add_typer(cli_policy.app, name="policy")
 app.command()(cli_node.node)
 app.command()(cli_links.links)
+app.command()(cli_limits.state)
 app.add_typer(cli_multicast.app, name="multicast")
 app.command()(cli_deadlocks.deadlocks)
 app.command()(cli_doctor.doctor)
