@@ -19,6 +19,8 @@ from headgate.redis.stores.limiters import LimiterStore
 
 CLOSE_WITHIN: Final = 0.5
 """Seconds that closing may take to give back what is held."""
+PAUSE: Final = 1.0
+"""Seconds until a call that was refused as a whole is made again, for what is held."""
 
 
 class Keeper:
@@ -103,8 +105,9 @@ class Keeper:
                 await until_answered(lambda _: self._machine.missed(monotonic()), away=(CoordinatorUnavailable,))(
                     self._make, call
                 )
-            except HeadgateError as error:
-                self._machine.fail(Refusal("failed", error=error))
+            except HeadgateError as error:  # a right was taken away, and may come back while holds have their leases
+                if self._machine.refuse(Refusal("failed", error=error)):
+                    await asyncio.sleep(PAUSE)
 
     async def _make(self, call: Call) -> None:
         if isinstance(call, Decide):

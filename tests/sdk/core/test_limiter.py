@@ -265,6 +265,28 @@ def test_what_is_no_limiter_refuses_all() -> None:
     assert machine.call(world.now) is None
 
 
+def test_a_call_that_is_refused_as_a_whole_refuses_those_who_wait_and_loses_no_hold() -> None:
+    world = calm()
+    held, waits = world.ask("s0", 5), world.ask("s0", 5)
+    world.step("s0")
+    machine = world.machines["s0"]
+    refusal = Refusal("failed")
+    assert machine.refuse(refusal)
+    assert (held.outcome, waits.outcome) == ("held", refusal)
+    world.settle_down()
+    assert list(world.script.records) == ["s0.1"]
+    world.advance(1.0)
+    assert world.step("s0")
+    assert held.outcome == "held"
+    world.end(held)
+    world.settle_down()
+    late = world.ask("s0", 5)
+    assert machine.call(world.now)
+    assert not machine.refuse(refusal)
+    assert late.outcome == refusal
+    assert machine.call(world.now) is None
+
+
 def test_an_admission_that_is_heard_of_too_late_is_asked_about_before_it_is_used() -> None:
     world = calm(slots=1)
     asker = world.ask("s0", 60)

@@ -50,15 +50,11 @@ class Limiter:
         self._ids = itertools.count(1)
         self._seq = 0
         self._flight: Decide | None = None
-        self._missing = False
-        """Whether there is no such limiter, as Redis says."""
-        self._urgent: deque[Operation] = deque()
-        """Claims and renewals."""
-        self._parting: deque[Operation] = deque()
-        """Settlements and releases."""
+        self._missing = False  # whether there is no such limiter, as Redis says
+        self._urgent: deque[Operation] = deque()  # claims and renewals
+        self._parting: deque[Operation] = deque()  # settlements and releases
         self._asking: deque[Reservation] = deque()
-        self._known: dict[str, Reservation] = {}
-        """All that are not over, by id."""
+        self._known: dict[str, Reservation] = {}  # all that are not over, by id
         self._waits: Timers[Reservation] = Timers(lambda one: one.attend_at)
         self._agains: Timers[Reservation] = Timers(lambda one: one.again_at)
         self._renewals: Timers[Reservation] = Timers(lambda one: one.renew_at)
@@ -109,6 +105,14 @@ class Limiter:
         """Forget a hold without releasing it: others who know its id go on with it, or its lease runs out."""
         if one.state is not State.OVER:
             self._end(one)
+
+    def refuse(self, refusal: Refusal) -> bool:
+        """Refuse all that wait; returns whether something is held, for which the call that failed is to be repeated."""
+        for one in [one for one in self._known.values() if one.state is not State.HELD]:
+            self._refuse(one, refusal)
+        if not self._known:
+            self.fail(refusal)
+        return bool(self._known)
 
     def fail(self, refusal: Refusal) -> None:
         """Refuse all that wait, and give up what is held: there is no such limiter, and it cannot be made."""
@@ -238,8 +242,6 @@ class Limiter:
                 self._met_epoch(before, now)
         else:
             self.fail(Refusal("kind"))
-
-    # Its parts.
 
     def _met_epoch(self, before: int, now: float) -> None:
         """Claim what is held, and have those in line ask again: Redis may have lost both."""
