@@ -157,6 +157,7 @@ async def test_leases_and_waiters_of_a_limiter_are_left_alone(place: Place) -> N
     keys = place.address.keys("-")
     await place.server.command(b"", "ZADD", keys[2], 1, "ann.1")
     await place.server.command(b"", "ZADD", keys[3], 0, "gold 0000000000000001 ann.2")
+    await put(place, blocked=1)
     await place.change(limits="requests rate 5 5")
     assert await place.server.command(b"", "ZCARD", keys[2]) == 1
     assert await place.server.command(b"", "ZCARD", keys[3]) == 1
