@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from headgate.core.limiting.amounts import amounts_text, check_amounts
 from headgate.core.limiting.calls import Reservation, State
 from headgate.core.limiting.slices import Slice
-from headgate.errors import InvalidValue, SessionExpired
+from headgate.errors import CoordinatorUnavailable, InvalidValue, SessionExpired
 from headgate.options import MAX_TTL, MIN_TTL
 from headgate.units import parse_duration
+
+RENEWED_WITHIN: Final = 2.5
+"""Seconds for Redis to answer whoever waits until a hold is renewed."""
 
 
 class Owner(Protocol):
@@ -176,6 +179,7 @@ class Hold:
             InvalidValue: not a duration from 1 s to 1 h, or it is of what its session has in hand, which has a lease
                 of its own.
             SessionExpired: when awaited: it is held no more.
+            CoordinatorUnavailable: when awaited: Redis does not answer in time.
         """
         one = self._own("renew")
         ttl_ms = one.ttl_ms if ttl is None else read_ttl(ttl)
@@ -194,7 +198,16 @@ class Hold:
             else:
                 renewed.set_exception(SessionExpired(self._limiter.name, one.id, "the hold is over"))
 
+        def give_up() -> None:
+            if not renewed.done():
+                late = f"{RENEWED_WITHIN} s: it may be renewed all the same, and its session goes on to renew it"
+                renewed.set_exception(
+                    CoordinatorUnavailable(f"the hold {one.id!r} is not known to be renewed after {late}")
+                )
+
         self._limiter.renew(one, ttl_ms, hear)
+        timer = renewed.get_loop().call_later(RENEWED_WITHIN, give_up)
+        renewed.add_done_callback(lambda _: timer.cancel())
         return renewed
 
     async def hand_over(self, ttl: float | str | None = None) -> str:
@@ -206,6 +219,7 @@ class Hold:
         Raises:
             InvalidValue: as :meth:`renew`.
             SessionExpired: it is held no more.
+            CoordinatorUnavailable: Redis does not answer in time; it is held still.
         """
         one = self._own("hand_over")
         await self.renew(ttl)

@@ -27,6 +27,9 @@ def runs_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "SHORT", 2)
 
 
+OF_ONE_ENTRY = {"ms", "_new", "_handlers", "_violated"}
+
+
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True) if rows else [()] * len(ROW)
     return pa.RecordBatch.from_arrays(
@@ -41,7 +44,7 @@ def state(replay: Replay) -> dict[str, Any]:
         name: value
         for name, value in vars(replay).items()
         if not callable(value) and name not in {"accounts", "_of_account", "_others", "_columns", "row"}
-        and name not in {"_freed", "_freed_m", "takes", "sends"}  # what belongs to one entry, and what is below
+        and name not in {"_freed", "_freed_m", "takes", "sends", "holds"}  # of one entry, or below
     } | {
         "of": {
             name: (one.granted, one.granted_m, one.held, one.held_m, one.doubted) for name, one in accounts.of.items()
@@ -49,6 +52,7 @@ def state(replay: Replay) -> dict[str, Any]:
         "gone": list(accounts._gone.items()), "learning": accounts.learning,
         "whole": accounts.whole, "taken_over": accounts.taken_over,
         "takes": vars(replay.takes), "sends": vars(replay.sends),
+        "holds": {name: value for name, value in vars(replay.holds).items() if name not in OF_ONE_ENTRY},
     }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import headgate.sync
 from headgate import CoordinatorUnavailable, DestinationDamaged, InvalidValue, SessionExpired
 from headgate.consuming.wildcard import Topics
 from headgate.limiting.gate import Admission
+from headgate.limiting.limiter import Admission as LimiterAdmission
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD, feed_of, look
@@ -51,6 +52,9 @@ class Everything:
         self.wildcard = await self.session.consumer("news.*", subscription="audit")
         self.gate = await self.session.gate("gate", window=10)
         self.bucket = await self.session.bucket("bucket")
+        await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 10}})
+        self.limiter = await self.session.limiter("llm", in_hand=False)
+        self.hold = await self.limiter.admit(slots=1)
         for _ in VERBS:
             await self.producer.send(b"x")
         received = [await self.consumer.receive(timeout=GUARD) for _ in VERBS]
@@ -79,12 +83,26 @@ class Everything:
                 "configure": lambda: wildcard.configure(window=5),
             },
             Admission: {"__aenter__": lambda: self.gate.admit(11, timeout=SHORT).__aenter__()},
-            headgate.Bucket: {"take": lambda: self.bucket.take(timeout=SHORT)},
+            headgate.Bucket: {
+                "take": lambda: self.bucket.take(timeout=SHORT),
+                "try_take": self.bucket.try_take,
+                "state": self.bucket.state,
+            },
+            LimiterAdmission: {"__aenter__": lambda: self.limiter.admit(slots=1, timeout=SHORT).__aenter__()},
+            headgate.Limiter: {
+                "attempt": lambda: self.limiter.attempt(slots=1),
+                "decide": lambda: self.limiter.decide(None, {"slots": 1}),
+                "hold": lambda: self.limiter.hold("other~00000000.1"),
+                "state": self.limiter.state,
+                "hold_off": lambda: self.limiter.hold_off(1),
+            },
+            headgate.Hold: {"hand_over": self.hold.hand_over},
             headgate.Session: {
                 "producer": lambda: session.producer("p"),
                 "consumer": lambda: asyncio.gather(*(session.consumer(f"c{number}") for number in range(5))),
                 "gate": lambda: session.gate("g"),
                 "bucket": lambda: session.bucket("b"),
+                "limiter": lambda: session.limiter("l"),
                 "inflow": lambda: session.inflow("i", window=100, kind="queue"),
             },
             headgate.Client: {
@@ -140,17 +158,17 @@ class _Nothing(Everything):
     def __init__(self) -> None:
         nothing: Any = MagicMock()
         self.client = self.session = self.producer = self.consumer = self.wildcard = nothing
-        self.gate = self.bucket = self.messages = nothing
+        self.gate = self.bucket = self.limiter = self.hold = self.messages = nothing
 
 
 @pytest.mark.parametrize("way", ["stopped", "hangs"])
 async def test_every_call_ends_while_redis_is_away(client: headgate.Client, server: RedisServer, way: str) -> None:
     everything = await Everything(client).open()
-    rows = {f"{kind.__name__}.{name}": call for kind, of in everything.calls().items() for name, call in of.items()}
+    rows = {(kind, name): call for kind, of in everything.calls().items() for name, call in of.items()}
     (server.kill9 if way == "stopped" else server.sigstop)()
-    ended: dict[str, object] = {}
+    ended: dict[tuple[type, str], object] = {}
 
-    async def run(name: str, call: Callable[[], Awaitable[object]]) -> None:
+    async def run(name: tuple[type, str], call: Callable[[], Awaitable[object]]) -> None:
         try:
             ended[name] = await call()
         except (headgate.HeadgateError, TypeError) as error:
@@ -163,7 +181,7 @@ async def test_every_call_ends_while_redis_is_away(client: headgate.Client, serv
     await asyncio.gather(*running, return_exceptions=True)
     assert set(rows) - set(ended) == set(), "these hang"
     assert not any(isinstance(error, TypeError) for error in ended.values()), ended
-    verbs = {name: error for name, error in ended.items() if name.startswith("Message.")}
+    verbs = {name: error for (kind, name), error in ended.items() if kind is headgate.Message}
     assert {type(error) for error in verbs.values()} == {CoordinatorUnavailable}, verbs
     async with asyncio.timeout(GUARD):
         await everything.session.close()
