@@ -19,7 +19,19 @@ from rich.table import Table
 from bench.harness import Figure
 
 PARTS = (
-    *("admissions", "throughput", "scripts", "latency", "tight", "policy", "explain", "deadlock", "links", "node"),
+    *(
+        "admissions",
+        "limiters",
+        "throughput",
+        "scripts",
+        "latency",
+        "tight",
+        "policy",
+        "explain",
+        "deadlock",
+        "links",
+        "node",
+    ),
     *("walks", "blocked", "doors", "spool", "durability", "pipeline", "pipeline_audit", "pipeline_backlog", "activemq"),
 )
 """Modules of this package with a function ``measure``. Each is imported when it is its turn: one needs Spark."""
