@@ -35,7 +35,7 @@ end
 
 local function charge(limit, levels, amount)
   if limit.form == 'rate' then
-    levels.tat[limit.name] = owe(tat_of(limit, levels), amount, limit.rate)
+    levels.tat[limit.name] = math.min(owe(tat_of(limit, levels), amount, limit.rate), MOST)
   elseif limit.form == 'quota' then
     levels.used[limit.name] = math.min(used_of(limit, levels) + amount, MOST_COUNTED)
     levels.from[limit.name] = window_of(limit)

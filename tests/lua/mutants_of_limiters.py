@@ -19,6 +19,8 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_a_repeated_call_gets_the_same_answers_and_an_older_one_none"),
     ("P5", "lib/holding", "(amount[2] == ':' or not again)", "true",
      f"{_ADMIT}::test_less_comes_back_once_and_more_is_owed"),
+    ("P8", "lib/taking", "amount, limit.rate), MOST)", "amount, limit.rate), 1e18)",
+     f"{_ADMIT}::test_debts_on_debts_stay_exact"),
     ("P8", "lib/taking", "math.floor((reserved - amount) * 1000000 / limit.rate)", "2000000 * reserved / limit.rate",
      f"{_ADMIT}::test_less_comes_back_once_and_more_is_owed"),
     ("P1", "lib/holding", "used = math.min(used, amount[3])", "",

@@ -81,6 +81,18 @@ async def test_less_comes_back_once_and_more_is_owed(limiter: Limiter) -> None:
     assert await limiter.admit("ann.3", "tokens=1") == "late 2001000 tokens all"
 
 
+async def test_debts_on_debts_stay_exact(limiter: Limiter) -> None:
+    """Mutant: what is owed grows beyond what Lua counts exactly."""
+    await limiter.create("tokens rate 0.001 100")
+    for number in range(1, 41):
+        assert await limiter.admit(f"ann.{number}", "tokens=1") == "held"
+    for number in range(1, 41):
+        assert await limiter.one("settle", f"ann.{number}", f"tokens={2**52}") == "ok"
+    tat = await limiter.server.command(limiter.address.shared[0], "HGET", limiter.address.key, "levels")
+    assert tat == f"tokens={2**53 - 1}".encode()
+    assert (await limiter.admit("bob.1", "tokens=1")).startswith("late ")
+
+
 async def test_a_settlement_never_gives_more_than_a_burst(limiter: Limiter) -> None:
     """Mutant: the moment goes back before now."""
     await limiter.create("tokens rate 1000 4000")
