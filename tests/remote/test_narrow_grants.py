@@ -67,7 +67,7 @@ async def test_a_relay_asks_for_the_very_name_that_it_sends_to(node: Node) -> No
 
 async def test_a_relay_holds_no_more_than_a_connection_may(node: Node) -> None:
     """Mutant: `Relay.received` takes what comes. The same for what waits for its line."""
-    await node.client.apply("orders", kind="queue", limit=1000)
+    await node.client.apply("orders", kind="queue", limit=150_000)  # one of them, and the others wait
     async with peer_as(node, "seller") as seller:
         relay = await seller.sender(None)
         for _ in range(40):

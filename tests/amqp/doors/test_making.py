@@ -92,7 +92,7 @@ async def test_many_at_once_at_two_nodes_make_no_more_than_the_bound(
             assert any(isinstance(one, HeadgateError) for one in opened)
 
     await asyncio.gather(flood(nodes[0], 0), flood(nodes[1], 100))
-    assert len(await client.destinations()) == 10
+    assert 0 < len(await client.destinations()) <= 10
 
 
 async def test_who_manages_the_namespace_has_no_bound_and_others_have_a_thousand(
