@@ -82,10 +82,11 @@ class Sweep:
     async def _reap(self, names: list[str]) -> None:
         addresses = [Address.of(self._client.namespace, name) for name in names]
         server = self._client.store.server
-        leases = await server.burst([(a.shared[0], (b"ZCARD", a.shared[2])) for a in addresses])
-        keyed = await server.burst([(a.shared[0], (b"HLEN", f"{a.key}:keyed")) for a in addresses])
-        for address, *counts in zip(addresses, leases, keyed, strict=True):
-            if any(isinstance(count, int) and count > 0 for count in counts):
+        leases = [(a.shared[0], (b"ZCARD", a.shared[2])) for a in addresses]
+        keyed = [(a.shared[0], (b"HLEN", f"{a.key}:keyed")) for a in addresses]
+        counts = await server.burst([*leases, *keyed])
+        for address, *both in zip(addresses, counts[: len(addresses)], counts[len(addresses) :], strict=True):
+            if any(isinstance(count, int) and count > 0 for count in both):
                 code, _ = await self._client.store.reap(address)
                 if code == "KIND":
                     await LimiterStore(server).sweep(address)
