@@ -1,5 +1,6 @@
 --- @include "lib/rate"
 --- @include "lib/limiter_settings"
+--- @include "lib/owed"
 -- What rates are owed when they change: of buckets and destinations, and of limiters.
 
 -- Before a rate changes: the tokens that are left (or owed) stay, at most the new burst of them. `us_field` says when it
@@ -28,8 +29,7 @@ local function carry_over_levels(levels, before, after, now)
     if name and not (new and new.rate) then
       entry = nil
     elseif name and old and old.rate and (old.rate ~= new.rate or old.burst ~= new.burst) then
-      local owed = math.min(math.max(0, tat - now) * old.rate / 1000000, new.burst)
-      entry = name .. '=' .. int(now + math.min(math.ceil(owed * 1000000 / new.rate), MOST_OWED_US))
+      entry = name .. '=' .. int(carried_tat(tat, old.rate, now, new.rate, new.burst))
     end
     kept[#kept + 1] = entry
   end

@@ -1,5 +1,6 @@
 --- @include "lib/taking"
 --- @include "lib/limiter"
+--- @include "lib/owed"
 -- The records of the keys that a call meets, read once and written once; what is whole again has none.
 local NO_KEY = '*'
 local SWEEP_AT = 64 -- records that are due to be looked at
@@ -13,9 +14,7 @@ local function carry_over_key(levels)
   for _, limit in ipairs(limiter.key_limits) do
     local old, tat = before[limit.name], levels.tat[limit.name]
     if tat and limit.form == 'rate' and old and old.form == 'rate' then
-      local owed = math.max(0, tat - limiter.changed_us) * old.rate / 1000000
-      levels.tat[limit.name] = limiter.changed_us
-        + math.min(math.ceil(math.min(owed, limit.most) * 1000000 / limit.rate), MOST_OWED_US)
+      levels.tat[limit.name] = carried_tat(tat, old.rate, limiter.changed_us, limit.rate, limit.most)
     end
   end
 end

@@ -18,6 +18,6 @@ local function load_limiter(run_id)
   now_us = now_us + limiter.skew
   limiter.now_ms = math.floor(now_us / 1000)
   limiter.lost_us = raw[12] and d.epoch_ms * 1000 + limiter.skew or 0
-  limiter.levels, limiter.text = parse_levels(raw[7]), raw[7] or ''
+  limiter.levels = parse_levels(raw[7])
   return d
 end

@@ -66,6 +66,8 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_a_hold_off_ends_by_redis_clock_and_begins_slowly"),
     ("P12", "lib/keyed", "if not keyed[found[2][i]] then", "if false then",
      f"{_ADMIT}::test_keys_leave_nothing_behind"),
+    ("P12", "lib/keyed", "if text and (levels.generation or 0) < limiter.generation then", "if false then",
+     f"{_ADMIT}::test_what_a_key_owes_it_owes_still_at_another_rate"),
     ("P12", "lib/keyed", "return key_count <= limiter.max_keys", "return true",
      f"{_ADMIT}::test_too_many_keys_are_refused_and_known_ones_served"),
     ("P12", "lib/admitting", "limiter.refuse and key ~= NO_KEY and not is_named", "false",

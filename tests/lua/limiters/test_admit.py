@@ -366,6 +366,17 @@ async def test_keys_leave_nothing_behind(limiter: Limiter) -> None:
     assert await limiter.left("keyed") == await limiter.left("holds") == await limiter.left("leases") == 0
 
 
+async def test_what_a_key_owes_it_owes_still_at_another_rate(limiter: Limiter) -> None:
+    """Mutant: records of keys are not converted: they owe for as long as before."""
+    await limiter.create("tokens rate 1000 1000", "tokens rate 10 100")
+    assert await limiter.admit("ann.1", "tokens=100", key="t1") == "held"
+    await limiter.change(key_limits="tokens rate 100 100")
+    assert await limiter.admit("ann.2", "tokens=10", key="t1") == "late 100000 tokens key"
+    await limiter.wait(100)
+    assert await limiter.admit("ann.2", "tokens=10", key="t1") == "held"
+    assert await limiter.admit("ann.3", "tokens=10", key="t1") == "late 100000 tokens key"
+
+
 async def test_too_many_keys_are_refused_and_known_ones_served(limiter: Limiter) -> None:
     """Mutant: nobody counts them."""
     await limiter.create("in_flight at_once 10", max_keys="2")
