@@ -29,7 +29,7 @@ class Refusal:
     Attributes:
         why: ``late`` (not now, or not in time), ``timeout`` (it waited as long as it may), ``unanswered`` (Redis does
             not answer), ``never`` (more than the limit), ``limit`` (no such limit), ``key`` (a key that is not
-            allowed), ``keys`` (no room for one more key), ``kind`` (no limiter), ``failed``.
+            allowed), ``keys`` or ``holds`` (no room for one more), ``kind`` (no limiter), ``failed``.
         limit: the name of the limit that binds; empty where none does.
         rule: ``all`` for the limit of all callers together, ``key`` for that of one key.
         retry_at: when it could be admitted, on the caller's clock; None where that is not known.
