@@ -3,6 +3,7 @@
 import socket
 from typing import Any, Final
 
+from redis import DriverInfo
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -12,6 +13,7 @@ CONNECT_TIMEOUT: Final = 1.0
 """Seconds that a connection may take to be made."""
 READ_SIZE: Final = 131_072
 """Bytes that are parsed at a time: a reply of many messages takes fewer turns."""
+_DRIVER: Final = DriverInfo()  # else each connection would read the metadata of redis-py's package anew
 _KEEPALIVE: Final = {
     "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000,
 }  # fmt: skip
@@ -29,6 +31,7 @@ def connection_options(url: RedisUrl) -> dict[str, Any]:
         # Ours is around each call. redis-py's makes a task of each write, and loses cancellations that come then.
         "socket_timeout": None,
         "socket_read_size": READ_SIZE,
+        "driver_info": _DRIVER,
     }
     if url.kind != "unix":
         numbers = {getattr(socket, name): value for name, value in _KEEPALIVE.items() if hasattr(socket, name)}
