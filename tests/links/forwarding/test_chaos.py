@@ -157,7 +157,8 @@ async def test_what_a_target_that_restarts_empty_lost_is_told_and_the_rest_goes_
     await here.apply("orders", kind="queue", limit=SOURCE_LIMIT)
     await there.apply("orders", kind="queue", limit=TARGET_LIMIT)
     there.parts.registry._ttl_ms = 500  # for which a destination learns that clients made again
-    plan = Plan(here.redis_url, there.redis_url, here.namespace, 40, 4)
+    steps = tuple(step for step in STEPS if step != "secure")  # nothing is: replicas are not waited for
+    plan = Plan(here.redis_url, there.redis_url, here.namespace, 40, 4, steps=steps)
     losses: list[tuple[int, int]] = []
     async with Breeder(plan) as breeder, Load(here, there, sent=[0]) as load:
 
