@@ -9,9 +9,14 @@ def before_delete(client: redis.Redis, key: bytes) -> None:
     """Look at a key that is about to be deleted: `tests.support.audited` puts itself here."""
 
 
+def _client(url: str) -> redis.Redis:
+    """Return a client that says nothing of itself as it connects: there is one for every test, and more."""
+    return redis.Redis.from_url(url, driver_info=None)
+
+
 def take_leftovers(url: str) -> list[str]:
     """Return every key of the server at `url`, and delete them all."""
-    with redis.Redis.from_url(url) as client:
+    with _client(url) as client:
         keys = [key.decode(errors="backslashreplace") for key in client.scan_iter(count=1000)]
         if keys:
             for key in client.scan_iter(match="hg:*:ledger", count=1000):
@@ -22,7 +27,7 @@ def take_leftovers(url: str) -> list[str]:
 
 def delete_namespace(url: str, namespace: str) -> None:
     """Delete every key of `namespace` on the server at `url`."""
-    with redis.Redis.from_url(url) as client:
+    with _client(url) as client:
         for key in client.scan_iter(match=f"hg:{{{namespace}[/}}]*", count=1000):
             before_delete(client, key)
             client.delete(key)
