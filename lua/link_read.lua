@@ -11,6 +11,8 @@
                                are read
   ARGV[7] max_messages  total  most to return, 0 reads nothing
   ARGV[8] max_bytes     total  the same; a larger message is returned when it is the only one
+  ARGV[9] how           'works' or 'ends'  'ends': the mark is the target's last, for it knows this lease and takes nothing
+                               of an earlier one; so what the link gives back keeps its numbers, and its place
   Returns {code, epoch, released, again_ms, {id, ttl_ms, path, body, ...}}; again_ms: when there will be more, 0 when that
            is not known; ttl_ms: to the message's end, 'never' for none; path: places that it came through
   Codes    OK, MORE (some up to the mark are left: call again), UNKNOWN, CLOSED (open it first), FENCED (a later lease; its
@@ -49,6 +51,9 @@ if #ids == MAX_DELIVERED then
 end
 local grows = mark > l.released
 l.fence, l.released, l.taken = fence, math.max(l.released, mark), math.max(l.taken, after, mark)
+if ARGV[9] == 'ends' and code == 'OK' then -- else the next reader would get it after what was never read
+  l.taken = l.released
+end
 if most > 0 and d.returned > 0 and c.sub == 'queue' then -- who reads nothing more may be giving back what it held
   renumber_returned(c.sub, l.taken)
 end

@@ -163,7 +163,8 @@ EndAtTarget ==
   /\ UNCHANGED <<sent, top, src, old, rep, w, net, done, gone, told, crashes, fails, sfails>>
 GiveUp ==
   /\ end.pc = "target" /\ end' = [end EXCEPT !.pc = "over"]
-  /\ src' = [src EXCEPT !.held = {}, !.free = @ \cup {e \in src.held : e[1] > end.mark}, !.released = Max(@, end.mark)]
+  /\ src' = [src EXCEPT !.held = {}, !.free = @ \cup {e \in src.held : e[1] > end.mark}, !.released = Max(@, end.mark),
+                       !.taken = end.mark]
   /\ UNCHANGED <<sent, top, old, tgt, rep, w, net, done, gone, told, crashes, fails, sfails>>
 EndAgain ==
   /\ end.pc \in {"source", "target"} /\ crashes < MaxCrashes

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from headgate.core.links.calls import Committed, Entry, Opened, Put, Read, Skip
 from headgate.redis.keys import Address, link_id
+from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
 from tests.lua.place import TTL_MS, Place
 from tests.support.rewriting import RewritingServer
@@ -57,11 +58,24 @@ class Route:
         self.born = opened.born or self.born
         return opened
 
-    async def read(self, mark: int = 0, after: int | None = None, *, messages: int = 256, size: int = 1 << 30) -> Read:
+    async def read(
+        self, mark: int = 0, after: int | None = None, *, messages: int = 256, size: int = 1 << 30, ends: bool = False
+    ) -> Read:
         return await self.store.read(
             self.source.address, LINK, fence=self.fence, born=self.born, mark=mark,
-            after=mark if after is None else after, messages=messages, size=size,
+            after=mark if after is None else after, messages=messages, size=size, ends=ends,
         )  # fmt: skip
+
+    async def end(self) -> int:
+        """End it as `links/removal` does, and return the mark of the target."""
+        self.fence += 1
+        await self.open()
+        mark = (await self.commit()).mark
+        while (await self.read(mark, messages=0, ends=True)).code == "MORE":
+            pass
+        while await Store(self.server).detach(self.source.address, LINK, f"{LINK}.1", failed=False) == "MORE":
+            pass
+        return mark
 
     async def commit(
         self, *entries: Put | Skip, prev: int = 0, need: int = 0, want: int = 0, lost: bool = False

@@ -95,6 +95,14 @@ class ModelSource:
             self.taken = max(self.taken, entries[-1].seq)
         return Read("OK", self.released, tuple(entries))
 
+    def end(self, fence: int, mark: int) -> None:
+        """Close it with the target's last mark; what it held above that is back, and keeps its number."""
+        self.open(fence)
+        self.read(fence, self.born, mark, mark, 0, 1)
+        self.taken, self.is_open = self.released, False
+        self.back = sorted((*self.back, *self.held), key=lambda entry: entry.seq)
+        self.held = []
+
     def _take(self, messages: int, size: int) -> None:
         """Take what is back, then what is new, as consumers do: by the size of the largest message there was."""
         taken, total = 0, 0

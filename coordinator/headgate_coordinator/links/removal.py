@@ -50,14 +50,18 @@ async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_m
             break
         fence = later + 1  # the leases were lost, and are numbered anew
     await _secure(there, target, link, fence, opened.born, ttl_ms)
-    mark = answer.mark if answer.code not in ("UNKNOWN", "KIND", "STALE") else 0
     if opened.code == "OK":
-        code = "MORE" if mark else "OK"
+        code = "OK" if answer.code in ("UNKNOWN", "KIND", "STALE") else "MORE"
+        ends = {
+            "fence": fence,
+            "born": opened.born,
+            "mark": answer.mark,
+            "after": answer.mark,
+            "messages": 0,
+            "size": 1,
+        }
         while code == "MORE":
-            batch = await here.read(
-                source.address, link, fence=fence, born=opened.born, mark=mark, after=mark, messages=0, size=1
-            )
-            code = batch.code
+            code = (await here.read(source.address, link, **ends, ends=True)).code
         for member in (f"{link}.1", f"!{link}"):
             while await source.client.store.detach(source.address, link, member, failed=False) == "MORE":
                 pass

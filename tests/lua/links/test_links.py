@@ -316,6 +316,20 @@ async def test_what_a_link_gives_back_piece_by_piece_stays_in_order_though_its_e
     assert list((await route.source.look()).messages) == [*range(1, 105)]
 
 
+async def test_what_an_ended_link_had_in_hand_comes_first_when_it_is_opened_again(
+    route: Route,
+) -> None:
+    entries = await filled(route, 10, 11, 12, 13)
+    await route.commit(want=500)
+    await route.commit(entries[0])
+    assert (await route.source.look()).messages.keys() == {1, 2, 3, 4}
+    await route.source.producer("bea").send(14)
+    assert await route.end() == 1
+    route.fence += 1
+    await route.open()
+    assert [entry.seq for entry in (await route.read(mark=1)).entries] == [2, 3, 4, 5]
+
+
 async def test_a_source_that_forgot_how_far_a_link_got_hears_it_from_the_target(route: Route) -> None:
     bob = await route.source.consumer("bob")
     await route.source.producer("ann").send(11, 12)

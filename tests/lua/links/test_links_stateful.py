@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from headgate.core.links.calls import Entry, Put, Skip
 from tests.lua.place import Consumer
@@ -131,6 +138,14 @@ class LinkMachine(RuleBasedStateMachine):
             assert (answer.code, answer.mark, answer.held, answer.fence, answer.place) == (
                 expected.code, expected.mark, expected.held, expected.fence, expected.place,
             )  # fmt: skip
+
+    @precondition(lambda self: not self.source.copies)
+    @rule()
+    def end(self) -> None:
+        mark = self.world.run(self.route.end())
+        assert mark == self.target.commit(self.route.fence, self.source.born, 0, [], need=0, want=0, lost=False).mark
+        self.source.end(self.route.fence, mark)
+        self.seen.clear()
 
     @invariant()
     def both_sides_are_alike(self) -> None:

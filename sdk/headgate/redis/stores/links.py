@@ -60,7 +60,17 @@ class LinkStore:
         return Opened(code, int(reply[2]), int(reply[3]))
 
     async def read(
-        self, source: Address, link: str, *, fence: int, born: int, mark: int, after: int, messages: int, size: int
+        self,
+        source: Address,
+        link: str,
+        *,
+        fence: int,
+        born: int,
+        mark: int,
+        after: int,
+        messages: int,
+        size: int,
+        ends: bool = False,
     ) -> Read:
         """Accept at the source all up to ``mark``, and read what comes after ``after``; nothing read is removed.
 
@@ -73,6 +83,7 @@ class LinkStore:
             after: number of the last message that the caller has, at least the target's mark.
             messages: most to return, 0 for none.
             size: most bytes to return; a larger message comes alone.
+            ends: whether the link ends with ``mark``, which the target told to this lease: no other can raise it.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
@@ -84,6 +95,7 @@ class LinkStore:
             "after": after,
             "max_messages": messages,
             "max_bytes": size,
+            "how": "ends" if ends else "works",
         }
         reply = await self._call("link_read", source, link, values)
         code = reply[0].decode()
