@@ -716,6 +716,9 @@ def survives(mutant: Mutant) -> str:
 
 def main(words: list[str]) -> int:
     mutants = matching(words)
+    if not mutants:  # pytest without any test's name would run all there are
+        print(f"no mutant's file or test matches {' or '.join(map(repr, words))}")
+        return 2
     sound = run(ROOT, sorted({mutant.test for mutant in mutants}))
     if sound.returncode:
         print(f"without any mutant, not all tests pass:\n{sound.stdout[-4000:]}")
