@@ -58,12 +58,10 @@ class Route:
         self.born = opened.born or self.born
         return opened
 
-    async def read(
-        self, mark: int = 0, after: int | None = None, *, messages: int = 256, size: int = 1 << 30, ends: bool = False
-    ) -> Read:
+    async def read(self, mark: int = 0, after: int | None = None, *, messages: int = 256, size: int = 1 << 30) -> Read:
         return await self.store.read(
             self.source.address, LINK, fence=self.fence, born=self.born, mark=mark,
-            after=mark if after is None else after, messages=messages, size=size, ends=ends,
+            after=mark if after is None else after, messages=messages, size=size,
         )  # fmt: skip
 
     async def end(self) -> int:
@@ -71,7 +69,7 @@ class Route:
         self.fence += 1
         await self.open()
         mark = (await self.commit()).mark
-        while (await self.read(mark, messages=0, ends=True)).code == "MORE":
+        while await self.store.close(self.source.address, LINK, fence=self.fence, born=self.born, mark=mark) == "MORE":
             pass
         while await Store(self.server).detach(self.source.address, LINK, f"{LINK}.1", failed=False) == "MORE":
             pass

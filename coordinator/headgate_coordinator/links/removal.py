@@ -52,16 +52,8 @@ async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_m
     await _secure(there, target, link, fence, opened.born, ttl_ms)
     if opened.code == "OK":
         code = "OK" if answer.code in ("UNKNOWN", "KIND", "STALE") else "MORE"
-        ends = {
-            "fence": fence,
-            "born": opened.born,
-            "mark": answer.mark,
-            "after": answer.mark,
-            "messages": 0,
-            "size": 1,
-        }
         while code == "MORE":
-            code = (await here.read(source.address, link, **ends, ends=True)).code
+            code = await here.close(source.address, link, fence=fence, born=opened.born, mark=answer.mark)
         for member in (f"{link}.1", f"!{link}"):
             while await source.client.store.detach(source.address, link, member, failed=False) == "MORE":
                 pass

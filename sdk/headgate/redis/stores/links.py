@@ -60,17 +60,7 @@ class LinkStore:
         return Opened(code, int(reply[2]), int(reply[3]))
 
     async def read(
-        self,
-        source: Address,
-        link: str,
-        *,
-        fence: int,
-        born: int,
-        mark: int,
-        after: int,
-        messages: int,
-        size: int,
-        ends: bool = False,
+        self, source: Address, link: str, *, fence: int, born: int, mark: int, after: int, messages: int, size: int
     ) -> Read:
         """Accept at the source all up to ``mark``, and read what comes after ``after``; nothing read is removed.
 
@@ -83,7 +73,6 @@ class LinkStore:
             after: number of the last message that the caller has, at least the target's mark.
             messages: most to return, 0 for none.
             size: most bytes to return; a larger message comes alone.
-            ends: whether the link ends with ``mark``, which the target told to this lease: no other can raise it.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
@@ -95,7 +84,7 @@ class LinkStore:
             "after": after,
             "max_messages": messages,
             "max_bytes": size,
-            "how": "ends" if ends else "works",
+            "how": "works",
         }
         reply = await self._call("link_read", source, link, values)
         code = reply[0].decode()
@@ -105,6 +94,23 @@ class LinkStore:
         flat = reply[4]
         entries = (_entry(*flat[i : i + 4]) for i in range(0, len(flat), 4))
         return Read(code, int(reply[2]), tuple(entries), int(reply[3]) or None)
+
+    async def close(self, source: Address, link: str, *, fence: int, born: int, mark: int) -> str:
+        """Accept all up to the last mark of a link that ends; returns a code, MORE asks to be called again.
+
+        Args:
+            source: as for :meth:`open`.
+            link: its id.
+            fence: number of a lease that the target knows: nothing of an earlier one can raise its mark.
+            born: as :meth:`open` answered.
+            mark: number of the last message that the target has.
+
+        Raises:
+            CoordinatorUnavailable: no answer; the call may be repeated.
+        """
+        until = {"fence": fence, "born": born, "mark": mark, "after": mark}
+        reply = await self._call("link_read", source, link, until | {"max_messages": 0, "max_bytes": 1, "how": "ends"})
+        return str(reply[0].decode())
 
     async def mark(self, namespace: str, ends: Named, link: str, *, here: bool) -> int | None:
         """Return how far a link got; None where nothing is known of it.
