@@ -36,9 +36,11 @@ class Site:
     def end(self, name: str, *, hints: bool = False) -> End:
         return End(LinkStore(self.server), self.address(name), self.server.wake_ups() if hints else None)
 
-    async def make(self, name: str, kind: str = "queue", limit: int | str = "unlimited", **more: str) -> None:
+    async def make(self, name: str, kind: str = "queue", limit: int | str = "unlimited", **more: int | str) -> None:
         self.made.add(name)
-        settings = {"kind": kind, "limit_bytes": str(limit), "limit_messages": "unlimited"} | more
+        settings = {"kind": kind, "limit_bytes": str(limit), "limit_messages": "unlimited"} | {
+            name: str(value) for name, value in more.items()
+        }
         await self.store.apply(self.address(name), settings, mode="ensure", ttl_ms=TTL_MS)
 
     async def send(self, name: str, *bodies: bytes) -> None:

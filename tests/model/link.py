@@ -200,7 +200,7 @@ class ModelTarget:
             code, need = "TOO_LARGE", 0
         self.waits_for, self.wants = need, max(want, need)
         self._ask()
-        return Committed(code, self.mark, self.held, place=int(self.waits_for > 0))
+        return Committed(code, self.mark, self.held, 512 if self.held else 0, place=int(self.waits_for > 0))
 
     def _ask(self) -> None:
         room = self.limit - self.pending - self.held

@@ -47,6 +47,12 @@ class LinkAllowance:
         self.quantum = quantum
         self._messages, self._bytes = Allowance(), Allowance()
 
+    def ahead(self, messages: int, size: int) -> tuple[int, int]:
+        """Return how many of so many messages and bytes are worth having in hand: those to ask for now, and then."""
+        if self.quantum is None:
+            return messages, size
+        return min(messages, 2 * self.quantum[0]), min(size, 2 * self.quantum[1])
+
     def covers(self, messages: int, size: int, now: float) -> bool:
         """Return whether this many more messages of together ``size`` bytes may go now."""
         return self.quantum is None or (messages <= self._messages.left(now) and size <= self._bytes.left(now))

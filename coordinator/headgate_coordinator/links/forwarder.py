@@ -8,8 +8,6 @@ knows nothing asks for it and goes on from there, so any step may be repeated, b
 At most one call of each kind is under way; the next batch is read while one is committed and another is secured.
 """
 
-from collections import deque
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice, takewhile
 from typing import Final
@@ -19,7 +17,6 @@ from headgate.core.links.calls import (
     Commit,
     Committed,
     Copy,
-    Entry,
     Fetch,
     Open,
     Opened,
@@ -33,7 +30,7 @@ from headgate.core.links.calls import (
 )  # fmt: skip
 from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
 from headgate_coordinator.links.allowance import LinkAllowance
-from headgate_coordinator.links.rules import Forwarding, Refusal
+from headgate_coordinator.links.rules import Forwarding, Hand, Item, Refusal
 
 BATCH: Final = 256
 """Messages a call."""
@@ -54,17 +51,6 @@ class Phase(StrEnum):
     FENCED = "fenced"
 
 
-@dataclass(slots=True)
-class _Item:
-    entry: Entry
-    refusal: Refusal | None
-    copied: bool = False
-
-    @property
-    def waits_for_copy(self) -> bool:
-        return self.refusal is not None and self.refusal.dead_letter and not self.copied
-
-
 class Forwarder:
     """One worker of a link. Times are seconds of the caller's monotonic clock.
 
@@ -74,6 +60,7 @@ class Forwarder:
         durable: the last message that it has for good.
         released: the last message that left the source.
         held: bytes of credit at the target.
+        held_m: messages of it.
         fence: set when a later lease is in force: this worker is done, no call will do anything any more.
         regressions: what the target was found to have lost, the newest last.
         refused: how many messages did not go over the link, by reason.
@@ -88,14 +75,13 @@ class Forwarder:
         self.how = forwarding
         self.born: int | None = None
         self.mark: int | None = None
-        self.durable = self.released = self.held = self.committed = self.committed_bytes = 0
+        self.durable = self.released = self.held = self.held_m = self.committed = self.committed_bytes = 0
         self.fence: int | None = None
         self.regressions: list[Regression] = []
         self.refused: dict[str, int] = {}
         self.missing: set[str] = set()
         self.trouble: Trouble | None = None
-        self._loaded: deque[_Item] = deque()
-        self._loaded_bytes = 0
+        self._hand = Hand()
         self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
         self._source_at = self._target_at = 0.0
         self._source_hint = self._target_hint = False  # whether there was one since the source, the target was asked
@@ -113,27 +99,38 @@ class Forwarder:
             return Phase.DURABLE
         if (self.mark or 0) > self.durable:
             return Phase.COMMITTED
-        if self._loaded:
+        if self._hand.head:
             return Phase.LOADED
         return Phase.RESERVED if self.held else Phase.IDLE
 
     @property
     def in_hand(self) -> int:
         """How many messages were read and are not known to be at the target."""
-        return len(self._loaded)
+        return len(self._hand.items)
 
     @property
     def wake_at(self) -> float:
         """When to ask for calls again if nothing is answered and nothing is heard before."""
-        if not self._loaded:
+        if not self._hand.head:
             return self._source_at
-        return min(self._target_at, self._source_at) if self._room > 0 else self._target_at
+        return min(self._target_at, self._source_at) if self._room[0] else self._target_at
 
     @property
-    def _room(self) -> int:
-        """How many bytes more may be in hand, 0 when the window is full."""
-        size = self.how.window - self._loaded_bytes
-        return size if len(self._loaded) < self.how.messages else 0
+    def _room(self) -> tuple[int, int]:
+        """How many messages and bytes more may be in hand; no messages where none is to be read.
+
+        Consumers at the source go without what is read, and it cannot be given back: a commit of it may be under way.
+        So no more is read than the target has granted credit for and its rate lets go, and one message to ask it for.
+        """
+        hand, how = self._hand, self.how
+        paid, paid_bytes = self._allowed.ahead(self.held_m, self.held)
+        paid, paid_bytes = paid - hand.puts, paid_bytes - hand.puts_bytes
+        if hand.puts == 0:
+            paid, paid_bytes = max(paid, 1), max(paid_bytes, 1)
+        elif self.trouble not in (None, PACED):
+            return 0, 0  # the target takes nothing, whatever credit there is
+        messages, size = min(how.messages - len(hand.items), paid), min(how.window - hand.bytes, paid_bytes)
+        return (0, 0) if min(messages, size) < 1 or (hand.head and hand.head.waits_for_copy) else (messages, size)
 
     def calls(self, now: float) -> list[Call]:
         """Return the calls to make now; each is answered to :meth:`hear`, or to :meth:`missed`."""
@@ -160,7 +157,7 @@ class Forwarder:
 
     def left(self) -> None:
         """Note that the credit was given back at the target."""
-        self.held = 0
+        self.held = self.held_m = 0
 
     def missed(self, call: Call, now: float) -> None:
         """Note that a call was not answered, whether it was done or not: it will be made again."""
@@ -210,8 +207,7 @@ class Forwarder:
     def _ask_anew(self) -> None:
         """Forget what is in hand: the target is to say how far the link got."""
         self.mark = None
-        self._loaded.clear()
-        self._loaded_bytes = 0
+        self._hand = Hand()
         self._target_at = 0.0
 
     def _wait_for_source(self, trouble: Trouble | None, now: float) -> None:
@@ -231,12 +227,11 @@ class Forwarder:
     def _fetch(self, born: int, now: float) -> Call | None:
         if self.mark is None or self.mark < self.released:
             return None
-        room = self._room
-        reads = now >= self._source_at and room > 0
+        messages, size = self._room
+        reads = now >= self._source_at and messages > 0
         if not reads and self.durable <= self.released:
             return None
-        messages = min(self.how.messages - len(self._loaded), BATCH) if reads else 0
-        return Fetch(born, self.durable, self._after, messages, max(room, 1))
+        return Fetch(born, self.durable, self._after, min(messages, BATCH) if reads else 0, max(size, 1))
 
     def _read(self, answer: Read, now: float, *, asked: bool) -> None:
         if answer.code in ("CLOSED", "BORN", "UNKNOWN"):
@@ -249,9 +244,7 @@ class Forwarder:
             return
         fresh = [entry for entry in answer.entries if entry.seq > self._after]
         for entry in fresh:
-            refusal = self.how.refusal(entry)
-            self._loaded.append(_Item(entry, refusal))
-            self._loaded_bytes += len(entry.body)
+            self._hand.add(entry, self.how.refusal(entry))
             self._after = entry.seq
         if fresh or not self.hinted:
             self._pause = LOOK_AGAIN
@@ -268,13 +261,13 @@ class Forwarder:
             return None if {Fetch, Secure} & self._flying.keys() else Commit(born, 0)
         if self.mark < self.released:
             return Commit(born, self.released, lost=True)
-        if not self._loaded:
+        head = self._hand.head
+        if head is None:
             return None
-        head = self._loaded[0]
         if head.waits_for_copy:
             return self._copy(born, head, now)
         size = len(head.entry.body)
-        if head.refusal is None and self.held >= size and not self._allowed.covers(1, size, now):
+        if head.refusal is None and not self._lacks_credit and not self._allowed.covers(1, size, now):
             self.trouble = self.trouble or PACED
             return None
         return self._batch(born, now)
@@ -285,7 +278,7 @@ class Forwarder:
             return None
         sizes: list[int] = []
         credit = self.held
-        for item in islice(self._loaded, BATCH):
+        for item in islice(self._hand.items, min(BATCH, self.held_m)):
             if not item.refusal:
                 credit -= len(item.entry.body)
                 if credit < 0:
@@ -293,7 +286,7 @@ class Forwarder:
                 sizes.append(len(item.entry.body))
         return self._allowed.ask(sizes, now)
 
-    def _copy(self, born: int, item: _Item, now: float) -> Call | None:
+    def _copy(self, born: int, item: Item, now: float) -> Call | None:
         reason = item.refusal.reason if item.refusal else ""
         if not self.how.has_dead_letters:
             self._target_at = now + LOOK_AGAIN
@@ -305,13 +298,13 @@ class Forwarder:
         entries: list[Put | Skip] = []
         credit = self.held
         need = puts = size = 0
-        for item in takewhile(lambda item: not item.waits_for_copy, self._loaded):
+        for item in takewhile(lambda item: not item.waits_for_copy, self._hand.items):
             entry = item.entry
             if item.refusal:
                 entries.append(Skip(entry.seq))
             else:
                 puts, size = puts + 1, size + len(entry.body)
-                if size > credit:
+                if size > credit or puts > self.held_m:
                     need = len(entry.body)
                     break
                 if not self._allowed.covers(puts, size, now):
@@ -342,7 +335,7 @@ class Forwarder:
             elif self.mark is not None and replicas >= self.how.replicas:
                 self.durable = max(self.durable, answer.mark)
             return
-        self.held = answer.held
+        self.held, self.held_m = answer.held, answer.held_m
         if self.mark is None:
             if not call.entries:
                 self._learn(answer.mark)
@@ -352,8 +345,8 @@ class Forwarder:
             return
         self._advance(answer.mark)
         self.trouble = None
-        if answer.code == "TOO_LARGE" and self._loaded:
-            self._loaded[0].refusal = Refusal("too-large", dead_letter=True)
+        if answer.code == "TOO_LARGE" and self._hand.head:
+            self._hand.refuse_head(Refusal("too-large", dead_letter=True))
         elif answer.code in ("OK", "NOCREDIT"):
             if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
                 self._rest_target(now, answer.again_ms / 1000)
@@ -364,8 +357,8 @@ class Forwarder:
 
     @property
     def _lacks_credit(self) -> bool:
-        head = self._loaded[0] if self._loaded else None
-        return head is not None and not head.refusal and self.held < len(head.entry.body)
+        head = self._hand.head
+        return head is not None and not head.refusal and (self.held < len(head.entry.body) or self.held_m < 1)
 
     def _learn(self, mark: int) -> None:
         """Go on from where the target is. Below what left the source, its loss is noted, and then accepted."""
@@ -375,9 +368,7 @@ class Forwarder:
             self.regressions.append(Regression(mark, self.released))
 
     def _advance(self, mark: int) -> None:
-        while self._loaded and self._loaded[0].entry.seq <= mark:
-            item = self._loaded.popleft()
-            self._loaded_bytes -= len(item.entry.body)
+        for item in self._hand.taken_up_to(mark):
             if item.refusal:
                 self.refused[item.refusal.reason] = self.refused.get(item.refusal.reason, 0) + 1
             else:
@@ -389,7 +380,7 @@ class Forwarder:
 
     def _copied(self, call: Copy, answer: Committed, now: float) -> None:
         if answer.code == "OK" and answer.mark >= call.entry.seq:
-            for item in self._loaded:
+            for item in self._hand.items:
                 item.copied = item.copied or item.entry.seq == call.entry.seq
             return
         self._rest_target(now, answer.again_ms / 1000)

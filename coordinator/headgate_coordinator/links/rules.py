@@ -1,7 +1,8 @@
-"""How a link forwards, and which messages do not go over it."""
+"""How a link forwards, which messages do not go over it, and those that it has in hand."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.durability import Durability
@@ -81,3 +82,69 @@ class Forwarding:
         if refusal is not None and refusal.reason == "unreadable":  # whoever may send must not stop the link
             return Refusal("unreadable", dead_letter=self.has_dead_letters)
         return refusal
+
+
+@dataclass(slots=True)
+class Item:
+    """A message that was read, and is not known to be at the target.
+
+    Attributes:
+        entry: as it was read.
+        refusal: why it does not go over the link, None where it does.
+        copied: whether its copy is among the dead letters.
+    """
+
+    entry: Entry
+    refusal: Refusal | None
+    copied: bool = False
+
+    @property
+    def waits_for_copy(self) -> bool:
+        """Whether it may be skipped only once a copy is among the dead letters."""
+        return self.refusal is not None and self.refusal.dead_letter and not self.copied
+
+
+@dataclass(slots=True)
+class Hand:
+    """The messages that a worker of a link has read, in order.
+
+    Attributes:
+        items: all of it.
+        bytes: of these.
+        puts: how many of them take credit at the target, as those that are refused do not.
+        puts_bytes: bytes of these.
+    """
+
+    items: deque[Item] = field(default_factory=deque)
+    bytes: int = 0
+    puts: int = 0
+    puts_bytes: int = 0
+
+    @property
+    def head(self) -> Item | None:
+        """The oldest of them, None where there is none."""
+        return self.items[0] if self.items else None
+
+    def add(self, entry: Entry, refusal: Refusal | None) -> None:
+        """Append what was read."""
+        self.items.append(Item(entry, refusal))
+        self.bytes += len(entry.body)
+        if refusal is None:
+            self.puts, self.puts_bytes = self.puts + 1, self.puts_bytes + len(entry.body)
+
+    def refuse_head(self, refusal: Refusal) -> None:
+        """Note that the oldest does not go over the link after all."""
+        self._paid(self.items[0])
+        self.items[0].refusal = refusal
+
+    def taken_up_to(self, mark: int) -> Iterator[Item]:
+        """Take out what is at the target or was skipped there: all up to its mark."""
+        while self.items and self.items[0].entry.seq <= mark:
+            item = self.items.popleft()
+            self.bytes -= len(item.entry.body)
+            self._paid(item)
+            yield item
+
+    def _paid(self, item: Item) -> None:
+        if item.refusal is None:
+            self.puts, self.puts_bytes = self.puts - 1, self.puts_bytes - len(item.entry.body)

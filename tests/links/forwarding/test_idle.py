@@ -87,8 +87,8 @@ def test_a_message_makes_it_look_as_often_as_at_first() -> None:
     worker.woken(source=True)
     worker.hear(fetch(worker, 500), Read("OK", 0, (Entry(1, b"x"),)), 500)
     reserve = commit(worker, 500)
-    worker.hear(reserve, Committed("OK", 0, held=10), 500)
-    worker.hear(commit(worker, 500), Committed("OK", 1, held=9), 500)
+    worker.hear(reserve, Committed("OK", 0, held=10, held_m=9), 500)
+    worker.hear(commit(worker, 500), Committed("OK", 1, held=9, held_m=9), 500)
     assert pauses(worker, 2) == [1, 2]
 
 
@@ -118,16 +118,17 @@ def test_a_call_that_only_releases_does_not_put_off_the_next_look() -> None:
     """Else a link whose window was full would stand still for a second. Mutant: it is a look that found nothing."""
     worker = opened()
     worker.hear(fetch(worker, 0), Read("OK", 0, (Entry(1, b"x"),)), 0)
+    worker.hear(commit(worker, 0), Committed("OK", 0, held=100, held_m=9), 0)
     worker.hear(fetch(worker, 0), Read("OK", 0, (Entry(2, b"more than the window"),)), 0)
     worker.missed(Commit(1, 0), 0)
     worker.woken(target=True)
-    worker.hear(commit(worker, 0), Committed("OK", 1, held=100), 0)
+    worker.hear(commit(worker, 0), Committed("OK", 1, held=100, held_m=9), 0)
     release = fetch(worker, 0)
     assert (release.mark, release.messages) == (1, 0)
     worker.hear(release, Read("OK", 1), 0)
     worker.missed(Commit(1, 0), 0)
     worker.woken(target=True)
-    worker.hear(commit(worker, 0), Committed("OK", 2, held=80), 0)
+    worker.hear(commit(worker, 0), Committed("OK", 2, held=80, held_m=9), 0)
     assert fetch(worker, 0).messages > 0
 
 
