@@ -186,6 +186,26 @@ async def test_a_promotion_that_nobody_asked_for_is_noticed_on_the_way_back_too(
         await client.remove("orders")
 
 
+async def test_a_connection_from_before_its_server_was_a_replica_is_not_believed(
+    pair: Pair, cleanup_namespace: str
+) -> None:
+    """A -> B -> A while the client is silent: A closed no connection. Mutant: it is used as it is (`SURE_FOR`)."""
+    told: list[headgate.StateLoss] = []
+    async with pair.proxy, headgate.connect(pair.proxy.url, namespace=cleanup_namespace) as client:
+        client.on_state_loss(told.append)
+        async with client.session(ttl=60.0) as session:
+            producer = await session.producer("orders")
+            await producer.send("kept")
+            pair.part()
+            lost = await producer.send("lost")
+            ask(pair.primary, "REPLICAOF", *at(pair.replica))
+            wait_for(lambda: is_linked(pair.primary), timeout=GUARD)  # the client's event loop stands still
+            ask(pair.primary, "REPLICAOF", "NO", "ONE")
+            assert await producer.send("after", timeout=GUARD) != lost
+        await wait_until(lambda: [loss.lost for loss in told] == [1], timeout=GUARD, description="told")
+        await client.remove("orders")
+
+
 def put_in_front(pair: Pair, server: RedisServer) -> None:
     pair.proxy._upstream = urlsplit(server.url)
     pair.proxy.reset()

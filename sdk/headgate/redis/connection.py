@@ -19,6 +19,10 @@ MIN_VERSION: Final = (6, 2)
 CALL_TIMEOUT: Final = 2.0
 """Seconds that a call may take before its connection is given up; its turn at a connection may take as long."""
 MAX_CONNECTIONS: Final = 64
+SURE_FOR: Final = 0.2
+"""Seconds without a call after which a connection is asked whether its server is still the run that it was: a shorter
+time than it takes a master to become a replica, take over what its new master has, and be promoted once more. Such a
+server closes no connection, and an earlier one would name the run that its state may name too."""
 LOADS: Final = 20
 """Times that a script is loaded again during one call.
 
@@ -94,6 +98,7 @@ async def greet(connection: Any) -> None:
         raise CoordinatorUnavailable(f"Redis {facts['redis_version']} is too old; 6.2 or newer is needed")
     connection.headgate_run_id = run_of(facts["run_id"], replication)
     connection.headgate_history = replication.get("master_replid", "")
+    connection.headgate_role = replication.get("role")
     connection.headgate_version = version
     _warn_of_eviction(facts["run_id"], memory.get("maxmemory_policy", "noeviction"))
     connection.headgate_cluster = "cluster" in (facts.get("redis_mode"), facts.get("server_mode"))  # Valkey's since 8.1
@@ -275,6 +280,7 @@ class Lane:
                 finally:
                     self.answered += whole
                     if whole and connection.is_connected and connection.headgate_era == self._era:
+                        connection.headgate_used = asyncio.get_running_loop().time()
                         self._idle.append(connection)
                     else:
                         await connection.disconnect(nowait=True)
@@ -288,10 +294,14 @@ class Lane:
 
     async def take(self) -> Any:
         """Return an idle connection, or a new one."""
+        clock = asyncio.get_running_loop().time
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_connected:
+            if not connection.is_connected:
+                continue
+            if clock() - connection.headgate_used < SURE_FOR or await self._is_same_run(connection):
                 return connection
+            await self.drop()
         era = self._era
         fresh: Any = await self._dial()  # redis-py leaves some of its methods untyped
         fresh.headgate_era = era
@@ -305,6 +315,24 @@ class Lane:
         if self._judge:
             self._judge.note(fresh.headgate_run_id, fresh.headgate_history)
         return fresh
+
+    async def _is_same_run(self, connection: Any) -> bool:
+        """Whether its server is still the run that the connection was made to, and is no replica meanwhile."""
+        run: bytes = connection.headgate_run_id
+        try:
+            await connection.send_command("INFO", "replication")
+            facts = facts_in(await connection.read_response())
+        except BaseException as error:
+            await connection.disconnect(nowait=True)
+            if isinstance(error, rx.RedisError | OSError):  # it broke while nobody used it
+                return False
+            raise
+        if facts.get("role") != connection.headgate_role or run_of(run.decode().partition(".")[0], facts) != run:
+            await connection.disconnect(nowait=True)
+            return False
+        if self._judge:
+            self._judge.note(run, facts.get("master_replid", ""))  # it begins another with its first replica
+        return True
 
     async def abandon(self) -> None:
         """End what is under way, and close all connections: another server is in charge."""

@@ -67,6 +67,7 @@ class Server:
         """The Sentinels' view; None where there are none."""
         self._handovers = Handovers(self._dialer, self._lanes)
         self._seeking: dict[str, asyncio.Task[None]] = {}
+        self._silent: str | None = None  # the node that did not answer last; others are asked for the slot map first
         self._hints: weakref.WeakSet[PubSubWakeUps] = weakref.WeakSet()
 
     async def open(self) -> None:
@@ -358,8 +359,8 @@ class Server:
         if self._masters_of is not None:
             self._masters_of.doubt()
         elif self._cluster is not None and place is not None and place not in self._seeking:
-            task = asyncio.create_task(self._seek(place, lane), name=f"headgate seeks {place}")
-            self._seeking[place] = task
+            self._silent = place
+            task = self._seeking[place] = asyncio.create_task(self._seek(place, lane), name=f"headgate seeks {place}")
             task.add_done_callback(lambda _: self._seeking.pop(place, None))
 
     async def _seek(self, place: str, lane: Lane) -> None:
@@ -371,7 +372,7 @@ class Server:
             await asyncio.sleep(_SEEK_EVERY)
             with contextlib.suppress(*_FAILED):
                 async with asyncio.timeout(CALL_TIMEOUT):
-                    await manager.initialize(list(self.url.hosts), last_failed_node_name=place)
+                    await manager.initialize(list(self.url.hosts), self._silent)
             if place not in {node.name for node in self._cluster.get_primaries()}:
                 self._lanes.pop(place, None)
                 await lane.abandon()
@@ -390,9 +391,9 @@ class Server:
         if not self._cluster:
             await self._lane_at("only").drop()
         elif not under_way:
-            manager = self._cluster.nodes_manager
+            manager, seeds = self._cluster.nodes_manager, list(self.url.hosts)
             with contextlib.suppress(*_FAILED):  # nobody answers yet: the map stays as it was, for the next attempt
                 async with asyncio.timeout(CALL_TIMEOUT):
-                    await (manager.move_slot(told) if told else manager.initialize(list(self.url.hosts)))
+                    await (manager.move_slot(told) if told else manager.initialize(seeds, self._silent))
             for place in self._lanes.keys() - set(self._masters()):  # who may come back as another than it was
                 await self._lanes[place].drop()
