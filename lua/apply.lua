@@ -21,6 +21,7 @@
            resume_messages       size or share
            when_full             text to 60
            store                 name
+           store_nonpersistent   name
            deadlock              'none', 'alert', 'fail' or 'ticket'
            oversize              'refuse' or 'allow-one'
            enforce               'always', 'with-consumers' or 'off'

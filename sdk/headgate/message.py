@@ -70,6 +70,19 @@ def is_amqp(stored: bytes) -> bool:
     return stored[:1] == b"\0"
 
 
+def is_durable(stored: bytes) -> bool:
+    """Return whether a stored message is not to be lost, as AMQP's header says it, or the SDK's ``amqp.durable``.
+
+    A message that nobody can read is.
+    """
+    try:
+        if is_amqp(stored):
+            return amqp_sections.header_of(stored).durable
+        return packed.read_headers(stored).get("amqp.durable") is True
+    except MessageFormatError:
+        return True
+
+
 def to_amqp(stored: bytes, *, delivery_count: int = 0) -> bytes:
     """Return a stored message as an AMQP client gets it. One of AMQP 1.0 is itself, but for its header.
 

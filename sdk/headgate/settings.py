@@ -11,6 +11,7 @@ from headgate.core.settings_table import (
     KINDS,
     PATHS,
     ROWS,
+    STORES,
     Settings,
     check_levels,
     check_spool,
@@ -20,8 +21,8 @@ from headgate.core.words import hint
 from headgate.errors import PolicyError
 
 __all__ = [
-    "DEFAULT", "DEFAULTS", "FIELD_OF", "KINDS", "MOST_POOLS", "ROWS", "Settings", "check_levels", "check_spool",
-    "settings_of",
+    "DEFAULT", "DEFAULTS", "FIELD_OF", "KINDS", "MOST_POOLS", "ROWS", "STORES", "Settings", "check_levels",
+    "check_spool", "settings_of",
 ]  # fmt: skip
 
 _TABLES = frozenset({"subscription_windows", "limits", "key_limits", "key_weights"})

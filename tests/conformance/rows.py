@@ -166,7 +166,8 @@ ROWS: Final = (
         "C14",
         "activemq_producers",
         "systemUsage: memory 64 mb for non-persistent, store 100 gb for persistent, temp 10 gb for temporary",
-        "pools and spool stores by class",
+        "pools by destination; spool stores by destination, or by delivery mode with `store_nonpersistent`. Memory holds "
+        "both modes, and one session's messages keep one order across its stores",
     ),
     Row(
         "C15",

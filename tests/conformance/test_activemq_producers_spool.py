@@ -1,13 +1,18 @@
 """ActiveMQ Classic, producers: file cursors, and the store and temp usage of the system."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from proton import Message
+from proton.utils import BlockingConnection
 
 import headgate
 from headgate import CreditTimeout
 from headgate.policy import loads
+from tests.amqp.conftest import StartNode
+from tests.amqp.nodes import NodeProcess
 from tests.conformance.story import body
 from tests.sdk.observing import GUARD, drain, field
 
@@ -137,3 +142,62 @@ async def test_c15_a_store_in_percent_of_a_stated_total(client: headgate.Client,
     async with client.session("s") as session:
         assert 22 <= await send(session, "orders", 60, timeout=0.5) <= 30
         assert (await held(client))["store"] <= 20_000
+
+
+@pytest.fixture
+def spooling_node(start_node: StartNode, tmp_path: Path) -> NodeProcess:
+    return start_node("--store-root", f"file://{tmp_path}")
+
+
+def send_and_receive(url: str, modes: Sequence[bool]) -> list[tuple[str, bool]]:
+    """Send a message of each delivery mode, wait for each to be accepted, and return what comes back."""
+    connection = BlockingConnection(url, timeout=GUARD)
+    try:
+        sender = connection.create_sender("orders")
+        for number, durable in enumerate(modes):
+            sender.send(Message(f"{number:06}".ljust(1000, "x"), durable=durable))
+        receiver, found = connection.create_receiver("orders", credit=10), []
+        for _ in modes:
+            message = receiver.receive()
+            receiver.accept()
+            found.append((str(message.body)[:6], message.durable))
+        return found
+    finally:
+        connection.close()
+
+
+async def test_c14_by_the_delivery_mode_of_each_message(
+    client: headgate.Client, spooling_node: NodeProcess, tmp_path: Path
+) -> None:
+    """Mutants: a node does not read AMQP's header; all that is spooled goes to the store."""
+    await client.apply_policy(
+        loads(f"""
+        preset = "activemq"
+        [[destination]]
+        match = "#"
+        limit = "10KB"
+        store_nonpersistent = "temp"
+        [[store]]
+        name = "store"
+        url = "file://{tmp_path}/store"
+        [[store]]
+        name = "temp"
+        url = "file://{tmp_path}/temp"
+        """)
+    )
+    modes = [number % 3 > 0 for number in range(30)]
+    spooled: dict[str, int] = {}
+
+    async def watch() -> None:
+        while True:
+            for name, bytes_held in (await held(client)).items():
+                spooled[name] = max(spooled.get(name, 0), bytes_held)
+            await asyncio.sleep(0.01)
+
+    watching = asyncio.create_task(watch())
+    try:
+        found = await asyncio.to_thread(send_and_receive, spooling_node.url, modes)
+    finally:
+        watching.cancel()
+    assert found == [(f"{number:06}", durable) for number, durable in enumerate(modes)], "in one order"
+    assert spooled["store"] > spooled["temp"] > 5_000, "two of three are durable"

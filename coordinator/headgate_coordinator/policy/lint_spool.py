@@ -5,6 +5,7 @@ from typing import Final
 
 from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Resolved
+from headgate.core.settings_table import STORES
 from headgate.policy.check import examples, place_of
 from headgate_coordinator.policy.finding import Finding
 
@@ -46,10 +47,11 @@ def _without_limit(resolved: Resolved) -> Iterator[Finding]:
 
 
 def _references(policy: Policy, resolved: Resolved, mean: int | None) -> Iterator[Finding]:
-    limit, name = resolved.fields.get("limit_bytes", ""), decode_name(resolved.fields["store"])
+    limit = resolved.fields.get("limit_bytes", "")
+    names = {decode_name(resolved.fields.get(key, "")) for key in STORES}
     for store in policy.stores:
         holds = store.fields["limit_bytes"]
-        if store.name != name or not mean or not limit.isdigit() or not holds.isdigit():
+        if store.name not in names or not mean or not limit.isdigit() or not holds.isdigit():
             continue
         needed = int(holds) // mean * REFERENCE
         if needed > int(limit) and "limit_bytes" in resolved.origins:
@@ -57,7 +59,7 @@ def _references(policy: Policy, resolved: Resolved, mean: int | None) -> Iterato
                 "HG117",
                 place_of(resolved.origins["limit_bytes"]),
                 "limit.bytes",
-                f"store {name!r} has room for {int(holds) // mean} messages of {mean} bytes, whose references take "
-                f"{needed} bytes of memory, and it has {limit}: it is full of them while the store has room",
+                f"store {store.name!r} has room for {int(holds) // mean} messages of {mean} bytes, whose references "
+                f"take {needed} bytes of memory, and it has {limit}: it is full of them while the store has room",
                 "raise the limit, or lower that of the store",
             )

@@ -38,6 +38,7 @@ class Outgoing:
         safe_within: seconds after which a stored message that is not as safe as asked for is reported.
         whole: the payload where a reference to it has taken its place, for it is in a spool store.
         who: the task, or the thread, that does nothing else until the message is paid; None when that is not known.
+        durable: whether it is not to be lost, where that decides which store it goes to; None until somebody asked.
     """
 
     payload: bytes
@@ -54,6 +55,7 @@ class Outgoing:
     safe_within: float = math.inf
     whole: bytes | None = None
     who: Any = None
+    durable: bool | None = None
 
     def refer(self, reference: bytes) -> None:
         """Put a reference in the place of the payload, which is in a spool store."""
@@ -203,12 +205,22 @@ class Outbox:
         self.credit.overdraw(item.size)
         self.flight = Batch(self.next_seq, [item], item.size, beyond=True)
 
-    def spool(self, most: int, most_bytes: int) -> list[Outgoing]:
-        """Take the first that wait out of the line, to be written to a store; nobody overtakes them meanwhile."""
+    def front(self) -> Outgoing | None:
+        """Return the first message that has no credit: of those that are being written, else of those that wait."""
+        return self.spooling[0] if self.spooling else self.head()
+
+    def spool(self, most: int, most_bytes: int, fits: Callable[[Outgoing], bool]) -> list[Outgoing]:
+        """Take the first that wait out of the line, to be written to a store; nobody overtakes them meanwhile.
+
+        Args:
+            most: messages.
+            most_bytes: of all of them together, but for the first.
+            fits: whether a message goes to that store; those behind the first that does not stay in line.
+        """
         if self.spooling:
             raise AssertionError("a segment is being written")
         size = 0
-        while (head := self.head()) and len(self.spooling) < most:
+        while (head := self.head()) and len(self.spooling) < most and fits(head):
             if self.spooling and (size + head.size > most_bytes or head.ttl_ms != self.spooling[0].ttl_ms):
                 break
             self.spooling.append(self.waiting.popleft())

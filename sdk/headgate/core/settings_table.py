@@ -113,6 +113,8 @@ class Settings:
         "``block``, ``fail``, ``fail-after 3s``, ``drop`` or ``spool``: what a send does that finds no room.")
     store: str | None = _row(ENCODED, kinds=MESSAGES, doc=
         "the spool store that takes payloads when memory is full, and ``when_full`` is ``spool``.")
+    store_nonpersistent: str | None = _row(ENCODED, kinds=MESSAGES, doc=
+        "the spool store of messages that are not durable; unset, they go to ``store`` as all others do.")
     deadlock: str | None = _row(word(*DEADLOCK), kinds=MESSAGES, doc=(
         "what happens to sends that wait for one another without end: ``none`` (nothing), ``alert`` (it is logged), "
         "``fail`` (the newest of them raises ``DeadlockDetected``) or ``ticket`` (one message goes above the limit). "
@@ -237,10 +239,10 @@ class Settings:
 
     def _contradictions(self, out: dict[str, str]) -> None:
         check_levels(out, out)
-        if out.get("store") and out.get("when_full", "spool") != "spool":
-            raise PolicyError(
-                f"nothing goes to {self.store!r}, for when_full is not 'spool'; set both, or neither", setting="store"
-            )
+        for name in STORES:
+            if out.get(name) and out.get("when_full", "spool") != "spool":
+                text = f"nothing goes to {getattr(self, name)!r}, for when_full is not 'spool'; set both, or neither"
+                raise PolicyError(text, setting=name)
         self._limiter(out)
         if self.kind == "queue":
             for name in ("durable_window", "subscription_windows"):
@@ -311,6 +313,8 @@ LIMITER_FIELDS: Final = tuple(row.field for row in ROWS.values() if row.kinds ==
 MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == MESSAGES)
 """Settings of destinations with messages: queues and topics, not gates."""
 
+STORES: Final = ("store", "store_nonpersistent")
+"""Fields that name a spool store."""
 _LEVELS: Final = (
     ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}", ("hard_limit", "limit")),
     ("resume_bytes", "limit_bytes", "resume_at {0} is above limit {1}", ("resume_at", "limit")),
@@ -331,10 +335,11 @@ def check_spool(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
         PolicyError: it would be one without the other.
     """
     store, spools = fields.get("store", ""), fields.get("when_full") == "spool"
-    if spools and not store and {"store", "when_full"} & set(given):
+    if spools and not store and {"when_full", *STORES} & set(given):
         raise PolicyError("spool without a store; give store='<name>' of a spool store too", setting="when_full")
-    if given.get("store") and not spools:
-        raise PolicyError(f"nothing goes to {store!r}; give when_full='spool' too", setting="store")
+    for name in STORES:
+        if given.get(name) and not spools:
+            raise PolicyError(f"nothing goes to {given[name]!r}; give when_full='spool' too", setting=name)
 
 
 def check_levels(fields: Mapping[str, str], given: Mapping[str, str]) -> None:

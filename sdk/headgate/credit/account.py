@@ -237,7 +237,8 @@ class CreditAccount:
         self.outlook.adopt(settings)
         self.confirming.adopt(settings)
         if self.writer is not None:
-            self.writer.adopt(self.outlook.store, self.outlook.most_copied if self._calls.topic else math.inf)
+            most = self.outlook.most_copied if self._calls.topic else math.inf
+            self.writer.adopt(self.outlook.store, self.outlook.store_nonpersistent, most)
         self.state.heed(self._loop.time(), stopped="stopped" in settings)
         self._calls.stir()
 

@@ -105,7 +105,7 @@ class Failures:
         if self.gate and self.securing is not None and (why := self.securing.reason):
             return unsafe(self._name, self._session, why)
         in_hand = 0 if item.paid else max(0, self.account.credit.in_hand)
-        return self._outlook.why(item.size - in_hand, paid=item.paid)
+        return self._outlook.why(item.size - in_hand, paid=item.paid, durable=item.durable)
 
     def reason(self, item: Outgoing | None = None) -> str:
         """Say why there is no credit, for that message, as far as is known without asking."""

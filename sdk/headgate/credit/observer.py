@@ -41,6 +41,7 @@ class Outlook:
         when_full: what they say of a send that finds no room.
         hard: whether it has a hard limit above its limit.
         store: encoded name of the spool store that takes what finds no room; empty where none does.
+        store_nonpersistent: that of the one in its place for what is not durable; empty where there is none.
         most_copied: bytes of one segment of a topic: half of what it keeps copies of, see lua/lib/hot.lua.
         dropped: messages dropped for want of room since the account was opened.
         dropped_bytes: the same in bytes.
@@ -61,7 +62,7 @@ class Outlook:
         self.confirmations = Notices(address.name, session, listeners)
         self.when_full = BLOCK
         self.hard = self.pooled = False
-        self.store = ""
+        self.store = self.store_nonpersistent = ""
         self.most_copied = math.inf
         self.dropped = self.dropped_bytes = 0
         self.unreported = False
@@ -93,6 +94,7 @@ class Outlook:
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
         self.hard, self.pooled = bool(fields.get("hard_bytes")), bool(fields.get("pools"))
         self.store = fields.get("store", "") if self.when_full.spools else ""
+        self.store_nonpersistent = fields.get("store_nonpersistent", "")
         limit = fields.get("limit_bytes", "")
         self.most_copied = int(limit) // 16 if limit.isdigit() else math.inf
         action = fields.get("deadlock") or "none"
@@ -131,15 +133,24 @@ class Outlook:
         if time.monotonic() - self._seen_at >= EXPLAIN_EVERY:
             self._seen = None
 
-    def why(self, size: int, *, paid: bool = False) -> Explanation | None:
-        """Return why ``size`` bytes, which may have their credit, wait, as last seen; None when that is not known."""
+    def why(self, size: int, *, paid: bool = False, durable: bool | None = None) -> Explanation | None:
+        """Return why a message waits, as last seen; None when that is not known.
+
+        Args:
+            size: bytes that it lacks.
+            paid: whether it has its credit.
+            durable: as :func:`headgate.explain.explainer.explain` has it.
+        """
         if self._seen is None:
             return None
-        told = through(self._explain(self._seen, size, paid=paid), self._hops)
+        told = through(self._explain(self._seen, size, paid=paid, durable=durable), self._hops)
         return replace(told, deadlock=self.self_wait.deadlock) if self.self_wait.deadlock and not paid else told
 
-    def _explain(self, seen: Snapshot, size: int | None = None, *, paid: bool = False) -> Explanation:
-        return explain(self._address.name, seen, self._lessees, session=self._session, need=size, paid=paid)
+    def _explain(
+        self, seen: Snapshot, size: int | None = None, *, paid: bool = False, durable: bool | None = None
+    ) -> Explanation:
+        name, session = self._address.name, self._session
+        return explain(name, seen, self._lessees, session=session, need=size, paid=paid, durable=durable)
 
     def find_deadlock(self, line: Iterable[Outgoing]) -> Outgoing | None:
         """See whether those in line wait for themselves, as last seen; returns whose send has to fail, if one has."""

@@ -7,7 +7,7 @@ from headgate.core.names import decode_name
 from headgate.explain.beside import ELSEWHERE, NAMED, beside
 from headgate.explain.facts import Facts, held
 from headgate.explain.model import Cause, Reason
-from headgate.explain.views import Limit, PoolView, Unit, amount, count
+from headgate.explain.views import Limit, PoolView, StoreView, Unit, amount, count
 
 REFERENCE_BYTES: Final = 64
 """More than a reference to a spooled message takes."""
@@ -73,7 +73,7 @@ def _rules(facts: Facts) -> Iterator[Reason]:
         return
     yield from _hysteresis(facts)
     yield from _spool(facts)
-    by_limit = [reason for reason in _limits(facts) if not facts.store or reason.limit is not facts.limits[0]]
+    by_limit = [reason for reason in _limits(facts) if not facts.stores or reason.limit is not facts.limits[0]]
     by_pool = list(_pools(facts))
     least = min((reason.limit.free or 0 for reason in by_limit if reason.limit), default=None)
     if by_pool and least is not None and (by_pool[0].limit is None or (by_pool[0].limit.free or 0) >= least):
@@ -148,7 +148,7 @@ def _pools(facts: Facts) -> Iterator[Reason]:
         pool = next((one for one in facts.pools if one.name == name and (one.exists or not size)), None)
         lends = f"{taken} of the {size} bytes that it lends here are taken" if size else "it lends nothing here"
         remedy = f"settle {short} bytes here or elsewhere in pool {name}, or enlarge the pool"
-        references = "; references to spooled messages need room in it too" if facts.store else ""
+        references = "; references to spooled messages need room in it too" if facts.stores else ""
         if pool and not pool.exists:
             lends = "there is no such pool in the namespace"
             remedy = f"create pool {name}, or correct the setting pools; headgate status lists the pools there are"
@@ -182,30 +182,36 @@ def _pool_holders(pool: PoolView | None) -> str:
 
 def _spool(facts: Facts) -> Iterator[Reason]:
     """The fate of payloads for which memory has no room."""
-    store, memory = facts.store, facts.limits[0]
-    if store is None or memory.limit is None or memory.free is None or memory.free >= facts.need:
+    memory = facts.limits[0]
+    if memory.limit is None or memory.free is None or memory.free >= facts.need:
         return
-    if store.free is not None and store.free < facts.need:
-        yield Reason(
+    for store in sorted(facts.stores, key=lambda store: store.free is None or store.free >= facts.need):
+        yield _spools_to(store, memory, facts.need)
+
+
+def _spools_to(store: StoreView, memory: Limit, need: int) -> Reason:
+    """Return what becomes of those payloads that go to a store."""
+    if store.free is not None and store.free < need:
+        return Reason(
             "store-full",
             f"memory is full, and so is spool store {store.name}: {store.held} of {store.limit} bytes are held",
             Limit("bytes", store.limit, store.held, store.leased, store.rule),
             store.rule,
             f"settle what was spooled, or raise the limit of store {store.name}",
-            settle=facts.need - store.free,
-            raise_to=store.held + store.leased + facts.need,
+            settle=need - store.free,
+            raise_to=store.held + store.leased + need,
         )
-    elif memory.limit - memory.pending - memory.leased < REFERENCE_BYTES:
-        yield Reason(
+    if (memory.limit or 0) - memory.pending - memory.leased < REFERENCE_BYTES:
+        return Reason(
             "store-full",
             f"memory is full of references to spooled messages: {memory.pending} of {memory.limit} bytes are pending",
             memory,
             memory.rule,
             f"settle messages, or raise limit: each message in store {store.name} takes up to {REFERENCE_BYTES} bytes",
         )
-    else:
-        room = "" if store.free is None else f", which has {store.free} bytes left"
-        yield Reason("spooling", f"memory is full: payloads go to spool store {store.name}{room}")
+    room = "" if store.free is None else f", which has {store.free} bytes left"
+    which = f" that are {store.takes}" if store.takes else ""
+    return Reason("spooling", f"memory is full: payloads{which} go to spool store {store.name}{room}")
 
 
 def _rate(facts: Facts) -> list[Reason]:

@@ -8,7 +8,7 @@ from headgate.core.deadlock import Deadlock
 from headgate.errors import CoordinatorUnavailable, InvalidValue
 from headgate.explain.beside import ELSEWHERE, beside
 from headgate.explain.causes import judge
-from headgate.explain.facts import Facts, held, read
+from headgate.explain.facts import Facts, held, read, stores_of
 from headgate.explain.model import Cause, Explanation, State
 from headgate.explain.views import Holder, count
 from headgate.redis.replies import Snapshot
@@ -25,6 +25,7 @@ def explain(
     session: str = "",
     need: int | None = None,
     paid: bool = False,
+    durable: bool | None = None,
     deadlock: Deadlock | None = None,
 ) -> Explanation:
     """Return why a destination is as it is, from what was read of it at one instant.
@@ -36,11 +37,13 @@ def explain(
         session: whose view it is; nobody's when empty.
         need: bytes of the message that waits; that of the session, or of the first in line, when None.
         paid: whether it has its credit: then limits do not hold it up, only the rate does.
+        durable: whether the message is, where that decides which store it goes to; None where that is not known.
         deadlock: that it is known to be part of.
     """
-    facts = read(name, snapshot, sessions or {}, session, need, paid=paid)
+    facts = read(name, snapshot, sessions or {}, session, need, paid=paid, durable=durable)
     causes = judge(facts)
     first, fields = causes[0], snapshot.fields
+    stores = [store for _, store in stores_of(snapshot)]
     return Explanation(
         destination=name,
         kind=fields["kind"],
@@ -64,7 +67,8 @@ def explain(
         dropped_bytes=facts.count("dropped_bytes"),
         freed_per_second=facts.pace.freed if facts.pace else None,
         settled_per_second=facts.pace.freed_messages if facts.pace else None,
-        store=facts.store,
+        store=stores[0] if stores else None,
+        store_nonpersistent=stores[1] if len(stores) > 1 else None,
         pools=facts.pools,
         session=session,
         place=snapshot.place,

@@ -1,6 +1,6 @@
 """Facts read of a destination at one instant, by which its causes are judged. No I/O, and no clock."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +35,7 @@ class Facts:
         place: its place in line, 0 when it is not in line.
         consumers: all that were read.
         leasers: sessions that hold credit; empty also when they were not read.
-        store: its spool store; None where it has none.
+        stores: its spool stores, that of durable messages first; of the message in question, where that is known.
         pools: those that it takes slices of; empty also when they were not read.
         paid: whether what waits has its credit, so that only a rate can hold it up.
     """
@@ -54,7 +54,7 @@ class Facts:
     backlogs: tuple[Backlog, ...]
     slices: Mapping[str, int]
     pace: Pace | None
-    store: StoreView | None = None
+    stores: tuple[StoreView, ...] = ()
     pools: tuple[PoolView, ...] = ()
     paid: bool = False
 
@@ -93,8 +93,9 @@ def read(
     need: int | None,
     *,
     paid: bool = False,
+    durable: bool | None = None,
 ) -> Facts:
-    """Return the facts that a snapshot and the records of sessions tell."""
+    """Return the facts that a snapshot and the records of sessions tell; ``durable`` as :func:`explain` has it."""
     fields, now_ms = snapshot.fields, snapshot.now_ms
     waiters = tuple(
         Waiter(sid, place, _needs(one), max(0.0, (now_ms - int(one["since"])) / 1000))
@@ -123,7 +124,7 @@ def read(
             pool: int(one.get("granted", 0)) - int(one.get("returned", 0)) for pool, one in snapshot.slices.items()
         },
         pace=pace,
-        store=_store(snapshot),
+        stores=tuple(store for lasting, store in stores_of(snapshot) if durable in (None, lasting)),
         pools=tuple(_pool(name, pool, encoded, snapshot) for encoded, pool in snapshot.pools.items()),
         paid=paid,
     )
@@ -159,10 +160,16 @@ def _kept(limit: int, kind: str) -> int:
     return limit // 4 + (limit // 8 if kind == "topic" else 0)
 
 
-def _store(snapshot: Snapshot) -> StoreView | None:
-    name, store = snapshot.fields.get("store"), snapshot.store
-    if not name or snapshot.fields.get("when_full") != "spool":
-        return None
+def stores_of(snapshot: Snapshot) -> Iterator[tuple[bool | None, StoreView]]:
+    """Yield the spool stores of a destination, each with whether it takes what is durable; None: all there is."""
+    two = len(snapshot.stores) > 1
+    for setting, store in snapshot.stores.items():
+        lasting = setting == "store" if two else None
+        takes = ("durable" if lasting else "not durable") if two else ""
+        yield lasting, _store(snapshot, snapshot.fields[setting], store, takes)
+
+
+def _store(snapshot: Snapshot, name: str, store: Mapping[str, str], takes: str) -> StoreView:
     limit = store.get("limit_bytes", "")
     return StoreView(
         decode_name(name),
@@ -172,6 +179,7 @@ def _store(snapshot: Snapshot) -> StoreView | None:
         int(snapshot.fields.get("spooled_bytes", 0)),
         int(store.get("blocked", 0)),
         rule_of(store, "limit_bytes"),
+        takes,
     )
 
 

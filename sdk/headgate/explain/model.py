@@ -143,6 +143,7 @@ class Explanation:
         freed_per_second: bytes, over the last few seconds; None when the ledger does not tell.
         settled_per_second: messages, likewise.
         store: the spool store, where it has one.
+        store_nonpersistent: the one in its place for messages that are not durable, where it has two.
         pools: those that it takes slices of, and who holds them; read only while somebody waits.
         session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
         deadlock: the cycle that the wait is part of; None where none is known, which is not to say that there is none.
@@ -175,6 +176,7 @@ class Explanation:
     freed_per_second: float | None = None
     settled_per_second: float | None = None
     store: StoreView | None = None
+    store_nonpersistent: StoreView | None = None
     pools: tuple[PoolView, ...] = ()
     session: str = ""
     place: int = 0
@@ -225,8 +227,7 @@ class Explanation:
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""
             gate = {"bytes": "size", "messages": "calls"}[limit.unit] if self.kind == "gate" else limit.unit
             yield f"  {gate}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
-        if self.store is not None:
-            yield f"  {self.store}"
+        yield from (f"  {store}" for store in (self.store, self.store_nonpersistent) if store is not None)
         yield from (f"  {pool}" for pool in self.pools)
         if self.dropped_messages:
             yield f"  dropped so far: {count(self.dropped_messages)}, {self.dropped_bytes} bytes"

@@ -140,6 +140,8 @@ class StoreView:
         here: bytes of those that this destination has references to, or had until a moment ago.
         blocked: sessions that wait for room in it.
         rule: where its limit was set, if a policy did.
+        takes: which messages of a destination with two stores go there, ``durable`` or ``not durable``; ``here`` is
+            then of both stores together.
     """
 
     name: str
@@ -149,6 +151,7 @@ class StoreView:
     here: int
     blocked: int
     rule: str | None = None
+    takes: str = ""
 
     @property
     def free(self) -> int | None:
@@ -157,7 +160,8 @@ class StoreView:
 
     def __str__(self) -> str:
         total = "unlimited" if self.limit is None else str(self.limit)
-        return f"store {self.name}: {self.here} bytes from here, {self.held} held + {self.leased} leased of {total}"
+        here = f"for what is {self.takes}" if self.takes else f"{self.here} bytes from here"
+        return f"store {self.name}: {here}, {self.held} held + {self.leased} leased of {total}"
 
 
 @dataclass(frozen=True, slots=True)

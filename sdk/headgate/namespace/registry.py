@@ -20,7 +20,7 @@ from headgate.namespace.topics import Index
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
-from headgate.settings import FIELD_OF, KINDS, Settings, check_levels, check_spool
+from headgate.settings import FIELD_OF, KINDS, STORES, Settings, check_levels, check_spool
 from headgate.spool import Spooling
 from headgate.spool.policy import PolicyStores
 
@@ -236,7 +236,8 @@ class Registry:
             try:
                 check_levels({**stored, **fields}, given)
                 check_spool({**stored, **fields}, given)
-                await self.spooling.spools.check(given.get("store", ""))
+                for setting in STORES:
+                    await self.spooling.spools.check(given.get(setting, ""), setting)
             except PolicyError as error:
                 raise PolicyError(f"{address.name!r}: {error}") from None
             code, kind = await self._store.apply(address, fields, mode="change", ttl_ms=self._ttl_ms)

@@ -6,6 +6,7 @@ from typing import Any
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Resolved, Store
+from headgate.core.settings_table import STORES
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy.places import Path
 from headgate.policy.problems import Problem
@@ -71,31 +72,35 @@ def check_stores(policy: Policy) -> Iterator[Problem]:
     """Yield what is wrong with stores that rules name."""
     known = {store.name for store in policy.stores}
     for rule in policy.rules:
-        name = decode_name(rule.fields.get("store", ""))
-        if name and name not in known:
-            yield Problem(
-                rule.origins["store"],
-                "store",
-                f"there is no store {name!r} in this document; add [[store]] with name = {name!r} and a url"
-                + (f", or name one of {', '.join(sorted(known))}" if known else ""),
-            )
+        for key in STORES:
+            name = decode_name(rule.fields.get(key, ""))
+            if name and name not in known:
+                yield Problem(
+                    rule.origins[key],
+                    key,
+                    f"there is no store {name!r} in this document; add [[store]] with name = {name!r} and a url"
+                    + (f", or name one of {', '.join(sorted(known))}" if known else ""),
+                )
 
 
 def check_spooling(name: str, resolved: Resolved) -> Iterator[Problem]:
     """Yield what is contradictory about spooling at one name."""
     fields, origins = resolved.fields, resolved.origins
-    spools, store = fields.get("when_full") == "spool", fields.get("store", "")
-    if spools and not store:
+    spools = fields.get("when_full") == "spool"
+    if spools and not fields.get("store"):
         place = origins["when_full"].partition("@")[2]
         yield Problem(
             place, "when_full", f"for destinations such as {name!r} the store is missing; add store = '<name>'"
         )
-    if store and not spools:
-        rule, _, place = origins["store"].partition("@")
+    for key in STORES:
+        store = fields.get(key, "")
+        if not store or spools:
+            continue
+        rule, _, place = origins[key].partition("@")
         full = origins.get("when_full", "").partition("@")[0]
         if not full or Pattern.parse(full).order < Pattern.parse(rule).order:  # else that rule means to switch it off
             yield Problem(
                 place,
-                "store",
+                key,
                 f"nothing of destinations such as {name!r} goes to {decode_name(store)!r}; add when_full = 'spool'",
             )

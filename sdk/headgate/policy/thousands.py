@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from headgate.core.settings_table import STORES
 from headgate.policy.document import Document
 from headgate.policy.places import Path
 from headgate.policy.problems import Problem
@@ -13,7 +14,7 @@ from headgate.units import parse_size
 _THOUSANDS: Final = re.compile(
     r"\s*((\d+(?:\.\d+)?)\s*([kmgt])b)\s*(?:/\s*(?:s|min|h|hour|day|week|month)\s*)?\Z", re.ASCII | re.IGNORECASE
 )
-_NO_SIZES: Final = frozenset({"name", "match", "url", "selector", "from", "to", "store"})
+_NO_SIZES: Final = frozenset({"name", "match", "url", "selector", "from", "to", *STORES})
 
 
 def thousands(document: Document, source: Source) -> Problem | None:

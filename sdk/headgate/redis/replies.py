@@ -10,6 +10,9 @@ from headgate.core.account import calls
 Account = calls.Totals
 Credit = calls.Credit
 
+STORE_FIELDS: Final = ("limit_bytes", "pending_bytes", "pending_messages", "leased_bytes", "blocked", "policy")
+"""Of a spool store, what tells whether it has room."""
+
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
@@ -49,7 +52,7 @@ class Snapshot:
         slices: pool -> what the destination holds of it.
         groups: subscription -> its unsettled deliveries, and the number of the last message delivered.
         ledger: the newest entries, newest first.
-        store: fields of the spool store where it spools, read a moment later; empty where it does not.
+        stores: fields of the spool stores where it spools, by setting, read a moment later; empty where it does not.
         pools: encoded name of a pool that it takes slices of -> that pool, read a moment later; only while a session
             waits.
     """
@@ -65,7 +68,7 @@ class Snapshot:
     slices: dict[str, dict[str, str]] = field(default_factory=dict)
     groups: dict[str, tuple[int, int]] = field(default_factory=dict)
     ledger: tuple[str, ...] = ()
-    store: dict[str, str] = field(default_factory=dict)
+    stores: dict[str, dict[str, str]] = field(default_factory=dict)
     pools: dict[str, PoolRecord] = field(default_factory=dict)
 
     @classmethod

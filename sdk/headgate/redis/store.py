@@ -10,11 +10,13 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from headgate.core.names import decode_name
+from headgate.core.settings_table import STORES
 from headgate.errors import AccessDenied, TooManySubscriptions
 from headgate.message import had_before
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.replies import (
+    STORE_FIELDS,
     Account,
     Credit,
     Deliveries,
@@ -29,8 +31,6 @@ from headgate.redis.rounds import Rounds
 from headgate.redis.scripts import script
 
 Beyond = Literal["refuse", "hard", "spool"]
-STORE_FIELDS: Final = ("limit_bytes", "pending_bytes", "pending_messages", "leased_bytes", "blocked", "policy")
-"""Of a spool store, what tells whether it has room."""
 POOL_FRESH: Final = 1.0
 """Seconds for which a pool that was read is read no more: many destinations of one client may wait for it."""
 HOLDERS: Final = 4
@@ -287,13 +287,13 @@ class Store:
         seen = Snapshot.of(reply)
         fields = seen.fields
         if fields.get("when_full") == "spool":
-            seen = replace(seen, store=await self._spool(address, fields))
+            seen = replace(seen, stores={of: await self._spool(address, fields[of]) for of in STORES if fields.get(of)})
         if fields.get("pools") and fields.get("blocked") != "0":
             seen = replace(seen, pools=await self._pools(address, fields))
         return seen
 
-    async def _spool(self, address: Address, fields: Mapping[str, str]) -> dict[str, str]:
-        key = Address.of_store(address.namespace, decode_name(fields.get("store", "-"))).shared[0]
+    async def _spool(self, address: Address, store: str) -> dict[str, str]:
+        key = Address.of_store(address.namespace, decode_name(store)).shared[0]
         reply = await self.server.command(key, "HMGET", key, *STORE_FIELDS)
         return {name: value.decode() for name, value in zip(STORE_FIELDS, reply, strict=True) if value is not None}
 

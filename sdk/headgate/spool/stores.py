@@ -276,15 +276,15 @@ class Spools:
         self._remembered.pop(name, None)
         self._stale.add(name)
 
-    async def check(self, name: str) -> None:
-        """See that there is a store of this encoded name; none is fine.
+    async def check(self, name: str, setting: str = "store") -> None:
+        """See that there is a store of this encoded name, which that setting has; none is fine.
 
         Raises:
             PolicyError: there is none.
         """
         if name and "url" not in await self.fields(decode_name(name)):
             raise PolicyError(
-                f"there is no spool store {decode_name(name)!r}; a policy makes one with [[store]]", setting="store"
+                f"there is no spool store {decode_name(name)!r}; a policy makes one with [[store]]", setting=setting
             )
 
     async def segments(self, name: str) -> int:

@@ -2,6 +2,9 @@
 
 One segment is written while the one before is published, never more: so order holds, and a producer has at most two
 segments on their way. A segment is entered at its store, then written and flushed, then published.
+
+A destination may have a store for messages that are durable and one for those that are not. They are in one line all
+the same, and a segment ends where the next message goes to the other store: the first in line says which is written to.
 """
 
 import asyncio
@@ -14,35 +17,25 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from headgate._util.tasks import stop
-from headgate.core.full import BLOCK, WhenFull
+from headgate.core.full import WhenFull
 from headgate.core.names import decode_name
-from headgate.core.outbox import Outbox
+from headgate.core.outbox import Outbox, Outgoing
 from headgate.core.segment import MOST_MESSAGES, pack
 from headgate.errors import HeadgateError, MessageTooLarge
+from headgate.message import is_durable
 from headgate.redis.keys import Address
-from headgate.spool.stores import SEGMENT, Spool, Spools, folder
+from headgate.spool.stores import Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
+from headgate.spool.way import Room, Way
 
 REFERENCE_BYTES: Final = 64
 """More than a reference takes."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks whether anybody still waits for room at a store, where nothing is heard of it."""
-PAUSE: Final = (0.2, 5.0)
-"""Seconds until a store is tried again that failed: at first, and at the most."""
 
 
-class Quota(Protocol):
+class Quota(Room, Protocol):
     """A session's room at a store: credit, as at any destination."""
-
-    @property
-    def spool(self) -> Spool:
-        """The store."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why there is no room."""
-        ...
 
     def ask(self, size: int, stir: Callable[[], None]) -> "asyncio.Future[None]":
         """Return a future that is done once there is room for ``size`` bytes; cancel it to give up.
@@ -108,15 +101,9 @@ class Writer:
         steps: set[Callable[[], None]],
     ) -> None:
         self.store = ""
-        """Name of the store to use; empty for none."""
+        """Name of the store for messages that are durable; empty where there is none at all."""
         self.prepared: Prepared | None = None
         """Messages that are written and wait to be published."""
-        self.waits = False
-        """Whether the store has no room, or does not take anything: then memory is waited for as well."""
-        self.crowded = False
-        """Whether memory, or a pool of it, has no room for references: the destination's state says which."""
-        self.when_full: WhenFull = BLOCK
-        """The store's account of messages that find no room in it either."""
         self._spools = spools
         self._sweeper = sweeper
         self._quota_at = quota
@@ -124,10 +111,8 @@ class Writer:
         self._outbox = outbox
         self._wake = wake
         self._steps = steps
-        self._quota: Quota | None = None
-        self._trouble = ""
-        self._resume_at = 0.0
-        self._pause = PAUSE[0]
+        self._ways: tuple[Way, Way] = (Way(""),) * 2  # of what is durable, and of what is not
+        self._writes: Way = self._ways[0]
         self._loop = asyncio.get_running_loop()
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -135,34 +120,75 @@ class Writer:
         self._most_bytes = math.inf
         self._names = (f"{secrets.token_hex(5)}-{n:x}" for n in itertools.count(1))
 
-    def adopt(self, store: str, most_bytes: float) -> None:
-        """Use another store from now on, none where that is empty, and write at most so many bytes in one segment."""
+    def adopt(self, store: str, nonpersistent: str, most_bytes: float) -> None:
+        """Use other stores from now on.
+
+        Args:
+            store: encoded name of the store of messages that are durable; empty for none, whatever the other says.
+            nonpersistent: that of all others; empty where they have the same.
+            most_bytes: that go in one segment.
+        """
         self.store = decode_name(store)
+        names = (self.store, decode_name(nonpersistent) if store and nonpersistent else self.store)
+        ways = {way.store: way for way in self._ways}
+        for name in names:
+            ways.setdefault(name, Way(name))
+        self._ways = (ways[names[0]], ways[names[1]])
         self._most_bytes = most_bytes
+
+    def _way_of(self, item: Outgoing) -> Way:
+        lasting, other = self._ways
+        if lasting is other:
+            return lasting
+        if item.durable is None:
+            item.durable = is_durable(item.payload if item.whole is None else item.whole)
+        return lasting if item.durable else other
+
+    @property
+    def _way(self) -> Way:
+        """The way of the first message that has no credit."""
+        if self._ways[0] is self._ways[1] or (front := self._outbox.front()) is None:
+            return self._ways[0]
+        return self._way_of(front)
 
     @property
     def ready(self) -> bool:
         """Whether there is a store that may be tried now."""
-        return bool(self.store) and self._loop.time() >= self._resume_at
+        return bool(self.store) and self._loop.time() >= self._way.resume_at
 
     @property
     def resumes_at(self) -> float:
         """When a store that failed may be tried again, on the loop's clock; infinite where there is none."""
-        return self._resume_at if self.store else math.inf
+        return self._way.resume_at if self.store else math.inf
 
     @property
     def ahead(self) -> int:
         """Bytes that may wait in line for nothing but the storage: two segments."""
-        return 2 * (self._quota.spool.settings.segment if self._quota else SEGMENT)
+        return self._way.ahead
+
+    @property
+    def waits(self) -> bool:
+        """Whether the store has no room, or does not take anything: then memory is waited for as well."""
+        return self._way.waits
+
+    @property
+    def crowded(self) -> bool:
+        """Whether memory, or a pool of it, has no room for references: the destination's state says which."""
+        return self._way.crowded
+
+    @property
+    def hurries(self) -> bool:
+        """Whether it waits for a store, and messages may be in line that do not wait for ever for theirs."""
+        return self.waits and any(way.when_full.patience is not None for way in self._ways)
+
+    def how(self, item: Outgoing) -> WhenFull:
+        """Return what is to be done with a message that finds no room at its store either."""
+        return self._way_of(item).when_full
 
     @property
     def reason(self) -> str:
         """Why nothing goes to the store, empty where that is not known."""
-        if self._trouble:
-            return self._trouble
-        if self.waits and self._quota:
-            return f"spool store {self.store!r} has no room either: {self._quota.reason}"
-        return ""
+        return self._way.reason
 
     def seek(self) -> None:
         """Begin to write those that wait, unless that is under way."""
@@ -183,8 +209,8 @@ class Writer:
         """Delete the segment of a batch that was not taken, for memory has only ``room`` bytes for references."""
         self._most = max(1, room // REFERENCE_BYTES)
         if room < REFERENCE_BYTES:
-            self.postpone("memory has no room for references to spooled messages")
-            self.crowded = True
+            way = next((way for way in self._ways if way.encoded == segment.partition("/")[0]), self._way)
+            way.postpone(self._loop.time(), "memory has no room for references to spooled messages", crowded=True)
         self.drop(segment)
 
     def drop(self, segment: str) -> None:
@@ -197,12 +223,6 @@ class Writer:
     def discard(self, prepared: Prepared) -> None:
         """Delete a segment that no reference leads to, nor will."""
         self._sweeper.discard(prepared.spool, self._address, prepared.name)
-
-    def postpone(self, why: str) -> None:
-        """Let nothing go to the store for a while, and wait for memory."""
-        self._resume_at = self._loop.time() + self._pause
-        self._pause = min(2 * self._pause, PAUSE[1])
-        self._trouble, self.waits, self.crowded = why, True, False
 
     async def close(self) -> None:
         """Stop; what was being written goes back in line."""
@@ -217,28 +237,30 @@ class Writer:
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):
-            self.postpone(str(error) if isinstance(error, HeadgateError) else repr(error))
+            why = str(error) if isinstance(error, HeadgateError) else repr(error)
+            self._writes.postpone(self._loop.time(), why)
             self._abandon()
         self._wake()
 
     async def _write(self) -> None:
-        spool = await self._spools.get(self.store)
-        self.when_full = spool.settings.when_full
-        self._quota = quota = await self._quota_at(spool)
+        way = self._writes = self._way
+        spool = await self._spools.get(way.store)
+        way.when_full = spool.settings.when_full
+        way.quota = quota = await self._quota_at(spool)
         settings = spool.settings
         most_bytes = int(min(settings.segment, settings.limit or settings.segment, self._most_bytes))
-        size = await self._fitting(quota, most_bytes)
+        size = await self._fitting(way, quota, most_bytes)
         if not size:
             return
-        self.waits, self._trouble, self.crowded = False, "", False
-        items = self._outbox.spool(self._most, size)
+        way.opens()
+        items = self._outbox.spool(self._most, size, lambda item: self._way_of(item) is way)
         payloads = [item.payload for item in items]
         name = next(self._names)
         data, references = pack(payloads, spool.encoded, name)
         if len(data) < size:
             quota.put_back(size)  # some of them were paid from memory, or gave up
             size = len(data)
-            if not items or not await self._room(quota, size):
+            if not items or not await self._room(way, quota, size):
                 self._outbox.unspool()
                 return
         prepared = Prepared(spool, name, references, size)
@@ -248,39 +270,46 @@ class Writer:
         except BaseException:
             self.discard(prepared)
             raise
-        self._pause = PAUSE[0]
+        way.written()
         if self._outbox.spooling is items:
             self.prepared = prepared
         else:  # the account was lost meanwhile, and they are in line again
             self.discard(prepared)
 
-    def _first_bytes(self, most_bytes: int) -> int:
-        """Return the bytes of those that would go in one segment now."""
+    def _first_bytes(self, way: Way, most_bytes: int) -> int:
+        """Return the bytes of those that would go in one segment now; 0 where the first goes another way."""
         size = count = 0
         ttl_ms = None
         for item in self._outbox.waiting:
             if item.done.done():
                 continue
+            if self._way_of(item) is not way:
+                break
             if count and (size + item.size > most_bytes or item.ttl_ms != ttl_ms or count >= self._most):
                 break
             size, count, ttl_ms = size + item.size, count + 1, item.ttl_ms
         return size
 
-    async def _fitting(self, quota: Quota, most_bytes: int) -> int:
+    async def _fitting(self, way: Way, quota: Quota, most_bytes: int) -> int:
         """Take room at the store for as many of those that wait as it has room for, if need be for the first alone.
 
         Returns the bytes; 0 where nobody waits any more.
         """
-        while size := self._first_bytes(most_bytes):
-            last = size == self._first_bytes(1)
-            if await self._room(quota, size, patient=last):
+        while size := self._first_bytes(way, most_bytes):
+            last = size == self._first_bytes(way, 1)
+            if await self._room(way, quota, size, patient=last):
                 return size
             if last:
                 break
             most_bytes = size // 4
         return 0
 
-    async def _room(self, quota: Quota, size: int, *, patient: bool = True) -> bool:
+    def _leads(self, way: Way) -> bool:
+        """Whether the first message that has no credit goes that way."""
+        front = self._outbox.front()
+        return front is not None and self._way_of(front) is way
+
+    async def _room(self, way: Way, quota: Quota, size: int, *, patient: bool = True) -> bool:
         """Wait for room at the store, for as long as anybody waits for it; not ``patient``: until it has none."""
         asked = quota.ask(size, self._stirred.set)
         asked.add_done_callback(lambda _: self._stirred.set())
@@ -294,13 +323,13 @@ class Writer:
                 if quota.refused(asked):
                     if not patient:
                         return False
-                    if not self.waits:
-                        self.waits = True
+                    if not way.waits:
+                        way.waits = True
                         self._wake()
                         self._sweeper.hurry()
-                if not asked.done() and self._outbox.head() is None and not self._outbox.spooling:
+                if not asked.done() and not self._leads(way):
                     asked.cancel()
-                    self.waits = False
+                    way.waits = False
                     return False
             asked.result()
         except MessageTooLarge as error:

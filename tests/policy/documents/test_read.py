@@ -238,10 +238,14 @@ def test_bad_input_is_told_with_its_place_and_the_accepted_form(text: str, line:
 
 
 DISK = "\n[[store]]\nname = 'disk'\nurl = 'file:///a'\nlimit = 5"
+TWO = "match = 'a'\nwhen_full = 'spool'\nstore = 'disk'\nstore_nonpersistent = "
 # What shows only when rules meet: text, lines, words.
 MERGED = [
     ("match = 'a'\nwhen_full = 'spool'\nstore = 'dsk'" + DISK, [4], "there is no store 'dsk' in this document"),
     ("match = 'a'\nwhen_full = 'spool'" + DISK, [3], "such as 'a' the store is missing"),
+    (TWO + "'tmp'" + DISK, [5], "there is no store 'tmp' in this document; add [[store]] with name = 'tmp'"),
+    ("match = 'a'\nstore_nonpersistent = 'disk'" + DISK, [3], "'a' goes to 'disk'; add when_full = 'spool'"),
+    ("match = 'a'\nwhen_full = 'spool'\nstore_nonpersistent = 'disk'" + DISK, [3], "add store = '<name>'"),
     ("match = 'a'\nstore = 'disk'" + DISK, [3], "nothing of destinations such as 'a' goes to 'disk'"),
     ("match = '#'\nwhen_full = 'block'\n~match = 'a'\nstore = 'disk'" + DISK, [6], "add when_full = 'spool'"),
     ("match = 'a.#'\nresume_at = 500\n~match = '*.b'\nlimit = 100", [3], "such as 'a.b' 500 is above the limit of 100"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.policy import CACHED, ORIGIN_BYTES, Policy, Pool, Rule, Store
-from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS
+from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS, STORES
 from headgate.errors import PolicyError
 from headgate.settings import DEFAULTS, KINDS, ROWS, settings_of
 
@@ -105,7 +105,9 @@ def test_a_kind_takes_only_what_it_has() -> None:
 
 
 def test_the_fields_of_messages_are_those_that_a_gate_refuses() -> None:
-    values = {"dead_letter": "a", "store": "a", "deadlock": "fail", "confirm": "a", "slow_action": "notify"}
+    values = {"dead_letter": "a", "deadlock": "fail", "confirm": "a", "slow_action": "notify"} | dict.fromkeys(
+        STORES, "a"
+    )
     for name, row in ROWS.items():
         if row.field in MESSAGE_FIELDS and not name.endswith("burst"):
             with pytest.raises(PolicyError, match=f"^{name} belongs to a queue or a topic, not to a gate"):

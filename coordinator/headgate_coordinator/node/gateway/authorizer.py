@@ -25,8 +25,8 @@ from headgate.redis.keys import (
     policy_key,
     session_prefix,
 )
+from headgate.redis.replies import STORE_FIELDS
 from headgate.redis.scripts import Script
-from headgate.redis.store import STORE_FIELDS
 from headgate.redis.stores.notes import KEEP_MS, PAGE, Tie
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.access import Access

@@ -21,9 +21,19 @@ class Spooling(Protocol):
     """A writer to a spool store of messages without room in memory."""
 
     store: str
-    waits: bool
-    when_full: WhenFull
     prepared: Any
+
+    @property
+    def waits(self) -> bool:
+        """Whether the store of the first message that has no credit has no room, or does not take anything."""
+
+    @property
+    def hurries(self) -> bool:
+        """Whether it waits for a store, and messages may be in line that do not wait for ever for theirs."""
+
+    def how(self, item: Outgoing) -> WhenFull:
+        """Return what is to be done with a message that finds no room at its store either."""
+        ...
 
     @property
     def ready(self) -> bool:

@@ -130,7 +130,7 @@ class Waiters:
         """Give up for those that waited as long as they are to; returns when the next of them will have."""
         soonest = math.inf
         if self._hurried or self._manners.when_full.patience is not None or self._store_hurries:
-            for item in self.outbox.waiting:
+            for item in tuple(self.outbox.waiting):  # whoever is told why is let go of
                 item.since = item.since or now
                 if (patience := self.how(item).patience) and not item.done.done():
                     if now >= item.since + patience:
@@ -191,7 +191,7 @@ class Waiters:
     def how(self, item: Outgoing) -> WhenFull:
         """Return what is to be done with a message that finds no room."""
         how = item.when_full or self._manners.when_full
-        return self.writer.when_full if how.spools and self.writer is not None else how
+        return self.writer.how(item) if how.spools and self.writer is not None else how
 
     @property
     def spools(self) -> bool:
@@ -210,7 +210,7 @@ class Waiters:
     def impatient(self) -> Iterator[Outgoing]:
         """Yield those in line that do not wait."""
         if self._hurried or self._manners.when_full.patience == 0 or self._store_hurries:
-            for item in self.outbox.waiting:
+            for item in tuple(self.outbox.waiting):  # whoever is told why is let go of
                 if self.how(item).patience == 0 and not item.done.done() and not self.may_exceed(item):
                     yield item
 
@@ -224,7 +224,7 @@ class Waiters:
 
     @property
     def _store_hurries(self) -> bool:
-        return self.writer is not None and self.writer.waits and self.writer.when_full.patience is not None
+        return self.writer is not None and self.writer.hurries
 
     def give_up(self, item: Outgoing, now: float) -> None:
         """Drop a message, or fail it, as it is to be treated."""

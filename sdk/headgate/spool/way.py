@@ -1,0 +1,78 @@
+"""The way of messages to one store, as a writer last found it: whether it has room, and when it may be tried again."""
+
+from typing import Final, Protocol
+
+from headgate.core.full import BLOCK, WhenFull
+from headgate.core.names import encode_name
+from headgate.spool.stores import SEGMENT, Spool
+
+PAUSE: Final = (0.2, 5.0)
+"""Seconds until a store is tried again that failed: at first, and at the most."""
+
+
+class Room(Protocol):
+    """A session's room at a store, as far as a way shows it."""
+
+    @property
+    def spool(self) -> Spool:
+        """The store."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why there is no room."""
+        ...
+
+
+class Way:
+    """The way to one store.
+
+    Attributes:
+        store: its name; empty for none.
+        encoded: the same, as references have it.
+        quota: the session's room there; None until it was used.
+        waits: whether the store has no room, or does not take anything: then memory is waited for as well.
+        crowded: whether memory, or a pool of it, has no room for references: the destination's state says which.
+        when_full: the store's account of messages that find no room in it either.
+        trouble: what failed last; empty where nothing did.
+        resume_at: when it may be tried again, on the loop's clock.
+        pause: seconds until then, after the next failure.
+    """
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        self.encoded = encode_name(store, "store") if store else ""
+        self.quota: Room | None = None
+        self.waits = self.crowded = False
+        self.when_full: WhenFull = BLOCK
+        self.trouble = ""
+        self.resume_at = 0.0
+        self.pause = PAUSE[0]
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that may wait in line for nothing but the storage: two segments."""
+        return 2 * (self.quota.spool.settings.segment if self.quota else SEGMENT)
+
+    @property
+    def reason(self) -> str:
+        """Why nothing goes to the store, empty where that is not known."""
+        if self.trouble:
+            return self.trouble
+        if self.waits and self.quota:
+            return f"spool store {self.store!r} has no room either: {self.quota.reason}"
+        return ""
+
+    def postpone(self, now: float, why: str, *, crowded: bool = False) -> None:
+        """Let nothing go to the store for a while, and wait for memory."""
+        self.resume_at = now + self.pause
+        self.pause = min(2 * self.pause, PAUSE[1])
+        self.trouble, self.waits, self.crowded = why, True, crowded
+
+    def written(self) -> None:
+        """Note that the storage takes segments: the next failure is the first again."""
+        self.pause = PAUSE[0]
+
+    def opens(self) -> None:
+        """Note that the store has room."""
+        self.waits, self.trouble, self.crowded = False, "", False
