@@ -230,7 +230,8 @@ class Securing:
                 self._late(math.inf)
                 continue
             self._lose(covered, told.epoch, told.last)
-            if self.durability.is_met(told.held):
+            met = self.durability.is_met(told.held)
+            if met:
                 for written in covered:
                     if written in self._line:
                         self._line.remove(written)
@@ -238,7 +239,7 @@ class Securing:
             elif told.held.trouble == "refused":
                 self._late(math.inf)
             self._watch()
-            if self._line and self._loop.time() - began < PAUSE:
+            if self._line and not met and self._loop.time() - began < PAUSE:  # else more was written meanwhile
                 await asyncio.sleep(PAUSE)
 
     def _watch(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from headgate import NotDurable
 from headgate.core.durability import Durability, Held
+from headgate.credit import securing
 from headgate.credit.securing import Securing
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
@@ -29,6 +30,32 @@ async def test_an_error_in_place_of_a_wait_is_no_reason_to_ask_without_a_pause()
     with pytest.raises(NotDurable, match="0 of 1 replicas"):
         await line.up_to_now(1, asyncio.get_running_loop().time() + 0.5)
     assert 0 < calls < 10
+    await line.close(0)
+
+
+async def test_what_is_written_during_a_wait_is_waited_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant: a pause after each wait. One slow write to a disk then cost all later ones a tenth of a second each."""
+    monkeypatch.setattr(securing, "PAUSE", 600.0)
+    turns = asyncio.Semaphore(0)
+
+    async def secure(*_: Any) -> tuple[Any, Held]:
+        await turns.acquire()
+        return [b"OK", b"1", b"0"], Held(1)
+
+    store = cast("Store", SimpleNamespace(server=SimpleNamespace(secure=secure)))
+    line = Securing(store, Address.of("t", "orders"), "ann~1")
+    line.durability = Durability(replicas=1)
+    until = asyncio.get_running_loop().time() + 60
+    first = asyncio.ensure_future(line.up_to_now(1, until))
+    for _ in range(20):
+        await asyncio.sleep(0)  # the call for the first is under way
+        second = asyncio.ensure_future(line.up_to_now(1, until))
+        await asyncio.sleep(0)
+        turns.release()
+        await first
+        first = second
+    turns.release()
+    await first
     await line.close(0)
 
 
