@@ -72,6 +72,9 @@
            segment_bytes         size
            percent               text to 60
            total_bytes           size
+           held_off              text to 40
+           ramp                  text to 40
+           off_reason            text to 200
            policy                text to 4000
            policy_version        total
 ]]

@@ -23,7 +23,7 @@ elseif key ~= NO_KEY and not has_room_for(key) then
 end
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: it holds back
 local levels = key == NO_KEY and limiter.levels or read_key(key).levels
-ms = math.min(ms, tonumber(redis.call('HGET', K_DESTINATION, 'hold_off_ms') or 3600000))
+ms = math.min(ms, tonumber(redis.call('HGET', K_LIMITED or K_DESTINATION, 'hold_off_ms') or 3600000))
 local ends = math.max(limiter.now_ms + ms, levels.used.OFF or 0)
 for _, limit in ipairs(key == NO_KEY and limiter.limits or limiter.key_limits) do
   if limit.form == 'rate' and ms > 0 then -- what a rate saves up meanwhile is not let go all at once

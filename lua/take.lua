@@ -9,9 +9,11 @@
   ARGV[3] seq      1 to 2^52  number of this call, counted by the session from 1; repeated, it gets the stored reply
   ARGV[4..] tokens, max_wait_ms  up to 128 of 1 to 2^40; ms  one pair a caller in line; a caller that cannot be served
                               in time is passed over
-  Returns {code, wait_us, ...}; for each pair microseconds from now to its slot, or 'late:<wait_us>' or 'never:<burst>' where nothing was taken
+  Returns {code, wait_us, ...}; for each pair microseconds from now to its slot, or 'late:<wait_us>', 'off:<wait_us>' during a
+           hold-off, or 'never:<burst>' where nothing was taken
   Codes    OK, UNKNOWN, KIND (the kind follows)
 ]]
+--- @include "lib/held"
 --- @include "lib/ledger"
 --- @include "lib/rate"
 local MOST_AHEAD_MS = 60000 -- who is willing to wait longer asks again: nobody has slots that others could use until then
@@ -32,17 +34,24 @@ if stored and string.match(stored, '^%d+') == seq then
   return reply
 end
 
+if d.spent then
+  hold_off.finish(d)
+end
 local settings = redis.call('HMGET', K_DESTINATION, 'rate', 'burst', 'tat', 'took_us', 'taken')
 local rate, burst, tat = tonumber(settings[1]), tonumber(settings[2]), tonumber(settings[3] or 0)
 local set_back = math.max(0, tonumber(settings[4] or 0) - now_us)
 tat = tat - set_back -- a clock that was set back must not lock the bucket
 local unlimited = not rate
 local tolerance = unlimited and 0 or math.min(math.floor(burst * 1000000 / rate), MOST_OWED_US)
+local held_us, late = (d.held_until or 0) * 1000, d.held_until and 'off:' or 'late:'
+if held_us > 0 then
+  tat = math.max(tat, held_us + tolerance) -- what it saves up meanwhile is not let go all at once
+end
 local reply, receipt, taken, refused = { 'OK' }, { seq }, 0, 0
 for i = 4, #ARGV, 2 do
   local tokens, patience = tonumber(ARGV[i]), math.min(tonumber(ARGV[i + 1]), MOST_AHEAD_MS) * 1000
   local after = unlimited and now_us or owe(tat, tokens, rate)
-  local wait = unlimited and 0 or math.max(0, after - tolerance - now_us)
+  local wait = math.max(0, (unlimited and held_us or after - tolerance) - now_us)
   if not unlimited and tokens > burst then
     reply[#reply + 1], receipt[#receipt + 1] = 'never:' .. settings[2], 'never:' .. settings[2]
   elseif wait <= patience then
@@ -50,8 +59,8 @@ for i = 4, #ARGV, 2 do
     reply[#reply + 1], receipt[#receipt + 1] = int(wait), int(now_us + wait)
   else
     refused = refused + tokens
-    reply[#reply + 1] = 'late:' .. int(wait)
-    receipt[#receipt + 1] = 'late:' .. int(wait)
+    reply[#reply + 1] = late .. int(wait)
+    receipt[#receipt + 1] = late .. int(wait)
   end
 end
 if taken > 0 or set_back > 0 then

@@ -1,3 +1,4 @@
+--- @include "lib/held"
 --- @include "lib/room"
 --- @include "lib/wake"
 --- @include "lib/line"

@@ -98,6 +98,9 @@ local function save_destination()
   if d.new_epoch or d.lost then
     count_losses()
   end
+  if d.spent then
+    hold_off.finish(d)
+  end
   if n > 2 then
     redis.call(unpack(changed))
   end

@@ -88,6 +88,9 @@ local function save_limiter()
   for key, k in pairs(keyed) do
     save_key(key, k)
   end
+  if K_LIMITED then
+    save_by_key()
+  end
   redis.call('HSET', K_DESTINATION, 'levels', levels_text(limiter.levels), 'called_us', int(now_us), 'skew_us',
     int(limiter.skew), 'sweep', limiter.sweep, 'due', int(limiter.due), 'front', limiter.front)
   save_destination()

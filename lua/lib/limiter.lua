@@ -1,12 +1,20 @@
---- @include "lib/limits"
+--- @include "lib/by_key"
 -- One limiter: its settings and its clock, read once. Times in its state are of a clock that is never set back: what Redis'
 -- clock lost is added from then on.
 local function load_limiter(run_id)
-  if not load_destination(run_id, 0) or d.kind ~= 'limiter' then
+  if K_LIMITED then
+    d = load_by_key(run_id)
+  else
+    load_destination(run_id, 0)
+  end
+  if not d or d.kind ~= 'limiter' then
     return d
   end
   local raw = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'key_weights', 'zone', 'unknown_keys', 'max_keys',
     'levels', 'skew_us', 'called_us', 'sweep', 'due', 'epochs', 'before', 'changed_us', 'generation', 'ledger_keys', 'front')
+  if K_LIMITED then
+    take_settings(raw)
+  end
   limiter = { weights = raw[3] or '', refuse = raw[5] == 'refuse', max_keys = tonumber(raw[6] or 1000000),
     skew = tonumber(raw[8] or 0), sweep = raw[10] or '0', due = tonumber(raw[11] or 0), before = raw[13] or '',
     changed_us = tonumber(raw[14] or 0), generation = tonumber(raw[15] or 0), names_keys = raw[16] ~= 'off',

@@ -14,7 +14,7 @@ local function room()
     return 0, 0
   end
   return math.min(whole_bytes(), d.slice_bytes) - d.pending_bytes - d.leased_bytes,
-    math.min(d.limit_messages, MOST_COUNTED) - d.pending_messages - d.leased_messages
+    math.min(d.limit_messages, d.most_messages or MOST_COUNTED) - d.pending_messages - d.leased_messages
 end
 
 -- Hysteresis: from the moment that somebody finds no room until pending is down to where the policy resumes.

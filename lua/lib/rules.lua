@@ -2,6 +2,8 @@
 --- @include "lib/number"
 -- Rules beyond a plain limit. Most destinations have none; then the field `rules` is empty and nothing here is read.
 
+local hold_off = {} -- of gates and buckets: `heed` and `finish`, in scripts with lib/held
+
 -- Which limits bind now: none while enforcement is off, and never more than the slices held of the pools.
 local function judge_rules(read)
   local off = read.enforce == 'off' or (read.enforce == 'with-consumers' and read.active == 0)
@@ -17,6 +19,9 @@ local function judge_rules(read)
         read.pool_bytes = math.min(read.pool_bytes, slice.granted - slice.returned)
       end
     end
+  end
+  if hold_off.heed and (read.held_off or read.ramp) then
+    hold_off.heed(read)
   end
 end
 
@@ -58,7 +63,7 @@ end
 -- The names of the rules among the fields of a destination, as the field `rules` keeps them.
 local function name_rules()
   local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'store', 'send_rate',
-    'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate' }
+    'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate', 'held_off', 'ramp' }
   local names = {}
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(RULES))) do
     local unused = RULES[i] == 'store' and redis.call('HGET', K_DESTINATION, 'when_full') ~= 'spool'

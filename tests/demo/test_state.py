@@ -30,5 +30,31 @@ async def test_it_shows_what_is_taken_and_who_has_most(redis_url: str, cleanup_n
                 hold.release()
         missing = run("state", "orders", *command[2:])
         assert missing.returncode == 1
-        assert_one_line(missing.stderr, "there is no limiter 'orders'")
+        assert_one_line(missing.stderr, "there is no limiter, gate or bucket 'orders'")
         await client.remove("llm")
+
+
+@pytest.mark.one_server
+async def test_it_shows_gates_and_buckets_and_their_keys(redis_url: str, cleanup_namespace: str) -> None:
+    """Mutant: only limiters are looked for."""
+    place = ["--redis", redis_url, "--namespace", cleanup_namespace]
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.apply("db", kind="gate", limit=8, key_limits={"bytes": {"at_once": 2}})
+        await client.apply("mail", kind="bucket", rate="1/min", burst=5)
+        async with client.session("shop") as session:
+            gate, bucket = await session.gate("db"), await session.bucket("mail")
+            permit = await gate.attempt(key="tenant 7")
+            assert isinstance(permit, headgate.Permit)
+            await bucket.take(2)
+            await gate.hold_off(600, reason="429")
+            told = json.loads(run("state", "db", *place, "--key", "tenant 7", "--json").stdout)
+            assert told["key_limits"][0]["taken"] == 1
+            assert told["top"] == [{"key": "tenant 7", "held": {"bytes": 1, "calls": 1}, "holds": 1, "waiting": 0}]
+            assert (told["reason"], told["held_off"] > 500) == ("429", True)
+            shown = run("state", "mail", *place)
+            assert shown.returncode == 0, shown.stderr
+            rows = [line.split()[:6] for line in shown.stdout.splitlines()]
+            assert ["tokens", "all", "rate", "2", "5", "3"] in rows
+            permit.release()
+        await client.remove("db")
+        await client.remove("mail")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.redis.replies import Credit
+from headgate.redis.stores.limiters import LimiterStore
 from tests.lua.observing import Observation, observe, seq_of
 from tests.lua.world import Client, Reader, World, text, wire
 from tests.model.credit import NOTHING, UNLIMITED, Amount, Answer, Rules, Totals
@@ -340,6 +341,13 @@ class Machine(RuleBasedStateMachine):
 
         self.repeatedly(call, times)
 
+    def pause(self, ms: int, times: int) -> None:
+        def call() -> None:
+            code, _ = self.world.run(LimiterStore(self.world.server).pause(self.address, "ann", ms=ms, reason="429"))
+            assert code == self.model.pause(ms)
+
+        self.repeatedly(call, times)
+
     def purge(self) -> None:
         pending = self.model.pending
         assert self.world.run(self.store.remove(self.address, everything=False)) == (pending.messages, pending.bytes)
@@ -393,6 +401,8 @@ class Machine(RuleBasedStateMachine):
             case "wild":
                 self.claim_wildly(sid, granted, used, returned, behind)
             case "jump":
+                if ms < 0:  # it ends a hold-off once somebody calls, which has a test of its own
+                    self.pause(0, 0)
                 self.pass_time(ms)
             case "purge":
                 self.purge()
@@ -405,12 +415,15 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         data=st.data(), limit=limits, rules=rules_beside, times=repeats,
-        what=st.sampled_from(("attach", "attach", "reap", "detach", "detach failed", "unsubscribe", "limit", "limit")),
+        what=st.sampled_from(
+            ("attach", "attach", "reap", "detach", "detach failed", "unsubscribe", "limit", "limit", "pause")
+        ),
         sid=sessions, number=st.integers(1, 2), name=st.sampled_from(SUBSCRIPTIONS), durable=st.booleans(),
+        ms=st.sampled_from((0, 400, 3000)),
     )  # fmt: skip
     def administer(
         self, data: st.DataObject, limit: Amount, rules: Rules, times: int, what: str, sid: str, number: int, name: str,
-        durable: bool,
+        durable: bool, ms: int,
     ) -> None:  # fmt: skip
         match what:
             case "attach":
@@ -421,6 +434,8 @@ class Machine(RuleBasedStateMachine):
                 self.unsubscribe(data, times)
             case "limit":
                 self.change(limit, rules, times)
+            case "pause":
+                self.pause(ms, times)
             case _:
                 self.detach(data, failed=what == "detach failed", times=times)
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 _ADMIT = "test_admit"
+_BY_KEY, _HOLD_OFF = "test_by_key", "test_hold_off"
 
 LIMITERS: Final = (
     ("P1", "lib/holding", "elseif longest and (not wait or wait > longest) then", "elseif false then",
@@ -84,4 +85,39 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before"),
     ("P12", "levels", "most_at_once(limit, levels) - (levels.held[name] or 0)", "limit.most",
      f"{_ADMIT}::test_part_of_what_is_held_at_once_comes_back_early"),
+    # Keys of gates and buckets, and hold-offs of all.
+    ("P1", "lib/limiter", "    take_settings(raw)", "",
+     f"{_BY_KEY}::test_its_limits_are_those_of_the_gate_at_once"),
+    ("P8", "lib/by_key", "if own[1] == 'bucket' then", "if false then",
+     f"{_BY_KEY}::test_its_rate_is_that_of_the_bucket"),
+    ("P1", "lib/by_key", "settings[6] = own[8], own[9], own[10], own[11]", "settings[6] = false, false, false, false",
+     f"{_BY_KEY}::test_limits_and_weights_of_keys_are_those_of_the_gate"),
+    ("P3", "lib/by_key", "or own[4] + 0", "or 0",
+     f"{_BY_KEY}::test_what_the_one_may_have_lost_the_other_may_have_lost"),
+    ("P12", "hold_off", "K_LIMITED or K_DESTINATION, 'hold_off_ms'", "K_DESTINATION, 'hold_off_ms'",
+     f"{_BY_KEY}::test_a_key_is_held_off_no_longer_than_the_gate_allows"),
+    ("P12", "lib/by_key", "if own[1] ~= 'gate' and own[1] ~= 'bucket' then", "if not own[1] then",
+     f"{_BY_KEY}::test_there_is_none_beside_what_is_no_gate_and_none_is_left_of_one_that_is_removed"),
+    ("P1", "lib/held", "read.stopped = read.stopped or read.held_until", "",
+     f"{_HOLD_OFF}::test_nobody_is_admitted_until_it_is_over_and_then_slowly"),
+    ("P1", "lib/held", "math.max(1, math.floor(read.limit_bytes * part))", "read.limit_bytes",
+     f"{_HOLD_OFF}::test_nobody_is_admitted_until_it_is_over_and_then_slowly"),
+    ("P12", "lib/destination", "  if d.spent then", "  if false then",
+     f"{_HOLD_OFF}::test_nobody_is_admitted_until_it_is_over_and_then_slowly"),
+    ("P1", "lib/room", "d.most_messages or MOST_COUNTED", "MOST_COUNTED",
+     f"{_HOLD_OFF}::test_calls_come_back_one_by_one"),
+    ("P12", "pause", "math.max(now_ms + ms, d.held_until or 0)", "now_ms + ms",
+     f"{_HOLD_OFF}::test_the_longer_of_two_counts_within_what_the_settings_allow_and_0_ends_it"),
+    ("P12", "pause", "ms = math.min(ms, tonumber(", "local _ = (tonumber(",
+     f"{_HOLD_OFF}::test_the_longer_of_two_counts_within_what_the_settings_allow_and_0_ends_it"),
+    ("P12", "pause", "redis.call('HDEL', K_DESTINATION, 'held_off', 'ramp', 'off_reason')", "",
+     f"{_HOLD_OFF}::test_the_longer_of_two_counts_within_what_the_settings_allow_and_0_ends_it"),
+    ("P12", "lib/held", "part > 0 and part < 1", "part < 1",
+     f"{_HOLD_OFF}::test_a_clock_that_is_set_back_ends_it"),
+    ("P8", "take", "tat = math.max(tat, held_us + tolerance)", "",
+     f"{_HOLD_OFF}::test_a_bucket_gives_no_slot_before_its_end_and_saves_nothing_up"),
+    ("P8", "lib/held", "int(math.max(tonumber(set[3] or 0), whole_us))", "set[3] or '0'",
+     f"{_HOLD_OFF}::test_a_bucket_gives_no_slot_before_its_end_and_saves_nothing_up"),
+    ("P8", "take", "(unlimited and held_us or after - tolerance)", "(unlimited and 0 or after - tolerance)",
+     f"{_HOLD_OFF}::test_a_bucket_without_a_limit_is_held_off_too"),
 )  # fmt: skip

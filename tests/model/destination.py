@@ -14,6 +14,7 @@ LEASES_A_CALL: Final = 16
 MOVED_A_CALL: Final = 64
 HANDED_OVER_A_CALL: Final = 64
 STALE_MS: Final = 3000
+SLOWLY_MS: Final = 10_000
 FETCHED_A_CALL: Final = 256
 STEPS_A_BYTE: Final = 16
 REMEMBERED: Final = 1 << 20
@@ -47,6 +48,8 @@ class Destination:
     orphans: dict[str, int] = field(default_factory=dict)
     receipts: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     shelf: Shelf = field(default_factory=lambda: Shelf(topic=False))
+    held: tuple[int, int] | None = None
+    ramp: tuple[int, int] | None = None
     losses: tuple[int, int, int] = (0, 0, 0)
     """Epochs that began, and the messages that are known to be lost: in all, and in this epoch."""
 
@@ -71,10 +74,32 @@ class Destination:
         return Amount(UNLIMITED, UNLIMITED) if self.rules.off else self.limit
 
     @property
+    def stopped(self) -> bool:
+        """Whether nobody is let in: by hand, or because it is held off."""
+        return self.rules.stopped or (self.held is not None and self.held[0] <= self.now < self.held[1])
+
+    @property
+    def begins(self) -> bool:
+        """Whether it begins slowly after a hold-off."""
+        return self.ramp is not None and self.ramp[0] <= self.now < self.ramp[1]
+
+    @property
+    def slice(self) -> Amount:
+        """What may be let in of the limit: after a hold-off more and more."""
+        if self.ramp is None or not self.begins:
+            return self.binding
+        part, whole = self.now - self.ramp[0] + 1, self.ramp[1] - self.ramp[0] + 1
+
+        def some(limit: int) -> int:
+            return limit if limit == UNLIMITED else max(1, limit * part // whole)
+
+        return Amount(some(self.binding.bytes), some(self.binding.messages))
+
+    @property
     def room(self) -> Amount:
-        if self.rules.stopped or (self.shut and not self.rules.off):
+        if self.stopped or (self.shut and not self.rules.off):
             return NOTHING
-        return self.binding - self.pending - self.leased
+        return self.slice - self.pending - self.leased
 
     def too_large(self, amount: Amount) -> bool:
         return not amount.fits(Amount(UNLIMITED, self.binding.messages) if self.rules.allow_one else self.binding)
@@ -83,7 +108,8 @@ class Destination:
         """Whether a message above the whole limit may go: nothing is pending, and nobody else holds credit."""
         size = (account.need - account.used - account.returned).bytes
         alone = self.pending.bytes == 0 and self.leased.bytes == account.held.bytes
-        return self.rules.allow_one and not self.rules.stopped and size > self.binding.bytes and alone
+        fits = self.binding.bytes < size and (not self.begins or size <= self.slice.bytes)
+        return self.rules.allow_one and not self.stopped and fits and alone
 
     @property
     def learning(self) -> bool:
@@ -155,7 +181,7 @@ class Destination:
             code = "EXPIRED"
         elif account.inc != totals.inc:
             code = "FENCED"
-        elif self.rules.stopped:
+        elif self.stopped:
             code = "STOPPED"
         elif not spent.fits(account.held):
             code = "OVERUSE"
@@ -269,7 +295,8 @@ class Destination:
         self._meet_run(0)
         if sid in self.line:
             account = self.accounts[sid]
-            if self.rules.stopped or self.learning or self.too_large(account.need - account.granted):
+            slowly = self.begins and account.lacks.bytes > self.slice.bytes - (self.pending + self.leased).bytes
+            if self.stopped or self.learning or self.too_large(account.need - account.granted) or slowly:
                 code = "REFUSED"
             elif not (self.pending + self.leased).fits(self.binding):
                 code = "ABOVE"
@@ -438,6 +465,17 @@ class Destination:
             return "OK"
         self.limit, self.rules, self.shut = limit, rules, False
         self.housekeeping()
+        self.serve_line()
+        return "OK"
+
+    def pause(self, ms: int) -> str:
+        self._meet_run(0)
+        if self.kind != "gate":
+            return "KIND"
+        held = self.held[1] if self.held is not None and self.held[0] <= self.now < self.held[1] else 0
+        ends = max(self.now + ms, held)
+        self.held = (self.now, ends) if ms else None
+        self.ramp = (ends, ends + min(ends - self.now, SLOWLY_MS)) if ms else None
         self.serve_line()
         return "OK"
 

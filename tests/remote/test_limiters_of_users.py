@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headgate import AccessDenied, Hold, Settings
+from headgate import AccessDenied, Hold, InvalidValue, Settings
 from headgate.redis.keys import Address
-from headgate.redis.stores.limiters import LimiterStore
+from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from headgate_coordinator.node.node import Node
 from tests.remote.grants import B, M, P
 from tests.remote.people import node_with, sdk_as
@@ -17,7 +17,12 @@ LLM = Settings(kind="limiter", limits={"in_flight": {"at_once": 4}})
 
 @pytest.fixture
 async def node(redis_url: str, cleanup_namespace: str) -> AsyncIterator[Node]:
-    people = {"ann": {"llm": {P}}, "bob": {"llm": {P}}, "eve": {"llm": {B}}, "boss": {"#": {P, M}}}
+    people = {
+        "ann": {"llm": {P}, "db": {P}, "mail": {P}},
+        "bob": {"llm": {P}},
+        "eve": {"llm": {B}},
+        "boss": {"#": {P, M}},
+    }
     async with node_with(redis_url, cleanup_namespace, people) as node:
         await node.client.apply("llm", LLM)
         await node.client.apply("other", LLM)
@@ -72,3 +77,35 @@ async def test_one_user_carries_a_hold_to_another_process_of_its_own(node: Node)
             (await llm.hold(name)).release()
             async with llm.admit(in_flight=4, timeout=30):
                 pass
+
+
+async def test_keys_of_a_gate_and_a_bucket_over_a_node(node: Node) -> None:
+    """Mutants: a user without the right to produce takes a turn; another script is called for what is beside a gate."""
+    await node.client.apply("db", Settings(kind="gate", limit=4, key_limits={"bytes": {"at_once": 1}}))
+    await node.client.apply("mail", Settings(kind="bucket", rate="1/min", burst=2))
+    async with sdk_as(node, "ann") as ann, ann.session("s") as session:
+        gate, bucket = await session.gate("db"), await session.bucket("mail")
+        async with gate.admit(key="t"):
+            assert not await gate.attempt(key="t")
+            assert (await gate.state(key="t")).key_limits["bytes"].taken == 1
+        assert await bucket.try_take(key="t") is True
+        assert await bucket.hold_off(60) == 60
+        assert not await bucket.try_take()
+        assert await gate.hold_off(60, reason="429") == 60
+        assert not await gate.attempt(key="u")
+        for wrong in (ann.store.remove(Address.of(ann.namespace, "db").by_key, everything=True),
+                      ann.store.reap(Address.of(ann.namespace, "db").by_key)):  # fmt: skip
+            with pytest.raises((AccessDenied, InvalidValue)):
+                await wrong
+    async with sdk_as(node, "bob") as bob:
+        address = Address.of(bob.namespace, "db")
+        call = HoldCall("admit", f"{bob.store.server.session_prefix}s~12345678.1", "t", "bytes=1", 5000)
+        with pytest.raises(AccessDenied):
+            await LimiterStore(bob.store.server).admit(address.by_key, call.id[:-2], seq=1, epoch=0, calls=[call])
+        with pytest.raises(AccessDenied):
+            await LimiterStore(bob.store.server).pause(address, call.id[:-2], ms=1000, reason="")
+        with pytest.raises(AccessDenied):
+            await LimiterStore(bob.store.server).levels(address.by_key)
+    async with sdk_as(node, "boss") as boss:
+        await boss.remove("db")
+        await boss.remove("mail")

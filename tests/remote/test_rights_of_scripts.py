@@ -40,6 +40,7 @@ ADMITTED: dict[str, set[str]] = {
     "detach": TAKERS,
     "drop": SENDERS,
     "hold_off": SENDERS,
+    "pause": SENDERS,
     "levels": ANYBODY,
     "note": {"all", "boss"},  # of a wait between what it receives from and what it sends to
     "policy": {"boss"},

@@ -159,3 +159,16 @@ def test_the_example_of_the_module_runs(pytester: pytest.Pytester) -> None:
     )
     result = pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto")
     result.assert_outcomes(passed=1)
+
+
+async def test_gates_and_buckets_with_keys_and_hold_offs_work(client: headgate.Client) -> None:
+    await client.apply("db", kind="gate", limit=2, key_limits={"bytes": {"at_once": 1}})
+    async with client.session("s") as session:
+        gate, bucket = await session.gate("db"), await session.bucket("mail")
+        async with gate.admit(key="t"):
+            assert not await gate.attempt(key="t")
+            assert await bucket.try_take(key="t") is True
+        assert await gate.hold_off(60) == 60
+        assert not await gate.attempt(key="u")
+        assert await bucket.hold_off(60) == 60
+        assert not await bucket.try_take()

@@ -39,3 +39,21 @@ async def test_a_round_ends_holds_that_nobody_renews_and_deletes_keys_that_are_w
         levels = await store.levels(address)
         assert levels is not None
         assert levels.limits[0].split()[5] == "0", "the slots are free again"
+
+
+async def test_a_round_ends_turns_of_keys_at_a_gate_that_nobody_renews(redis_url: str, cleanup_namespace: str) -> None:
+    """Mutant: a round looks at the gate alone."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.apply("db", kind="gate", limit=9)
+        store, address = LimiterStore(client.store.server), Address.of(cleanup_namespace, "db").by_key
+        call = HoldCall("admit", "dead~1.1", "tenant", "bytes=9,calls=1", 1000)
+        assert (await store.admit(address, "dead~1", seq=1, epoch=0, calls=[call])).answers == ("held",)
+        sweep = Sweep(client, NodeRegistry(client), "this", set)
+
+        async def nothing_is_left() -> bool:
+            await sweep.round()
+            levels = await store.levels(address)
+            return levels is not None and (levels.holds, levels.keys) == ({}, 0)
+
+        await wait_until(nothing_is_left, timeout=GUARD)
+        await client.remove("db")

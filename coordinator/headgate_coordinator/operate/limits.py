@@ -1,4 +1,4 @@
-"""`headgate state`: how much of a limiter's limits is taken, of all keys together and of the keys that have most."""
+"""`headgate state`: how much is taken of a limiter, a gate or a bucket, of all keys and of those that have most."""
 
 import re
 from collections import Counter
@@ -12,6 +12,7 @@ from rich.text import Text
 from headgate import Client, HeadgateError
 from headgate.core.limiting.amounts import encode_key
 from headgate.core.names import decode_name
+from headgate.limiting.by_key import read_state
 from headgate.limiting.levels import LimiterState, LimitState
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import NO_KEY, LimiterStore
@@ -64,16 +65,20 @@ class LimiterView:
 
 
 async def look(client: Client, name: str, key: str | None) -> LimiterView:
-    """Read a limiter, and one of its keys.
+    """Read a limiter, a gate or a bucket, and one of its keys.
 
     Raises:
-        HeadgateError: there is no limiter of that name.
+        HeadgateError: there is none of that name.
         InvalidValue: no key is spelled so.
     """
     address = Address.of(client.namespace, name)
-    levels = await LimiterStore(client.store.server).levels(address, key=encode_key(key), most=MOST)
-    if levels is None:
-        raise HeadgateError(f"there is no limiter {name!r} in the namespace {client.namespace!r}; see headgate status")
+    server = client.store.server
+    levels = await LimiterStore(server).levels(address, key=encode_key(key), most=MOST)
+    read = (LimiterState.of(name, key, levels), levels) if levels else await read_state(server, address, key, MOST)
+    if read is None:
+        where = f"in the namespace {client.namespace!r}; see headgate status"
+        raise HeadgateError(f"there is no limiter, gate or bucket {name!r} {where}")
+    state, levels = read
     uses: dict[str, KeyUse] = {}
     for encoded, record in levels.records.items():
         uses[encoded] = KeyUse(_name(encoded), {held: int(number) for held, number in _HELD.findall(record)})
@@ -84,7 +89,6 @@ async def look(client: Client, name: str, key: str | None) -> LimiterView:
             use.waiting = number
         else:
             use.holds = number
-    state = LimiterState.of(name, key, levels)
     most = {limit.name: max(limit.limit, 1) for limit in state.limits.values()}
 
     def share(use: KeyUse) -> tuple[float, int, int]:

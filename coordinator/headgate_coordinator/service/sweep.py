@@ -82,14 +82,20 @@ class Sweep:
     async def _reap(self, names: list[str]) -> None:
         addresses = [Address.of(self._client.namespace, name) for name in names]
         server = self._client.store.server
-        leases = [(a.shared[0], (b"ZCARD", a.shared[2])) for a in addresses]
-        keyed = [(a.shared[0], (b"HLEN", f"{a.key}:keyed")) for a in addresses]
-        counts = await server.burst([*leases, *keyed])
-        for address, *both in zip(addresses, counts[: len(addresses)], counts[len(addresses) :], strict=True):
-            if any(isinstance(count, int) and count > 0 for count in both):
-                code, _ = await self._client.store.reap(address)
-                if code == "KIND":
-                    await LimiterStore(server).sweep(address)
+        counts = await server.burst([
+            (a.shared[0], words)
+            for a in addresses
+            for one in (a, a.by_key)
+            for words in ((b"ZCARD", one.shared[2]), (b"HLEN", f"{one.key}:keyed"))
+        ])  # fmt: skip
+        for at, address in enumerate(addresses):
+            own, by_key = (
+                any(isinstance(n, int) and n > 0 for n in counts[first : first + 2]) for first in (4 * at, 4 * at + 2)
+            )
+            if own and (await self._client.store.reap(address))[0] == "KIND":
+                await LimiterStore(server).sweep(address)
+            if by_key:
+                await LimiterStore(server).sweep(address.by_key)
 
     async def _remove_replies(self, orphans: set[str]) -> None:
         """Remove the reply queues that were orphans in two rounds, one after the other."""

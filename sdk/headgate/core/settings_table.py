@@ -56,6 +56,7 @@ LIMITED: Final = frozenset({"queue", "topic", "gate"})
 MESSAGES: Final = frozenset({"queue", "topic"})
 BUCKETS: Final = frozenset({"bucket"})
 LIMITERS: Final = frozenset({"limiter"})
+KEYED: Final = frozenset({"gate", "bucket", "limiter"})
 Path = tuple[str | int, ...]
 
 
@@ -190,18 +191,19 @@ class Settings:
         "of a bucket, tokens at once; one second's worth (at least 1) when only the rate is given.")
     limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=LIMITERS, doc=
         "of a limiter, by name: ``rate`` and ``burst``, ``at_once``, or ``quota`` and ``resets``.")
-    key_limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=LIMITERS, doc=
-        "of a limiter, limits of each key, below those of the same names of all keys together.")
-    key_weights: dict[str, int] | str | None = _row(WEIGHTS, path=None, kinds=LIMITERS, doc=
-        'of a limiter, shares of keys that wait: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
+    key_limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=KEYED, doc=
+        "limits of each key, below those of all keys together: of a limiter by their names, of a gate ``bytes`` and "
+        "``calls``, of a bucket ``tokens``.")
+    key_weights: dict[str, int] | str | None = _row(WEIGHTS, path=None, kinds=KEYED, doc=
+        'shares of keys that wait: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
     zone: str | None = _row(ZONE, path=None, kinds=LIMITERS, doc=
         "of a limiter, the time zone in which its quotas have their windows, such as ``Europe/Berlin``; else UTC.")
-    unknown_keys: str | None = _row(UNKNOWN_KEYS, path=None, kinds=LIMITERS, doc=
-        "of a limiter, ``refuse`` has keys refused that no pattern of ``key_weights`` matches; else ``allow``.")
-    max_keys: int | str | None = _row(KEYS, path=None, kinds=LIMITERS, doc=
-        "of a limiter, keys that are known at a time, up to 10 million; 1 million when it does not say.")
-    hold_off: float | str | None = _row(HOLD_OFF, field="hold_off_ms", path=None, kinds=LIMITERS, doc=
-        "of a limiter, seconds for which a client may hold it off at the most, up to a day; else an hour.")
+    unknown_keys: str | None = _row(UNKNOWN_KEYS, path=None, kinds=KEYED, doc=
+        "``refuse`` has keys refused that no pattern of ``key_weights`` matches; else ``allow``.")
+    max_keys: int | str | None = _row(KEYS, path=None, kinds=KEYED, doc=
+        "keys that are known at a time, up to 10 million; 1 million when it does not say.")
+    hold_off: float | str | None = _row(HOLD_OFF, field="hold_off_ms", path=None, kinds=KEYED, doc=
+        "seconds for which a client may hold it off at the most, up to a day; else an hour.")
     lease_ahead: float | str | None = _row(LEASE_AHEAD, field="lease_ahead_ms", path=None, kinds=LIMITERS, doc=
         "of a limiter, seconds of a rate that a session may take in hand at the most, up to 60.")
     ledger_keys: str | None = _row(LEDGER_KEYS, path=None, kinds=LIMITERS, doc=
@@ -264,9 +266,10 @@ class Settings:
                 )
 
     def _limiter(self, out: dict[str, str]) -> None:
-        own = [name for name, row in ROWS.items() if row.kinds == LIMITERS and out.get(row.field)]
-        if own and self.kind not in (None, "limiter"):
-            raise PolicyError(f"{own[0]} belongs to a limiter, not to a {self.kind}", settings=own)
+        for kinds, those in ((LIMITERS, "a limiter"), (KEYED, "a limiter, a gate or a bucket")):
+            own = [name for name, row in ROWS.items() if row.kinds == kinds and out.get(row.field)]
+            if own and self.kind is not None and self.kind not in kinds:
+                raise PolicyError(f"{own[0]} belongs to {those}, not to a {self.kind}", settings=own)
         others = [name for name, row in ROWS.items() if "limiter" not in row.kinds and getattr(self, name) is not None]
         if others and self.kind == "limiter":
             raise PolicyError(f"{others[0]} means nothing for a limiter; that takes limits", settings=others)
@@ -303,13 +306,15 @@ FIELD_OF: Final[dict[str, str]] = {name: row.field for name, row in ROWS.items()
 PATHS: Final[dict[str, Path]] = {name: row.path for name, row in ROWS.items() if row.path}
 """Where a policy says each setting."""
 DEFAULTS: Final[dict[str, str]] = {
-    row.field: row.default for row in ROWS.values() if row.governed and row.form and row.kinds != LIMITERS
+    row.field: row.default for row in ROWS.values() if row.governed and row.form and row.kinds not in (LIMITERS, KEYED)
 }
 """Every field that a policy governs, at its default: what a destination has that no rule says anything about."""
-BUCKET_FIELDS: Final = frozenset(row.field for row in ROWS.values() if "bucket" in row.kinds and row.governed)
+BUCKET_FIELDS: Final = frozenset(
+    row.field for row in ROWS.values() if "bucket" in row.kinds and row.governed and row.kinds != KEYED
+)
 """All that a policy can say about a bucket. Others have neither rate nor burst of their own."""
-LIMITER_FIELDS: Final = tuple(row.field for row in ROWS.values() if row.kinds == LIMITERS)
-"""Settings that only limiters have; of others they have those of the ledger."""
+LIMITER_FIELDS: Final = tuple(row.field for row in ROWS.values() if row.kinds in (LIMITERS, KEYED))
+"""Settings that policies say of limiters alone; of others they have those of the ledger."""
 MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == MESSAGES)
 """Settings of destinations with messages: queues and topics, not gates."""
 

@@ -239,7 +239,7 @@ class CreditAccount:
         if self.writer is not None:
             most = self.outlook.most_copied if self._calls.topic else math.inf
             self.writer.adopt(self.outlook.store, self.outlook.store_nonpersistent, most)
-        self.state.heed(self._loop.time(), stopped="stopped" in settings)
+        self.state.heed(self._loop.time(), stopped="stopped" in settings or "held_off" in settings)
         self._calls.stir()
 
     def freed(self) -> None:

@@ -1,6 +1,7 @@
 """How waits end where nothing was stored: errors that say why, with their facts. No calls are made here."""
 
 import asyncio
+from typing import Final
 
 from headgate.core.account.machine import Account
 from headgate.core.deadlock import Deadlock
@@ -21,6 +22,9 @@ from headgate.explain.explainer import unreachable, unsafe
 from headgate.explain.model import Explanation
 from headgate.message import Receipt
 from headgate.spool.writer import Writer
+
+_TIMED: Final = frozenset({"held-off", "learning", "send-rate"})
+"""Causes of which it is known when they end."""
 
 
 class Failures:
@@ -66,7 +70,8 @@ class Failures:
         tell(
             item,
             CreditTimeout(
-                self._name, waited, item.size, place=place, reason=reason, explanation=why, gate=self.gate
+                self._name, waited, item.size, place=place, reason=reason, explanation=why, gate=self.gate,
+                limit=_binding(why) if self.gate else "", retry_after=_retry_after(why),
             ),
         )  # fmt: skip
 
@@ -146,3 +151,15 @@ def tell(item: Outgoing, error: HeadgateError) -> None:
             future.exception()  # whoever does not look at it has not lost anything
             if future is item.credited:
                 item.done.cancel()
+
+
+def _binding(why: Explanation | None) -> str:
+    """Return the name of the limit of a gate that binds, as its state has it; empty where none is known."""
+    if why is not None and why.cause == "held-off":
+        return "hold_off"
+    return {"bytes": "bytes", "messages": "calls"}[why.binding.unit] if why is not None and why.binding else ""
+
+
+def _retry_after(why: Explanation | None) -> float | None:
+    """Return the seconds after which it goes on by itself; None where that is an estimate, or not known."""
+    return why.unblocks_in if why is not None and why.cause in _TIMED else None

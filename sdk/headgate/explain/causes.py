@@ -6,6 +6,7 @@ from typing import Final
 from headgate.core.names import decode_name
 from headgate.explain.beside import ELSEWHERE, NAMED, beside
 from headgate.explain.facts import Facts, held
+from headgate.explain.limits import bucket, hold_off
 from headgate.explain.model import Cause, Reason
 from headgate.explain.views import Limit, PoolView, StoreView, Unit, amount, count
 
@@ -16,7 +17,7 @@ REFERENCE_BYTES: Final = 64
 def judge(facts: Facts) -> tuple[Reason, ...]:
     """Return all that holds the destination up, what matters most first; if nothing does, one that says so."""
     if facts.fields["kind"] == "bucket":
-        return (_bucket(facts),)
+        return (*hold_off(facts), bucket(facts))
     found = [*_by_hand(facts), *_rules(facts)]
     if not found and facts.count("blocked"):
         found.append(Reason("serving", f"{count(facts.count('blocked'), 'session')} about to be served"))
@@ -44,6 +45,7 @@ def _room(facts: Facts) -> str:
 
 
 def _by_hand(facts: Facts) -> Iterator[Reason]:
+    yield from hold_off(facts)
     if reason := facts.fields.get("stopped"):
         yield Reason(
             "stopped",
@@ -94,17 +96,6 @@ def _channel(facts: Facts) -> Iterator[Reason]:
             rule=facts.rule("confirm"),
             remedy="raise its maxrate, see that a node works on it (headgate links), or turn flow_control off",
         )
-
-
-def _bucket(facts: Facts) -> Reason:
-    if "rate" not in facts.fields:
-        return Reason("open", "it has no rate: takes are not limited")
-    rate, burst = facts.number("rate"), facts.count("burst")
-    owed = max(0.0, facts.number("tat") / 1e6 - facts.now_ms / 1e3 - burst / rate)
-    text = f"{rate:g}/s with bursts of {burst}: "
-    if owed <= 0:
-        return Reason("open", f"{text}there are tokens now")
-    return Reason("bucket-rate", f"{text}the next slot is in {owed:.3g} s", rule=facts.rule("rate"), seconds=owed)
 
 
 def _level(text: str, limit: int | None) -> int:

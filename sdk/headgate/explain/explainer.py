@@ -79,8 +79,8 @@ def explain(
 
 
 def _state(facts: Facts, cause: Cause, *, binds: bool) -> State:
-    if cause in ("stopped", "learning"):
-        return "stopped" if cause == "stopped" else "learning"
+    if cause in ("stopped", "held-off", "learning"):
+        return "learning" if cause == "learning" else "stopped"
     if facts.count("blocked"):
         return "blocked"
     return "full" if binds else "open"

@@ -16,6 +16,7 @@ Cause = Literal[
     "producer-rate",
     "not-durable",
     "stopped",
+    "held-off",
     "learning",
     "hysteresis",
     "pool",
@@ -123,8 +124,8 @@ class Explanation:
     """The state of a destination at one instant, and the reason for it.
 
     Attributes:
-        state: ``open``, ``full`` (nobody waits yet), ``blocked`` (somebody waits), ``stopped`` (by hand), ``learning``
-            (state may have been lost) or ``unknown`` (Redis does not answer).
+        state: ``open``, ``full`` (nobody waits yet), ``blocked`` (somebody waits), ``stopped`` (by hand, or
+            held off), ``learning`` (state may have been lost) or ``unknown`` (Redis does not answer).
         cause: a stable word for the reason; see :data:`Cause`.
         reason: one sentence.
         rule: the policy rule that set what binds, ``<pattern> (<file>:<line>)``; None when none did.

@@ -1,7 +1,7 @@
 """Buckets: a rate shared by all hosts. Slots are moments of Redis' clock, given out first come, first served."""
 
 import asyncio
-import math
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,6 +19,9 @@ from headgate.errors import (
     MessageTooLarge,
     PolicyError,
 )
+from headgate.explain.explainer import explain
+from headgate.explain.model import Explanation
+from headgate.limiting.by_key import Keys
 from headgate.limiting.levels import LimitState
 from headgate.limiting.refusals import Refused
 from headgate.options import DEFAULT_TIMEOUT
@@ -49,8 +52,9 @@ class Bucket:
     All takes of one turn of the event loop are one call; a take that must wait sleeps until its slot and asks no more.
     """
 
-    def __init__(self, store: Store, address: Address, session: str, ensure: Ensure) -> None:
+    def __init__(self, store: Store, address: Address, session: str, ensure: Ensure, keys: Keys) -> None:
         self.address = address
+        self.keys = keys
         self._store = store
         self._session = session
         self._ensure = ensure
@@ -65,25 +69,46 @@ class Bucket:
     def __repr__(self) -> str:
         return f"Bucket({self.address.name!r})"
 
-    async def take(self, tokens: int = 1, *, timeout: float | str = DEFAULT_TIMEOUT) -> None:
+    async def take(self, tokens: int = 1, *, key: str | None = None, timeout: float | str = DEFAULT_TIMEOUT) -> None:
         """Wait until ``tokens`` may be used. A take that is cancelled while it sleeps has used its slot.
 
         Args:
             tokens: how many.
+            key: for whom, such as a tenant: keys that wait take turns, over all sessions, and limits of each key hold.
             timeout: seconds to wait, or ``"unlimited"``.
 
         Raises:
-            CreditTimeout: the slot is later than the timeout; nothing was taken.
+            CreditTimeout: the slot is later than the timeout; nothing was taken. It says when it is, and why.
             MessageTooLarge: more than the bucket's burst.
             CoordinatorUnavailable: Redis does not answer in time.
             InvalidValue: not a whole number from 1 to 2**40.
+            InvalidName: the key cannot be used.
         """
+        patience = parse_timeout(timeout)
+        until = self._loop.time() + patience
+        self._check(tokens)
+        hold = None if key is None else await (await self.keys.open()).admit(key=key, timeout=patience, tokens=tokens)
+        try:
+            await self._take(tokens, max(0.0, until - self._loop.time()))
+        except BaseException as error:
+            if hold is not None:
+                hold.settle(tokens=0)
+            if isinstance(error, CreditTimeout):
+                error.key, error.explanation = key, await self._explain()
+            raise
+        finally:
+            if hold is not None:
+                hold.release()
+
+    def _check(self, tokens: int) -> None:
         if not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MAX_TOKENS:
             raise InvalidValue(f"{tokens!r}; use a whole number from 1 to {MAX_TOKENS}", setting="tokens")
         if self._closed:
             raise Closed(f"the bucket {self.address.name!r} is closed")
+
+    async def _take(self, tokens: int, patience: float) -> None:
         now = self._loop.time()
-        taker = _Taker(tokens, now + parse_timeout(timeout), now, self._loop.create_future())
+        taker = _Taker(tokens, now + patience, now, self._loop.create_future())
         self._line.append(taker)
         self._wake.set()
         if self._task is None:
@@ -102,36 +127,59 @@ class Bucket:
         if delay > 0:
             await asyncio.sleep(delay)
 
-    async def try_take(self, tokens: int = 1) -> "Literal[True] | Refused":
+    async def _explain(self) -> Explanation | None:
+        with contextlib.suppress(HeadgateError, TimeoutError):
+            async with asyncio.timeout(ANSWER_WITHIN):
+                snapshot = await self._store.snapshot(self.address, entries=1)
+                return explain(self.address.name, snapshot) if snapshot is not None else None
+        return None
+
+    async def try_take(self, tokens: int = 1, *, key: str | None = None) -> "Literal[True] | Refused":
         """Take tokens that may be used now, or return why not; asks Redis, and never waits for the rate.
 
         Returns:
             True, or a :class:`Refused`, which is false and says when to try again; nothing was taken.
 
         Raises:
-            MessageTooLarge, CoordinatorUnavailable, InvalidValue, Closed: as :meth:`take`.
+            MessageTooLarge, CoordinatorUnavailable, InvalidValue, InvalidName, Closed: as :meth:`take`.
         """
+        self._check(tokens)
+        hold = None if key is None else await (await self.keys.open()).attempt(key=key, tokens=tokens)
+        if isinstance(hold, Refused):
+            return hold
         try:
-            await self.take(tokens, timeout=0)
-        except CreditTimeout as error:
+            await self._take(tokens, 0.0)
+        except BaseException as error:
+            if hold is not None:
+                hold.settle(tokens=0)
+            if not isinstance(error, CreditTimeout):
+                raise
             amounts = MappingProxyType({"tokens": tokens})
-            return Refused(self.address.name, "rate", "all", error.retry_after, amounts)
+            return Refused(self.address.name, error.limit, "all", error.retry_after, amounts, key)
+        finally:
+            if hold is not None:
+                hold.release()
         return True
 
-    async def state(self) -> LimitState | None:
+    async def state(self, *, key: str | None = None) -> LimitState | None:
         """Read how many tokens are left, as one limit of the form ``rate``; None of a bucket without a limit.
 
+        With a ``key`` it is that key's own limit where less is left of that. During a hold-off nothing is left.
+
         Raises:
+            InvalidName: the key cannot be used.
             CoordinatorUnavailable: Redis does not answer.
         """
-        key, server = self.address.shared[0], self._store.server
-        rate, burst, tat = await server.command(key, "HMGET", key, "rate", "burst", "tat")
-        seconds, micros = await server.command(key, "TIME")
-        if rate is None:
-            return None
-        whole = max(0.0, int(tat or 0) / 1e6 - int(seconds) - int(micros) / 1e6)
-        taken = math.ceil(whole * float(rate))
-        return LimitState("tokens", "rate", int(burst), int(burst) - taken, taken, whole)
+        state = await self.keys.state(key)
+        both = [limits["tokens"] for limits in (state.limits, state.key_limits) if "tokens" in limits]
+        return min(both, key=lambda limit: limit.remaining, default=None)
+
+    async def hold_off(self, seconds: float | str, *, reason: str = "", key: str | None = None) -> float:
+        """Have nothing taken for a while, on all hosts, by Redis' clock; afterwards it has no burst to begin with.
+
+        Arguments, result and errors are those of :meth:`Limiter.hold_off`.
+        """
+        return await self.keys.hold_off(seconds, reason, key)
 
     async def close(self) -> None:
         """Refuse whoever still waits for an answer."""
@@ -176,17 +224,20 @@ class Bucket:
         word, _, number = answer.rpartition(":")
         if not word:
             taker.slot.set_result(answered_at + int(number) / 1e6)
-        elif word == "late" and (slot := answered_at + int(number) / 1e6) <= taker.deadline:
+        elif word in ("late", "off") and (slot := answered_at + int(number) / 1e6) <= taker.deadline:
             self._later.add(taker)
             self._loop.call_at(max(slot - AHEAD, answered_at + 0.01), self._line_up_again, taker)
-        elif word == "late":
+        elif word in ("late", "off"):
+            after = int(number) / 1e6
+            why = f"the rate allows it in {after:.3g} s" if word == "late" else f"it is held off for {after:.3g} s more"
             taker.slot.set_exception(
                 CreditTimeout(
                     self.address.name,
                     self._loop.time() - taker.since,
                     taker.tokens,
-                    reason=f"the rate allows it in {int(number) / 1e6:.3g} s",
-                    retry_after=int(number) / 1e6,
+                    reason=why,
+                    retry_after=after,
+                    limit="rate" if word == "late" else "hold_off",
                 )
             )
         elif word == "never":

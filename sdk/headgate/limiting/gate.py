@@ -4,13 +4,19 @@
 
 import asyncio
 from time import monotonic
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from headgate.core.full import WhenFull
+from headgate.core.full import FAIL, WhenFull
+from headgate.core.limiting.amounts import encode_key
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
-from headgate.errors import Closed, InvalidValue
+from headgate.errors import Closed, CreditTimeout, DestinationFull, InvalidValue
+from headgate.limiting.by_key import Keys
+from headgate.limiting.hold import Hold
+from headgate.limiting.levels import LimiterState
+from headgate.limiting.limiter import ATTEMPT_WITHIN
+from headgate.limiting.refusals import Refused
 from headgate.namespace.defaults import Defaults
 from headgate.units import MAX_SIZE, parse_size, parse_timeout
 
@@ -51,19 +57,38 @@ class Permit:
         self.release()
 
 
+class KeyedPermit(Permit):
+    """A permit for a key, which has its turn as long as it is held."""
+
+    __slots__ = ("_hold",)
+
+    def __init__(self, permit: Permit, hold: Hold) -> None:
+        super().__init__(permit._gate, permit.size, permit._inc)  # type: ignore[arg-type]  # it was just admitted
+        self._hold = hold
+
+    def release(self) -> None:
+        """Put the bytes back, and let the next key go."""
+        super().release()
+        self._hold.release()
+
+
 class Admission:
     """``async with gate.admit(...)``: held while inside."""
 
-    __slots__ = ("_gate", "_permit", "_size", "_timeout")
+    __slots__ = ("_gate", "_key", "_permit", "_size", "_timeout")
     _permit: Permit  # there from entering on
 
-    def __init__(self, gate: "Gate", size: int, timeout: float | str | None) -> None:
+    def __init__(self, gate: "Gate", size: int, timeout: float | str | None, key: str | None) -> None:
         self._gate = gate
         self._size = size
         self._timeout = timeout
+        self._key = key
 
     async def __aenter__(self) -> Permit:
-        permit = self._gate.try_admit(self._size)
+        if self._key is not None:
+            permit: Permit | None = await self._gate._wait_in_turn(self._size, self._key, self._timeout)
+        else:
+            permit = self._gate.try_admit(self._size)
         if permit is None:
             permit = await self._gate._wait(self._size, self._timeout)
         self._permit = permit
@@ -80,10 +105,13 @@ class Gate:
 
     __slots__ = (
         "__weakref__", "_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_said_timeout", "_state",
-        "_timeout", "_when_full",
+        "_timeout", "_when_full", "keys",
     )  # fmt: skip
 
-    def __init__(self, account: CreditAccount, *, timeout: float | None, when_full: WhenFull | None = None) -> None:
+    def __init__(
+        self, account: CreditAccount, keys: Keys, *, timeout: float | None, when_full: WhenFull | None = None
+    ) -> None:
+        self.keys = keys
         self._when_full = when_full
         self._account = account
         account.failures.gate = True
@@ -109,12 +137,17 @@ class Gate:
         """Bytes that permits of this gate object hold."""
         return self._in_use
 
-    def try_admit(self, size: int = 1) -> Permit | None:
+    def try_admit(self, size: int = 1, *, key: str | None = None) -> Permit | None:
         """Return a permit for ``size`` bytes if the credit is in hand, else None; never waits, makes no call.
+
+        With a ``key`` its turn has to be in hand too, which it is once that key was admitted, and many come at a time.
 
         Raises:
             InvalidValue: a negative size, or one of 2**52 and more.
+            InvalidName: the key cannot be used.
         """
+        if key is not None:
+            return self._try_in_turn(size, key)
         if not 0 <= size < MAX_SIZE:
             raise InvalidValue(f"{size!r} cannot be admitted; use 0 or more", setting="size")
         line = self._credit
@@ -135,11 +168,12 @@ class Gate:
         self._in_use += size
         return Permit(self, size, line.inc)
 
-    def admit(self, size: int | str = 1, *, timeout: float | str | None = None) -> Admission:
+    def admit(self, size: int | str = 1, *, key: str | None = None, timeout: float | str | None = None) -> Admission:
         """Return an ``async with`` block that is entered once ``size`` bytes are admitted.
 
         Args:
             size: bytes, or text such as "64KiB".
+            key: for whom, such as a tenant: keys that wait take turns, over all sessions, and limits of each key hold.
             timeout: seconds to wait, or ``"unlimited"``; the gate's own (30 s unless set) when None.
 
         Raises:
@@ -147,9 +181,65 @@ class Gate:
             DestinationFull: not admitted, and ``when_full`` says not to wait, or not so long.
             MessageTooLarge: more than the gate's whole limit.
             InvalidValue: not a size.
+            InvalidName: the key cannot be used.
             Closed: the gate is closed.
         """
-        return Admission(self, size if type(size) is int else parse_size(size, "size"), timeout)
+        return Admission(self, size if type(size) is int else parse_size(size, "size"), timeout, key)
+
+    async def attempt(self, size: int | str = 1, *, key: str | None = None) -> "Permit | Refused":
+        """Return a permit, or a refusal: asks Redis where no credit is in hand, and never waits for others.
+
+        Raises:
+            MessageTooLarge, InvalidValue, InvalidName, CoordinatorUnavailable, Closed: as :meth:`admit`.
+        """
+        size = parse_size(size, "size")
+        hold = await self.attempt_turn(size, key)
+        if hold is not None and not isinstance(hold, Hold):
+            return hold
+        try:
+            permit = self.try_admit(size) or await self._wait(size, ATTEMPT_WITHIN, FAIL)
+        except BaseException as error:
+            if hold is not None:
+                hold.release()
+            if isinstance(error, CreditTimeout | DestinationFull):
+                return await self.refused(size, key)
+            raise
+        return permit if hold is None else KeyedPermit(permit, hold)
+
+    async def state(self, *, key: str | None = None) -> LimiterState:
+        """Read how much is admitted, of ``bytes`` and ``calls`` as far as they are limited, and of one key.
+
+        Credit that sessions have in hand counts as taken.
+
+        Raises:
+            InvalidName: the key cannot be used.
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        return await self.keys.state(key)
+
+    async def hold_off(self, seconds: float | str, *, reason: str = "", key: str | None = None) -> float:
+        """Have nothing admitted for a while, on all hosts, by Redis' clock; afterwards it begins slowly.
+
+        Arguments, result and errors are those of :meth:`Limiter.hold_off`.
+        """
+        return await self.keys.hold_off(seconds, reason, key)
+
+    async def attempt_turn(self, size: int, key: str | None) -> "Hold | Refused | None":
+        """Return a key's turn, or why nobody or that key has one; None without a key."""
+        self._check_open()
+        if self._state.waiters.stopped:
+            return await self.refused(size, key)
+        if key is None:
+            return None
+        return await (await self.keys.open()).attempt(key=key, bytes=size, calls=1)
+
+    async def refused(self, size: int, key: str | None) -> Refused:
+        """Return what binds."""
+        state = await self.keys.state(key)
+        wanted = {"bytes": size, "calls": 1}
+        limit = next((name for name, one in state.limits.items() if one.remaining < wanted[name]), "line")
+        limit, after = ("hold_off", state.held_off) if state.held_off else (limit, None)
+        return Refused(self._account.address.name, limit, "all", after, MappingProxyType(wanted), key)
 
     async def close(self) -> None:
         """Give the credit back; permits still held are void. Never flow-controlled, never longer than 1 s."""
@@ -157,13 +247,50 @@ class Gate:
             self._closed = True
             await self._account.part()
 
-    async def _wait(self, size: int, timeout: float | str | None) -> Permit:
+    def _check_open(self) -> None:
         if self._closed or self._account.closed:
             raise Closed(f"the gate {self._account.address.name!r} {self._account.why_closed}")
+
+    def _try_in_turn(self, size: int, key: str) -> Permit | None:
+        hold = self.try_turn(size, key)
+        permit = None if hold is None else self.try_admit(size)
+        if hold is None or permit is not None:
+            return None if permit is None or hold is None else KeyedPermit(permit, hold)
+        hold.release()
+        return None
+
+    def try_turn(self, size: int, key: str) -> Hold | None:
+        """Return a key's turn if that is in hand."""
+        encode_key(key)
+        limiter = self.keys.limiter
+        hold = None if limiter is None else limiter.try_admit(key=key, bytes=size, calls=1)
+        return hold if isinstance(hold, Hold) else None
+
+    async def take_turn(self, size: int, key: str, timeout: float | str | None) -> tuple[Hold, float]:
+        """Wait until it is a key's turn; returns that, and the seconds that are left to wait for credit."""
+        self._check_open()
+        patience = self._timeout if timeout is None else parse_timeout(timeout)
+        until = monotonic() + patience
+        limiter = await self.keys.open()
+        hold = await limiter.admit(key=key, timeout=patience, bytes=size, calls=1)
+        return hold, max(0.0, until - monotonic())
+
+    async def _wait_in_turn(self, size: int, key: str, timeout: float | str | None) -> Permit:
+        hold, left = await self.take_turn(size, key, timeout)
+        try:
+            return KeyedPermit(self.try_admit(size) or await self._wait(size, left), hold)
+        except BaseException as error:
+            hold.release()
+            if isinstance(error, CreditTimeout):
+                error.key = key
+            raise
+
+    async def _wait(self, size: int, timeout: float | str | None, when_full: WhenFull | None = None) -> Permit:
+        self._check_open()
         loop = asyncio.get_running_loop()
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         done: Any = loop.create_future()
-        item = Outgoing(b"", size, loop.time() + patience, done, when_full=self._when_full)
+        item = Outgoing(b"", size, loop.time() + patience, done, when_full=when_full or self._when_full)
         self._account.submit(item)
         try:
             paid: int = await done

@@ -9,6 +9,7 @@ from typing import Final
 
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
+from headgate.core.limits import OF_KINDS, check_key_limits, limits_of
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyConflict, PolicyError
 from headgate.namespace.defaults import durability_of
@@ -24,7 +25,7 @@ from headgate.settings import FIELD_OF, KINDS, STORES, Settings, check_levels, c
 from headgate.spool import Spooling
 from headgate.spool.policy import PolicyStores
 
-REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy")
+REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy", "held_off", "ramp", "off_reason")
 """All that somebody set, and nothing that the scripts count: what a lost destination is made again with."""
 BATCH: Final = 8
 """Destinations that are brought under a policy in one write: few enough that traffic in between hardly waits."""
@@ -236,6 +237,7 @@ class Registry:
             try:
                 check_levels({**stored, **fields}, given)
                 check_spool({**stored, **fields}, given)
+                _check_key_limits({**stored, **fields})
                 for setting in STORES:
                     await self.spooling.spools.check(given.get(setting, ""), setting)
             except PolicyError as error:
@@ -359,3 +361,10 @@ class Registry:
 
 def _named(names: Sequence[str], values: Sequence[bytes | None]) -> dict[str, str]:
     return {name: value.decode() for name, value in zip(names, values, strict=True) if value is not None}
+
+
+def _check_key_limits(fields: Mapping[str, str]) -> None:
+    """See that the limits of each key of a gate or a bucket are some that it has."""
+    of_kind = OF_KINDS.get(fields.get("kind", ""))
+    if of_kind is not None and fields.get("key_limits"):
+        check_key_limits(of_kind, limits_of(fields["key_limits"]))

@@ -37,6 +37,9 @@ PARTS: Final = (
 LIMITER_PARTS: Final = ("holds", "keyed", "line", "shares")
 """Of a limiter beside those, in the order of lua/lib/limiter_keys.lua: after the caller's receipt."""
 
+BY_KEY: Final = ":keys"
+"""The end of the own key of a limiter beside a gate or a bucket, in which keys take turns there."""
+
 POOL_PARTS: Final = ("members", "line")
 INDEX: Final = ("wildcards", "holders", "topics")
 """Of a namespace, in the order of lua/lib/index.lua."""
@@ -119,14 +122,22 @@ def forwarder_id(namespace: str, link: str) -> str:
     return link_id(f"{namespace}/{link}" if ":" in link else link)
 
 
+def _shared(key: str) -> tuple[bytes, ...]:
+    return (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A destination of a namespace, and every key that belongs to it."""
+    """A destination of a namespace, and every key that belongs to it.
+
+    ``limited`` is the own hash of the gate or bucket whose :attr:`by_key` it is; empty where it is nobody's.
+    """
 
     namespace: str
     name: str
     key: str
     shared: tuple[bytes, ...]
+    limited: bytes = b""
 
     @classmethod
     def of(cls, namespace: str, name: str) -> "Address":
@@ -136,8 +147,7 @@ class Address:
             InvalidName: the namespace or the name cannot be used.
         """
         key = f"hg:{{{check_namespace(namespace)}/{encode_name(name)}}}"
-        shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
-        return cls(namespace, name, key, shared)
+        return cls(namespace, name, key, _shared(key))
 
     @classmethod
     def of_channel(cls, namespace: str, channel: str) -> "Address":
@@ -160,8 +170,13 @@ class Address:
     @classmethod
     def _of_sort(cls, sort: str, namespace: str, name: str) -> "Address":
         key = f"hg:{{{check_namespace(namespace)}/{sort}:{encode_name(name, sort)}}}"
-        shared = (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
-        return cls(namespace, name, key, shared)
+        return cls(namespace, name, key, _shared(key))
+
+    @property
+    def by_key(self) -> "Address":
+        """The limiter in which keys of a gate or a bucket take turns."""
+        key = self.key + BY_KEY
+        return Address(self.namespace, self.name, key, _shared(key), self.shared[0])
 
     def keys(self, session: str) -> tuple[bytes, ...]:
         """Return what every script gets as KEYS, for a call on behalf of one session."""
@@ -169,7 +184,13 @@ class Address:
 
     def limiter_keys(self, session: str) -> tuple[bytes, ...]:
         """Return what scripts of limiters get as KEYS, for a call on behalf of one session."""
-        return (*self.keys(session), *(f"{self.key}:{part}".encode() for part in LIMITER_PARTS))
+        own = (*self.keys(session), *(f"{self.key}:{part}".encode() for part in LIMITER_PARTS))
+        return (*own, self.limited) if self.limited else own
+
+    @property
+    def every_key(self) -> tuple[bytes, ...]:
+        """Every key that it may have, but receipts."""
+        return (*self.limiter_keys("-"), *self.by_key.limiter_keys("-")[:-1])
 
     def channels(self, session: str) -> tuple[str, str]:
         """Return the session's own wake-up channel and the one that everybody hears."""

@@ -385,7 +385,7 @@ class Store:
         """Purge the messages, or delete the destination; returns messages and bytes freed."""
         messages, freed, argv = 0, 0, [None, "all" if everything else "messages"]
         while True:
-            reply = await self.server.call(script("remove"), address.limiter_keys("-"), argv)
+            reply = await self.server.call(script("remove"), address.every_key, argv)
             if len(reply) == 3:
                 messages, freed = messages + int(reply[1]), freed + int(reply[2])
             if reply[0] != b"MORE":

@@ -22,6 +22,7 @@ from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners
 from headgate.credit.wish import Wish
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.limiting.bucket import Bucket
+from headgate.limiting.by_key import Keys
 from headgate.limiting.gate import Gate
 from headgate.limiting.limiter import Limiter
 from headgate.options import DEFAULT_TIMEOUT, SessionOptions, read_weight, read_window
@@ -54,6 +55,7 @@ class Session:
         self._presences = Presences(self._context, self._listeners)
         self._consumers = Consumers(self._presences)
         self._buckets: dict[str, Bucket] = {}
+        self._by_key: dict[str, Keys] = {}
         self._limiters: dict[str, Limiter] = {}
         self._closed = False
         watch(self)
@@ -157,7 +159,7 @@ class Session:
         account, wish = await self._account(destination, window, weight, ("gate",))
         if wanted:
             wish.insist(wanted)
-        gate = Gate(account, timeout=patience, when_full=how)
+        gate = Gate(account, self._keys(account.address, "gate"), timeout=patience, when_full=how)
         self._presences.at(destination).following.send(gate)
         return gate
 
@@ -239,7 +241,8 @@ class Session:
             if address.key not in self._buckets:
                 ensure = at.ensure(address, ("bucket",))
                 await ensure(False)
-                self._buckets[address.key] = Bucket(self._context.store, address, self._bucket_id, ensure)
+                keys = self._keys(address, "bucket")
+                self._buckets[address.key] = Bucket(self._context.store, address, self._bucket_id, ensure, keys)
         return self._buckets[address.key]
 
     async def limiter(self, destination: str, *, in_hand: bool = True, timeout: float | str | None = None) -> Limiter:
@@ -311,6 +314,8 @@ class Session:
         self._closed = True
         for bucket in self._buckets.values():
             await bucket.close()
+        for keys in self._by_key.values():
+            await keys.close()
         for limiter in self._limiters.values():
             await self._context.registry.unfollow(limiter.address, limiter.adopt)
             await limiter.close()
@@ -323,6 +328,13 @@ class Session:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"session {self.id} is closed")
+
+    def _keys(self, address: Address, kind: str) -> Keys:
+        """Return what it does for keys of a gate or a bucket."""
+        if address.key not in self._by_key:
+            ensure = self._presences.ensure(address, (kind,))
+            self._by_key[address.key] = Keys(self._context, address, self._bucket_id, ensure)
+        return self._by_key[address.key]
 
     def _durability(self, text: str | None) -> Durability:
         wanted = Durability.parse(text) if text is not None else MEMORY

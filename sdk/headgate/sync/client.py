@@ -41,17 +41,21 @@ class Bucket:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    def take(self, tokens: int = 1, *, timeout: float | str = DEFAULT_TIMEOUT) -> None:
+    def take(self, tokens: int = 1, *, key: str | None = None, timeout: float | str = DEFAULT_TIMEOUT) -> None:
         """Wait until ``tokens`` may be used; errors as :meth:`headgate.Bucket.take`."""
-        self._thread.run(self._inner.take(tokens, timeout=timeout))
+        self._thread.run(self._inner.take(tokens, key=key, timeout=timeout))
 
-    def try_take(self, tokens: int = 1) -> Literal[True] | Refused:
+    def try_take(self, tokens: int = 1, *, key: str | None = None) -> Literal[True] | Refused:
         """Take tokens that may be used now, or return why not; as :meth:`headgate.Bucket.try_take`."""
-        return self._thread.run(self._inner.try_take(tokens))
+        return self._thread.run(self._inner.try_take(tokens, key=key))
 
-    def state(self) -> LimitState | None:
+    def state(self, *, key: str | None = None) -> LimitState | None:
         """Read how many tokens are left; as :meth:`headgate.Bucket.state`."""
-        return self._thread.run(self._inner.state())
+        return self._thread.run(self._inner.state(key=key))
+
+    def hold_off(self, seconds: float | str, *, reason: str = "", key: str | None = None) -> float:
+        """Have nothing taken for a while; as :meth:`headgate.Bucket.hold_off`."""
+        return self._thread.run(self._inner.hold_off(seconds, reason=reason, key=key))
 
 
 def _opening(

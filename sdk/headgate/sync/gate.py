@@ -10,8 +10,13 @@ from typing import Self
 import headgate.limiting.gate
 from headgate._util.forks import watch
 from headgate.core.credit import CreditLine
+from headgate.core.full import FAIL, WhenFull
 from headgate.core.lease import Lease
-from headgate.errors import InvalidValue
+from headgate.errors import CreditTimeout, DestinationFull, InvalidValue
+from headgate.limiting.hold import Hold
+from headgate.limiting.levels import LimiterState
+from headgate.limiting.limiter import ATTEMPT_WITHIN
+from headgate.limiting.refusals import Refused
 from headgate.sync.thread import LoopThread
 from headgate.units import MAX_SIZE, parse_size
 
@@ -115,6 +120,7 @@ class Admission(Permit):
     def __init__(self, gate: "Gate", size: int, timeout: float | str | None) -> None:
         self._wanted = gate
         self._gate = None
+        self._inc = 0
         self.size = size
         self._timeout = timeout
 
@@ -139,6 +145,44 @@ class Admission(Permit):
         self._inc = gate._wait(size, self._timeout)
         self._gate = gate
         return self
+
+
+class KeyedAdmission(Admission):
+    """The same for a key, which has its turn as long as it is held."""
+
+    __slots__ = ("_hold", "_key")
+
+    def __init__(
+        self, gate: "Gate", size: int, timeout: float | str | None, key: str, hold: Hold | None = None
+    ) -> None:
+        super().__init__(gate, size, timeout)
+        self._key, self._hold = key, hold
+
+    def __enter__(self) -> Self:
+        if self._gate is not None:  # it was admitted by an attempt
+            return self
+        gate = self._wanted
+        turn = gate._inner.take_turn(self.size, self._key, self._timeout)
+        self._hold, self._timeout = gate._thread.run(turn, undo=lambda taken: taken[0].release())
+        try:
+            return super().__enter__()
+        except BaseException as error:
+            self.release()
+            if isinstance(error, CreditTimeout):
+                error.key = self._key
+            raise
+
+    def admitted(self, permit: Permit) -> Self:
+        """Take the place of a permit."""
+        self._gate, self._inc = self._wanted, permit._inc
+        return self
+
+    def release(self) -> None:
+        """Put the bytes back, and let the next key go; from any thread."""
+        super().release()
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            self._wanted._thread.tell(hold.release)
 
 
 class Gate:
@@ -186,12 +230,17 @@ class Gate:
         """Bytes that permits of this gate object hold."""
         return self._in_use
 
-    def try_admit(self, size: int = 1) -> Permit | None:
+    def try_admit(self, size: int = 1, *, key: str | None = None) -> Permit | None:
         """Return a permit for ``size`` bytes if the credit is in hand, else None; never waits, makes no call.
+
+        With a ``key`` its turn has to be in hand too; that is seen on the loop thread, which this waits for.
 
         Raises:
             InvalidValue: a negative size, or one of 2**52 and more.
+            InvalidName: the key cannot be used.
         """
+        if key is not None:
+            return self._try_in_turn(size, key)
         if not 0 <= size < MAX_SIZE:
             raise InvalidValue(f"{size!r} bytes cannot be admitted; use 0 to {MAX_SIZE - 1}", setting="size")
         line = self._line
@@ -213,11 +262,35 @@ class Gate:
             self._thread.tell(self._want, size)
         return None
 
-    def admit(self, size: int | str = 1, *, timeout: float | str | None = None) -> Admission:
+    def admit(self, size: int | str = 1, *, key: str | None = None, timeout: float | str | None = None) -> Admission:
         """Return a ``with`` block that is entered once ``size`` bytes are admitted; errors as :meth:`Gate.admit`."""
         if type(size) is not int or not 0 <= size < MAX_SIZE:
             size = parse_size(size, "size")
-        return Admission(self, size, timeout)
+        return Admission(self, size, timeout) if key is None else KeyedAdmission(self, size, timeout, key)
+
+    def attempt(self, size: int | str = 1, *, key: str | None = None) -> Permit | Refused:
+        """Return a permit, or a refusal; never waits for others; as :meth:`headgate.Gate.attempt`."""
+        size = parse_size(size, "size")
+        hold = self._thread.run(self._inner.attempt_turn(size, key))
+        if isinstance(hold, Refused):
+            return hold
+        try:
+            permit = self.try_admit(size) or Permit(self, size, self._wait(size, ATTEMPT_WITHIN, FAIL))
+        except BaseException as error:
+            if hold is not None:
+                self._thread.tell(hold.release)
+            if isinstance(error, CreditTimeout | DestinationFull):
+                return self._thread.run(self._inner.refused(size, key))
+            raise
+        return permit if key is None else KeyedAdmission(self, size, None, key, hold).admitted(permit)
+
+    def state(self, *, key: str | None = None) -> LimiterState:
+        """Read how much is admitted; as :meth:`headgate.Gate.state`."""
+        return self._thread.run(self._inner.state(key=key))
+
+    def hold_off(self, seconds: float | str, *, reason: str = "", key: str | None = None) -> float:
+        """Have nothing admitted for a while; as :meth:`headgate.Gate.hold_off`."""
+        return self._thread.run(self._inner.hold_off(seconds, reason=reason, key=key))
 
     def close(self) -> None:
         """Give the credit back; permits still held are void. Never flow-controlled, never longer than 1 s."""
@@ -229,10 +302,21 @@ class Gate:
         self._asked = False
         self._account.wanted(size)
 
-    def _wait(self, size: int, timeout: float | str | None) -> int:
+    def _try_in_turn(self, size: int, key: str) -> Permit | None:
+        async def look() -> Hold | None:
+            return self._inner.try_turn(size, key)
+
+        hold = self._thread.run(look())
+        permit = None if hold is None else self.try_admit(size)
+        if hold is None or permit is not None:
+            return None if permit is None else KeyedAdmission(self, size, None, key, hold).admitted(permit)
+        self._thread.tell(hold.release)
+        return None
+
+    def _wait(self, size: int, timeout: float | str | None, when_full: WhenFull | None = None) -> int:
         """Wait in line; returns the incarnation of the account that paid."""
         permit = self._thread.run(
-            self._inner._wait(size, timeout),
+            self._inner._wait(size, timeout, when_full),
             undo=headgate.limiting.gate.Permit.release,
         )
         with self._lock:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from headgate.explain.model import Cause
+from headgate.redis.stores.limiters import LimiterStore
 from tests.sdk.scene import TTL_MS, Scene
 
 pytestmark = pytest.mark.one_server
@@ -317,6 +318,18 @@ async def it_was_stopped_by_hand(s: Scene) -> None:
 async def a_gate_was_stopped_by_hand(s: Scene) -> None:
     await s.make("gate", limit_bytes="100")
     await s.fields(stopped="audit")
+
+
+@case("held-off", "it is held off for ")
+async def a_gate_is_held_off(s: Scene) -> None:
+    await s.make("gate", limit_bytes="100")
+    await LimiterStore(s.store.server).pause(s.address, "ann", ms=60_000, reason="429")
+
+
+@case("held-off", "it is held off for ")
+async def a_bucket_is_held_off(s: Scene) -> None:
+    await s.make("bucket")
+    await LimiterStore(s.store.server).pause(s.address, "ann", ms=60_000, reason="429")
 
 
 @case("learning", "Redis may have lost state; for ")

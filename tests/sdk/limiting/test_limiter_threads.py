@@ -74,3 +74,45 @@ def test_a_thread_that_waits_is_woken(redis_url: str, cleanup_namespace: str) ->
             wait_for(lambda: limiter.state().waiting == 1, timeout=GUARD, description="it stands in line")
             hold.release()
             waiting.result(GUARD).release()
+
+
+def test_gates_and_buckets_with_keys_for_threads(redis_url: str, cleanup_namespace: str) -> None:
+    """Mutant: a turn is kept by a permit that was released."""
+    with headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client, client.session("s") as session:
+        client.apply("db", kind="gate", limit=4, key_limits={"bytes": {"at_once": 1}})
+        client.apply("mail", kind="bucket", rate="1/min", burst=2)
+        gate, bucket = session.gate("db", timeout=GUARD), session.bucket("mail")
+
+        def use(key: str) -> None:
+            for _ in range(10):
+                with gate.admit(key=key):
+                    pass
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(use, "aabc"))
+        assert gate.in_use == 0
+        with gate.admit(key="t") as permit:
+            refused = gate.attempt(key="t")
+            assert isinstance(refused, Refused)
+            assert (refused.rule, gate.try_admit(key="t")) == ("key", None)
+            with pytest.raises(CreditTimeout) as late, gate.admit(key="t", timeout=0.05):
+                pass
+            assert (late.value.key, permit.size, gate.in_use) == ("t", 1, 1)
+            attempted = gate.attempt(key="u")
+            assert not isinstance(attempted, Refused)
+            with attempted:
+                assert gate.in_use == 2
+        assert gate.in_use == 0
+        assert gate.hold_off(60, reason="429") == 60
+        assert gate.state().reason == "429"
+        assert not gate.attempt()
+        bucket.take(key="t")
+        assert bucket.hold_off(60, key="t") == 60
+        late_mail = bucket.try_take(key="t")
+        assert isinstance(late_mail, Refused)
+        assert late_mail.limit == "hold_off"
+        left = bucket.state(key="t")
+        assert left is not None
+        assert left.remaining == 1
+        client.remove("db")
+        client.remove("mail")

@@ -13,6 +13,7 @@ from headgate.core.names import decode_name, read_name
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.namespace.topics import PLACEHOLDER, Entry
 from headgate.redis.keys import (
+    BY_KEY,
     NOTES,
     Address,
     PoolAddress,
@@ -47,12 +48,15 @@ from headgate_coordinator.node.gateway.rights import (
     STORE_SCRIPTS,
     TAKES,
     check_rest,
+    keys_of,
     named,
     text_of,
 )
 from headgate_coordinator.security import EVERYTHING, Action
 
-_CHANNEL: Final = re.compile(r"(hg:\{([a-z0-9-]+)(/[A-Za-z0-9._~%-]+)?\}):wake(?::([A-Za-z0-9_~-]*))?")
+_CHANNEL: Final = re.compile(
+    rf"hg:\{{([a-z0-9-]+)(?:(/[A-Za-z0-9._~%-]+)\}}(?:{BY_KEY})?|\}}):wake(?::([A-Za-z0-9_~-]*))?"
+)
 _FIGURES: Final = frozenset(STORE_FIELDS)
 _STAND_IN: Final = re.compile(rf"{PLACEHOLDER}[0-9a-f]{{16}}")
 
@@ -68,6 +72,8 @@ def place_of(key: bytes) -> Address | PoolAddress | str:
     place: Address | PoolAddress
     if parsed := parse_key(text):
         place = Address.of(*parsed)
+    elif parsed := parse_key(text.removesuffix(BY_KEY)):
+        place = Address.of(*parsed).by_key
     elif parsed := parse_store_key(text):
         place = Address.of_store(*parsed)
     elif parsed := parse_pool_key(text):
@@ -173,7 +179,7 @@ class Permits:
                 raise InvalidValue("note is for the waits of a namespace")
             self._waits(argv[len(values) :])
             return (waits,), values
-        if not isinstance(place, Address):
+        if not isinstance(place, Address) or (place.limited and op.name not in LIMITER_SCRIPTS):
             raise InvalidValue(f"{op.name} is for destinations")
         if _is_store(place):
             self._store(op.name, place.name, allowed=op.name in STORE_SCRIPTS)
@@ -184,7 +190,7 @@ class Permits:
         else:
             self.need(wanted, place.name, op.name)
         self._bounds(op, place.name, values, argv)
-        return (place.limiter_keys if op.name in LIMITER_SCRIPTS else place.keys)(session), values
+        return keys_of(op, place, session), values
 
     def _session(self, op: Script, destination: str, values: dict[str, Any], wanted: frozenset[Action]) -> None:
         session, consumer = values["session"], values.get("consumer", "")
@@ -344,12 +350,12 @@ class Permits:
     def channel(self, channel: Any) -> bool:
         """Return whether the user may hear the hints of a channel."""
         match = _CHANNEL.fullmatch(text_of(channel))
-        if not match or match[2] != self.namespace:
+        if not match or match[1] != self.namespace:
             return False
-        if match[3] is None:
-            return match[4] is None
-        mine = match[4] is None or self.manages_all or is_session_of(match[4], self.prefix)
-        name = read_name(match[3][1:])
+        if match[2] is None:
+            return match[3] is None
+        mine = match[3] is None or self.manages_all or is_session_of(match[3], self.prefix)
+        name = read_name(match[2][1:])
         return mine and name is not None and self.has(ANY, name)
 
 

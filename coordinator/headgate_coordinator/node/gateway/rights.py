@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headgate.errors import InvalidValue
+from headgate.redis.keys import Address
 from headgate.redis.scripts import Script
 from headgate_coordinator.security import Action
 
@@ -30,6 +31,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "made": NOBODY,
     "node": NOBODY,
     "note": frozenset({TAKES}),  # of waits, and of its own consumers
+    "pause": frozenset({SENDS}),  # as hold_off
     "policy": frozenset({MANAGES}),
     "pool": frozenset({SENDS}),  # who does not manage has the node do it
     "pool_forget": frozenset({MANAGES}),
@@ -110,6 +112,13 @@ def named(op: Script, argv: Sequence[Any]) -> dict[str, Any]:
         raise InvalidValue(wrong)
     pairs = zip(op.declared.fixed, argv, strict=False)
     return {name: value if type(value) is int or value is None else text_of(value) for (name, _), value in pairs}
+
+
+def keys_of(op: Script, place: Address, session: str) -> tuple[bytes, ...]:
+    """Return what a script gets as KEYS at a destination."""
+    if op.name == "remove":
+        return place.every_key
+    return place.limiter_keys(session) if op.name in LIMITER_SCRIPTS else place.keys(session)
 
 
 def check_rest(name: str, values: Mapping[str, Any], rest: Sequence[Any]) -> None:

@@ -243,6 +243,13 @@ def limits_of(text: str) -> dict[str, Limit]:
     return found
 
 
+OF_KINDS: Final = {
+    "gate": limits_of("bytes at_once 1;calls at_once 1"),
+    "bucket": limits_of("tokens rate 1 1"),
+}
+"""The limits that gates and buckets have, whatever their amounts, as limits of each key have to name them."""
+
+
 def _quota(value: Any, key: str = "quota") -> tuple[int, str]:
     if not isinstance(value, str) or not (found := _QUOTA.match(value)):
         raise InvalidValue(

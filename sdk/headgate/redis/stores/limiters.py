@@ -123,6 +123,13 @@ class LimiterStore:
         reply = await self.server.call(op, address.limiter_keys(session), argv)
         return reply[0].decode(), int(reply[1]) if reply[0] == b"OK" else 0
 
+    async def pause(self, address: Address, session: str, *, ms: int, reason: str) -> tuple[str, int]:
+        """Have a gate or a bucket admit nothing for a while; returns the code, and for how many ms."""
+        op = script("pause")
+        argv = op.argv({"run_id": None, "session": session, "ms": ms, "reason": reason})
+        reply = await self.server.call(op, address.keys(session), argv)
+        return reply[0].decode(), int(reply[1]) if reply[0] == b"OK" else 0
+
     async def levels(self, address: Address, *, key: str = NO_KEY, most: int = 100) -> LimiterLevels | None:
         """Read what is taken; None where there is no such limiter."""
         op = script("levels")

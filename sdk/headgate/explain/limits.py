@@ -1,0 +1,32 @@
+"""Causes that only gates and buckets have: a hold-off, and a bucket's own rate. Judged from facts."""
+
+from collections.abc import Iterator
+
+from headgate.explain.facts import Facts
+from headgate.explain.model import Reason
+
+
+def hold_off(facts: Facts) -> Iterator[Reason]:
+    """Yield the hold-off that lasts."""
+    begins, ends = map(int, facts.fields.get("held_off", "0 0").split())
+    if begins <= facts.now_ms < ends:
+        left = (ends - facts.now_ms) / 1000
+        why = facts.fields.get("off_reason") or "no reason was given"
+        yield Reason(
+            "held-off",
+            f"it is held off for {left:.3g} s more: {why}",
+            remedy="wait, or end it: hold_off(0)",
+            seconds=left,
+        )
+
+
+def bucket(facts: Facts) -> Reason:
+    """Return whether a bucket has tokens, and else when."""
+    if "rate" not in facts.fields:
+        return Reason("open", "it has no rate: takes are not limited")
+    rate, burst = facts.number("rate"), facts.count("burst")
+    owed = max(0.0, facts.number("tat") / 1e6 - facts.now_ms / 1e3 - (burst - 1) / rate)
+    text = f"{rate:g}/s with bursts of {burst}: "
+    if owed <= 0:
+        return Reason("open", f"{text}there are tokens now")
+    return Reason("bucket-rate", f"{text}the next slot is in {owed:.3g} s", rule=facts.rule("rate"), seconds=owed)

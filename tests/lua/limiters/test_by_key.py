@@ -1,0 +1,111 @@
+"""Keys of a gate or a bucket take turns in a limiter beside it, under the limits and the settings of that one."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate.redis.keys import Address
+from headgate.redis.store import Store
+from headgate.redis.stores.limiters import LimiterStore
+from tests.lua.limiters.trial import TTL_MS, Limiter
+from tests.support.rewriting import RewritingServer, virtual_clock
+
+AT_ONCE = "bytes=1,calls=1"
+
+
+class ByKey(Limiter):
+    """The limiter beside a gate or a bucket, whose own address is ``own``."""
+
+    def __init__(self, server: RewritingServer, own: Address) -> None:
+        super().__init__(server, own.by_key)
+        self.own = own
+
+    async def apply(self, *, mode: str = "ensure", **settings: str) -> None:
+        await self.wait(0)
+        await Store(self.server).apply(self.own, settings, mode=mode, ttl_ms=TTL_MS)  # type: ignore[arg-type]
+
+    async def wait(self, ms: int) -> None:
+        await super().wait(ms)
+        await self.server.set_clock(self.own, self.now)
+
+
+@pytest.fixture
+async def keys(redis_url: str, namespace: str) -> AsyncIterator[ByKey]:
+    server = RewritingServer(redis_url, virtual_clock)
+    await server.open()
+    keys = ByKey(server, Address.of(namespace, "db"))
+    yield keys
+    await server.forget(keys.own)
+    await server.forget(keys.address, *keys.sequence)
+    await server.close()
+
+
+async def test_its_limits_are_those_of_the_gate_at_once(keys: ByKey) -> None:
+    """Mutant: they are those of when it was made."""
+    await keys.apply(kind="gate", limit_bytes="2", limit_messages="unlimited")
+    assert await keys.admit("ann.1", "bytes=3,calls=1", key="t") == "never 2 bytes all"
+    assert await keys.admit("ann.2", "bytes=2,calls=1", key="t") == "held"
+    assert await keys.admit("ann.3", AT_ONCE, key="u") == "late - bytes all"
+    await keys.apply(mode="change", limit_bytes="3")
+    assert await keys.admit("ann.3", AT_ONCE, key="u") == "held"
+    await keys.apply(mode="change", limit_messages="2")
+    assert await keys.admit("ann.4", "calls=1", key="u") == "late - calls all"
+    await keys.apply(mode="change", enforce="off")
+    assert await keys.admit("ann.4", "bytes=9000,calls=1", key="u") == "held"
+
+
+async def test_its_rate_is_that_of_the_bucket(keys: ByKey) -> None:
+    """Mutant: a bucket has none."""
+    await keys.apply(kind="bucket", rate="10", burst="2")
+    assert await keys.admit("ann.1", "tokens=2", key="t") == "held"
+    assert await keys.admit("ann.2", "tokens=1", key="t") == "late 100000 tokens all"
+    await keys.apply(mode="change", rate="", burst="")
+    assert await keys.admit("ann.2", "tokens=1000000", key="t") == "held"
+
+
+async def test_limits_and_weights_of_keys_are_those_of_the_gate(keys: ByKey) -> None:
+    """Mutant: they are not read."""
+    await keys.apply(kind="gate", limit_bytes="8", key_limits="bytes at_once 1", key_weights="gold=3", max_keys="2")
+    assert await keys.admit("ann.1", AT_ONCE, key="t") == "held"
+    assert await keys.admit("ann.2", AT_ONCE, key="t") == "late - bytes key"
+    assert await keys.admit("ann.2", AT_ONCE, key="gold") == "held"
+    assert await keys.admit("ann.3", AT_ONCE, key="third") == "keys"
+
+
+async def test_what_the_one_may_have_lost_the_other_may_have_lost(keys: ByKey) -> None:
+    """Mutant: it lets somebody in while the gate learns."""
+    await keys.apply(kind="gate", limit_bytes="2")
+    assert await keys.admit("ann.1", AT_ONCE, key="t") == "held"
+    known = keys.epoch
+    await keys.server.forget(keys.own)
+    await keys.server.forget(keys.address, *keys.sequence)
+    await keys.wait(1000)
+    assert (await keys.store.levels(keys.address)) is None
+    await keys.apply(mode="recover", kind="gate", limit_bytes="2")
+    keys.sequence.clear()
+    assert await keys.admit("bob.1", AT_ONCE, key="t") == "late - bytes all"
+    keys.epoch = known
+    assert await keys.one("claim", "ann.1", AT_ONCE, key="t") == "ok"
+    assert await keys.taken("bytes") == 1
+    await keys.wait(TTL_MS)
+    assert await keys.admit("bob.2", AT_ONCE, key="t") == "held"
+
+
+async def test_a_key_is_held_off_no_longer_than_the_gate_allows(keys: ByKey) -> None:
+    """Mutant: the limiter's own setting counts, which nobody sets."""
+    await keys.apply(kind="gate", limit_bytes="2", hold_off_ms="1000")
+    assert await keys.store.hold_off(keys.address, "ann", key="t", ms=9000, reason="429") == ("OK", 1000)
+    assert await keys.admit("ann.1", AT_ONCE, key="t") == "late 1000000 hold_off key"
+    assert await keys.admit("ann.2", AT_ONCE, key="u") == "held"
+
+
+async def test_there_is_none_beside_what_is_no_gate_and_none_is_left_of_one_that_is_removed(keys: ByKey) -> None:
+    """Mutant: it is made beside anything."""
+    await keys.apply(kind="queue")
+    assert await LimiterStore(keys.server).levels(keys.address) is None
+    await Store(keys.server).remove(keys.own, everything=True)
+    await keys.apply(kind="gate", limit_bytes="2")
+    assert await keys.admit("ann.1", AT_ONCE, key="t") == "held"
+    await Store(keys.server).remove(keys.own, everything=True)
+    for key in (*keys.address.shared, *keys.address.limiter_keys("-")):
+        assert await keys.server.command(key, "EXISTS", key) == 0
