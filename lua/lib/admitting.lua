@@ -27,8 +27,8 @@ local function lapse(id)
 end
 
 -- Whoever waits asks again each second.
-local function stay(id)
-  redis.call('ZADD', K_LEASES, int(limiter.now_ms + STALE_WAITER_MS), id)
+local function stay(id, h)
+  redis.call('ZADD', K_LEASES, int(limiter.now_ms + stale_after(h)), id)
 end
 
 -- Returns the answer; nil for one that stands in line: it is known once the line was served.
@@ -37,7 +37,7 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   if h and h.state == 'H' then
     return 'held'
   elseif h then
-    return stay(id)
+    return stay(id, h)
   end
   local amounts, unknown = name_amounts(text)
   local _, is_named = weight_of(key)
@@ -55,13 +55,13 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   if most then
     return table.concat({ 'never', int(most), limit, whose }, ' ')
   elseif wait == 0 and (d.blocked == 0 or not (first_waiter(key) or next_in_line())) then
-    hold_now(id, h, ttl_ms)
+    hold_now(id, h, limiter.now_ms)
     return 'held'
   elseif wait_ms == 0 or d.blocked >= MAX_WAITING then
     return table.concat({ 'late', wait and wait > 0 and int(wait) or '-', limit or 'line', whose or 'all' }, ' ')
   end
   join_line(id, h)
-  return stay(id)
+  return stay(id, h)
 end
 
 local function do_other(op, id, key, text, ttl_ms, epoch)
@@ -77,10 +77,10 @@ local function do_other(op, id, key, text, ttl_ms, epoch)
   if not h then
     return 'gone'
   elseif h.state == 'W' and op ~= 'release' then
-    stay(id)
+    stay(id, h)
     return op == 'settle' and 'gone' or 'ok'
   elseif op == 'renew' or op == 'claim' then
-    renew_hold(id, h, ttl_ms)
+    renew_hold(id, h, ttl_ms, limiter.now_ms)
     save_hold(id, h)
     return 'ok'
   elseif op == 'settle' then

@@ -29,10 +29,10 @@ local function has_room_for_holds()
 end
 
 -- A lease has two strikes, as one of a session has.
-local function renew_hold(id, h, ttl_ms)
+local function renew_hold(id, h, ttl_ms, from_ms)
   h.ttl, h.strike = ttl_ms, 0
   d.ttl_ms = math.max(d.ttl_ms, ttl_ms)
-  redis.call('ZADD', K_LEASES, int(limiter.now_ms + math.floor(ttl_ms * 6 / 10)), id)
+  redis.call('ZADD', K_LEASES, int(from_ms + math.floor(ttl_ms * 6 / 10)), id)
 end
 
 -- What a text says of amounts: {{ name, sign, number }, ...}.

@@ -6,18 +6,20 @@ local MAX_UNPARKED = 16
 local POLL_US = 1000000
 local due = {} -- of waiters that were looked at: us until it is their turn, as far as is known
 
-local function hold_now(id, h, ttl_ms)
+local function hold_now(id, h, from_ms)
   h.state, h.since, h.ticket = 'H', now_ms, 0
   take_amounts(h.key, h.amounts)
-  renew_hold(id, h, ttl_ms)
+  renew_hold(id, h, h.ttl, from_ms)
   save_hold(id, h)
   note('held', id, of_ledger(h.key), for_ledger(h.amounts))
 end
 
+-- Its lease begins with its last sign of life, as its holder counts it too.
 local function admit_first(id, h)
+  local asked_ms = (redis.call('ZSCORE', K_LEASES, id) or limiter.now_ms) - stale_after(h)
   take_turn(h.key, h.amounts)
   leave_line(id, h)
-  hold_now(id, h, h.ttl)
+  hold_now(id, h, math.min(asked_ms, limiter.now_ms))
   if redis.call('ZSCORE', K_LINE, h.key) then
     place_key(h.key)
   end

@@ -3,6 +3,11 @@
 local STALE_WAITER_MS = 3000
 local joined = false
 
+-- Until when a waiter keeps its place after it asked; one that died meanwhile gets nothing that it would keep past its TTL + 1 s.
+local function stale_after(h)
+  return math.min(STALE_WAITER_MS, 700 + math.floor(h.ttl * 6 / 10))
+end
+
 local function first_waiter(key)
   local member = redis.call('ZRANGEBYLEX', K_WAITERS, '[' .. key .. ' ', '(' .. key .. '!', 'LIMIT', 0, 1)[1]
   return member and string.match(member, '(%S+)$')

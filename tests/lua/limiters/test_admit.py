@@ -405,6 +405,23 @@ async def test_a_waiter_that_was_not_heard_of_loses_its_place(limiter: Limiter) 
     assert await limiter.admit("cid.1", "in_flight=1", wait_ms=9000) == "held"
 
 
+async def test_whoever_dies_in_line_keeps_nothing_for_longer_than_its_lease_and_a_second(limiter: Limiter) -> None:
+    """Mutants: its lease begins when it is served; it keeps its place for as long as others, whose leases are longer."""
+    await limiter.create("in_flight at_once 1")
+    assert await limiter.admit("ann.1", "in_flight=1", ttl=60_000) == "held"
+    assert (await limiter.admit("bob.1", "in_flight=1", wait_ms=60_000)).startswith("wait")
+    await limiter.wait(2500)
+    assert await limiter.release("ann.1") == "ok"
+    assert await limiter.taken("in_flight") == 1, "bob's, who died meanwhile"
+    await limiter.sweep(TTL_MS + 1000 - 2500)
+    assert await limiter.taken("in_flight") == 0
+    assert await limiter.admit("ann.2", "in_flight=1", ttl=60_000) == "held"
+    assert (await limiter.admit("bob.2", "in_flight=1", wait_ms=60_000, ttl=1000)).startswith("wait")
+    await limiter.wait(1400)
+    assert await limiter.release("ann.2") == "ok"
+    assert await limiter.taken("in_flight") == 0, "bob's place went to nobody"
+
+
 async def test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before(limiter: Limiter) -> None:
     """Mutants: a claim is refused; somebody is let in meanwhile; a claim is taken at any time; the burst is whole."""
     await limiter.create(LLM)
