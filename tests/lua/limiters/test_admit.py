@@ -406,7 +406,7 @@ async def test_a_waiter_that_was_not_heard_of_loses_its_place(limiter: Limiter) 
 
 
 async def test_whoever_dies_in_line_keeps_nothing_for_longer_than_its_lease_and_a_second(limiter: Limiter) -> None:
-    """Mutants: its lease begins when it is served; it keeps its place for as long as others, whose leases are longer."""
+    """Mutants: its lease begins when it is served; it keeps its place for as long as those with longer leases."""
     await limiter.create("in_flight at_once 1")
     assert await limiter.admit("ann.1", "in_flight=1", ttl=60_000) == "held"
     assert (await limiter.admit("bob.1", "in_flight=1", wait_ms=60_000)).startswith("wait")
