@@ -124,7 +124,7 @@ else
     'unlimited', 'pending_bytes', '0', 'pending_messages', '0', 'leased_bytes', '0', 'leased_messages', '0',
     'peak_bytes', '0', 'blocked', '0', 'consumers', '0', 'active', '0', 'rules', '', 'subscriptions', '0', 'epoch', int(now_ms), 'run_id', run,
     'promotion', promotion,
-    'epoch_ms', int(now_ms), 'learning_until', int(mode == 'recover' and now_ms + ttl_ms or 0),
+    'epoch_ms', int(now_ms), 'learning_until', int(mode == 'recover' and now_ms + learn_for(settings.kind, ttl_ms) or 0),
     'ttl_ms', int(ttl_ms), 'policy_version', '0', 'weight', '0', 'turns', '0', 'tickets', '0', 'message_seq',
     int(mode == 'recover' and now_us or 0), -- no number that was lost is ever given to another message
     'largest_bytes', '0', 'returned', '0', 'orphans', '0', 'recall_ms', '0', 'ledger', 'all', 'ledger_keep', '10000',

@@ -5,6 +5,7 @@
 --- @include "lib/run"
 -- The destination's own hash, read once, changed in memory, and what changed written once by save_destination().
 local d, raw
+local MOST_LEARNING_MS = 60000 -- of a limiter, some of whose holds have leases of an hour
 local MAX_LEASES = 512 -- sessions whose leases are looked at as an epoch begins
 --- @enclose
 local FIELDS = { 'kind', 'run_id', 'ledger', 'ledger_keep', 'rules', 'limit_bytes',
@@ -42,6 +43,11 @@ local function longest_lease(ttl_ms)
   return math.max(ttl_ms, longest > 0 and longest or d.ttl_ms)
 end
 
+-- Holders of a limiter claim within seconds, however long their leases are.
+local function learn_for(kind, ttl_ms)
+  return kind == 'limiter' and math.min(ttl_ms, MOST_LEARNING_MS) or ttl_ms
+end
+
 local function begin_epoch(ttl_ms)
   -- A restart or failover may have lost grants, so for one TTL nothing new is granted while holders claim theirs.
   d.new_epoch = true
@@ -49,7 +55,7 @@ local function begin_epoch(ttl_ms)
   d.epoch_ms = now_ms
   d.message_seq = math.max(d.message_seq, now_us) -- no number that was lost is ever given to another message
   d.ttl_ms = longest_lease(ttl_ms)
-  d.learning_until = now_ms + d.ttl_ms
+  d.learning_until = now_ms + learn_for(d.kind, d.ttl_ms)
   if d.rules ~= '' then
     judge_rules(d) -- slices of before are in doubt
   end

@@ -67,6 +67,7 @@ local function serve_line()
   for _, key in ipairs(redis.call('ZRANGEBYSCORE', K_LINE, int(PARKED), int(PARKED + limiter.now_ms), 'LIMIT', 0, MAX_UNPARKED)) do
     place_key(key)
   end
+  local learning_us = now_ms < d.learning_until and (d.learning_until - now_ms) * 1000 or nil
   for _ = 1, MAX_SERVED do
     local key, id, h = next_in_line()
     if not key then
@@ -78,9 +79,9 @@ local function serve_line()
       local wait, _, whose = what_binds(key, h.amounts)
       if wait == 0 then
         admit_first(id, h)
-      elseif whose == 'key' then
+      elseif whose == 'key' or (not wait and learning_us) then -- other limits need not wait for that
         due[id] = wait
-        park_key(key, wait)
+        park_key(key, wait or learning_us)
         if wait then
           wake(session_of(id), 'turn', id, int(wait))
         end

@@ -447,7 +447,7 @@ MUTANTS: Final = tuple(
          f"{_RECOVERY}::test_grants_that_a_failover_lost_are_given_back_to_who_claims_them"),
         ("P3", "apply", "  if mode == 'recover' then redis.call", "  if false then redis.call",
          f"{_RECOVERY}::test_after_a_loss_of_everything_sessions_get_what_they_claim"),
-        ("P1", "apply", "mode == 'recover' and now_ms + ttl_ms or 0", "0",
+        ("P1", "apply", "mode == 'recover' and now_ms + learn_for(settings.kind, ttl_ms) or 0", "0",
          f"{_RECOVERY}::test_after_a_loss_of_everything_sessions_get_what_they_claim"),
         ("P1", "lib/account", " and now_ms < d.learning_until", "",
          f"{_RECOVERY}::test_a_claim_that_comes_too_late_is_refused"),

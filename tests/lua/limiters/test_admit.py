@@ -441,3 +441,26 @@ async def test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before(limit
     assert await limiter.admit("bob.3", "in_flight=1") == "held"
     limiter.epoch = known
     assert await limiter.one("claim", "ann.2", "in_flight=1") == "gone"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_lease_of_an_hour_has_others_wait_for_a_minute_after_a_loss(limiter: Limiter, *, lost: bool) -> None:
+    """Mutants: they wait for as long as the longest lease; those who need nothing that is learnt wait as well."""
+    await limiter.create(LLM)
+    assert await limiter.admit("ann.1", "in_flight=1", ttl=3_600_000) == "held"
+    if lost:
+        await limiter.server.forget(limiter.address, *limiter.sequence)
+        limiter.sequence.clear()
+        await limiter.create(LLM, mode="recover", ttl_ms=3_600_000)
+    limiter.server.run = b"another run"
+    assert (await limiter.admit("bob.1", "in_flight=1", key="b", wait_ms=600_000)).startswith("wait")
+    assert (await limiter.admit("cid.1", "tokens=1000", key="c", wait_ms=600_000)) == "wait 1000000 tokens all"
+    await limiter.wait(1000)
+    assert await limiter.admit("dan.1", "requests=1", key="d") == "held", "it waits for nobody"
+    assert (await limiter.admit("cid.1", "tokens=1000", key="c", wait_ms=600_000)) == "held"
+    assert await limiter.admit("eve.1", "in_flight=1", key="e") == "late - in_flight all"
+    await limiter.wait(58_900)
+    assert await limiter.admit("eve.2", "in_flight=1", key="e") == "late - in_flight all"
+    await limiter.wait(200)
+    assert await limiter.admit("eve.3", "in_flight=1", key="e") == "held"
+    assert await limiter.taken("in_flight") == (1 if lost else 2), "what is known to be held stays so"

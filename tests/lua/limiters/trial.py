@@ -22,13 +22,15 @@ class Limiter:
         self.sequence: dict[str, int] = {}
         self.epoch = 0
 
-    async def create(self, limits: str, key_limits: str = "", *, mode: Any = "ensure", **settings: str) -> None:
+    async def create(
+        self, limits: str, key_limits: str = "", *, mode: Any = "ensure", ttl_ms: int = TTL_MS, **settings: str
+    ) -> None:
         await self.wait(0)
         await Store(self.server).apply(
             self.address,
             {"kind": "limiter", "limits": limits, "key_limits": key_limits, **settings},
             mode=mode,
-            ttl_ms=TTL_MS,
+            ttl_ms=ttl_ms,
         )
 
     async def change(self, **settings: str) -> None:

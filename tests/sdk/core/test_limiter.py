@@ -174,6 +174,19 @@ def test_holds_are_renewed_every_quarter_of_their_lease_in_one_call() -> None:
     assert {asker.outcome for asker in askers} == {"held"}
 
 
+def test_a_hold_with_a_long_lease_is_heard_of_soon_and_trusted_for_long_once_it_was_renewed() -> None:
+    world = calm()
+    asker = world.ask("s0", 5, ttl=3600)
+    began = world.now
+    world.step("s0")
+    assert asker.one is not None
+    assert asker.one.use_until == pytest.approx(began + 48)
+    assert world.machines["s0"].wake_at(world.now) == pytest.approx(began + 2.5)
+    world.advance(2.5)
+    world.step("s0")
+    assert asker.one.use_until == pytest.approx(world.now + 2880)
+
+
 def test_a_hold_whose_lease_ran_out_is_lost_and_its_holder_hears_of_it() -> None:
     world = calm()
     asker = world.ask("s0", 5)

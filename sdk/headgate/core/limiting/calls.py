@@ -4,9 +4,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
-from headgate.core.lease import USE_UNTIL
+from headgate.core.lease import RENEW_EVERY, USE_UNTIL
+
+HEARD_WITHIN: Final = 2.5
+"""Seconds within which a hold is renewed, however long its lease is: where state was lost it is claimed that soon."""
+LEARNT: Final = 60.0
+"""Seconds for which nothing new is held where state was lost, at the most."""
 
 
 class State(Enum):
@@ -87,6 +92,7 @@ class Reservation:
         waits: whether it stands in line where it is not admitted at once.
         state: how far it has come.
         epoch: of the destination, in which it was last confirmed.
+        held_since: when the call was sent by which it was held first.
         confirmed_at: when the call was sent that confirmed its lease, or its place in line, last.
         attend_at: when its wait is over; infinite for one that does not wait.
         again_at: when it is asked for again, in line; infinite elsewhere.
@@ -108,6 +114,7 @@ class Reservation:
     waits: bool = True
     state: State = State.ASKING
     epoch: int = 0
+    held_since: float = math.inf
     confirmed_at: float = 0.0
     attend_at: float = math.inf
     again_at: float = math.inf
@@ -120,8 +127,19 @@ class Reservation:
 
     @property
     def use_until(self) -> float:
-        """Until when it is certainly held: its lease, counted from before the call, less what clocks may differ by."""
-        return self.confirmed_at + USE_UNTIL * self.ttl_ms / 1000
+        """Until when it is certainly held: its lease, counted from before the call, less what clocks may differ by.
+
+        At first no longer than others wait where state was lost: replicas have it by the time of its first renewal.
+        """
+        lease = self.ttl_ms / 1000
+        if self.confirmed_at < self.held_since + HEARD_WITHIN:
+            lease = min(lease, LEARNT)
+        return self.confirmed_at + USE_UNTIL * lease
+
+    def confirm(self, asked_at: float) -> None:
+        """Note that its lease began again, and when to renew it."""
+        self.confirmed_at = asked_at
+        self.renew_at = asked_at + min(RENEW_EVERY * self.ttl_ms / 1000, HEARD_WITHIN)
 
     def end(self) -> None:
         """Note that it is over."""

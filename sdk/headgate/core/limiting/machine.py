@@ -372,12 +372,12 @@ class Limiter:
                 self._urgent.append(Operation("renew", one))
             return
         one.state, one.epoch, one.attend_at = State.HELD, self.epoch, math.inf
+        one.held_since = asked_at
         self._confirmed(one, asked_at)
         one.taker.admitted(one)
 
     def _confirmed(self, one: Reservation, asked_at: float) -> None:
-        one.confirmed_at = asked_at
-        one.renew_at = asked_at + RENEW_EVERY * one.ttl_ms / 1000
+        one.confirm(asked_at)
         self._renewals.set(one)
 
     def _end(self, one: Reservation) -> None:
