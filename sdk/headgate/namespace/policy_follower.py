@@ -5,7 +5,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
@@ -17,9 +18,14 @@ from headgate.redis.keys import namespace_channel
 from headgate.redis.stores.policies import PolicyStore
 from headgate.settings import DEFAULTS, FIELD_OF
 
+T = TypeVar("T")
 _log = logging.getLogger("headgate")
 _NONE: Final = -1
 """No version: what is in force is still to be followed."""
+AT_ONCE: Final = 200
+"""Entries of a policy that are read or written in one turn of the loop: some milliseconds."""
+BYTES_OF_AN_ENTRY: Final = 100
+"""In the text of a policy, about."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at the version, for when nobody was heard to say that it changed."""
 GOVERNED: Final[dict[str, str]] = DEFAULTS | {"rate": "", "burst": ""} | dict.fromkeys(LIMITER_FIELDS, "")
@@ -85,17 +91,23 @@ class Policies:
         known = self.policy
         version, applied_ms = await self._store.stamp()
         if version < known.version and applied_ms <= self.applied_ms:
+            text = await apart(entries(known), known.to_json)
             done, _ = await self._store.switch(
-                known.to_json(), version=known.version, expected="lost", source=known.source, came_ms=self.applied_ms
+                text, version=known.version, expected="lost", source=known.source, came_ms=self.applied_ms
             )
             if done:
                 self._go_over_all()
         elif (version, applied_ms) != (known.version, self.applied_ms):
             stored = await self._store.read()
-            if stored.version > self.policy.version:
-                self._take(Policy.from_json(stored.document, defaults=GOVERNED))
-            elif stored.version:
-                await self._compare(Policy.from_json(stored.document, defaults=GOVERNED))
+            if stored.version:
+                read = partial(Policy.from_json, stored.document, defaults=GOVERNED)
+                there = await apart(len(stored.document) // BYTES_OF_AN_ENTRY, read)
+                if self.policy is not known:
+                    return self.policy  # another look was quicker; where this one found more, the next does
+                if stored.version > known.version:
+                    self._take(there)
+                else:
+                    await self._compare(there)
             self.applied_ms = stored.applied_ms
         if self._found > self.policy.version > 0:
             await self._raise(self._found + 1)
@@ -133,11 +145,9 @@ class Policies:
     async def _raise(self, version: int) -> None:
         """Give the policy in force a higher number, and have it followed by all destinations."""
         before = self.policy
-        above = numbered(before, version)
+        above, text = await apart(entries(before), partial(_written, before, version))
         with contextlib.suppress(AccessDenied):  # a node does it, for who may not
-            done, _ = await self._store.switch(
-                above.to_json(), version=version, expected=before.version, source=before.source
-            )
+            done, _ = await self._store.switch(text, version=version, expected=before.version, source=before.source)
             if done:
                 self._take(above)
                 self._go_over_all()
@@ -166,10 +176,8 @@ class Policies:
             if repeated:
                 return before.version
             version = max(before.version, above) + 1
-            new = numbered(policy, version)
-            done, _ = await self._store.switch(
-                new.to_json(), version=version, expected=before.version, source=policy.source
-            )
+            new, text = await apart(entries(policy), partial(_written, policy, version))
+            done, _ = await self._store.switch(text, version=version, expected=before.version, source=policy.source)
             if done:
                 self._take(new)
                 _, self.applied_ms = await self._store.stamp()
@@ -220,6 +228,23 @@ def numbered(policy: Policy, version: int) -> Policy:
         version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, links=policy.links, site=policy.site,
         sites=policy.sites, channels=policy.channels, stores=policy.stores, strict=policy.strict,
     )  # fmt: skip
+
+
+def _written(policy: Policy, version: int) -> tuple[Policy, str]:
+    """Return the policy under a version, and its text."""
+    new = numbered(policy, version)
+    return new, new.to_json()
+
+
+def entries(policy: Policy) -> int:
+    """Return how many rules, pools, links and so on a policy has."""
+    parts = (policy.rules, policy.pools, policy.links, policy.sites, policy.channels, policy.stores)
+    return sum(map(len, parts))
+
+
+async def apart(size: int, work: Callable[[], T]) -> T:
+    """Return what pure work on so many entries makes: in a thread where it would hold up all else of the loop."""
+    return await asyncio.to_thread(work) if size > AT_ONCE else work()
 
 
 def says_the_same(one: Policy, other: Policy) -> bool:
