@@ -104,6 +104,7 @@ def cleanup_namespace(namespace: str, no_key_left: None, shared_servers: SharedS
         delete_namespace(url, namespace)
 
 
+_SHARED = {"redis_url", "cluster_url", "three_sites", "sites", "ends", "url", "one_url", "site"}
 _WHAT_FAILS = {"FaultProxy", "RedisServer", "RedisCluster3", "NodeProcess", "socket"}
 
 
@@ -118,7 +119,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def patient_where_nothing_fails(request: pytest.FixtureRequest) -> None:
     """Be `patient` with shared servers, but in modules that cut lines or stop nodes: it matters when those give up."""
-    if {"redis_url", "cluster_url"} & set(request.fixturenames) and not _WHAT_FAILS & vars(request.module).keys():
+    if _SHARED & set(request.fixturenames) and not _WHAT_FAILS & vars(request.module).keys():
         request.getfixturevalue("patient")
         for module in (connection_options, server, remote):
             request.getfixturevalue("monkeypatch").setattr(module, "CONNECT_TIMEOUT", 30.0)

@@ -23,6 +23,8 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
     # A handful of rows a query: to compile it would take most of its time. Jobs in processes of their own do compile.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
