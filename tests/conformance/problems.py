@@ -73,7 +73,7 @@ PROBLEMS: Final = (
         "ARTEMIS-4453",
         "many destinations lose credit in flight",
         "thousands of destinations, one client, none stalls",
-        "a thousand destinations instead of five, a third of them in `make test`",
+        "a thousand destinations instead of five, a quarter of them in `make test`",
     ),
     Problem(
         11,
