@@ -1,9 +1,11 @@
 """A process that has imported all of Headgate, and forks off it the processes that `tests.support.forked` asks for.
 
 What is forked runs a module as `python -m` does, with arguments, environment, directory and standard streams of its
-own, and ends as Python ends. Its parent is one that does nothing but wait for it and tell how it ended.
+own, and ends as Python ends, but for its memory, which it does not take apart. Its parent is one that does nothing but
+wait for it and tell how it ended.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -12,12 +14,13 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 from typing import Any
 
 REQUEST = 1 << 20
 """Bytes of a request, at most."""
 IMPORTED = (
-    "headgate_coordinator.cli.commands",
+    "pydantic.type_adapter",
     "headgate_coordinator.service.run",
     "headgate_coordinator.service.service",
     "tests.sdk.workers",
@@ -65,7 +68,19 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
     sys.argv = [request["module"], *request["arguments"]]
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    else:
+        code = 0
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # what it shares with its parent would be copied, to be freed
 
 
 def main() -> None:
@@ -74,6 +89,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited
     for module in IMPORTED:
         importlib.import_module(module)
+    importlib.import_module("headgate_coordinator.cli.commands").command_line()  # imports what each command takes
     gc.freeze()  # else the first collection of each process would copy all the memory that it shares with this one
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     if request:
