@@ -10,12 +10,16 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import redis
+import typer
+from typer.core import TyperGroup
 
 import headgate
 from headgate.redis.keys import index_keys
+from headgate_coordinator.cli.commands import command_line
 from tests.demo.command import Running, assert_one_line, environment, in_a_terminal, run
 from tests.support.waiting import wait_for, wait_until
 
@@ -331,6 +335,16 @@ def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Usage: headgate" in done.stderr
+
+
+def test_each_command_is_made_without_the_others() -> None:
+    """Mutant: a command whose module is named wrong, which only those would see who call it."""
+    every = cast(TyperGroup, typer.main.get_command(command_line())).commands
+    assert {"node", "status", "policy", "pipeline", "acl"} <= every.keys()
+    for name in every:
+        alone = cast(TyperGroup, typer.main.get_command(command_line(name))).commands
+        assert list(alone) == [name]
+        assert [option.name for option in alone[name].params] == [option.name for option in every[name].params]
 
 
 def test_version() -> None:

@@ -10,7 +10,7 @@ import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from headgate_coordinator.admin.metrics import METRICS
-from headgate_coordinator.cli.commands import app
+from headgate_coordinator.cli.commands import command_line
 from headgate_coordinator.cli.node import TOKEN
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def document(name: str) -> Any:
 
 def command(name: str) -> TyperCommand:
     """Return a command of `headgate`."""
-    return cast(TyperCommand, cast(TyperGroup, typer.main.get_command(app)).commands[name])
+    return cast(TyperCommand, cast(TyperGroup, typer.main.get_command(command_line())).commands[name])
 
 
 def node_options() -> list[TyperOption]:

@@ -12,7 +12,7 @@ from headgate.core.settings_table import KEYED, LIMITERS, PATHS, ROWS
 from headgate.errors import InvalidName, InvalidValue
 from headgate.policy.document import schema
 from headgate.settings import DEFAULTS, FIELD_OF
-from headgate_coordinator.cli.commands import app
+from headgate_coordinator.cli.commands import command_line
 from headgate_coordinator.cli.policy import schema_text
 from tests.demo.command import run
 
@@ -40,7 +40,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["policy", *map(str, arguments)])
+    return CliRunner().invoke(command_line(), ["policy", *map(str, arguments)])
 
 
 def test_lint_is_content(shop: Path) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import headgate
 from headgate.errors import InvalidName, InvalidValue, PolicyError
-from headgate_coordinator.cli.commands import app
+from headgate_coordinator.cli.commands import command_line
 from headgate_coordinator.security.acl import acl_line
 from headgate_coordinator.security.file import read_users
 from headgate_coordinator.security.passwords import fits
@@ -21,7 +21,7 @@ Call = Callable[..., Result]
 
 
 def invoke(*arguments: object, stdin: str = "") -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+    return CliRunner().invoke(command_line(), [*map(str, arguments)], input=stdin)
 
 
 @pytest.fixture(params=["redis", "file"])

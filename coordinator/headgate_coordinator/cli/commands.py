@@ -1,41 +1,25 @@
 """The commands and their options; the work of each is done elsewhere."""
 
 import asyncio
-import json
-import os
+from copy import copy
+from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 import headgate
-from headgate_coordinator.cli import deadlocks as cli_deadlocks
-from headgate_coordinator.cli import doctor as cli_doctor
-from headgate_coordinator.cli import limits as cli_limits
-from headgate_coordinator.cli import links as cli_links
-from headgate_coordinator.cli import multicast as cli_multicast
-from headgate_coordinator.cli import node as cli_node
-from headgate_coordinator.cli import policy as cli_policy
-from headgate_coordinator.cli import users as cli_security
 from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import (
     Commands,
     Json,
     Namespace,
     Redis,
-    SiteHosts,
-    SiteSecrets,
-    StoreRoots,
     time_option,
 )
 from headgate_coordinator.cli.options import connect as _connect
 from headgate_coordinator.cli.options import print_json as _print_json
-from headgate_coordinator.cli.options import run as _run
 from headgate_coordinator.cli.options import run_with as _run_with
-from headgate_coordinator.demo import run as demonstration
-from headgate_coordinator.demo import table
-from headgate_coordinator.demo.options import MAX_SECONDS, MIN_SECONDS, Options
 from headgate_coordinator.operate import audit as auditing
 from headgate_coordinator.operate import audit_index, audit_stores
 from headgate_coordinator.operate import status as reporting
@@ -44,9 +28,20 @@ from headgate_coordinator.operate.audit_index import IndexFinding
 from headgate_coordinator.operate.audit_stores import StoreFinding
 from headgate_coordinator.operate.eviction import eviction
 from headgate_coordinator.operate.terminal import console, show
-from headgate_coordinator.security.reach import Reach
-from headgate_coordinator.service import up as embedded
 
+_COMMANDS: Final = {
+    "node": "node",
+    "links": "links",
+    "state": "limits",
+    "deadlocks": "deadlocks",
+    "doctor": "doctor",
+    "acl": "users",
+    "demo": "demo",
+    "up": "up",
+}
+"""The module of each command that has one of its own."""
+_GROUPS: Final = {"policy": "policy", "multicast": "multicast", "user": "users"}
+"""The same of each group of commands."""
 app = typer.Typer(
     name="headgate",
     cls=Commands,
@@ -56,17 +51,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 Redis is unavailable, 130 interrupted.",
 )
-app.add_typer(cli_policy.app, name="policy")
-app.command()(cli_node.node)
-app.command()(cli_links.links)
-app.command()(cli_limits.state)
-app.add_typer(cli_multicast.app, name="multicast")
-app.command()(cli_deadlocks.deadlocks)
-app.command()(cli_doctor.doctor)
-app.add_typer(cli_security.app, name="user")
-app.command()(cli_security.acl)
-for command in entry_points(group="headgate.commands"):
-    app.add_typer(command.load(), name=command.name)
 Name = Annotated[str, typer.Argument(help="Of the destination.")]
 Sort = Annotated[
     str, typer.Option("--sort", metavar="BY", help=f"One of {', '.join(reporting.SORTS)}; the largest first.")
@@ -92,101 +76,6 @@ def root(
     ] = False,
 ) -> None:
     """Flow control for messages over a whole cluster: credits, byte budgets and rates in Redis, and AMQP nodes."""
-
-
-@app.command()
-def demo(
-    seconds: Annotated[
-        float,
-        typer.Option(min=MIN_SECONDS, max=MAX_SECONDS, help="How long it takes, about."),
-    ] = 20.0,
-    limit: Annotated[str, typer.Option(metavar="SIZE", help="Of the queue, e.g. 2MiB.")] = "2MiB",
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--input",
-            metavar="DIR|FILE",
-            show_default=False,
-            help="Whose files to send. By default those of Python's standard library.",
-        ),
-    ] = None,
-    pipeline: Annotated[
-        bool,
-        typer.Option("--pipeline/--no-pipeline", help="Have Spark audit the ledger in the end."),
-    ] = True,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also have Spark write a page about it.")
-    ] = None,
-    redis: Redis = None,
-    as_json: Json = False,
-) -> None:
-    """See it work, and check it: real messages between processes and over two nodes, and `kill -9` to one of each.
-
-    Uses a private Redis, or, of the one that is given, a namespace of its own, which it removes again.
-    """
-    wanted = Options.of(seconds=seconds, limit=limit, source=source, url=redis, pipeline=pipeline, report=report)
-    view = table.Silent() if as_json else table.view_for(console())
-    result = _run(demonstration.run(wanted, view))
-    if as_json:
-        _print_json(result.as_dict())
-    else:
-        show(result.render())
-    if not result.passed:
-        raise typer.Exit(FAILED)
-
-
-@app.command()
-def up(
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, show_default=False, help="Redis listens on this TCP port of loopback; 0: a free one."
-        ),
-    ] = None,
-    amqp_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, show_default="5672, or the next free one", help="Of the node; 0: a free one."),
-    ] = None,
-    admin_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, show_default="8161, or the next free one", help="Of its page; 0: a free one."),
-    ] = None,
-    node: Annotated[bool, typer.Option("--node/--no-node", help="A broker node and its page too.")] = True,
-    site_secrets: SiteSecrets = None,
-    site_hosts: SiteHosts = None,
-    store_roots: StoreRoots = None,
-    namespace: Namespace = "default",
-    as_json: Json = False,
-) -> None:
-    """Start a private Redis, a broker node and its live page, say how to use them, and run until Ctrl-C.
-
-    It keeps nothing on disk. Everything listens at loopback only. A port that is given must be free.
-    """
-    options = embedded.Options(
-        namespace,
-        port,
-        amqp_port,
-        admin_port,
-        node,
-        os.environ.get(cli_node.TOKEN),
-        Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
-    )
-
-    def tell(running: embedded.Running) -> None:
-        typer.echo(json.dumps(running.facts()) if as_json else embedded.welcome(running))
-
-    try:
-        _run(embedded.up(options, tell))
-    except headgate.HeadgateError:
-        raise
-    except OSError as error:
-        typer.echo(
-            f"headgate: the node cannot listen at {embedded.HOST}:{amqp_port}: {os.strerror(error.errno or 0)}",
-            err=True,
-        )
-        raise typer.Exit(FAILED) from None
-    if not as_json:
-        typer.echo("Stopped; nothing of it is left.")
 
 
 @app.command()
@@ -344,3 +233,26 @@ def audit(
             show(audit_index.render(entries))
     if not all(finding.sound for finding in every):
         raise typer.Exit(FAILED)
+
+
+def command_line(word: str = "") -> typer.Typer:
+    """Return all commands, or that of a name alone: to load and make all of them takes longer than most of them run."""
+    own = [str(getattr(info.callback, "__name__", "")) for info in app.registered_commands]
+    alone = word in {*own, *_COMMANDS, *_GROUPS, "--version"}
+    others = () if alone else entry_points(group="headgate.commands")
+    alone = alone or word in {command.name for command in others}
+    made = copy(app)
+    made.registered_commands, made.registered_groups = [], []
+    for name, module in _COMMANDS.items():
+        if name == word or not alone:
+            made.command()(getattr(import_module(f"headgate_coordinator.cli.{module}"), name))
+    made.registered_commands += [
+        info for name, info in zip(own, app.registered_commands, strict=True) if name == word or not alone
+    ]
+    for name, module in _GROUPS.items():
+        if name == word or not alone:
+            made.add_typer(import_module(f"headgate_coordinator.cli.{module}").app, name=name)
+    for command in others:
+        if command.name == word or not alone:
+            made.add_typer(command.load(), name=command.name)
+    return made

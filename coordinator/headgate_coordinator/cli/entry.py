@@ -17,7 +17,9 @@ _EXTRA: Final = {"typer", "click", "rich", "pydantic"}
 def main() -> None:
     """Run the command line and exit."""
     try:
-        from headgate_coordinator.cli.commands import app
+        from headgate_coordinator.cli.commands import command_line
+
+        app = command_line(sys.argv[1] if len(sys.argv) > 1 else "")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in _EXTRA:
             raise

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import headgate
 from headgate import policy
 from headgate.redis.keys import Address
-from headgate_coordinator.cli.commands import app as headgate_app
+from headgate_coordinator.cli.commands import command_line
 from headgate_pipeline.cli.main import app
 from headgate_pipeline.ledger import events
 from headgate_pipeline.recommend.demand import Need, _in_messages, round_trips, settles, tokens
@@ -265,7 +265,7 @@ def test_a_proposal_of_a_run_is_what_apply_accepts_and_changes_nothing_by_itself
             return (await client.policy()).version, found.fields["limit_bytes"]
 
     assert asyncio.run(state()) == (0, str(16 * KIB))
-    dry = CliRunner().invoke(headgate_app, ["policy", "apply", str(file), "--dry-run", "--json", *where])
+    dry = CliRunner().invoke(command_line(), ["policy", "apply", str(file), "--dry-run", "--json", *where])
     assert dry.exit_code == 0, dry.output
     planned = {change["destination"]: change for change in json.loads(dry.stdout)["changes"]}
     assert {"limit_bytes", "send_rate", "delivery_rate"} <= {told["field"] for told in planned["orders"]["changes"]}

@@ -1,0 +1,67 @@
+"""The command `headgate up`."""
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+import headgate
+from headgate_coordinator.cli.exits import FAILED
+from headgate_coordinator.cli.node import TOKEN
+from headgate_coordinator.cli.options import Json, Namespace, SiteHosts, SiteSecrets, StoreRoots, run
+from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.service import up as embedded
+
+
+def up(
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, show_default=False, help="Redis listens on this TCP port of loopback; 0: a free one."
+        ),
+    ] = None,
+    amqp_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default="5672, or the next free one", help="Of the node; 0: a free one."),
+    ] = None,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default="8161, or the next free one", help="Of its page; 0: a free one."),
+    ] = None,
+    node: Annotated[bool, typer.Option("--node/--no-node", help="A broker node and its page too.")] = True,
+    site_secrets: SiteSecrets = None,
+    site_hosts: SiteHosts = None,
+    store_roots: StoreRoots = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Start a private Redis, a broker node and its live page, say how to use them, and run until Ctrl-C.
+
+    It keeps nothing on disk. Everything listens at loopback only. A port that is given must be free.
+    """
+    options = embedded.Options(
+        namespace,
+        port,
+        amqp_port,
+        admin_port,
+        node,
+        os.environ.get(TOKEN),
+        Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
+    )
+
+    def tell(running: embedded.Running) -> None:
+        typer.echo(json.dumps(running.facts()) if as_json else embedded.welcome(running))
+
+    try:
+        run(embedded.up(options, tell))
+    except headgate.HeadgateError:
+        raise
+    except OSError as error:
+        typer.echo(
+            f"headgate: the node cannot listen at {embedded.HOST}:{amqp_port}: {os.strerror(error.errno or 0)}",
+            err=True,
+        )
+        raise typer.Exit(FAILED) from None
+    if not as_json:
+        typer.echo("Stopped; nothing of it is left.")
