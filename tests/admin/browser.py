@@ -95,7 +95,7 @@ class Browser:
         while time.monotonic() < deadline:
             if value := self.run(f"try {{ return {script} }} catch (TypeError) {{ return null }}", *arguments):
                 return value
-            time.sleep(0.03)
+            time.sleep(0.08)  # a look takes the browser some milliseconds
         page = self.run("return document.body.innerText")
         raise AssertionError(f"not within {_PATIENCE} s: {script} {arguments}\n{page}")
 

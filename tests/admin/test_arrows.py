@@ -1,5 +1,6 @@
 """The links of the policy on the live page, as arrows; with a real node that works on them."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -43,11 +44,12 @@ async def _send(client: headgate.Client, name: str, count: int) -> None:
 
 
 async def _pump(client: headgate.Client) -> None:
-    """Send to a link, and take from behind it, for as long as the site lives."""
+    """Send to a link some tens of messages a second, and take from behind it, for as long as the site lives."""
     async with client.session() as session:
         producer, consumer = await session.producer("mail"), await session.consumer("sent")
         while True:
             await producer.send(b"1234567")
+            await asyncio.sleep(0.03)
             message = await consumer.receive(timeout=10)
             if message is not None:
                 await message.accept()

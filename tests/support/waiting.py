@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
-POLL = 0.005  # seconds at first; after half a second five times that, for others run beside
+POLL = 0.005  # seconds at first; after a second ten times that, for others run beside
 
 
 @overload
@@ -60,7 +60,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _pause(since: float) -> float:
-    return min(POLL + (time.monotonic() - since) / 25, 5 * POLL)
+    return min(POLL + (time.monotonic() - since) / 25, 10 * POLL)
 
 
 def _failure(predicate: object, timeout: float, description: str, value: object) -> AssertionError:
