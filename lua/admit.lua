@@ -60,6 +60,7 @@ for at = 5, #ARGV, 6 do
   if op == 'admit' then
     answer = try_to_admit(id, key, text, ttl_ms, tonumber(ARGV[at + 5]))
     waiting[#receipt] = not answer and id or nil
+    limiter.refused = limiter.refused + (answer and answer ~= 'held' and 1 or 0)
   else
     answer = do_other(op, id, key, text, ttl_ms, tonumber(ARGV[4]))
   end

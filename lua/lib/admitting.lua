@@ -4,6 +4,7 @@ local MAX_LAPSED = 16
 local MAX_WAITING = 100000
 
 local function end_wait(id, h)
+  limiter.refused = limiter.refused + 1
   leave_line(id, h)
   h.amounts = '-'
   end_hold(id, h)

@@ -92,6 +92,7 @@ local function save_limiter()
     save_by_key()
   end
   redis.call('HSET', K_DESTINATION, 'levels', levels_text(limiter.levels), 'called_us', int(now_us), 'skew_us',
-    int(limiter.skew), 'sweep', limiter.sweep, 'due', int(limiter.due), 'front', limiter.front)
+    int(limiter.skew), 'sweep', limiter.sweep, 'due', int(limiter.due), 'front', limiter.front,
+    'admitted', int(limiter.admitted), 'refused', int(limiter.refused))
   save_destination()
 end

@@ -8,6 +8,7 @@ local due = {} -- of waiters that were looked at: us until it is their turn, as 
 
 local function hold_now(id, h, from_ms)
   h.state, h.since, h.ticket = 'H', now_ms, 0
+  limiter.admitted = limiter.admitted + 1
   take_amounts(h.key, h.amounts)
   renew_hold(id, h, h.ttl, from_ms)
   save_hold(id, h)

@@ -31,11 +31,11 @@ from headgate.errors import (
     TooManySubscriptions,
     UnknownDestination,
 )
+from headgate.explain.levels import LimiterState, LimitState
 from headgate.explain.model import Explanation
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate, Permit
 from headgate.limiting.hold import Hold
-from headgate.limiting.levels import LimiterState, LimitState
 from headgate.limiting.limiter import Limiter
 from headgate.limiting.refusals import Refused
 from headgate.message import Message, Receipt

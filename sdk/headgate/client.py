@@ -16,6 +16,7 @@ from headgate.core.addresses.url_options import UrlOptions
 from headgate.core.deadlock import Deadlock
 from headgate.errors import AccessDenied, Closed, HeadgateError, InvalidValue
 from headgate.explain.explainer import as_consumer, explain, leased
+from headgate.explain.limiters import explain_limiter
 from headgate.explain.links import Links
 from headgate.explain.model import Explanation
 from headgate.namespace.administration import Administration
@@ -28,6 +29,7 @@ from headgate.redis.backend import Backend
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address, check_namespace
 from headgate.redis.store import Store
+from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.pools import PoolStore
 from headgate.session.session import Session
 
@@ -153,31 +155,44 @@ class Client(Administration):
         return self._losses.add(callback)
 
     async def explain(
-        self, destination: str = "", *, producer: str = "", consumer: str = "", link: str = ""
+        self,
+        destination: str = "",
+        *,
+        producer: str = "",
+        consumer: str = "",
+        link: str = "",
+        key: str | None = None,
     ) -> Explanation:
         """Say what a destination's state is, or a link's, and why; over links to what binds in the end.
 
         Args:
             destination: its name.
-            producer: id of a session (:attr:`Session.id`), for its view: why its sends wait.
+            producer: id of a session (:attr:`Session.id`), for its view: why its sends, or its admissions, wait.
             consumer: id of a consumer, for its view: why it gets messages or does not.
             link: instead of a destination, a link of the policy: the name of its bridge, ``<source>><target>``, or its
                 id. Why it moves or does not, who works on it, and how much it has to do.
+            key: of a limiter, for its view: what is taken of its own limits, and why its admissions wait.
 
         Raises:
             PolicyError: there is no such destination, or no such link.
             InvalidName: the name cannot be used, or is missing.
-            InvalidValue: that session or consumer is not there; or a link is given and a destination too.
+            InvalidValue: that session or consumer is not there; or a link is given and a destination too; or a key is
+                given for what is no limiter.
         """
         store, links = self.store, self.parts.links
         if link:
-            if destination or producer or consumer:
+            if destination or producer or consumer or key is not None:
                 raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
             return await links.explain(link)
         address = Address.of(self.namespace, destination)
         snapshot = await store.snapshot(address, session=producer, entries=100)
         if snapshot is None:
             raise self._unknown(destination)
+        if snapshot.fields["kind"] == "limiter" and not consumer:
+            limiters = LimiterStore(store.server)
+            return await explain_limiter(limiters, address, snapshot.fields, key=key, session=producer)
+        if key is not None:
+            raise InvalidValue(f"{destination!r} is a {snapshot.fields['kind']}: limiters have keys", setting="key")
         if producer and not snapshot.own:
             raise InvalidValue(f"session {producer!r} neither sends to {destination!r} nor consumes it")
         sessions, deadlock = await asyncio.gather(

@@ -4,6 +4,7 @@ from typing import Final
 
 _ADMIT = "test_admit"
 _BY_KEY, _HOLD_OFF = "test_by_key", "test_hold_off"
+_LEVELS = "test_levels"
 
 LIMITERS: Final = (
     ("P1", "lib/holding", "elseif longest and (not wait or wait > longest) then", "elseif false then",
@@ -91,7 +92,7 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before"),
     ("P3", "lib/taking", "limiter.lost_us > 0 and limiter.lost_us + limit.tolerance or 0", "0",
      f"{_ADMIT}::test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before"),
-    ("P12", "levels", "most_at_once(limit, levels) - (levels.held[name] or 0)", "limit.most",
+    ("P12", "levels", "taken = levels.held[limit.name] or 0", "taken = 0",
      f"{_ADMIT}::test_part_of_what_is_held_at_once_comes_back_early"),
     # Keys of gates and buckets, and hold-offs of all.
     ("P1", "lib/limiter", "    take_settings(raw)", "",
@@ -128,4 +129,16 @@ LIMITERS: Final = (
      f"{_HOLD_OFF}::test_a_bucket_gives_no_slot_before_its_end_and_saves_nothing_up"),
     ("P8", "take", "(unlimited and held_us or after - tolerance)", "(unlimited and 0 or after - tolerance)",
      f"{_HOLD_OFF}::test_a_bucket_without_a_limit_is_held_off_too"),
+    ("P12", "levels", "taken = limit.most - withheld - left", "taken = limit.most - left",
+     f"{_LEVELS}::test_what_a_hold_off_withholds_is_not_counted_as_taken"),
+    ("P12", "lib/listing", "local head = next_in_line() or", "local head =",
+     f"{_LEVELS}::test_the_head_of_the_line_is_first_and_each_key_says_what_its_first_waits_for"),
+    ("P12", "lib/listing", "  list_key(key)\n", "",
+     f"{_LEVELS}::test_a_key_or_session_that_is_asked_for_is_listed_among_many"),
+    ("P12", "lib/queueing", "limiter.admitted = limiter.admitted + 1", "",
+     f"{_LEVELS}::test_admissions_and_refusals_are_counted_once"),
+    ("P12", "lib/admitting", "limiter.refused = limiter.refused + 1", "",
+     f"{_LEVELS}::test_admissions_and_refusals_are_counted_once"),
+    ("P12", "admit", "(answer and answer ~= 'held' and 1 or 0)", "0",
+     f"{_LEVELS}::test_admissions_and_refusals_are_counted_once"),
 )  # fmt: skip

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from headgate.core.deadlock import Deadlock
+from headgate.explain.limiter_view import LimiterView
 from headgate.explain.link_view import LinkAt, LinkEnds, LinkView, Side
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Waiter, amount, count
 
@@ -52,9 +53,14 @@ Cause = Literal[
     "link-rate",
     "link-nobody",
     "link-stuck",
+    "held-off",
+    "limit-rate",
+    "limit-at-once",
+    "limit-quota",
+    "limit-line",
 ]
 """Causes of waits, for programs; those that begin with ``consumer-`` are the view of one consumer, those with
-``link-`` of one link. ``link``: a link that takes from the destination is held up itself."""
+``link-`` of one link. ``link``: a link that takes from the destination is held up itself. ``limit-``: of a limiter."""
 CONSUMERS_HOLD: Final[frozenset[Cause]] = frozenset({
     "same-session", "unsettled", "at-capacity", "slow-subscription", "slow-consumer", "slow-consumers", "head-needs",
     "pull-idle", "oversize", "hysteresis",
@@ -152,6 +158,7 @@ class Explanation:
         downstream: the links that take from it.
         chain: links that wait one for the next, where a link holds it up; the last is the one that binds.
         link: the link itself, where it was asked about; ``destination`` is then what the link is known by.
+        limiter: levels of a limiter, and whoever holds or waits; None for all else. ``blocked`` counts admissions then.
     """
 
     destination: str
@@ -186,6 +193,7 @@ class Explanation:
     downstream: tuple[LinkAt, ...] = ()
     chain: tuple[Hop, ...] = ()
     link: LinkView | None = None
+    limiter: LimiterView | None = None
     deadlock: Deadlock | None = None
     fields: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -223,6 +231,8 @@ class Explanation:
     def _amounts(self) -> Iterator[str]:
         if self.link is not None:
             yield f"  {self.link}"
+        if self.limiter is not None:
+            yield from (f"  {row}" for row in self.limiter.rows())
         for limit in self.limits:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""
@@ -236,7 +246,7 @@ class Explanation:
             yield f"  {self.freed_per_second:.3g} bytes are freed a second"
 
     def _who(self) -> Iterator[str]:
-        if self.session:
+        if self.session and self.limiter is None:
             line = f"place {self.place} in line" if self.place else "not in line"
             yield f"  {self.session}: {line}, holds credit for {amount(self.holds, 'bytes', self.kind)}"
         yield from (f"  {leaser.text(self.kind)}" for leaser in self.leasers)

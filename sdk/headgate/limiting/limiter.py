@@ -24,9 +24,9 @@ from headgate.errors import (
     PolicyError,
     SessionExpired,
 )
+from headgate.explain.levels import LimiterState
 from headgate.limiting.hold import Hold, read_ttl
 from headgate.limiting.keeper import Keeper
-from headgate.limiting.levels import LimiterState
 from headgate.limiting.refusals import Refused, error_of, refused_by
 from headgate.limiting.waiter import Waiter
 from headgate.options import DEFAULT_TIMEOUT
@@ -261,7 +261,7 @@ class Limiter:
             PolicyError: it is no limiter.
             CoordinatorUnavailable: Redis does not answer.
         """
-        levels = await self._store.levels(self.address, key=encode_key(key), most=1)
+        levels = await self._store.levels(self.address, key=encode_key(key))
         if levels is None:
             raise PolicyError(f"{self.name!r} is not a limiter, or is gone")
         return LimiterState.of(self.name, key, levels)

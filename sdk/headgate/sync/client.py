@@ -15,7 +15,7 @@ from headgate._util.keywords import explains
 from headgate.consuming.browse import Browsed
 from headgate.credit.notices import NOTIFY_AFTER, Blocked, Unblocked
 from headgate.errors import Closed
-from headgate.limiting.levels import LimitState
+from headgate.explain.levels import LimitState
 from headgate.limiting.refusals import Refused
 from headgate.namespace.losses import StateLoss
 from headgate.options import DEFAULT_TIMEOUT

@@ -9,7 +9,7 @@ from typing import Any, Self
 import headgate.limiting.hold
 import headgate.limiting.limiter
 from headgate.core.limiting.amounts import amounts_text
-from headgate.limiting.levels import LimiterState
+from headgate.explain.levels import LimiterState
 from headgate.limiting.refusals import Refused
 from headgate.sync.thread import LoopThread
 

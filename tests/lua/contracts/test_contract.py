@@ -284,6 +284,11 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/queueing": "for _, amount in ipairs(amounts_of(amounts)) do",
         "lib/turns": "for _, amount in ipairs(amounts_of(amounts)) do|for _, limit in ipairs(limiter.limits) do",
     },
+    "at most `most`, up to 1000, of each sort, and MAX_LISTED": {
+        "lib/listing": "for _, member in ipairs(redis.call('ZRANDMEMBER', K_WAITERS, int(most))) do"
+        "|for i, text in ipairs(#ids > 0 and redis.call('HMGET', K_HOLDS, unpack(ids)) or {}) do"
+        "|for i = 1, #found, 2 do|for of in pairs(wanted) do",
+    },
     "at most the keys of one call, and MAX_SWEPT": {
         "lib/keyed": "for i = 1, #found[2], 2 do|for key, k in pairs(keyed) do",
     },

@@ -159,7 +159,8 @@ class Machine(RuleBasedStateMachine):
             levels = self.world.run(self.store.levels(self.address, key=key, most=1000))
             owner = ALL if key == "*" else f"key {key}"
             for row in levels.limits if key == "*" else levels.of_key:
-                name, form, most, left, whole_us, _ = row.split()
+                name, form, most, left, whole_us, _, withheld = row.split()
+                assert withheld == "0"
                 if form == "at_once":
                     assert int(most) - int(left) == self.model.held(owner, name)
                 elif form == "quota":

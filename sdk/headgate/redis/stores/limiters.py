@@ -53,19 +53,26 @@ class HoldAnswers:
 
 @dataclass(frozen=True, slots=True)
 class LimiterLevels:
-    """How much of a limiter's limits is taken.
+    """How much of a limiter's limits is taken, by whom, and who waits, as ``lua/levels.lua`` read it at one instant.
 
     Attributes:
-        limits: ``<name> <form> <most> <left> <us until whole> <taken>`` of each;
+        limits: ``<name> <form> <most> <left> <us until whole> <taken> <withheld>`` of each;
             ``hold_off off <ms>`` while it lasts.
         of_key: the same of the key that was asked for.
         keys: how many keys have a record.
         waiting: how many wait.
-        records: of some keys.
-        line: of some keys that wait, their places.
-        holds: some holds, with their records.
+        records: of some keys: those that hold or wait for something first.
+        line: of some keys that wait, the first one's text, the head of the line before the others.
+        holds: some holds and waits, with their records; those whose leases end last.
+        own: holds of the session that was asked for, with their records, or with texts as ``line`` has them.
         learning_ms: how long it still learns after state may have been lost.
         reason: why it is held off, for people.
+        now_ms: of Redis' clock.
+        clock_ms: of the limiter's own clock, in which ``records`` count.
+        head: ``<us or -> <limit> <all|key> <amounts>`` of the first in line; empty where nobody waits.
+        admitted: holds that were admitted so far.
+        refused: admissions that were refused, or gave up waiting, so far.
+        all_holds: how many holds and waits there are.
     """
 
     limits: tuple[str, ...]
@@ -73,10 +80,17 @@ class LimiterLevels:
     keys: int
     waiting: int
     records: dict[str, str]
-    line: dict[str, float]
+    line: tuple[str, ...]
     holds: dict[str, str]
+    own: dict[str, str]
     learning_ms: int
     reason: str
+    now_ms: int
+    clock_ms: int
+    head: str
+    admitted: int
+    refused: int
+    all_holds: int
 
 
 class LimiterStore:
@@ -130,17 +144,21 @@ class LimiterStore:
         reply = await self.server.call(op, address.keys(session), argv)
         return reply[0].decode(), int(reply[1]) if reply[0] == b"OK" else 0
 
-    async def levels(self, address: Address, *, key: str = NO_KEY, most: int = 100) -> LimiterLevels | None:
-        """Read what is taken; None where there is no such limiter."""
+    async def levels(
+        self, address: Address, *, key: str = NO_KEY, session: str = "", most: int = 0
+    ) -> LimiterLevels | None:
+        """Read what is taken, and up to ``most`` keys and holds; None where there is no such limiter."""
         op = script("levels")
-        argv = op.argv({"run_id": None, "key": key, "most": most})
+        argv = op.argv({"run_id": None, "key": key, "who": session or "-", "most": most})
         reply = await self.server.call(op, address.limiter_keys("-"), argv)
         if reply[0] != b"OK":
             return None
         return LimiterLevels(
             limits=_rows(reply[2]), of_key=_rows(reply[3]), keys=int(reply[4]), waiting=int(reply[5]),
-            records=_pairs(reply[6]), line={key: float(place) for key, place in _pairs(reply[7]).items()},
-            holds=_pairs(reply[8]), learning_ms=int(reply[9]), reason=reply[10].decode("utf-8", "replace"),
+            records=_pairs(reply[6]), line=tuple(_texts(reply[7])), holds=_pairs(reply[8]), own=_pairs(reply[9]),
+            learning_ms=int(reply[10]), reason=reply[11].decode("utf-8", "replace"), now_ms=int(reply[12]),
+            clock_ms=int(reply[13]), head=reply[14].decode(), admitted=int(reply[15]), refused=int(reply[16]),
+            all_holds=int(reply[17]),
         )  # fmt: skip
 
 

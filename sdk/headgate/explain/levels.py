@@ -21,6 +21,7 @@ class LimitState:
         remaining: what may be taken now; below zero where more is owed.
         taken: of it; of a rate what is not refilled yet.
         reset_after: seconds until the burst is whole again, or the quota's window ends; 0 for what is held at once.
+        withheld: neither taken nor remaining: after a hold-off it comes back slowly.
     """
 
     name: str
@@ -29,12 +30,18 @@ class LimitState:
     remaining: int
     taken: int
     reset_after: float
+    withheld: int = 0
 
     @classmethod
     def read(cls, row: str) -> "LimitState":
         """Return it as the script writes it."""
-        name, form, most, left, whole_us, taken = row.split(" ")
-        return cls(name, form, int(most), int(left), int(taken), int(whole_us) / 1e6)
+        name, form, most, left, whole_us, taken, withheld = row.split(" ")
+        return cls(name, form, int(most), int(left), int(taken), int(whole_us) / 1e6, int(withheld))
+
+    @property
+    def used(self) -> float:
+        """The share of it that is taken or withheld; 1.0 for all of it."""
+        return (self.taken + self.withheld) / self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +73,9 @@ class LimiterState:
     @classmethod
     def of(cls, name: str, key: str | None, levels: LimiterLevels) -> "LimiterState":
         """Return it as the script tells it."""
-        offs = [int(row.split(" ")[2]) for row in (*levels.limits, *levels.of_key) if row.startswith(_OFF)]
-        off = max(offs, default=0)
+        off = max(held_off(levels.limits), held_off(levels.of_key))
         return cls(
-            name, key, _limits(levels.limits), _limits(levels.of_key), levels.waiting, levels.keys, off / 1000,
+            name, key, read_limits(levels.limits), read_limits(levels.of_key), levels.waiting, levels.keys, off,
             levels.reason if off else "", levels.learning_ms / 1000,
         )  # fmt: skip
 
@@ -81,6 +87,12 @@ class LimiterState:
         return min(both, key=lambda one: one.remaining)
 
 
-def _limits(rows: Iterable[str]) -> Mapping[str, LimitState]:
+def held_off(rows: Iterable[str]) -> float:
+    """Return the seconds for which a hold-off lasts, by the script's rows; 0 without one."""
+    return max((int(row.removeprefix(_OFF)) / 1000 for row in rows if row.startswith(_OFF)), default=0.0)
+
+
+def read_limits(rows: Iterable[str]) -> Mapping[str, LimitState]:
+    """Return the limits of the script's rows by name."""
     found = (LimitState.read(row) for row in rows if not row.startswith(_OFF))
     return MappingProxyType({limit.name: limit for limit in found})
