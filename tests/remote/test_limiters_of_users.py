@@ -1,5 +1,6 @@
 """Limiters over a node: each user's holds are its own, and a narrow grant is enough to be admitted."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from headgate_coordinator.node.node import Node
 from tests.remote.grants import B, M, P
 from tests.remote.people import node_with, sdk_as
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
 LLM = Settings(kind="limiter", limits={"in_flight": {"at_once": 4}})
@@ -56,7 +58,7 @@ async def test_a_hold_of_another_user_is_neither_seen_nor_released(node: Node) -
             await theirs.hold(hold.id)
         levels = await LimiterStore(bob.store.server).levels(Address.of(bob.namespace, "llm"), most=1000)
         assert levels is not None
-        assert (levels.holds, levels.records, levels.line) == ({}, {}, {})
+        assert (levels.holds, levels.records, levels.line, levels.own) == ({}, {}, (), {})
         assert (await theirs.state())["in_flight"].taken == 1
         assert isinstance(await theirs.attempt(in_flight=1), Hold)
         assert not hold.lost
@@ -109,3 +111,46 @@ async def test_keys_of_a_gate_and_a_bucket_over_a_node(node: Node) -> None:
     async with sdk_as(node, "boss") as boss:
         await boss.remove("db")
         await boss.remove("mail")
+
+
+async def test_whoever_does_not_manage_sees_levels_and_what_binds_and_of_keys_and_sessions_only_its_own(
+    node: Node,
+) -> None:
+    """Mutants: holds of any session that is named are shown; keys in line are; the ledger, and who is first, are."""
+    async with sdk_as(node, "ann") as ann, sdk_as(node, "bob") as bob, ann.session("a") as one, bob.session("b") as two:
+        limiter = await one.limiter("llm", in_hand=False)
+        hold = await limiter.admit(in_flight=4, key="secret")
+        waiting = asyncio.create_task(limiter.admit(in_flight=1, key="hidden", timeout=60).__aenter__())
+
+        async def in_line() -> bool:
+            return (await limiter.state()).waiting == 1
+
+        await wait_until(in_line)
+        seen = await bob.explain("llm")
+        assert seen.limiter is not None
+        assert (seen.cause, seen.blocked, seen.limiter.binding) == ("limit-at-once", 1, "in_flight")
+        assert (seen.limiter.top, seen.limiter.line, seen.limiter.holders, seen.limiter.own) == ((), (), (), ())
+        for word in ("secret", "hidden", "ann~"):
+            assert word not in str(seen)
+            assert word not in str(seen.as_dict())
+        address = Address.of(bob.namespace, "llm")
+        snapshot = await bob.store.snapshot(address, entries=100)
+        assert snapshot is not None
+        assert (snapshot.waiters, snapshot.ledger) == ([], ())
+        with pytest.raises(AccessDenied, match="first in the line"):
+            await bob.store.server.command(address.key.encode(), "HMGET", address.key, "kind", "front")
+        with pytest.raises(InvalidValue, match="neither holds"):
+            await bob.explain("llm", producer=one.id)
+        mine = (await ann.explain("llm", producer=one.id)).limiter
+        assert mine is not None
+        assert sorted(str(own.key) for own in mine.own) == ["hidden", "secret"]
+        async with sdk_as(node, "boss") as boss:
+            told = str(await boss.explain("llm"))
+            assert f"{one.id} has in_flight 4 for key secret" in told
+            assert f"1. key hidden: 1 waiting, the first ({one.id})" in told
+        async with sdk_as(node, "eve") as eve:
+            with pytest.raises(AccessDenied):
+                await eve.explain("other")
+        hold.release()
+        (await waiting).release()
+        assert two.id.startswith("bob~")

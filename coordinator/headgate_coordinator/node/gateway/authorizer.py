@@ -235,13 +235,17 @@ class Permits:
             return bool(values["consumer"] == f"{values['session']}.1")
         return op.name == "acquire" and values["leave"] == "leave"
 
+    def acts_for(self, session: str) -> bool:
+        """Return whether a session is the user's, or the user manages the namespace."""
+        return self.manages_all or is_session_of(session, self.prefix)
+
     def own(self, session: str) -> None:
         """Check that a session is the user's.
 
         Raises:
             AccessDenied: it is not.
         """
-        if not self.manages_all and not is_session_of(session, self.prefix):
+        if not self.acts_for(session):
             raise self._denied(f"session {session!r} is not yours: yours begin with {self.prefix!r}")
 
     def _store(self, what: str, name: str, *, allowed: bool) -> None:
@@ -334,6 +338,8 @@ class Permits:
             what = text_of(words[1])[:80]
             raise self._denied(f"{name} of {what!r} is not among the reads that a node does for others")
         self.need(actions, destination, name)
+        if not part and not self.manages_all and "front" in map(text_of, words[2:]):
+            raise self._denied(f"who is first in the line of {destination!r} is not for everybody to see")
         if name != "XPENDING":
             return
         if len(words) != 7 or type(words[5]) is not int or not 0 < words[5] <= MAX_BATCH:

@@ -23,14 +23,12 @@ from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.gateway.authorizer import Permits
 from headgate_coordinator.node.gateway.rights import MOST_WAITED_MS, SECURED, text_of
-from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy
+from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy, hide_holds
 from headgate_coordinator.node.making import Making
 from headgate_coordinator.security import EVERYTHING, Action
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
 """Commands that may go to every master."""
-LISTED: Final = slice(6, 9)
-"""Of a limiter's levels: keys, the line and holds. The id of a hold is all that is needed to release it."""
 SOURCES: Final = 1024
 """Destinations that a connection receives from whose dead letters are looked after."""
 LOOK_EVERY: Final = 1.0
@@ -95,8 +93,8 @@ class Desk:
         elif name == "pool" and not self._permits.manages(EVERYTHING):
             return await self._draw(key, values["member"])
         reply = await (server or self._server).call(op, keys, argv)
-        if name == "levels" and len(reply) > LISTED.stop and not self._permits.manages_all:
-            reply[LISTED] = [[] for _ in range(*LISTED.indices(len(reply)))]
+        if name in ("levels", "snapshot") and not self._permits.manages_all:
+            hide_holds(name, reply, own=name == "levels" and self._permits.acts_for(values["who"]))
         return reply
 
     async def _secure(self, name: Any, key: Any, argv: Any, durability: Any, within_ms: Any) -> list[Any]:

@@ -11,6 +11,7 @@ from headgate.core.names import read_name
 from headgate.core.policy import Policy, Rule
 from headgate.namespace.topics import Entry
 from headgate.redis.keys import parse_key
+from headgate.redis.replies import pairs
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.gateway.rights import text_of
@@ -18,6 +19,10 @@ from headgate_coordinator.security import Action, Grant
 
 POLICY_WORDS: Final = ("version", "document", "applied_ms")
 """Parts of the namespace's policy that all may read."""
+LISTED: Final = slice(6, 10)
+"""Of a limiter's levels: keys, waiters, holds, and holds of the session that was asked for."""
+FIELDS, LINE, LEDGER = 2, 3, 11
+"""Places of a snapshot's answer."""
 
 
 class Shown:
@@ -95,3 +100,19 @@ def _concerns(rule: Rule, names: set[str]) -> bool:
 def asks_for_policy(words: Sequence[Any]) -> bool:
     """Return whether a read of the policy asks for nothing but what all may read."""
     return all(text_of(word) in POLICY_WORDS for word in words)
+
+
+def hide_holds(name: str, reply: list[Any], *, own: bool) -> None:
+    """Take out of what is read of a limiter its keys, holds and waiters: a hold's id is all it takes to release it.
+
+    Args:
+        name: of the script, ``levels`` or ``snapshot``.
+        reply: its answer.
+        own: whether the holds of the session that was asked for are the user's own.
+    """
+    if name == "levels" and len(reply) > LISTED.stop:
+        reply[LISTED] = [[], [], [], reply[LISTED.stop - 1] if own else []]
+    elif name == "snapshot" and len(reply) > LEDGER and (fields := pairs(reply[FIELDS]))["kind"] == b"limiter":
+        fields.pop("front", None)
+        reply[FIELDS] = [word for field, value in fields.items() for word in (field.encode(), value)]
+        reply[LINE], reply[LEDGER] = [], []
