@@ -21,11 +21,21 @@ async def test_it_shows_what_is_taken_and_who_has_most(redis_url: str, cleanup_n
             shown = run(*command, "--key", "tenant 7")
             assert shown.returncode == 0, shown.stderr
             rows = [line.split() for line in shown.stdout.splitlines()]
-            assert ["slots", "all", "at_once", "2", "3", "1", "-"] in rows
-            assert ["slots", "key", "tenant", "7", "at_once", "2", "2", "0", "-"] in rows
+            assert ["slots", "all", "at_once", "2", "3", "1", "0", "-"] in rows
+            assert ["slots", "key", "tenant", "7", "at_once", "2", "2", "0", "0", "-"] in rows
             assert ["tenant", "7", "2", "0", "slots", "2"] in rows
             told = json.loads(run(*command, "--json").stdout)
-            assert told["top"] == [{"key": "tenant 7", "held": {"slots": 2}, "holds": 2, "waiting": 0}]
+            (top,) = told["top"]
+            assert (top["key"], top["held"], top["holds"], top["waiting"]) == ("tenant 7", {"slots": 2}, 2, 0)
+            explained = run("explain", *command[1:], "--key", "tenant 7")
+            assert "nothing is left of slots of key tenant 7: 2 of 2 held at once" in explained.stdout
+            assert f"{session.id} has requests 2, slots 2 for key tenant 7, in 2 holds" in explained.stdout
+            status = run("status", *command[2:]).stdout
+            assert "slots at once" in status
+            assert "tenant 7: slots 2" in status
+            assert "tenant 7: slots 2" in run("top", "--once", *command[2:]).stdout
+            wrong = run("explain", "llm", "--consumer", "ann.1", *command[2:])
+            assert_one_line(wrong.stderr, "no consumer 'ann.1' is attached to 'llm'")
             for hold in holds:
                 hold.release()
         missing = run("state", "orders", *command[2:])

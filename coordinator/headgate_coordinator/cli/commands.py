@@ -80,7 +80,7 @@ def root(
 
 @app.command()
 def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
-    """Show all destinations: limits, what is pending and leased, who waits and why; pools and spool stores."""
+    """Show all destinations: limits, what is pending and leased, who waits and why; limiters, pools, stores."""
     by = _sort(sort)
 
     async def work(
@@ -138,6 +138,9 @@ def explain(
     consumer: Annotated[
         str, typer.Option("--consumer", metavar="ID", show_default=False, help="As that consumer sees it.")
     ] = "",
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", show_default=False, help="As that key of a limiter sees it.")
+    ] = None,
     link: Annotated[
         str,
         typer.Option(
@@ -155,7 +158,9 @@ def explain(
     if not name and not link:
         raise typer.BadParameter("give a destination or --link")
     explanation = _run_with(
-        redis, namespace, lambda client: client.explain(name, producer=producer, consumer=consumer, link=link)
+        redis,
+        namespace,
+        lambda client: client.explain(name, producer=producer, consumer=consumer, link=link, key=key),
     )
     if as_json:
         _print_json(explanation.as_dict())

@@ -1,138 +1,123 @@
-"""`headgate state`: how much is taken of a limiter, a gate or a bucket, of all keys and of those that have most."""
+"""Limiters on the command line: `headgate state`, and the table of limiters in `headgate status` and `headgate top`."""
 
-import re
-from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate import Client, HeadgateError
-from headgate.core.limiting.amounts import encode_key
-from headgate.core.names import decode_name
-from headgate.limiting.by_key import read_state
-from headgate.limiting.levels import LimiterState, LimitState
-from headgate.redis.keys import Address
-from headgate.redis.stores.limiters import NO_KEY, LimiterStore
+from headgate import Client, Explanation, HeadgateError, LimitState, UnknownDestination
+from headgate.explain.limiter_view import KeyUse, LimiterView, duration, shown
+from headgate_coordinator.operate.terminal import number
 
-MOST: Final = 1000
-"""Keys, holds and waiters that are read; beyond, those that are shown are some of them."""
-TOP: Final = 10
-_HELD: Final = re.compile(r"(\w+):(\d+)")
+NAMED: Final = 3
+"""Keys that a table of limiters names."""
 
 
-@dataclass(slots=True)
-class KeyUse:
-    """One key's part of a limiter; ``key`` is None for admissions without one.
-
-    Attributes:
-        key: its name.
-        held: of limits of what is held at once, by name.
-        holds: how many.
-        waiting: admissions in line.
-    """
-
-    key: str | None
-    held: dict[str, int] = field(default_factory=dict)
-    holds: int = 0
-    waiting: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LimiterView:
-    """A limiter at one instant, and those of its keys that have most.
-
-    Attributes:
-        state: of its limits.
-        top: the keys.
-    """
-
-    state: LimiterState
-    top: list[KeyUse]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        s = self.state
-        return {
-            "name": s.name, "key": s.key, "waiting": s.waiting, "keys": s.keys, "held_off": s.held_off,
-            "reason": s.reason, "learning": s.learning,
-            "limits": [asdict(limit) for limit in s.limits.values()],
-            "key_limits": [asdict(limit) for limit in s.key_limits.values()],
-            "top": [asdict(use) for use in self.top],
-        }  # fmt: skip
-
-
-async def look(client: Client, name: str, key: str | None) -> LimiterView:
-    """Read a limiter, a gate or a bucket, and one of its keys.
+async def look(client: Client, name: str, key: str | None) -> tuple[Explanation, LimiterView]:
+    """Read a limiter, and one of its keys.
 
     Raises:
-        HeadgateError: there is none of that name.
-        InvalidValue: no key is spelled so.
+        HeadgateError: there is no limiter of that name.
+        InvalidName: no key is spelled so.
     """
-    address = Address.of(client.namespace, name)
-    server = client.store.server
-    levels = await LimiterStore(server).levels(address, key=encode_key(key), most=MOST)
-    read = (LimiterState.of(name, key, levels), levels) if levels else await read_state(server, address, key, MOST)
-    if read is None:
-        where = f"in the namespace {client.namespace!r}; see headgate status"
-        raise HeadgateError(f"there is no limiter, gate or bucket {name!r} {where}")
-    state, levels = read
-    uses: dict[str, KeyUse] = {}
-    for encoded, record in levels.records.items():
-        uses[encoded] = KeyUse(_name(encoded), {held: int(number) for held, number in _HELD.findall(record)})
-    count = Counter((record.split(" ")[4], record[0]) for record in levels.holds.values())
-    for (encoded, mark), number in count.items():
-        use = uses.setdefault(encoded, KeyUse(_name(encoded)))
-        if mark == "W":
-            use.waiting = number
-        else:
-            use.holds = number
-    most = {limit.name: max(limit.limit, 1) for limit in state.limits.values()}
-
-    def share(use: KeyUse) -> tuple[float, int, int]:
-        return max((number / most.get(held, 1) for held, number in use.held.items()), default=0), use.waiting, use.holds
-
-    return LimiterView(state, sorted(uses.values(), key=share, reverse=True)[:TOP])
+    try:
+        found = await client.explain(name)
+        if found.limiter is not None and key is not None:
+            found = await client.explain(name, key=key)
+        if found.limiter is not None:
+            return found, found.limiter
+    except UnknownDestination:
+        pass
+    raise HeadgateError(f"there is no limiter {name!r} in the namespace {client.namespace!r}; see headgate status")
 
 
-def render(view: LimiterView) -> RenderableType:
-    """Return it for people."""
-    state = view.state
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("limit", "of", "form"):
-        table.add_column(column)
-    for column in ("taken", "most", "left", "whole again"):
-        table.add_column(column, justify="right")
-    for limit in state.limits.values():
+def as_dict(found: Explanation, view: LimiterView) -> dict[str, Any]:
+    """Return a limiter as JSON has it."""
+    told = asdict(view)
+    return {"name": found.destination, "state": found.state, "cause": found.cause, "why": found.reason, **told}
+
+
+def render(found: Explanation, view: LimiterView) -> RenderableType:
+    """Return a limiter for people."""
+    table = _table("limit", "of", "form", right=("taken", "most", "left", "withheld", "whole again"))
+    for limit in view.limits:
         table.add_row(*_row(limit, "all"))
-    for limit in state.key_limits.values():
-        table.add_row(*_row(limit, f"key {state.key}"))
-    parts: list[RenderableType] = [Text(f"{state.name}: {state.waiting} waiting, {state.keys} keys in use"), table]
-    if state.held_off:
-        parts.append(Text(f"held off for {state.held_off:.3g} s more: {state.reason or 'no reason was given'}"))
-    if state.learning:
-        parts.append(Text(f"learns for {state.learning:.3g} s more what is held: Redis may have lost state"))
+    for limit in view.key_limits:
+        table.add_row(*_row(limit, shown(view.key)))
+    parts: list[RenderableType] = [
+        Text(f"{found.destination}: {view.waiting} waiting, {view.keys} keys in use; {found.reason}"), table,
+    ]  # fmt: skip
+    if view.held_off:
+        parts.append(Text(f"held off for {view.held_off:.3g} s more: {view.off_reason or 'no reason was given'}"))
+    if view.learning:
+        parts.append(Text(f"learns for {view.learning:.3g} s more what is held: Redis may have lost state"))
     if view.top:
         parts.append(_keys(view.top))
+    if view.seen:
+        parts.append(Text(f"looked at: {view.seen}", style="dim"))
     return Group(*parts)
 
 
-def _row(limit: LimitState, owner: str) -> list[str]:
-    whole = f"{limit.reset_after:.3g} s" if limit.reset_after else "-"
-    return [limit.name, owner, limit.form, str(limit.taken), str(limit.limit), str(limit.remaining), whole]
-
-
-def _keys(top: list[KeyUse]) -> Table:
+def _table(*left: str, right: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("key", "holds", "waiting", "held at once"):
-        table.add_column(column, justify="right" if column in ("holds", "waiting") else "left")
-    for use in top:
-        held = ", ".join(f"{name} {number}" for name, number in sorted(use.held.items()))
-        table.add_row(use.key if use.key is not None else "(none)", str(use.holds), str(use.waiting), held or "-")
+    for column in left:
+        table.add_column(column)
+    for column in right:
+        table.add_column(column, justify="right")
     return table
 
 
-def _name(encoded: str) -> str | None:
-    return None if encoded == NO_KEY else decode_name(encoded)
+def _row(limit: LimitState, owner: str) -> list[str]:
+    whole = duration(limit.reset_after) if limit.reset_after else "-"
+    amounts = (limit.taken, limit.limit, limit.remaining, limit.withheld)
+    return [limit.name, owner, limit.form, *map(str, amounts), whole]
+
+
+def _keys(top: Sequence[KeyUse]) -> Table:
+    table = _table("key", right=("holds", "waiting"))
+    table.add_column("has")
+    for use in top:
+        has = [f"{name} {amount}" for name, amount in sorted({**use.taken, **use.held}.items())]
+        has += [f"held off for {use.held_off:.3g} s"] if use.held_off else []
+        table.add_row(_key(use), str(use.holds), str(use.waiting), ", ".join(has) or "-")
+    return table
+
+
+def _key(use: KeyUse) -> str:
+    return use.key if use.key is not None else "(none)"
+
+
+def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[RenderableType]:
+    """Return the table of limiters, a line for each limit; none where there are none."""
+    named = [(one, one.limiter) for one in found if one.limiter is not None]
+    if not named:
+        return []
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < narrow else 1, 0, 0))
+    table.add_column("limiter", overflow="fold", min_width=8)
+    table.add_column("limit", overflow="fold")
+    for column in ("taken", "of", "whole again", "waiting"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("top keys", overflow="fold")
+    for one, view in named:
+        lines = [_line(limit, view) for limit in view.limits]
+        name = Text(one.destination)
+        if view.held_off:
+            name.append(f"\nheld off {duration(view.held_off)}", style="bold red")
+        top = "\n".join(str(use).removeprefix("key ") for use in view.top[:NAMED])
+        table.add_row(name, *(Text("\n").join(column) for column in zip(*lines, strict=True)), Text(top))
+    return [table]
+
+
+def _line(limit: LimitState, view: LimiterView) -> tuple[Text, ...]:
+    form = {"rate": "", "at_once": " at once", "quota": " quota"}[limit.form]
+    waiting = view.waiting_for.get(limit.name, 0)
+    withheld = f" (+{number(limit.withheld)} withheld)" if limit.withheld else ""
+    return (
+        Text(f"{limit.name}{form}"), Text(f"{number(limit.taken)}{withheld}"), Text(number(limit.limit)),
+        Text(duration(limit.reset_after) if limit.reset_after else "-"),
+        Text(str(waiting) if waiting else "-", style="bold red" if waiting else ""),
+    )  # fmt: skip

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import Client, Explanation, PolicyError, PoolState, StoreState
+from headgate_coordinator.operate.limits import limiters
 from headgate_coordinator.operate.terminal import WIDE, number
 from headgate_coordinator.operate.terminal import size as size_of
 
@@ -29,6 +30,8 @@ def _pending(one: Explanation) -> int:
 
 
 def _used(one: Explanation) -> float:
+    if one.limiter is not None:
+        return one.limiter.used
     shares = [(part.pending + part.leased) / part.limit for part in one.limits if part.limit]
     return max(shares, default=0.0)
 
@@ -93,11 +96,12 @@ def render(
         stores: spool stores, in a table of their own.
         pools: likewise.
     """
-    shared = (*_pools(pools, width), *_stores(stores, width))
+    shared = (*limiters(ordered(found, by), width, NARROW), *_pools(pools, width), *_stores(stores, width))
     if not found:
         return Group(Text(f"There are no destinations in namespace {namespace!r}."), *shared)
     if most is not None and shared:
-        most = max(6, most - sum(len(some) + 3 for some in (pools, stores) if some))
+        limits = [limit for one in found if one.limiter is not None for limit in one.limiter.limits]
+        most = max(6, most - sum(len(some) + 3 for some in (limits, pools, stores) if some))
     shown = ordered(found, by)
     held_up = [one for one in shown if one.state != "open"]
     if most is not None:
@@ -200,6 +204,8 @@ def _row(one: Explanation) -> dict[str, RenderableType]:
     row: dict[str, RenderableType] = {"kind": one.kind, "state": Text(one.state, style=STYLES[one.state])}
     if one.kind == "bucket":
         return row | {"limit": f"{float(fields['rate']):g}/s" if "rate" in fields else "unlimited"}
+    if one.limiter is not None:
+        return row | {"limit": f"{one.limiter.used:.0%} taken", "blocked": str(one.blocked)}
     in_bytes, in_messages = one.limits
     gate = one.kind == "gate"  # it counts what its callers count: bytes, or calls of size 1
     size, msg = (number, "calls") if gate else (size_of, "msg")
