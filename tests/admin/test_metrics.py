@@ -182,6 +182,7 @@ async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
 async def test_only_declared_metrics_with_declared_labels(http: Http, client: headgate.Client, node: StandIn) -> None:
     await client.apply("orders", limit=1000, limit_messages=5)
     await client.apply("sms", kind="bucket", rate="10/s")
+    await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 1}})
     await client.set_store("disk", "memory://metrics", limit="1MiB")
     await client.set_pool("memory", limit="1MiB")
     node.counters = Counters({"from client": 1}, {"from client": 1}, {"too-large": 1})

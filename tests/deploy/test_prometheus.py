@@ -157,6 +157,7 @@ def test_a_panel_asks_for_what_is_exported(panel: Any) -> None:
             "action",
             "reason",
             "destination",
+            "limit",
             "store",
             "pool",
             "source",

@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import inspect
 import io
+import itertools
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from typing import Any
 import pytest
 
 import headgate
+from tests.demo.command import run as headgate_command
 from tests.docs.settings_page import page
 from tests.support.waiting import wait_until
 
@@ -100,6 +103,28 @@ def test_the_first_program_is_short_and_comes_first() -> None:
     assert len([line for line in source.splitlines() if line.strip()]) <= 20
 
 
+def consoles(name: str, line: int) -> Iterator[tuple[list[str], str]]:
+    """Yield the commands, and what they print, of the blocks between the Python block of that line and the next."""
+    found = blocks(name)
+    at = next(number for number, (_, _, begins) in enumerate(found) if begins == line) + 1
+    for language, text, _ in itertools.takewhile(lambda block: block[0] != "python", found[at:]):
+        if language == "console":
+            for command in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                typed, _, answer = command.partition("\n")
+                yield shlex.split(typed), answer
+
+
+async def _answer(command: list[str], client: headgate.Client) -> str:
+    """Run a command beside the client of a page; redis-cli by what it would do."""
+    if command[0] == "redis-cli":
+        found = await client.store.server.command(command[2].encode(), *command[1:])
+        return f'"{found.decode()}"'
+    url = {"HEADGATE_URL": client.redis_url, "HEADGATE_NAMESPACE": client.namespace}
+    done = await asyncio.to_thread(headgate_command, *command[1:], **url)
+    assert done.returncode == 0, done.stderr
+    return "\n".join(line.rstrip() for line in done.stdout.splitlines())
+
+
 def _print_but_for_waits(*values: Any) -> None:
     """On a busy machine sends wait that do not wait elsewhere, and the guide prints the waits that it hears of."""
     if not isinstance(values[0], headgate.Blocked | headgate.Unblocked):
@@ -120,6 +145,8 @@ async def test_what_can_be_typed_in_from_top_to_bottom(page: str) -> None:
                     if inspect.iscoroutine(result):
                         await result
                 assert_shown(output.getvalue(), shown)
+                for command, answer in consoles(page, line) if page == "docs/limits.md" else ():
+                    assert_shown(await _answer(command, names["client"]), answer)
     finally:
         if client := names.get("client"):
             await client.close()

@@ -22,7 +22,7 @@ from headgate import (
 from headgate import policy as documents
 from headgate.explain.link_view import LinkEnds
 from headgate.redis.keys import Address
-from headgate_coordinator.admin import models, pools, stores
+from headgate_coordinator.admin import limiters, models, pools, stores
 from headgate_coordinator.admin.figures import Figures, from_fields
 from headgate_coordinator.admin.links import LinkWatch
 from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
@@ -86,6 +86,8 @@ class Api:
             Operation("POST", f"{one}/unblock", "Take a block away", self._unblock, (models.Done,)),
             Operation("POST", f"{one}/purge", "Remove all messages of a destination", self._purge, (models.Purged,)),
             Operation("GET", "/pools", "List the pools", self._pools, (pools.Pools,)),
+            Operation("GET", "/limiters", "List limiters: levels, top keys, who waits", self._limiters,
+                      (limiters.Limiters,)),
             Operation("GET", "/stores", "List the spool stores", self._stores, (stores.Stores,)),
             Operation("GET", "/links", "List the links of the policy", self._policy_links, (models.PolicyLinks,)),
             Operation("GET", "/links/{name}/explain", "Say why a link moves or does not", self._explain_link,
@@ -121,6 +123,7 @@ class Api:
             page=_page(picture, explained, call.query),
             pools=[pools.Pool.of(pool) for pool in picture.pools],
             stores=[stores.Store.of(store) for store in picture.stores],
+            limiters=_limiters(picture, explained),
             waiting=_waiting(explained),
             consumers=_consumers(explained),
             deadlocks=[models.FoundDeadlock.of(found) for found in deadlocks[:MOST_DEADLOCKS]],
@@ -143,13 +146,17 @@ class Api:
     async def _explain(self, call: Call) -> models.Told:
         with _known(call.name):
             explanation = await self._client.explain(
-                call.name, producer=call.query.producer, consumer=call.query.consumer
+                call.name, producer=call.query.producer, consumer=call.query.consumer, key=call.query.key
             )
         return models.Told(text=str(explanation), explanation=explanation)
 
     async def _pools(self, call: Call) -> pools.Pools:
         del call
         return pools.Pools(pools=[pools.Pool.of(pool) for pool in (await self._fresh()).pools])
+
+    async def _limiters(self, call: Call) -> limiters.Limiters:
+        del call
+        return _limiters(await self._fresh(), await self._watch.explanations())
 
     async def _stores(self, call: Call) -> stores.Stores:
         del call
@@ -264,6 +271,13 @@ def _page(picture: Picture, explained: dict[str, Explanation], query: Listing) -
             for one in found[query.offset : query.offset + query.limit]
         ],
     )
+
+
+def _limiters(picture: Picture, explained: dict[str, Explanation]) -> limiters.Limiters:
+    found = (limiters.Limiter.of(one) for one in explained.values())
+    total = sum(one.kind == "limiter" for one in picture.destinations.values())
+    order = sorted((one for one in found if one), key=lambda one: (-one.view.waiting, one.state == "open", one.name))
+    return limiters.Limiters(total=total, limiters=order)
 
 
 def _held_up(one: Figures, explained: dict[str, Explanation]) -> bool:

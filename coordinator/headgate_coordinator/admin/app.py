@@ -42,6 +42,7 @@ _SCRIPTS: Final = (
     "chart",
     "cycles",
     "lists",
+    "limiters",
     "losses",
     "meters",
     "panel",

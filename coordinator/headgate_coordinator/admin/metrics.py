@@ -9,7 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from headgate import PoolState, StoreState, __version__
+from headgate import LimitState, PoolState, StoreState, __version__
+from headgate.explain.limiter_view import LimiterView
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Picture
 from headgate_coordinator.fleet.facts import NodeFacts
@@ -106,6 +107,44 @@ OF_POOLS: Final = (
     _of_pool("waiting_destinations", "Destinations in line for more of it.", lambda one: one.waiting),
 )  # fmt: skip
 """Of each pool."""
+
+
+def _of_limiter(
+    name: str, kind: Literal["gauge", "counter"], meaning: str, value: Callable[[LimiterView], float]
+) -> tuple[Declared, Callable[[LimiterView], float]]:
+    return Declared(f"headgate_limiter_{name}", kind, meaning, ("namespace", "destination")), value
+
+
+OF_LIMITERS: Final = (
+    _of_limiter("held_off_seconds", "gauge", "Seconds for which a limiter admits nothing more; 0 without a hold-off.",
+                lambda one: one.held_off),
+    _of_limiter("keys", "gauge", "Keys of a limiter that are in use: something of them is held, owed or waits.",
+                lambda one: one.keys),
+    _of_limiter("admitted", "counter", "Holds of a limiter that were admitted; what a session takes in hand counts "
+                "once.", lambda one: one.admitted),
+    _of_limiter("refused", "counter", "Admissions that a limiter refused, or that gave up waiting.",
+                lambda one: one.refused),
+)  # fmt: skip
+"""Of each limiter, never of a key."""
+
+
+def _of_limit(
+    name: str, meaning: str, value: Callable[[LimitState, LimiterView], float]
+) -> tuple[Declared, Callable[[LimitState, LimiterView], float]]:
+    return Declared(f"headgate_limit_{name}", "gauge", meaning, ("namespace", "destination", "limit")), value
+
+
+OF_LIMITS: Final = (
+    _of_limit("taken", "Taken of a limit: held at once, used of a quota, or not refilled of a rate's burst.",
+              lambda limit, _: limit.taken),
+    _of_limit("most", "Most of it: what may be held at once, the quota, or the burst of a rate.",
+              lambda limit, _: limit.limit),
+    _of_limit("withheld", "Not taken and not to be had: after a hold-off a limit comes back slowly.",
+              lambda limit, _: limit.withheld),
+    _of_limit("waiting", "Admissions that wait for it.",
+              lambda limit, view: view.waiting_for.get(limit.name, 0)),
+)  # fmt: skip
+"""Of each limit of each limiter."""
 BUILD: Final = Declared("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
 UP: Final = Declared("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
 EVICTS: Final = Declared(
@@ -150,7 +189,8 @@ FOUND: Final = Declared(
 )
 METRICS: Final = (
     BUILD, UP, EVICTS, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
-    *(declared for declared, _ in OF_STORES), *(declared for declared, _ in OF_POOLS), NODE, STARTED, READY,
+    *(declared for declared, _ in OF_STORES), *(declared for declared, _ in OF_POOLS),
+    *(declared for declared, _ in OF_LIMITERS), *(declared for declared, _ in OF_LIMITS), NODE, STARTED, READY,
     CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
     PACKETS, BACKLOG,
     DEADLOCKS, FOUND,
@@ -208,6 +248,15 @@ class _Scrape(Collector):
         for declared, lent_of in OF_POOLS:
             lent = ((one.name, lent_of(one)) for one in self._picture.pools)
             yield declared.family({(self._namespace, name): value for name, value in lent if value is not None})
+        views = {one.name: self._picture.limiters[one.name] for one in shown if one.name in self._picture.limiters}
+        for declared, level_of in OF_LIMITERS:
+            yield declared.family({(self._namespace, name): level_of(view) for name, view in views.items()})
+        for declared, amount_of in OF_LIMITS:
+            limits = ((name, limit, view) for name, view in views.items() for limit in view.limits)
+            amounts: dict[tuple[str, ...], float] = {
+                (self._namespace, name, one.name): amount_of(one, view) for name, one, view in limits
+            }
+            yield declared.family(amounts)
 
 
 def _node(node: NodeFacts) -> Iterator[Metric]:

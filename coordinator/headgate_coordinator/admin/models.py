@@ -10,6 +10,7 @@ from headgate import FoundDeadlock as Found
 from headgate.core.deadlock import Step
 from headgate.explain.link_view import Side
 from headgate_coordinator.admin.figures import Figures
+from headgate_coordinator.admin.limiters import Limiters
 from headgate_coordinator.admin.pools import Pool
 from headgate_coordinator.admin.stores import Answer, Store
 from headgate_coordinator.admin.watch import Flow, Picture
@@ -25,7 +26,7 @@ class Destination(Answer):
     """A destination at a glance."""
 
     name: str
-    kind: str = Field(description="queue, topic, gate or bucket")
+    kind: str = Field(description="queue, topic, gate, bucket or limiter")
     state: State
     pending_bytes: int = Field(description="stored and not settled")
     pending_messages: int
@@ -52,6 +53,7 @@ class Destination(Answer):
         """Return it from what was read."""
         return cls(
             **{name: getattr(one, name) for name in _SAME},
+            used=explanation.limiter.used if explanation and explanation.limiter else one.used,
             state=explanation.state if explanation else one.state,  # type: ignore[arg-type]  # figures know no other states
             dropped_messages=one.dropped,
             in_per_second=flow.into if flow else None,
@@ -64,7 +66,7 @@ class Destination(Answer):
 
 _SAME = (
     "name", "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes",
-    "leased_messages", "peak_bytes", "spooled_bytes", "used", "blocked", "consumers", "rate", "stopped",
+    "leased_messages", "peak_bytes", "spooled_bytes", "blocked", "consumers", "rate", "stopped",
 )  # fmt: skip
 
 
@@ -273,7 +275,7 @@ class Totals(Answer):
         all_of_them, flows = picture.destinations.values(), picture.flows.values()
         return cls(
             destinations=picture.total,
-            held_up=sum(one.state != "open" for one in all_of_them),
+            held_up=sum(one.state != "open" or picture.is_spent(one.name) for one in all_of_them),
             blocked=sum(one.blocked for one in all_of_them),
             consumers=sum(one.consumers for one in all_of_them),
             pending_bytes=sum(one.pending_bytes for one in all_of_them),
@@ -297,6 +299,7 @@ class Overview(Answer):
     page: Destinations
     pools: list[Pool] = Field(description="limits that destinations share, by name, the first fifty")
     stores: list[Store] = Field(description="spool stores, by name")
+    limiters: Limiters
     waiting: list[Waiting] = Field(description="the first senders in line of those destinations that hold up most")
     consumers: list[Consumer] = Field(description="those at capacity or slow")
     deadlocks: list[FoundDeadlock] = Field(description="that nodes saw in the last minute, at most ten")

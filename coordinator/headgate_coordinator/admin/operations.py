@@ -36,6 +36,7 @@ class View(Query):
 
     producer: str = Field("", max_length=120, description="id of a session: why its sends wait")
     consumer: str = Field("", max_length=120, description="id of a consumer: why it gets messages or does not")
+    key: str | None = Field(None, max_length=255, description="key of a limiter: why its admissions wait")
 
 
 class Putting(Query):

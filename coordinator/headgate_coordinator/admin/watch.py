@@ -12,8 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 from headgate import Client, Explanation, HeadgateError, PolicyError, PoolState, StoreState
+from headgate.explain.limiter_view import LimiterView
+from headgate.explain.limiters import explain_limiter
 from headgate.namespace.pool_limits import pool_names, pool_states
 from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import LimiterStore
 from headgate.spool.states import store_states
 from headgate_coordinator.admin.figures import FIELDS, Figures, figures
 
@@ -28,6 +31,12 @@ MOST_TOLD: Final = 60
 """Destinations that are explained at a time."""
 MOST_POOLS: Final = 50
 """Pools that are read, the first by name; each takes a read of all its members."""
+MOST_LIMITERS: Final = 200
+"""Limiters whose levels are read, the first by name; each takes a script call."""
+MOST_LIMITERS_TOLD: Final = 20
+"""Of these, how many are looked into: who holds them, and who waits."""
+LOOKED_AT: Final = 200
+"""Keys and holds of a limiter that are looked at each time."""
 BURST: Final = 200
 AT_ONCE: Final = 8
 LISTING: Final = 20
@@ -55,6 +64,7 @@ class Picture:
         taken: when, in seconds of the monotonic clock.
         seconds: that it took.
         stores: spool stores of the namespace, by name.
+        limiters: levels of its limiters by name, without their keys.
         trouble: why Redis could not be asked since; empty when it could.
     """
 
@@ -66,11 +76,17 @@ class Picture:
     trouble: str = ""
     stores: tuple[StoreState, ...] = ()
     pools: tuple[PoolState, ...] = ()
+    limiters: dict[str, LimiterView] = field(default_factory=dict)
 
     @property
     def age(self) -> float | None:
         """Seconds since it was taken; None when none ever was."""
         return None if self.taken is None else max(0.0, time.monotonic() - self.taken)
+
+    def is_spent(self, name: str) -> bool:
+        """Return whether a limiter of that name is held off, or nothing is left of one of its limits."""
+        view = self.limiters.get(name)
+        return view is not None and (view.held_off > 0 or view.used >= 1)
 
 
 class Once(Generic[T]):
@@ -143,6 +159,7 @@ class Watch:
         try:
             async with asyncio.timeout(PATIENCE):
                 found, stores, pools = await self._read(), await self._read_stores(), await self._read_pools()
+                limiters = await self._read_limiters(found)
         except TimeoutError:
             trouble = f"{self.client.redis_url} did not answer within {PATIENCE} s"
         except HeadgateError as error:
@@ -150,7 +167,9 @@ class Watch:
         else:
             now = time.monotonic()
             flows = self._flows(found, now)
-            self._last = Picture(found, len(self._names), flows, now, now - began, stores=stores, pools=pools)
+            self._last = Picture(
+                found, len(self._names), flows, now, now - began, stores=stores, pools=pools, limiters=limiters
+            )
             return self._last
         return replace(self._last, flows={}, seconds=time.monotonic() - began, trouble=trouble)
 
@@ -178,6 +197,20 @@ class Watch:
 
     async def _read_pools(self) -> tuple[PoolState, ...]:
         return tuple(await pool_states(self.client.parts.pools, self._pools[:MOST_POOLS]))
+
+    async def _read_limiters(self, found: dict[str, Figures]) -> dict[str, LimiterView]:
+        store = LimiterStore(self.client.store.server)
+        limiters = [one.name for one in found.values() if one.kind == "limiter"][:MOST_LIMITERS]
+        names, views = iter(limiters), dict[str, LimiterView]()
+
+        async def look() -> None:
+            for name in names:
+                levels = await store.levels(Address.of(self.client.namespace, name))
+                if levels is not None:  # else it was removed since
+                    views[name] = LimiterView.of(levels, None, "")
+
+        await together([look() for _ in range(AT_ONCE)])
+        return {name: views[name] for name in limiters if name in views}
 
     async def _burst(self, names: Sequence[str]) -> dict[str, Figures]:
         keys = [Address.of(self.client.namespace, name).key.encode() for name in names]
@@ -215,7 +248,8 @@ class Watch:
         async def look() -> None:
             for name in names:
                 try:
-                    explained[name] = await self.client.explain(name)
+                    limiter = picture.destinations[name].kind == "limiter"
+                    explained[name] = await (self._look_into(name) if limiter else self.client.explain(name))
                 except PolicyError:
                     continue  # removed since it was read
 
@@ -226,6 +260,13 @@ class Watch:
             _log.debug("destinations could not be explained: %s", error)
         return explained
 
+    async def _look_into(self, name: str) -> Explanation:
+        address, store = Address.of(self.client.namespace, name), self.client.store
+        snapshot = await store.snapshot(address, waiters=0, consumers=1)
+        if snapshot is None:
+            raise PolicyError(f"there is no limiter {name!r} any more")
+        return await explain_limiter(LimiterStore(store.server), address, snapshot.fields, most=LOOKED_AT)
+
 
 def _heard(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
@@ -233,14 +274,21 @@ def _heard(task: asyncio.Task[Any]) -> None:
 
 
 def _interesting(picture: Picture) -> list[str]:
-    """Return the names of those that are held up, then of those whose consumers have something to do."""
-    held = [one for one in picture.destinations.values() if one.state != "open"]
+    """Return the names of limiters, of others that are held up, then of those whose consumers have something to do."""
+    limiters = [one for one in picture.destinations.values() if one.kind == "limiter"]
+    limiters.sort(key=lambda one: (-one.blocked, -_used(picture, one), one.name))
+    held = [one for one in picture.destinations.values() if one.state != "open" and one.kind != "limiter"]
     busy = [
         one for one in picture.destinations.values() if one.state == "open" and one.consumers and one.pending_messages
     ]
     held.sort(key=lambda one: (-one.blocked, one.name))
     busy.sort(key=lambda one: (-one.pending_messages, one.name))
-    return [one.name for one in (held + busy)[:MOST_TOLD]]
+    return [one.name for one in (limiters[:MOST_LIMITERS_TOLD] + held + busy)[:MOST_TOLD]]
+
+
+def _used(picture: Picture, one: Figures) -> float:
+    view = picture.limiters.get(one.name)
+    return 0.0 if view is None else view.used + bool(view.held_off)
 
 
 async def together(work: Sequence[Awaitable[None]]) -> None:

@@ -4,6 +4,7 @@ import { showArrows } from "./arrows.js";
 import { Failed, ask, askForToken, hasToken } from "./ask.js";
 import { History, draw } from "./chart.js";
 import { showCycles } from "./cycles.js";
+import { showLimiters } from "./limiters.js";
 import { showLists } from "./lists.js";
 import { showLosses } from "./losses.js";
 import { Panel } from "./panel.js";
@@ -90,6 +91,7 @@ function show(overview) {
   showRows(overview.page, now);
   showArrows(overview.policy_links, (name) => panel.open(name));
   showCycles(overview.deadlocks, (name) => panel.open(name));
+  showLimiters(overview.limiters, (name) => panel.open(name));
   showPools(overview.pools);
   showStores(overview.stores);
   showLists(overview, (name) => panel.open(name));
@@ -193,14 +195,17 @@ function fillRow(row, one) {
   say(state.firstChild, one.state);
   state.firstChild.dataset.state = one.state;
   const [meter, amount, spooled] = fill.children;
-  const bucket = one.kind === "bucket";
+  const limiter = one.kind === "limiter"; // its limits stand below, each with a meter of its own
+  const bucket = one.kind === "bucket" || limiter;
   const full = limit ?? Math.max(1, one.peak_bytes, pending + leased);
   const share = (part) => `${Math.min(100, (100 * part) / Math.max(1, full)).toFixed(2)}%`;
   meter.hidden = bucket;
   meter.classList.toggle("unlimited", limit === null);
   meter.children[0].style.width = share(pending);
   meter.children[1].style.width = share(leased);
-  const text = bucket
+  const text = limiter
+    ? (one.used === null ? "" : `${Math.round(100 * one.used)} % of its narrowest limit`)
+    : bucket
     ? `${one.rate === null ? "no limit" : rate(one.rate)}`
     : `${said(pending)} + ${said(leased)} ${limit === null ? "· unlimited" : `of ${said(limit)}`}`;
   say(amount, text);

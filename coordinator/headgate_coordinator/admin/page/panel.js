@@ -34,6 +34,10 @@ export class Panel {
       event.preventDefault();
       this.#do("/block", { reason: $("block-reason").value }, () => "Nobody may send until it is unblocked.");
     });
+    $("key-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.refresh();
+    });
     $("purge-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#do("/purge", undefined, (done) => `${things(done.messages, "message")} removed.`);
@@ -49,6 +53,8 @@ export class Panel {
       say($(id), "");
     }
     $("panel-facts").replaceChildren();
+    $("panel-key").value = "";
+    $("key-form").hidden = true;
     $("panel").showModal();
     this.refresh();
   }
@@ -60,7 +66,9 @@ export class Panel {
     }
     this.#asking = true;
     try {
-      const [one, why] = await Promise.all([askAbout(name, ""), askAbout(name, "/explain")]);
+      const key = $("panel-key").value;
+      const view = key ? `/explain?${new URLSearchParams({ key })}` : "/explain";
+      const [one, why] = await Promise.all([askAbout(name, ""), askAbout(name, view)]);
       if (name === this.#name) {
         this.#show(one, why.text);
       }
@@ -86,7 +94,12 @@ export class Panel {
       ...(one.limit_bytes === null ? [] : [size(one.limit_bytes)]),
       ...(one.limit_messages === null ? [] : [things(one.limit_messages, what)]),
     ];
-    this.#facts([
+    const limiter = one.kind === "limiter";
+    $("key-form").hidden = !limiter;
+    this.#facts(limiter ? [
+      ["Waiting", number(one.blocked)],
+      ["Narrowest limit", one.used === null ? "–" : `${Math.round(100 * one.used)} % taken`],
+    ] : [
       ["Pending", `${size(one.pending_bytes)}, ${things(one.pending_messages, what)}`],
       ["Leased", `${size(one.leased_bytes)}, ${things(one.leased_messages, what)}`],
       ["Limit", one.kind === "bucket"
@@ -99,13 +112,13 @@ export class Panel {
       ["In / out", `${rate(one.in_per_second)} / ${rate(one.out_per_second)}`],
       ["Dropped", things(one.dropped_messages, "message")],
     ]);
-    $("do-block").hidden = one.stopped !== "";
+    $("do-block").hidden = limiter || one.stopped !== "";
     $("do-unblock").hidden = one.stopped === "";
-    $("do-purge").hidden = one.kind === "gate" || one.kind === "bucket";
+    $("do-purge").hidden = limiter || one.kind === "gate" || one.kind === "bucket";
     say($("purge-question"), `Remove ${things(one.pending_messages, "message")} of this ${one.kind}, delivered ones `
       + "included? They cannot be brought back.");
     const now = Date.now() / 1000;
-    $("panel-chart").hidden = one.kind === "bucket";
+    $("panel-chart").hidden = limiter || one.kind === "bucket";
     draw($("panel-chart"), this.#history.of(one.name), now);
     $("panel-chart").setAttribute("aria-label", `Last two minutes; now ${amounts(one).said(amounts(one).pending)} pending`);
   }
