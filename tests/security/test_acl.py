@@ -1,5 +1,6 @@
 """The ACL of each role, loaded by a real Redis from a file: its whole job goes, all else is refused."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,10 +166,21 @@ async def test_metrics_only_look(guarded: Guarded) -> None:
     async with guarded.client("sdk") as client:
         await client.apply("orders", limit="1MiB", pools="memory")
         await client.set_pool("memory", limit="1MiB")
-    async with guarded.client("metrics") as client:
+        await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 1}})
+    async with guarded.client("sdk") as service, service.session() as session, guarded.client("metrics") as client:
+        limiter = await session.limiter("llm", in_hand=False)
+        hold = await limiter.admit(slots=1, key="t1")
+        waiting = asyncio.create_task(limiter.admit(slots=1, key="t1", timeout=60).__aenter__())
+
+        async def in_line() -> bool:
+            return (await limiter.state()).waiting == 1
+
+        await wait_until(in_line)
         assert [told.state for told in await status.collect(client)] != []
         assert [pool.name for pool in await client.pools()] == ["memory"]
         assert await client.stores() == []
+        told = await client.explain("llm", key="t1")
+        assert (told.blocked, told.cause) == (1, "limit-at-once")
         await client.explain("orders")
         assert (await client.policy()).version == 0
         assert guarded.denied() == []
@@ -177,6 +189,8 @@ async def test_metrics_only_look(guarded: Guarded) -> None:
         with pytest.raises(AccessDenied, match="headgate acl"):
             await client.apply("orders", limit="2MiB")
         assert "of 1048576" in str(await client.explain("orders"))
+        hold.release()
+        (await waiting).release()
 
 
 async def test_metrics_load_no_script_and_see_once_somebody_else_has_called_one(guarded: Guarded) -> None:

@@ -35,7 +35,7 @@ MOST_LIMITERS: Final = 200
 """Limiters whose levels are read, the first by name; each takes a script call."""
 MOST_LIMITERS_TOLD: Final = 20
 """Of these, how many are looked into: who holds them, and who waits."""
-LOOKED_AT: Final = 200
+LOOKED_AT: Final = 100
 """Keys and holds of a limiter that are looked at each time."""
 BURST: Final = 200
 AT_ONCE: Final = 8

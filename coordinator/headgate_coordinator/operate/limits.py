@@ -9,10 +9,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate import Client, Explanation, HeadgateError, LimitState, UnknownDestination
+from headgate import Client, Explanation, HeadgateError, LimitState
 from headgate.explain.limiter_view import KeyUse, LimiterView, duration, shown
+from headgate.explain.limiters import explain_limiter
+from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import LimiterStore
 from headgate_coordinator.operate.terminal import number
 
+LOOKED_AT: Final = 1000
+"""Keys and holds that `headgate state` looks at."""
 NAMED: Final = 3
 """Keys that a table of limiters names."""
 
@@ -24,14 +29,13 @@ async def look(client: Client, name: str, key: str | None) -> tuple[Explanation,
         HeadgateError: there is no limiter of that name.
         InvalidName: no key is spelled so.
     """
-    try:
-        found = await client.explain(name)
-        if found.limiter is not None and key is not None:
-            found = await client.explain(name, key=key)
+    address = Address.of(client.namespace, name)
+    snapshot = await client.store.snapshot(address, waiters=0, consumers=1)
+    if snapshot is not None and snapshot.fields["kind"] == "limiter":
+        store = LimiterStore(client.store.server)
+        found = await explain_limiter(store, address, snapshot.fields, key=key, most=LOOKED_AT)
         if found.limiter is not None:
             return found, found.limiter
-    except UnknownDestination:
-        pass
     raise HeadgateError(f"there is no limiter {name!r} in the namespace {client.namespace!r}; see headgate status")
 
 

@@ -21,6 +21,7 @@ _CONNECT: Final = ("evalsha", "info", "ping", "select", "subscribe", "unsubscrib
 _READ: Final = (
     *("scan", "hget", "hmget", "hgetall", "hkeys", "hlen", "hexists", "hscan", "sismember", "sscan"),
     *("xrange", "xlen", "zcard", "zrange", "zscore", "wait"),
+    *("zlexcount", "zrandmember", "zrangebylex", "zrevrange"),  # of limiters: all that `levels` calls beside these
 )
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
@@ -37,7 +38,7 @@ def scripts_of(role: Role) -> tuple[str, ...]:
         return script_names()
     if role == "sdk":
         return tuple(name for name in script_names() if name != "users")
-    return _OPERATOR if role == "operator" else ("snapshot",)
+    return _OPERATOR if role == "operator" else ("levels", "snapshot")
 
 
 def commands_of_script(name: str) -> set[str]:
@@ -54,7 +55,8 @@ def commands_of(role: Role, *, cluster: bool = False) -> tuple[str, ...]:
     if role != "metrics":  # which calls what others have loaded: who may load a script may load one that never ends
         found.add("script|load")
     for name in scripts_of(role):
-        found |= commands_of_script(name)
+        if (role, name) != ("metrics", "levels"):  # in whose text there is what `admit` writes, and it never calls that
+            found |= commands_of_script(name)
     return tuple(sorted(found))
 
 

@@ -13,8 +13,8 @@ from headgate.explain.views import count
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
 
-LOOKED_AT: Final = 1000
-"""Keys and holds that an explanation looks at: there may be a million of each."""
+LOOKED_AT: Final = 200
+"""Keys and holds that an explanation looks at, within a millisecond of Redis: there may be a million of each."""
 _CAUSES: Final[Mapping[str, Cause]] = {"rate": "limit-rate", "at_once": "limit-at-once", "quota": "limit-quota"}
 
 

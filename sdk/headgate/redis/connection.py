@@ -48,8 +48,8 @@ class TooFewReplicasError(rx.ResponseError):
     """A master refuses writes because too few replicas hear it: it may be in charge no more."""
 
 
-SHOWS: Final = "snapshot"
-"""The script that monitoring calls."""
+SHOW: Final = ("snapshot", "levels")
+"""The scripts that monitoring calls."""
 _IN_A_SCRIPT: Final = (
     ("-OOM ", rx.OutOfMemoryError),
     ("-READONLY ", rx.ReadOnlyError),
@@ -138,8 +138,8 @@ def unwrapped(error: rx.ResponseError, run: bytes) -> rx.ResponseError:
 
 
 def _loads(missing: Script) -> bytes:
-    """Return what loads a script; and with it, for users who may load none, the one that shows how things stand."""
-    return b"".join(_pack(("SCRIPT", "LOAD", one.source)) for one in (script(SHOWS), missing))
+    """Return what loads a script; and with it, for users who may load none, those that show how things stand."""
+    return b"".join(_pack(("SCRIPT", "LOAD", one.source)) for one in (*map(script, SHOW), missing))
 
 
 class Lane:
@@ -215,7 +215,7 @@ class Lane:
     @staticmethod
     async def _loaded(connection: Any, script: Script) -> None:
         try:
-            for _ in (SHOWS, script.name):
+            for _ in (*SHOW, script.name):
                 await connection.read_response()
         except rx.ResponseError as error:
             await connection.disconnect(nowait=True)  # the replies behind it would be taken for another's
