@@ -101,13 +101,14 @@ def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[Rend
     if not named:
         return []
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < narrow else 1, 0, 0))
-    table.add_column("limiter", overflow="fold", min_width=8)
-    table.add_column("limit", overflow="fold")
-    for column in ("taken", "of", "whole again", "waiting"):
+    table.add_column("limiter", overflow="fold", min_width=10, max_width=max(14, width // 4))
+    table.add_column("limit", no_wrap=True)  # a line of each column is one limit's
+    later = () if width < narrow else ("whole again",)
+    for column in ("taken + withheld" if _withholds(named) else "taken", "of", *later, "waiting"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("top keys", overflow="fold")
+    table.add_column("top keys", no_wrap=True, overflow="ellipsis", max_width=max(16, width - 80))
     for one, view in named:
-        lines = [_line(limit, view) for limit in view.limits]
+        lines = [_line(limit, view, later=bool(later)) for limit in view.limits]
         name = Text(one.destination)
         if view.held_off:
             name.append(f"\nheld off {duration(view.held_off)}", style="bold red")
@@ -116,12 +117,16 @@ def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[Rend
     return [table]
 
 
-def _line(limit: LimitState, view: LimiterView) -> tuple[Text, ...]:
+def _withholds(named: Sequence[tuple[Explanation, LimiterView]]) -> bool:
+    return any(limit.withheld for _, view in named for limit in view.limits)
+
+
+def _line(limit: LimitState, view: LimiterView, *, later: bool) -> tuple[Text, ...]:
     form = {"rate": "", "at_once": " at once", "quota": " quota"}[limit.form]
     waiting = view.waiting_for.get(limit.name, 0)
-    withheld = f" (+{number(limit.withheld)} withheld)" if limit.withheld else ""
+    withheld = f" + {number(limit.withheld)}" if limit.withheld else ""
     return (
         Text(f"{limit.name}{form}"), Text(f"{number(limit.taken)}{withheld}"), Text(number(limit.limit)),
-        Text(duration(limit.reset_after) if limit.reset_after else "-"),
+        *([Text(duration(limit.reset_after) if limit.reset_after else "-")] if later else []),
         Text(str(waiting) if waiting else "-", style="bold red" if waiting else ""),
     )  # fmt: skip
