@@ -1,7 +1,7 @@
-"""Limiters on the command line: `headgate state`, and the table of limiters in `headgate status` and `headgate top`."""
+"""Limiters on the command line: `headgate state`, also of gates and buckets, and the table of limiters in `status`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from rich import box
@@ -12,6 +12,7 @@ from rich.text import Text
 from headgate import Client, Explanation, HeadgateError, LimitState
 from headgate.explain.limiter_view import KeyUse, LimiterView, duration, shown
 from headgate.explain.limiters import explain_limiter
+from headgate.limiting.by_key import read_state
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
 from headgate_coordinator.operate.terminal import number
@@ -23,26 +24,38 @@ NAMED: Final = 3
 
 
 async def look(client: Client, name: str, key: str | None) -> tuple[Explanation, LimiterView]:
-    """Read a limiter, and one of its keys.
+    """Read a limiter, a gate or a bucket, and one of its keys.
 
     Raises:
-        HeadgateError: there is no limiter of that name.
+        HeadgateError: there is none of that name.
         InvalidName: no key is spelled so.
     """
-    address = Address.of(client.namespace, name)
+    address, server = Address.of(client.namespace, name), client.store.server
     snapshot = await client.store.snapshot(address, waiters=0, consumers=1)
     if snapshot is not None and snapshot.fields["kind"] == "limiter":
-        store = LimiterStore(client.store.server)
-        found = await explain_limiter(store, address, snapshot.fields, key=key, most=LOOKED_AT)
+        found = await explain_limiter(LimiterStore(server), address, snapshot.fields, key=key, most=LOOKED_AT)
         if found.limiter is not None:
             return found, found.limiter
-    raise HeadgateError(f"there is no limiter {name!r} in the namespace {client.namespace!r}; see headgate status")
+    elif snapshot is not None and (read := await read_state(server, address, key, LOOKED_AT)) is not None:
+        state, levels = read
+        view = replace(
+            LimiterView.of(levels, key, snapshot.fields.get("key_limits", "")),
+            limits=tuple(state.limits.values()), key_limits=tuple(state.key_limits.values()), waiting=state.waiting,
+            held_off=state.held_off, off_reason=state.reason, learning=state.learning,
+        )  # fmt: skip
+        return await client.explain(name), view
+    where = f"in the namespace {client.namespace!r}; see headgate status"
+    raise HeadgateError(f"there is no limiter, gate or bucket {name!r} {where}")
 
 
 def as_dict(found: Explanation, view: LimiterView) -> dict[str, Any]:
-    """Return a limiter as JSON has it."""
+    """Return a limiter as JSON has it; ``reason`` is that of its hold-off."""
     told = asdict(view)
-    return {"name": found.destination, "state": found.state, "cause": found.cause, "why": found.reason, **told}
+    reason = told.pop("off_reason")
+    return {
+        "name": found.destination, "state": found.state, "cause": found.cause, "why": found.reason, "reason": reason,
+        **told,
+    }  # fmt: skip
 
 
 def render(found: Explanation, view: LimiterView) -> RenderableType:

@@ -71,6 +71,8 @@ def _wait_of(view: LimiterView, session: str) -> Wait | None:
 
 
 def _state(view: LimiterView, reason: Reason) -> State:
+    if reason.cause == "held-off":
+        return "stopped"
     if view.waiting:
         return "blocked"
     if view.learning:
@@ -146,7 +148,7 @@ def _remedy(limit: LimitState) -> str:
 
 
 def _off(seconds: float, text: str) -> Reason:
-    return Reason("held-off", f"{text}; {duration(seconds)} are left", remedy="wait, or hold it off for 0 seconds",
+    return Reason("held-off", f"{text}; {duration(seconds)} are left", remedy="wait, or end it: hold_off(0)",
                   seconds=seconds)  # fmt: skip
 
 

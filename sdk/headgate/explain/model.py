@@ -53,7 +53,6 @@ Cause = Literal[
     "link-rate",
     "link-nobody",
     "link-stuck",
-    "held-off",
     "limit-rate",
     "limit-at-once",
     "limit-quota",

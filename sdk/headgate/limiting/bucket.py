@@ -20,10 +20,9 @@ from headgate.errors import (
     PolicyError,
 )
 from headgate.explain.explainer import explain
+from headgate.explain.levels import LimitState
 from headgate.explain.model import Explanation
 from headgate.limiting.by_key import Keys
-from headgate.limiting.levels import LimitState
-from headgate.explain.levels import LimitState
 from headgate.limiting.refusals import Refused
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address

@@ -11,7 +11,7 @@ from headgate.core.limiting.amounts import encode_key
 from headgate.core.printable import printable
 from headgate.credit.calls import Ensure
 from headgate.errors import PolicyError
-from headgate.limiting.levels import LimiterState, LimitState
+from headgate.explain.levels import LimiterState, LimitState
 from headgate.limiting.limiter import MAX_REASON, Limiter
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address

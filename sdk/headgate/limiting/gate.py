@@ -12,9 +12,9 @@ from headgate.core.limiting.amounts import encode_key
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
 from headgate.errors import Closed, CreditTimeout, DestinationFull, InvalidValue
+from headgate.explain.levels import LimiterState
 from headgate.limiting.by_key import Keys
 from headgate.limiting.hold import Hold
-from headgate.limiting.levels import LimiterState
 from headgate.limiting.limiter import ATTEMPT_WITHIN
 from headgate.limiting.refusals import Refused
 from headgate.namespace.defaults import Defaults

@@ -13,8 +13,8 @@ from headgate.core.credit import CreditLine
 from headgate.core.full import FAIL, WhenFull
 from headgate.core.lease import Lease
 from headgate.errors import CreditTimeout, DestinationFull, InvalidValue
+from headgate.explain.levels import LimiterState
 from headgate.limiting.hold import Hold
-from headgate.limiting.levels import LimiterState
 from headgate.limiting.limiter import ATTEMPT_WITHIN
 from headgate.limiting.refusals import Refused
 from headgate.sync.thread import LoopThread
