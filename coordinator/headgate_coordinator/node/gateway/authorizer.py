@@ -235,17 +235,13 @@ class Permits:
             return bool(values["consumer"] == f"{values['session']}.1")
         return op.name == "acquire" and values["leave"] == "leave"
 
-    def acts_for(self, session: str) -> bool:
-        """Return whether a session is the user's, or the user manages the namespace."""
-        return self.manages_all or is_session_of(session, self.prefix)
-
     def own(self, session: str) -> None:
         """Check that a session is the user's.
 
         Raises:
             AccessDenied: it is not.
         """
-        if not self.acts_for(session):
+        if not self.manages_all and not is_session_of(session, self.prefix):
             raise self._denied(f"session {session!r} is not yours: yours begin with {self.prefix!r}")
 
     def _store(self, what: str, name: str, *, allowed: bool) -> None:

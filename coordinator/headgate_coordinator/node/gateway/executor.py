@@ -15,7 +15,7 @@ from headgate.core.names import decode_name, encode_name
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.namespace.policy_follower import GOVERNED
 from headgate.redis.backend import Backend
-from headgate.redis.keys import Address, PoolAddress, parse_key, policy_key
+from headgate.redis.keys import Address, PoolAddress, is_session_of, parse_key, policy_key
 from headgate.redis.scripts import Script, script, script_names
 from headgate.redis.secured import Waiting
 from headgate.settings import KINDS
@@ -94,7 +94,7 @@ class Desk:
             return await self._draw(key, values["member"])
         reply = await (server or self._server).call(op, keys, argv)
         if name in ("levels", "snapshot") and not self._permits.manages_all:
-            hide_holds(name, reply, own=name == "levels" and self._permits.acts_for(values["who"]))
+            hide_holds(name, reply, own=name == "levels" and is_session_of(values["who"], self._permits.prefix))
         return reply
 
     async def _secure(self, name: Any, key: Any, argv: Any, durability: Any, within_ms: Any) -> list[Any]:
