@@ -255,15 +255,17 @@ class Chaos:
         took = []
         for one in self.killed:
             held: dict[str, int] = {}
-            last = one.killed_ms  # call before
+            dead = last = one.killed_ms  # call before
             for entry in story:
                 at = int(entry[1])
+                if entry[3] == one.session:  # what it sent before was under way still
+                    dead = max(dead, at)
                 for event, words in events(entry[7]):
                     hold = words[0] if words else ""
                     if hold.rpartition(".")[0] == one.session and event == "held":
                         held[hold] = at
-                    elif event in ("lapsed", "freed") and held.pop(hold, None) is not None and at > one.killed_ms:
-                        took.append(last - one.killed_ms)
+                    elif event in ("lapsed", "freed") and held.pop(hold, None) is not None and at > dead:
+                        took.append(last - dead)
                 last = max(last, at)
             assert not held, "they are over at the end"
         return took

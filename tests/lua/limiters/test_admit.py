@@ -1,5 +1,6 @@
 """Several limits in one decision: all or nothing, once, given back when its holder is gone, fair between keys."""
 
+import itertools
 import random
 from collections import Counter
 
@@ -291,6 +292,35 @@ async def test_keys_get_alike_however_many_wait_for_them(limiter: Limiter) -> No
     """Mutant: whoever came first is served first, whatever its key."""
     served = await serve(limiter, {"gold": 12, "lead": 2}, {}, 30)
     assert abs(served["gold"] - served["lead"]) <= 3, served
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("limit", ["slots at_once 4", "slots rate 1000 4"])
+@pytest.mark.parametrize("sessions", [("ann", "ann"), ("ann", "bob")])
+async def test_fifty_waiters_of_one_key_get_as_much_as_four_of_another(
+    limiter: Limiter, limit: str, sessions: tuple[str, str]
+) -> None:
+    """So it is in one session, and in two. Mutant: whoever came first is served first, whatever its key."""
+    await limiter.create(limit)
+    numbers = itertools.count(1)
+    waiting = {key: [f"{session}.{next(numbers)}" for _ in range(count)] for key, session, count in zip(
+        ("busy", "calm"), sessions, (50, 4), strict=True)}  # fmt: skip
+    served: Counter[str] = Counter()
+    for _ in range(100):
+        for key, session in zip(waiting, sessions, strict=True):
+            ids = waiting[key]
+            answers = await limiter.call(
+                session, *(HoldCall("admit", hold, key, "slots=1", 60_000, 60_000) for hold in ids)
+            )
+            held = [hold for hold, answer in zip(ids, answers.answers, strict=True) if answer == "held"]
+            served[key] += len(held)
+            waiting[key] = [hold for hold in ids if hold not in held] + [f"{session}.{next(numbers)}" for _ in held]
+            again = [HoldCall("admit", hold, key, "slots=1", 60_000, 60_000) for hold in waiting[key][-len(held) :]]
+            await limiter.call(session, *(again if held else ()), *(HoldCall("release", hold) for hold in held))
+        await limiter.wait(4)
+    share = served["calm"] / served.total()
+    assert served.total() >= 380
+    assert abs(share - 0.5) <= 0.03, served
 
 
 async def test_keys_get_what_their_weights_say_of_a_rate(limiter: Limiter) -> None:
