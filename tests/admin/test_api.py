@@ -288,6 +288,18 @@ class TestLinks:
         assert refused(answer, 404, "unknown-link")["link"] == "none"
 
 
+async def test_a_gate_that_is_held_off_is_stopped(http: Http, client: headgate.Client) -> None:
+    await client.apply("db", kind="gate", limit=8)
+    async with client.session("s") as session:
+        await (await session.gate("db")).hold_off(60)
+
+    async def shown() -> bool:
+        (one,) = (await told(http, "/api/v1/destinations"))["destinations"]
+        return (one["name"], one["state"]) == ("db", "stopped")
+
+    await wait_until(shown, timeout=60)
+
+
 class TestChanges:
     async def test_block_and_unblock(self, http: Http, client: headgate.Client) -> None:
         await client.apply("orders", limit=1000)

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.core.limits.hold_off import left_of
+
 FIELDS: Final = (
     "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes", "leased_messages",
-    "peak_bytes", "blocked", "consumers", "stopped", "shut", "learning_until", "enforce", "message_seq",
+    "peak_bytes", "blocked", "consumers", "stopped", "held_off", "shut", "learning_until", "enforce", "message_seq",
     "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "epoch", "epoch_ms", "epochs",
     "lost_messages", "epoch_lost",
 )  # fmt: skip
@@ -144,7 +146,7 @@ def _limit(text: str | None) -> int | None:
 def _state(
     fields: Mapping[str, str], number: Callable[[str], int], limits: Mapping[str, int | None], now_ms: float
 ) -> str:
-    if fields.get("stopped"):
+    if fields.get("stopped") or left_of(fields.get("held_off", ""), now_ms):
         return "stopped"
     if number("learning_until") > now_ms:
         return "learning"

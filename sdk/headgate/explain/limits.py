@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
+from headgate.core.limits.hold_off import left_of
 from headgate.explain.facts import Facts
 from headgate.explain.model import Reason
 
 
 def hold_off(facts: Facts) -> Iterator[Reason]:
     """Yield the hold-off that lasts."""
-    begins, ends = map(int, facts.fields.get("held_off", "0 0").split())
-    if begins <= facts.now_ms < ends:
-        left = (ends - facts.now_ms) / 1000
+    left = left_of(facts.fields.get("held_off", ""), facts.now_ms)
+    if left:
         why = facts.fields.get("off_reason") or "no reason was given"
         yield Reason(
             "held-off",

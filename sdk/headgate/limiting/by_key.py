@@ -8,6 +8,7 @@ from typing import Final
 
 from headgate.context import Context
 from headgate.core.limiting.amounts import encode_key
+from headgate.core.limits.hold_off import left_of
 from headgate.core.printable import printable
 from headgate.credit.calls import Ensure
 from headgate.errors import PolicyError
@@ -122,8 +123,7 @@ async def read_state(
         return None
     fields = {name: value.decode() for name, value in zip(_READ, values, strict=True) if value is not None}
     now_ms = int(seconds) * 1000 + int(micros) // 1000
-    begins, ends = map(int, fields.get("held_off", "0 0").split())
-    off = (ends - now_ms) / 1000 if begins <= now_ms < ends else 0.0
+    off = left_of(fields.get("held_off", ""), now_ms)
     of_keys = LimiterState.of(address.name, key, levels)
     state = replace(
         of_keys,

@@ -11,6 +11,7 @@ from headgate.errors import CoordinatorUnavailable
 from headgate.redis.keys import Address
 from headgate.redis.scripts import parse, script_names
 from headgate.redis.secured import secure
+from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.links import LinkStore
 from headgate.redis.stores.pools import PoolStore, Slice
 from headgate.redis.stores.spools import SpoolStore
@@ -217,6 +218,7 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
         ).code,
         "drop": await place.store.drop(place.address, "ann", messages=1, size=1),
         "resolve": await place.store.resolve(place.address, "ann", since=1, mode="ticket"),
+        "pause": (await LimiterStore(place.server).pause(place.address, "ann", ms=1, reason="429"))[0],
     }
     replies["secure"] = (await secure(place.server, place.address, "ann", MEMORY, 1)).code
     spool = SpoolStore(place.server)
