@@ -75,6 +75,9 @@ class Judge(Protocol):
     def note(self, run: bytes, history: str) -> None:
         """Remember the replication id of a run that a connection was made to."""
 
+    def unanswered(self) -> None:
+        """Note that a call timed out."""
+
     async def judge(self, lane: "Lane", other: OtherRunError) -> bytes:
         """Return what calls add to the name of the run that answers now, as lua/lib/run has it."""
 
@@ -284,9 +287,11 @@ class Lane:
                         self._idle.append(connection)
                     else:
                         await connection.disconnect(nowait=True)
-        except TimeoutError:
+        except (TimeoutError, rx.TimeoutError):
             if patience in self._ended:
                 raise rx.ConnectionError("another server is in charge now") from None
+            if self._judge:
+                self._judge.unanswered()
             raise
         finally:
             self._under_way.discard(patience)

@@ -21,6 +21,10 @@ from headgate.redis.connection import Dial, Lane, OtherRunError
 
 PATIENCE = 1.0
 """Seconds in which the former master must be heard of as a replica; else some of its last writes may be lost."""
+_OF_SILENT: Final = 0.3
+"""The part of it that is left where a call timed out: a master that is asked to hand over answers all the time."""
+_SILENT_FOR: Final = 5.0
+"""Seconds after such a call for which that counts."""
 _LOOK_EVERY: Final = 0.03
 _ANSWER_WITHIN: Final = 0.2
 _KEEP: Final = 5.0
@@ -50,10 +54,15 @@ class Handovers:
         """By a run, the one that took over from it with all it had: some destinations were not called in between."""
         self._verdicts: dict[tuple[bytes, bytes], asyncio.Task[bytes]] = {}
         self._expiries: deque[asyncio.TimerHandle] = deque()
+        self._silent_until = 0.0
 
     def note(self, run: bytes, history: str) -> None:
         """Remember the replication id of a run, as a connection to it learned it."""
         _keep(self._histories, run, history)
+
+    def unanswered(self) -> None:
+        """Note that a call timed out: some server hangs, or its host is cut off."""
+        self._silent_until = asyncio.get_running_loop().time() + _SILENT_FOR
 
     async def judge(self, lane: Lane, other: OtherRunError) -> bytes:
         """Return what calls say of the run before: that all it had is here, or that some may be lost."""
@@ -79,8 +88,9 @@ class Handovers:
 
     async def _find_out(self, lane: Lane, run: bytes, before: bytes) -> bytes:
         replicas: dict[tuple[str, int], Lane] = {}
+        silent = asyncio.get_running_loop().time() < self._silent_until
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE * _OF_SILENT if silent else PATIENCE):
                 while True:
                     with contextlib.suppress(*_FAILED):
                         now, report = await lane.replication()
