@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from pydantic import ValidationError
@@ -21,15 +21,19 @@ from starlette.routing import Route
 from headgate import Client, HeadgateError, InvalidName, InvalidValue
 from headgate_coordinator.admin import metrics
 from headgate_coordinator.admin.api import Api
+from headgate_coordinator.admin.callers import Callers
+from headgate_coordinator.admin.desk import Desk
 from headgate_coordinator.admin.guard import Guard
+from headgate_coordinator.admin.limits import Limits
 from headgate_coordinator.admin.models import Live, Ready
 from headgate_coordinator.admin.openapi import POLICY_TYPES, document
-from headgate_coordinator.admin.operations import PREFIX, Call, Operation
+from headgate_coordinator.admin.operations import PREFIX, Answer, Call, Operation
 from headgate_coordinator.admin.problems import Refused, problem, problem_of
 from headgate_coordinator.admin.visit import PATIENCE
 from headgate_coordinator.admin.watch import Once, Watch
 from headgate_coordinator.fleet.facts import NodeView
 from headgate_coordinator.operate.eviction import eviction
+from headgate_coordinator.security import Identity, Users
 
 READINESS_TIMEOUT: Final = 1.0
 """Seconds that Redis, and then the node, may take to say that they can admit."""
@@ -58,6 +62,9 @@ PAGE: Final = {
 }
 """The live page's files, by path; they hold no data."""
 PROBES: Final = ("/live", "/ready")
+LONGEST_IDEMPOTENCY_KEY: Final = 255
+NOBODY: Final = Identity("nobody", ())
+T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -69,6 +76,7 @@ def create_app(
     open_metrics: bool = False,
     destinations: int = 1000,
     hosts: tuple[str, ...] = (),
+    users: Users | None = None,
 ) -> Starlette:
     """Return the admin application.
 
@@ -79,6 +87,7 @@ def create_app(
         open_metrics: whether ``/metrics`` needs no token.
         destinations: most that have metrics of their own; the rest are counted.
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
+        users: of the node, who may use limits as their grants say; None where everybody may who may call at all.
 
     Raises:
         InvalidValue: the token is empty or not printable ASCII, or ``destinations`` is negative.
@@ -89,7 +98,10 @@ def create_app(
         raise InvalidValue(f"destinations with metrics of their own: {destinations}; use 0 or more")
     watch = Watch(client)
     api = Api(client, node, watch)
-    described = document(api.operations, token=token is not None, open_metrics=open_metrics)
+    desk = Desk(client)
+    callers = Callers(users, token)
+    operations = (*api.operations, *Limits(desk).operations)
+    described = document(operations, token=token is not None, open_metrics=open_metrics)
 
     evicts = Once(functools.partial(eviction, client))
 
@@ -122,6 +134,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
+        await desk.close()
         await evicts.close()
         await api.close()
         await watch.close()
@@ -133,10 +146,10 @@ def create_app(
             Route("/ready", ready),
             Route("/metrics", scrape),
             *(Route(path, _file(*found)) for path, found in PAGE.items()),
-            *_routes(api.operations),
+            *_routes(operations, callers),
             Route(f"{PREFIX}/openapi.json", openapi),
         ],
-        middleware=[Middleware(Guard, token=token, open_paths=open_paths, hosts=hosts)],
+        middleware=[Middleware(Guard, token=token, open_paths=open_paths, own="/v1/limits/", hosts=hosts)],
         exception_handlers={HeadgateError: _failed, HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,
     )
@@ -153,38 +166,68 @@ async def _why_not(client: Client, node: NodeView | None) -> str | None:
         return str(error)
 
 
-def _routes(operations: tuple[Operation, ...]) -> list[Route]:
+def _routes(operations: tuple[Operation, ...], callers: Callers) -> list[Route]:
     """Return a route for each path; what it does not allow is then answered with what it does."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
-        by_path.setdefault(operation.path, {})[operation.method] = operation
+        by_path.setdefault(operation.prefix + operation.path, {})[operation.method] = operation
 
     def route(path: str, methods: dict[str, Operation]) -> Route:
         async def answer(request: Request) -> Response:
             operation = methods["GET" if request.method == "HEAD" else request.method]
-            result = await operation.run(await _read(request, operation))
-            return Response(result.model_dump_json(), media_type="application/json")
+            call = await _read(request, operation, callers)
+            result = await (_while_heard(request, operation.run(call)) if operation.waits else operation.run(call))
+            told, headers = (result.model, result.headers) if isinstance(result, Answer) else (result, None)
+            return Response(told.model_dump_json(), media_type="application/json", headers=headers)
 
-        return Route(PREFIX + path, answer, methods=list(methods))
+        return Route(path, answer, methods=list(methods))
 
     return [route(path, methods) for path, methods in by_path.items()]
 
 
-async def _read(request: Request, operation: Operation) -> Call:
+async def _while_heard(request: Request, answering: Awaitable[T]) -> T:
+    """Wait for an answer for as long as somebody waits for it: who hangs up leaves the line."""
+    answered = asyncio.ensure_future(answering)
+    gone = asyncio.ensure_future(request.receive())  # its body was read, so nothing else comes
+    either: tuple[asyncio.Future[Any], ...] = (answered, gone)
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not answered.done():
+            raise Refused(499, "hung-up", "the caller hung up")
+        return answered.result()
+    finally:
+        for task in either:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
+
+async def _read(request: Request, operation: Operation, callers: Callers) -> Call:
+    name, caller = _name(request), NOBODY
+    if operation.right is not None:
+        caller = await callers.identify(request)
+        if not caller.may(operation.right, name):
+            raise Refused(403, "access-denied", f"user {caller.name!r} may not {operation.right.value} at {name!r}")
     try:
         query = operation.query.model_validate(dict(request.query_params))
     except ValidationError as error:
         raise _unreadable("the query", error) from None
-    name, body = "", None
-    if "name" in request.path_params:
-        try:
-            name = unquote(request.path_params["name"], errors="strict")
-        except UnicodeDecodeError:
-            raise InvalidName(f"destination {request.path_params['name']!r}: percent-encode it as UTF-8") from None
+    body = None
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if operation.body is not None:
         body = await _body(request, operation, media_type)
-    return Call(name, query, body, media_type)
+    again = request.headers.get("idempotency-key", "")
+    if len(again) > LONGEST_IDEMPOTENCY_KEY:
+        raise Refused(400, "invalid-value", f"Idempotency-Key: use up to {LONGEST_IDEMPOTENCY_KEY} characters")
+    return Call(name, query, body, media_type, caller, again)
+
+
+def _name(request: Request) -> str:
+    """Return the destination or link in a request's path, empty where there is none."""
+    try:
+        return unquote(request.path_params.get("name", ""), errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidName(f"destination {request.path_params['name']!r}: percent-encode it as UTF-8") from None
 
 
 async def _body(request: Request, operation: Operation, media_type: str) -> Any:

@@ -38,15 +38,17 @@ class Guard:
         app: behind it.
         token: that requests must bear; None lets everybody in.
         open_paths: that need no token: probes, and the page's own files, which hold no data.
+        own: prefix of the paths whose operations see to their callers by themselves.
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
     """
 
     def __init__(
-        self, app: ASGIApp, token: str | None, open_paths: frozenset[str], hosts: tuple[str, ...] = ()
+        self, app: ASGIApp, token: str | None, open_paths: frozenset[str], own: str, hosts: tuple[str, ...] = ()
     ) -> None:
         self._app = app
         self._token = token.encode() if token is not None else None
         self._open = open_paths
+        self._own = own
         self._hosts = frozenset(host.lower() for host in ("localhost", *hosts) if host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +70,7 @@ class Guard:
             refusal = problem(403, "foreign-host", _FOREIGN)
         elif scope["method"] not in HARMLESS and _from_elsewhere(headers):
             refusal = problem(403, "cross-site", "a page of another site may not change anything here")
-        elif self._token is not None and scope["path"] not in self._open and not self._bears(headers):
+        elif self._token is not None and not self._is_open(scope["path"]) and not self._bears(headers):
             refusal = problem(
                 401, "token-missing", "send the node's admin token: Authorization: Bearer <token>",
                 headers={"WWW-Authenticate": 'Bearer realm="headgate"'},
@@ -82,6 +84,9 @@ class Guard:
         """Whether a request calls this host by a name of its own, and not by one that somebody led here."""
         found = _HOST.fullmatch(host.lower())
         return found is not None and (found[1] in self._hosts or _is_address(found[1].strip("[]")))
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open or path.startswith(self._own)
 
     def _bears(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -108,6 +113,6 @@ def _from_elsewhere(headers: Headers) -> bool:
 
 def _with_raw_path(scope: Scope) -> Scope:
     """Route the API by the path as it was sent, so that an encoded slash stays part of a name."""
-    if scope["path"].startswith("/api/") and scope.get("raw_path"):
+    if scope["path"].startswith(("/api/", "/v1/")) and scope.get("raw_path"):
         return {**scope, "path": scope["raw_path"].decode("ascii", "replace").partition("?")[0]}
     return scope

@@ -17,12 +17,14 @@ POLICY_TYPES: Final = ("application/toml", "application/json")
 _FAILURES: Final = {
     "400": "a name, a parameter or a body that cannot be used",
     "401": "the token is missing or wrong",
-    "403": "a page of another site asked for a change",
+    "403": "a page of another site asked for a change, or the caller has no right to it",
     "404": "there is no such destination, or no such link",
-    "409": "it contradicts what is in force",
+    "409": "it contradicts what is in force, or the same request is being answered",
+    "410": "the hold is over",
     "413": "the body is too large",
     "415": "the body is of a type that is not accepted",
-    "422": "a policy document that says something wrong; `problems` has everything",
+    "422": "a policy document that says something wrong, `problems` has everything; or more than is ever admitted",
+    "429": "not admitted now, or not in time; `Retry-After` where that is known",
     "502": "Redis refuses",
     "503": "Redis does not answer",
 }
@@ -54,7 +56,7 @@ def document(operations: Iterable[Operation], *, token: bool, open_metrics: bool
         f"{PREFIX}/openapi.json": {"get": _plain("Return this document", "application/json", "An OpenAPI document.")},
     }
     for operation in operations:
-        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation)
+        paths.setdefault(operation.prefix + operation.path, {})[operation.method.lower()] = _operation(operation)
     entry: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Headgate admin", "version": __version__, "license": {"name": "Apache-2.0"}},
@@ -65,7 +67,10 @@ def document(operations: Iterable[Operation], *, token: bool, open_metrics: bool
                 status: {"description": why, "content": {MEDIA_TYPE: {"schema": _ref("ProblemDocument")}}}
                 for status, why in _FAILURES.items()
             },
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "user": {"type": "http", "scheme": "basic"},
+            },
         },
     }
     return entry | ({"security": [{"token": []}]} if token else {})
@@ -102,21 +107,27 @@ def _operation(operation: Operation) -> dict[str, Any]:
     schema = answers[0] if len(answers) == 1 else {"oneOf": answers}
     described = " Or: ".join(_first(model) for model in operation.answers)
     failures = dict.fromkeys(_FAILURES)
-    if "{name}" not in operation.path:
+    if "{name}" not in operation.prefix + operation.path:
         del failures["404"]
     if operation.body is None:
         del failures["413"], failures["415"]
-    if operation.body != "policy":
+    if operation.body != "policy" and operation.right is None:
         del failures["422"]
+    if operation.right is None:
+        del failures["410"]
+    if not operation.waits:
+        del failures["429"]
     entry: dict[str, Any] = {
         "summary": operation.summary,
-        "operationId": _name(operation.method, operation.path),
+        "operationId": _name(operation.method, operation.prefix.removeprefix(PREFIX) + operation.path),
         "parameters": list(_parameters(operation)),
         "responses": {
             "200": {"description": described, "content": {"application/json": {"schema": schema}}},
             **{status: {"$ref": f"#/components/responses/{status}"} for status in failures},
         },
     }
+    if operation.right is not None:
+        entry["security"] = [{"user": []}, {"token": []}]
     if operation.body == "policy":
         entry["requestBody"] = {"required": True, "content": {kind: {} for kind in POLICY_TYPES}}
     elif operation.body is not None:
@@ -128,9 +139,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 
 def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
-    if "{name}" in operation.path:
+    if "{name}" in operation.prefix + operation.path:
         what = "a link: its bridge's or route's name, what it is known by, or its id"
         what = what if operation.path.startswith("/links") else "a destination"
+        what = what if operation.right is None else "a limiter"
         yield {
             "name": "name",
             "in": "path",
@@ -142,6 +154,15 @@ def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
         description = schema.pop("description", "")
         schema.pop("title", None)
         yield {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+    if operation.waits:
+        what = "of a user's own: repeated with it, a request gets the hold that it got before, while that is held"
+        yield {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "description": what,
+            "schema": {"type": "string", "maxLength": 255},
+        }
 
 
 def _name(method: str, text: str) -> str:

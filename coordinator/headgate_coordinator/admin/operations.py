@@ -1,10 +1,12 @@
 """Declarations of the API's operations: routes and the OpenAPI document are both made from them."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from headgate_coordinator.security import Action, Identity
 
 PREFIX: Final = "/api/v1"
 Sort = Literal["name", "state", "pending", "leased", "limit", "used", "blocked", "consumers", "in", "out"]
@@ -57,12 +59,27 @@ class Blocking(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request, read: the name in its path, its query, its body."""
+    """A request, read: the name in its path, its query, its body.
+
+    Attributes:
+        caller: of an operation that takes a right; nobody else's is asked for.
+        idempotency: the key by which its repetition is known, empty without one.
+    """
 
     name: str
     query: Any
     body: Any
     media_type: str
+    caller: Identity
+    idempotency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer with headers of its own."""
+
+    model: BaseModel
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +88,24 @@ class Operation:
 
     Attributes:
         method: of the request.
-        path: after :data:`PREFIX`; ``{name}`` is a destination or a link, percent-encoded whole.
+        path: after the prefix; ``{name}`` is a destination or a link, percent-encoded whole.
         summary: what it does.
         run: answers it.
         answers: what the answer may be.
         query: its parameters.
         body: model of its body; ``"policy"`` for a policy document; None for none.
+        prefix: of the path.
+        right: that its caller needs at the destination; None where the node's token is what lets callers in.
+        waits: whether it may take long: it ends when its caller hangs up.
     """
 
     method: Literal["GET", "PUT", "POST"]
     path: str
     summary: str
-    run: Callable[[Call], Awaitable[BaseModel]]
+    run: Callable[[Call], Awaitable[BaseModel | Answer]]
     answers: tuple[type[BaseModel], ...]
     query: type[Query] = NoQuery
     body: type[BaseModel] | Literal["policy"] | None = None
+    prefix: str = PREFIX
+    right: Action | None = None
+    waits: bool = False

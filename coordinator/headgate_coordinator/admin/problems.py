@@ -12,9 +12,11 @@ from headgate import (
     AccessDenied,
     Closed,
     CoordinatorUnavailable,
+    DestinationFull,
     HeadgateError,
     InvalidName,
     InvalidValue,
+    MessageTooLarge,
     PolicyConflict,
     PolicyError,
 )
@@ -29,6 +31,8 @@ STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
     (PolicyError, 409),
     (AccessDenied, 502),
     (CoordinatorUnavailable, 503),
+    (DestinationFull, 503),
+    (MessageTooLarge, 422),
     (Closed, 503),
     (HeadgateError, 500),
 )
@@ -53,12 +57,16 @@ class Refused(HeadgateError):
         status: of the answer.
         word: that its type ends with.
         facts: further members.
+        headers: of the answer.
     """
 
-    def __init__(self, status: int, word: str, detail: str, **facts: Any) -> None:
+    def __init__(
+        self, status: int, word: str, detail: str, *, headers: Mapping[str, str] | None = None, **facts: Any
+    ) -> None:
         self.status = status
         self.word = word
         self.facts = facts
+        self.headers = headers
         super().__init__(detail)
 
 
@@ -91,7 +99,7 @@ def problem(
 def problem_of(error: HeadgateError) -> JSONResponse:
     """Return the answer to a request that failed."""
     if isinstance(error, Refused):
-        return problem(error.status, error.word, str(error), error.facts)
+        return problem(error.status, error.word, str(error), error.facts, error.headers)
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
     word = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(error).__name__).lower()
     facts = {name: plain for name, value in vars(error).items() if (plain := _plain(value)) is not None}

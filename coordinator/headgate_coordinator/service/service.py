@@ -65,7 +65,7 @@ async def service(
         stack.push_async_callback(node.close)
         if admin is not None:
             names = (options.public.rpartition(":")[0].strip("[]"), admin.host) if options.public else (admin.host,)
-            app = create_app(client, node, token=admin.token, hosts=names)
+            app = create_app(client, node, token=admin.token, hosts=names, users=known)
             server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port)
             port = await server.start()
             stack.push_async_callback(server.close)

@@ -221,8 +221,16 @@ class Hold:
             SessionExpired: it is held no more.
             CoordinatorUnavailable: Redis does not answer in time; it is held still.
         """
-        one = self._own("hand_over")
         await self.renew(ttl)
+        return self.leave()
+
+    def leave(self) -> str:
+        """Leave it as it is: renew it no more, release it no more, and return its id.
+
+        Raises:
+            InvalidValue: as :meth:`renew`.
+        """
+        one = self._own("leave")
         self._over = True
         self._limiter.leave(one)
         return one.id

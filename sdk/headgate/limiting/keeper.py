@@ -48,12 +48,20 @@ class Keeper:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._attending: asyncio.TimerHandle | None = None
+        self._words: set[str] = set()
+        """What ids begin with that others use too."""
         hand.stir = self.stir
 
     async def start(self) -> None:
         """Begin to hear hints and to make calls."""
         await self._wake_ups.subscribe(self._address.channels(self._session), self._hear)
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self._address.name}")
+
+    async def listen(self, word: str) -> None:
+        """Hear of admissions whose ids begin with this word too."""
+        if word not in self._words:
+            self._words.add(word)
+            await self._wake_ups.subscribe(self._address.channels(word)[:1], self._hear)
 
     def forked(self) -> None:
         """Make no call any more: the task is the parent process's."""
@@ -69,7 +77,8 @@ class Keeper:
         await stop(self._task)
         if self._attending is not None:
             self._attending.cancel()
-        await self._wake_ups.unsubscribe(self._address.channels(self._session), self._hear)
+        own = self._address.channels(self._session)
+        await self._wake_ups.unsubscribe((*own, *(self._address.channels(w)[0] for w in self._words)), self._hear)
 
     def stir(self) -> None:
         """Look for a call that is due, and for when the next wait is over."""

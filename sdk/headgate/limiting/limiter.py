@@ -226,6 +226,30 @@ class Limiter:
             return refused_by(self.name, refusal, now, checked, key)
         raise error_of(self.name, refusal, now, now - waiter.since, checked, key)
 
+    async def admit_under(
+        self, hold: str, amounts: Mapping[str, int | str], *, key: str | None = None,
+        timeout: float | str | None = None, ttl: float | str | None = None,
+    ) -> Hold:  # fmt: skip
+        """Admit under an id of the caller's own: asked for again, elsewhere too, it is taken once while it is held.
+
+        Redis only: a node lets nobody have ids of others.
+
+        Args:
+            hold: ``<word>.<number>``; all who use a word hear of admissions under it.
+            amounts: as for :meth:`admit`.
+            key: as for it.
+            timeout: as for it.
+            ttl: as for it.
+
+        Raises:
+            CreditTimeout, MessageTooLarge, PolicyError, InvalidValue, InvalidName, CoordinatorUnavailable, Closed: as
+                :meth:`admit`.
+        """
+        if not _HOLD.match(hold):
+            raise InvalidValue(f"{hold!r:.120} is no id of a hold", setting="hold")
+        await self._keeper.listen(hold.rpartition(".")[0])
+        return await self._wait(key, dict(amounts), timeout, ttl, hold)
+
     async def hold(self, hold: str, *, ttl: float | str | None = None) -> Hold:
         """Take up a hold by its id, wherever it was admitted: it is renewed here from now on, until it is released.
 
@@ -301,14 +325,16 @@ class Limiter:
         return Hold(self, key, amounts, slice_) if slice_ is not None and slice_.take(amounts, monotonic()) else None
 
     async def _wait(
-        self, key: str | None, amounts: dict[str, Any], timeout: float | str | None, ttl: float | str | None
-    ) -> Hold:
+        self, key: str | None, amounts: dict[str, Any], timeout: float | str | None, ttl: float | str | None,
+        hold: str = "",
+    ) -> Hold:  # fmt: skip
         checked = self._check(amounts)
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         now = monotonic()
         if self._in_hand and ttl is None:
             self._hand.missed(key, checked, now)
-        waiter = self._ask(key, checked, now + patience, self._ttl_ms if ttl is None else read_ttl(ttl))
+        ttl_ms, waits = self._ttl_ms if ttl is None else read_ttl(ttl), patience > 0 or not hold
+        waiter = self._ask(key, checked, now + (patience if waits else ATTEMPT_WITHIN), ttl_ms, waits=waits, hold=hold)
         refusal = await waiter.outcome()
         if refusal is None:
             return waiter.hold
@@ -316,15 +342,18 @@ class Limiter:
         raise error_of(self.name, refusal, now, now - waiter.since, checked, key)
 
     def _ask(
-        self, key: str | None, amounts: dict[str, int], deadline: float, ttl_ms: int, *, waits: bool = True
-    ) -> Waiter:
+        self, key: str | None, amounts: dict[str, int], deadline: float, ttl_ms: int, *, waits: bool = True,
+        hold: str = "",
+    ) -> Waiter:  # fmt: skip
         self._check_open()
         if len(self._machine) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"
             raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
         waiter = Waiter(self, key, amounts)
         waiter.begin(
-            self._machine.admit(encode_key(key), waiter.text, ttl_ms, waiter.since, deadline, waiter, waits=waits)
+            self._machine.admit(
+                encode_key(key), waiter.text, ttl_ms, waiter.since, deadline, waiter, waits=waits, hold=hold
+            )
         )
         self._stir()
         return waiter

@@ -62,10 +62,11 @@ class Limiter:
     # What callers do.
 
     def admit(
-        self, key: str, amounts: str, ttl_ms: int, now: float, deadline: float, taker: Taker, *, waits: bool = True
-    ) -> Reservation:
-        """Ask for an admission; its ``taker`` hears the rest."""
-        one = Reservation(self._id(), key, amounts, ttl_ms, now, deadline, taker, waits)
+        self, key: str, amounts: str, ttl_ms: int, now: float, deadline: float, taker: Taker, *, waits: bool = True,
+        hold: str = "",
+    ) -> Reservation:  # fmt: skip
+        """Ask for an admission, under an id of the caller's own where it has one; its ``taker`` hears the rest."""
+        one = Reservation(hold or self._id(), key, amounts, ttl_ms, now, deadline, taker, waits)
         one.attend_at = deadline
         self._waits.set(one)
         self._ask(one)
@@ -103,8 +104,7 @@ class Limiter:
 
     def leave(self, one: Reservation) -> None:
         """Forget a hold without releasing it: others who know its id go on with it, or its lease runs out."""
-        if one.state is not State.OVER:
-            self._end(one)
+        self._end(one)
 
     def refuse(self, refusal: Refusal) -> bool:
         """Refuse all that wait; returns whether something is held, for which the call that failed is to be repeated."""

@@ -1,0 +1,251 @@
+"""The HTTP of limiters: admit, renew, settle, release, state, hold off, for programs of any language."""
+
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+from headgate import CreditTimeout
+from headgate.core.limiting.amounts import amounts_text, check_amounts
+from headgate.core.limits import Limit
+from headgate.limiting.hold import read_ttl
+from headgate.limiting.levels import LimiterState, LimitState
+from headgate.redis.stores.limiters import HoldCall
+from headgate_coordinator.admin.desk import Desk
+from headgate_coordinator.admin.operations import Answer, Call, NoQuery, Operation, Query
+from headgate_coordinator.admin.problems import Refused
+from headgate_coordinator.security import Action
+
+PREFIX: Final = "/v1/limits/{name}"
+LONGEST_WAIT: Final = 300.0
+"""Seconds that one request may stand in line."""
+TTL: Final = 30.0
+"""Seconds of a hold's lease, where a request does not say."""
+MOST_AMOUNTS: Final = 16
+_SECONDS: Final = {"hour": 3600, "day": 86_400, "week": 604_800, "month": 2_678_400}
+Amount = StrictInt | Annotated[str, Field(max_length=30)]
+Amounts = Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)]
+HoldId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_~-]{1,90}\.[1-9][0-9]{0,18}$")]
+Key = Annotated[str | None, Field(max_length=255)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Admitting(_Body):
+    """An admission that is asked for."""
+
+    amounts: Amounts = Field(min_length=1, description="what is reserved, by the names of limits")
+    key: Key = Field(None, description="for whom, such as a tenant")
+    wait: float = Field(0.0, ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description="seconds in line at the most")
+    ttl: float = Field(TTL, ge=1, le=3600, allow_inf_nan=False, description="seconds of the hold's lease")
+
+
+class Renewing(_Body):
+    """A hold that is to stay."""
+
+    hold: HoldId = Field(description="its id")
+    ttl: float = Field(TTL, ge=1, le=3600, allow_inf_nan=False, description="seconds of its lease from now on")
+
+
+class Settling(_Body):
+    """The amounts that a hold used."""
+
+    hold: HoldId = Field(description="its id")
+    used: Amounts = Field(min_length=1, description="by the names of limits; those not named were used whole")
+    release: bool = Field(False, description="whether it ends with this")
+
+
+class Releasing(_Body):
+    """A hold that ends."""
+
+    hold: HoldId = Field(description="its id")
+
+
+class HoldingOff(_Body):
+    """A pause of all admissions."""
+
+    seconds: float = Field(ge=0, le=86_400, allow_inf_nan=False, description="from now on; 0 ends a hold-off")
+    reason: str = Field("", max_length=200, description="for people")
+    key: Key = Field(None, description="of which alone; all without one")
+
+
+class Looking(Query):
+    """Whose levels are asked for."""
+
+    key: str | None = Field(None, max_length=255, description="a key, whose own limits are told too")
+
+
+class Admitted(BaseModel):
+    """A hold."""
+
+    limiter: str
+    hold: str = Field(description="its id, for renew, settle and release, at any node")
+    key: str | None
+    amounts: dict[str, int]
+    ttl: float = Field(description="seconds until it ends, unless it is renewed")
+
+
+class Renewed(BaseModel):
+    """A hold that stays."""
+
+    limiter: str
+    hold: str
+    ttl: float
+
+
+class Settled(BaseModel):
+    """A hold of which it is known what it used."""
+
+    limiter: str
+    hold: str
+    counted: bool = Field(description="whether this settlement counts: the first one of a hold does")
+    released: bool
+
+
+class Released(BaseModel):
+    """A hold that is over."""
+
+    limiter: str
+    hold: str
+    held: bool = Field(description="whether it was held until now")
+
+
+class HeldOff(BaseModel):
+    """A limiter that admits nothing for a while."""
+
+    limiter: str
+    key: str | None
+    seconds: float = Field(description="for which it lasts: of two that overlap the longer one counts")
+
+
+class State(BaseModel):
+    """The levels of a limiter."""
+
+    limiter: str
+    key: str | None
+    limits: dict[str, LimitState]
+    key_limits: dict[str, LimitState]
+    waiting: int
+    keys: int
+    held_off: float
+    reason: str
+    learning: float
+
+
+class Limits:
+    """Answers requests about limiters and holds."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.operations: Final = (
+            _operation("GET", "", "Return how much of a limiter is taken", self._state, State, query=Looking),
+            _operation("POST", "/admit", "Reserve amounts under all limits at once", self._admit, Admitted, Admitting),
+            _operation("POST", "/renew", "Begin a hold's lease again", self._renew, Renewed, Renewing),
+            _operation("POST", "/settle", "Say what a hold used", self._settle, Settled, Settling),
+            _operation("POST", "/release", "End a hold", self._release, Released, Releasing),
+            _operation("POST", "/hold-off", "Have nothing admitted for a while", self._hold_off, HeldOff, HoldingOff),
+        )
+
+    async def _admit(self, call: Call) -> Answer:
+        body: Admitting = call.body
+        again = (call.caller.name, call.idempotency) if call.idempotency else None
+        try:
+            limiter, hold = await self._desk.admit(
+                call.name, body.amounts, key=body.key, wait=body.wait, ttl=body.ttl, again=again
+            )
+        except CreditTimeout as error:
+            raise await self._exceeded(error) from None
+        amounts = check_amounts(body.amounts)
+        admitted = Admitted(limiter=call.name, hold=hold, key=body.key, amounts=amounts, ttl=body.ttl)
+        return Answer(admitted, _policy(limiter.limits.values()))
+
+    async def _exceeded(self, error: CreditTimeout) -> Refused:
+        limiter = await self._desk.limiter(error.destination)
+        state = await limiter.state(key=error.key)
+        headers = _policy(limiter.limits.values()) | _levels(state)
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
+        return Refused(
+            429, "quota-exceeded", str(error), headers=headers, limiter=error.destination, limit=error.limit,
+            rule=error.rule, key=error.key, amounts=error.amounts, waited=error.waited, retry_after=error.retry_after,
+        )  # fmt: skip
+
+    async def _renew(self, call: Call) -> Answer:
+        body: Renewing = call.body
+        answer = await self._desk.ask(call.name, HoldCall("renew", body.hold, ttl_ms=read_ttl(body.ttl)))
+        self._see_held(call.name, body.hold, answer)
+        return Answer(Renewed(limiter=call.name, hold=body.hold, ttl=body.ttl))
+
+    async def _settle(self, call: Call) -> Answer:
+        body: Settling = call.body
+        limiter = await self._desk.limiter(call.name)
+        used = amounts_text(check_amounts(body.used, limiter.limits))
+        answer = await self._desk.ask(call.name, HoldCall("settle", body.hold, amounts=used))
+        self._see_held(call.name, body.hold, answer)
+        if body.release:
+            await self._desk.ask(call.name, HoldCall("release", body.hold))
+        settled = Settled(limiter=call.name, hold=body.hold, counted=answer == "ok", released=body.release)
+        return Answer(settled)
+
+    async def _release(self, call: Call) -> Answer:
+        body: Releasing = call.body
+        answer = await self._desk.ask(call.name, HoldCall("release", body.hold))
+        return Answer(Released(limiter=call.name, hold=body.hold, held=answer == "ok"))
+
+    async def _hold_off(self, call: Call) -> Answer:
+        body: HoldingOff = call.body
+        limiter = await self._desk.limiter(call.name)
+        seconds = await limiter.hold_off(body.seconds, reason=body.reason, key=body.key)
+        return Answer(HeldOff(limiter=call.name, key=body.key, seconds=seconds))
+
+    async def _state(self, call: Call) -> Answer:
+        limiter = await self._desk.limiter(call.name)
+        state = await limiter.state(key=call.query.key)
+        facts: dict[str, Any] = {name: getattr(state, name) for name in State.model_fields if name != "limiter"}
+        told = State(limiter=call.name, **facts)
+        return Answer(told, _policy(limiter.limits.values()) | _levels(state))
+
+    @staticmethod
+    def _see_held(name: str, hold: str, answer: str) -> None:
+        if answer == "gone":
+            detail = f"limiter {name!r} has no hold {hold} any more: it was released, or its lease is over; admit anew"
+            raise Refused(410, "hold-over", detail, limiter=name, hold=hold)
+
+
+def _operation(
+    method: Literal["GET", "POST"],
+    path: str,
+    summary: str,
+    run: Callable[[Call], Awaitable[Answer]],
+    answer: type[BaseModel],
+    body: type[BaseModel] | None = None,
+    *,
+    query: type[Query] = NoQuery,
+) -> Operation:
+    waits = path == "/admit"
+    return Operation(method, path, summary, run, (answer,), query, body, PREFIX, Action.PRODUCE, waits)
+
+
+def _policy(limits: Iterable[Limit]) -> dict[str, str]:
+    """Return the header of what may be taken at all (RateLimit-Policy, draft-ietf-httpapi-ratelimit-headers)."""
+    items = []
+    for limit in limits:
+        window = f";w={math.ceil(limit.most / limit.rate)}" if limit.rate else ""
+        window = f";w={_SECONDS[limit.window]}" if limit.window else window
+        unit = ';qu="concurrent-requests"' if limit.form == "at_once" else ""
+        items.append(f'"{limit.name}";q={limit.most}{window}{unit}')
+    return {"RateLimit-Policy": ", ".join(items)} if items else {}
+
+
+def _levels(state: LimiterState) -> dict[str, str]:
+    """Return the header of what may be taken now: of all keys together and of the key whichever is less."""
+    names: Mapping[str, LimitState] = {**state.key_limits, **state.limits}
+    items = []
+    for name in names:
+        level = state[name]
+        reset = f";t={math.ceil(level.reset_after)}" if level.reset_after else ""
+        items.append(f'"{name}";r={max(0, level.remaining)}{reset}')
+    return {"RateLimit": ", ".join(items)} if items else {}

@@ -1,0 +1,218 @@
+"""Limiters over HTTP: for programs of any language, with users' rights, at any node."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+import headgate
+from headgate_coordinator.admin import AdminServer, create_app
+from headgate_coordinator.security import Users
+from headgate_coordinator.security.passwords import hashed
+from tests.support.waiting import wait_until
+
+LLM = "/v1/limits/llm"
+LIMITS: dict[str, Any] = {"slots": {"at_once": 2}, "tokens": {"rate": "100/s", "burst": 1000}}
+Http = httpx.AsyncClient
+
+
+@asynccontextmanager
+async def served(client: headgate.Client, users: Users | None = None, token: str | None = None) -> AsyncIterator[Http]:
+    """A real server; two of them are two nodes."""
+    server = AdminServer(create_app(client, None, token=token, users=users), token=token)
+    port = await server.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+        yield http
+    await server.close()
+
+
+@pytest.fixture
+async def llm(client: headgate.Client) -> headgate.Client:
+    await client.apply("llm", kind="limiter", limits=LIMITS, key_limits={"slots": {"at_once": 1}})
+    return client
+
+
+@pytest.fixture
+async def two(llm: headgate.Client, url: str, namespace: str) -> AsyncIterator[tuple[Http, Http]]:
+    async with AsyncExitStack() as stack:
+        other = await stack.enter_async_context(headgate.connect(url, namespace=namespace))
+        yield await stack.enter_async_context(served(llm)), await stack.enter_async_context(served(other))
+
+
+async def post(http: Http, what: str, status: int = 200, headers: dict[str, str] | None = None, **body: Any) -> Any:
+    answer = await http.post(f"{LLM}/{what}", json=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    return answer
+
+
+async def taken(http: Http, limit: str = "slots") -> int:
+    return int((await http.get(LLM)).json()["limits"][limit]["taken"])
+
+
+async def test_a_hold_of_one_node_is_renewed_settled_and_released_at_another(
+    two: tuple[Http, Http],
+) -> None:
+    one, other = two
+    admitted = await post(one, "admit", amounts={"slots": 1, "tokens": 400}, key="acme", ttl=20)
+    hold = admitted.json()["hold"]
+    assert admitted.headers["RateLimit-Policy"] == '"slots";q=2;qu="concurrent-requests", "tokens";q=1000;w=10'
+    assert await taken(other) == 1
+    assert (await post(other, "renew", hold=hold, ttl=60)).json()["ttl"] == 60
+    assert (await post(other, "settle", hold=hold, used={"tokens": 100})).json()["counted"]
+    assert not (await post(one, "settle", hold=hold, used={"tokens": 0})).json()["counted"], "the first one counts"
+    assert (await post(other, "release", hold=hold)).json() == {"limiter": "llm", "hold": hold, "held": True}
+    assert not (await post(one, "release", hold=hold)).json()["held"]
+    assert await taken(one) == 0
+    gone = await post(one, "renew", 410, hold=hold)
+    assert (gone.json()["type"], gone.json()["hold"]) == ("urn:headgate:problem:hold-over", hold)
+
+
+async def test_what_is_refused_says_which_limit_binds_and_when_to_come_again(two: tuple[Http, Http]) -> None:
+    http = two[0]
+    await post(http, "admit", amounts={"tokens": 1000})
+    refused = await post(http, "admit", 429, amounts={"slots": 1, "tokens": 500})
+    facts = refused.json()
+    assert (facts["type"], facts["limit"], facts["rule"]) == ("urn:headgate:problem:quota-exceeded", "tokens", "all")
+    assert 1 <= int(refused.headers["Retry-After"]) <= 5
+    assert refused.headers["RateLimit"].startswith('"slots";r=2, "tokens";r=')
+    never = await post(http, "admit", 422, amounts={"tokens": 1001})
+    assert never.json()["type"] == "urn:headgate:problem:message-too-large"
+    assert (await taken(http)) == 0, "what was refused took nothing"
+
+
+async def test_a_request_that_waits_is_admitted_when_another_node_releases(two: tuple[Http, Http]) -> None:
+    one, other = two
+    first = (await post(one, "admit", amounts={"slots": 2})).json()["hold"]
+    waits = asyncio.create_task(post(other, "admit", amounts={"slots": 1}, wait=60))
+    await wait_until(lambda: waiting(one, 1), description="it stands in line")
+    await post(one, "release", hold=first)
+    assert (await waits).json()["amounts"] == {"slots": 1}
+
+
+async def waiting(http: Http, count: int) -> bool:
+    return int((await http.get(LLM)).json()["waiting"]) == count
+
+
+async def test_who_hangs_up_leaves_the_line(two: tuple[Http, Http]) -> None:
+    """A mutant that answers on although nobody listens holds a slot for its whole lease."""
+    one, other = two
+    first = (await post(one, "admit", amounts={"slots": 2})).json()["hold"]
+    waits = asyncio.create_task(post(other, "admit", amounts={"slots": 1}, wait=60))
+    await wait_until(lambda: waiting(one, 1), description="it stands in line")
+    waits.cancel()
+    await wait_until(lambda: waiting(one, 0), timeout=60, description="it has left the line")
+    await post(one, "release", hold=first)
+    assert await taken(one) == 0
+
+
+async def test_a_request_repeated_under_its_key_is_taken_once_also_by_another_node(
+    two: tuple[Http, Http],
+) -> None:
+    one, other = two
+    again = {"Idempotency-Key": "order 4711"}
+    holds = [
+        (await post(http, "admit", headers=again, amounts={"slots": 1, "tokens": 300})).json()["hold"]
+        for http in (one, other, one)
+    ]
+    assert (len(set(holds)), await taken(one)) == (1, 1)
+    assert 0 < await taken(one, "tokens") <= 300
+    await post(one, "release", hold=holds[0])
+    assert (await post(one, "admit", headers={"Idempotency-Key": "another"}, amounts={"slots": 1})).json()[
+        "hold"
+    ] != holds[0]
+
+
+async def test_a_hold_that_nobody_renews_ends_with_its_lease(two: tuple[Http, Http]) -> None:
+    await post(two[0], "admit", amounts={"slots": 2}, ttl=1)
+    admitted = await post(two[1], "admit", amounts={"slots": 2}, wait=60)
+    assert admitted.json()["amounts"] == {"slots": 2}
+
+
+async def test_a_hold_off_stops_all_nodes_and_has_an_end(two: tuple[Http, Http]) -> None:
+    one, other = two
+    assert (await post(one, "hold-off", seconds=30, reason="429 from the provider")).json()["seconds"] == 30
+    refused = await post(other, "admit", 429, amounts={"slots": 1})
+    assert refused.json()["limit"] == "hold_off"
+    assert 25 <= int(refused.headers["Retry-After"]) <= 30
+    state = (await other.get(LLM)).json()
+    assert (state["reason"], state["held_off"] > 25) == ("429 from the provider", True)
+    await post(other, "hold-off", seconds=0)
+    assert (await one.get(LLM)).json()["held_off"] == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "status", "word"),
+    [
+        ("admit", {}, 400, "amounts"),
+        ("admit", {"amounts": {}}, 400, "amounts"),
+        ("admit", {"amounts": {"slots": -1}}, 400, "slots"),
+        ("admit", {"amounts": {"slots": True}}, 400, "slots"),
+        ("admit", {"amounts": {"slots": 1.5}}, 400, "slots"),
+        ("admit", {"amounts": {"slots": 0}}, 400, "at least 1"),
+        ("admit", {"amounts": {"slot": 1}}, 400, "did you mean 'slots'"),
+        ("admit", {"amounts": {f"l{n}": 1 for n in range(17)}}, 400, "amounts"),
+        ("admit", {"amounts": {"slots": 1}, "wait": 301}, 400, "wait"),
+        ("admit", {"amounts": {"slots": 1}, "wait": "NaN"}, 400, "wait"),
+        ("admit", {"amounts": {"slots": 1}, "ttl": 0}, 400, "ttl"),
+        ("admit", {"amounts": {"slots": 1}, "key": "k" * 256}, 400, "key"),
+        ("admit", {"amounts": {"slots": 1}, "tll": 5}, 400, "tll"),
+        ("renew", {"hold": "no id"}, 400, "hold"),
+        ("renew", {"hold": "http.1"}, 410, "http.1"),
+        ("settle", {"hold": "http.1", "used": {"slots": 1}}, 410, "http.1"),
+        ("settle", {"hold": "http.1", "used": {}}, 400, "used"),
+        ("hold-off", {"seconds": 1e9}, 400, "seconds"),
+    ],
+)
+async def test_what_cannot_be_used_is_refused_with_its_place(
+    open_http: Any, llm: headgate.Client, what: str, body: dict[str, Any], status: int, word: str
+) -> None:
+    answer = await (await open_http(llm)).post(f"{LLM}/{what}", json=body)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json"), answer.text
+    assert word in answer.json()["detail"]
+
+
+async def test_what_is_no_limiter_is_not_there(open_http: Any, llm: headgate.Client) -> None:
+    await llm.apply("orders", kind="queue", limit=1000)
+    http = await open_http(llm)
+    for name in ("orders", "unknown"):
+        answer = await http.post(f"/v1/limits/{name}/admit", json={"amounts": {"slots": 1}})
+        assert answer.status_code == 409, answer.text
+        assert name in answer.json()["detail"]
+
+
+async def test_users_may_what_their_grants_say_and_the_token_may_all(llm: headgate.Client, tmp_path: Path) -> None:
+    await llm.apply("other", kind="limiter", limits={"slots": {"at_once": 1}})
+    file = tmp_path / "users.toml"
+    grants = "grants = [{ match = 'llm', actions = ['produce'] }, { match = 'other', actions = ['consume'] }]"
+    file.write_text(f"[[user]]\nname = 'ann'\npassword_hash = '{hashed('secret-of-ann')}'\n{grants}\n")
+    users = Users.from_file(file)
+    await users.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(users.close)
+        http = await stack.enter_async_context(served(llm, users, token="t0ken"))
+        body = {"amounts": {"slots": 1}}
+        for auth, name, status in (
+            (None, "llm", 401),
+            (("ann", "wrong"), "llm", 401),
+            (("bob", "secret-of-ann"), "llm", 401),
+            (("ann", "secret-of-ann"), "llm", 200),
+            (("ann", "secret-of-ann"), "other", 403),
+            (("ann", "secret-of-ann"), "#", 403),
+        ):
+            answer = await http.post(f"/v1/limits/{quote(name)}/admit", json=body, auth=auth)
+            assert answer.status_code == status, (auth, name, answer.text)
+            assert "secret" not in answer.text
+        for token, status in (("t0ken", 200), ("another", 401)):
+            answer = await http.post(f"{LLM}/admit", json=body, headers={"Authorization": f"Bearer {token}"})
+            assert answer.status_code == status
+        for authorization in ("Basic", "Basic !!", "Basic " + "QQ==" * 1500, "Digest x"):
+            answer = await http.post(f"{LLM}/admit", json=body, headers={"Authorization": authorization})
+            assert answer.status_code in (400, 401), authorization
+        assert (await http.get("/api/v1/overview", auth=("ann", "secret-of-ann"))).status_code == 401
+        described = (await http.get("/api/v1/openapi.json", headers={"Authorization": "Bearer t0ken"})).json()
+        assert described["paths"]["/v1/limits/{name}/admit"]["post"]["security"] == [{"user": []}, {"token": []}]
