@@ -15,9 +15,9 @@ from headgate.redis.keys import Address, index_keys, namespace_channel, policy_k
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script
 from headgate.redis.stores.policies import PolicyStore
-from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.security import Action
+from headgate_coordinator.security.access import Access
 from tests.amqp.client import Peer, read
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import Taken, node_with, peer_as, people_of, sdk_as

@@ -19,8 +19,8 @@ from headgate.redis.keys import Address, index_keys
 from headgate.redis.replies import Account
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.reply_queues import REPLY, reply_queue
-from headgate_coordinator.node.access import REPLY_QUEUES
 from headgate_coordinator.node.node import Node
+from headgate_coordinator.security.access import REPLY_QUEUES
 from headgate_coordinator.service.sweep import Sweep
 from tests.amqp.client import Peer, read
 from tests.remote.grants import B, C, M, P

@@ -33,7 +33,8 @@ from headgate_coordinator.admin.visit import PATIENCE
 from headgate_coordinator.admin.watch import Once, Watch
 from headgate_coordinator.fleet.facts import NodeView
 from headgate_coordinator.operate.eviction import eviction
-from headgate_coordinator.security import Identity, Users
+from headgate_coordinator.security import Users
+from headgate_coordinator.security.access import Access
 
 READINESS_TIMEOUT: Final = 1.0
 """Seconds that Redis, and then the node, may take to say that they can admit."""
@@ -63,7 +64,6 @@ PAGE: Final = {
 """The live page's files, by path; they hold no data."""
 PROBES: Final = ("/live", "/ready")
 LONGEST_IDEMPOTENCY_KEY: Final = 255
-NOBODY: Final = Identity("nobody", ())
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -146,10 +146,10 @@ def create_app(
             Route("/ready", ready),
             Route("/metrics", scrape),
             *(Route(path, _file(*found)) for path, found in PAGE.items()),
-            *_routes(operations, callers),
+            *_routes(operations),
             Route(f"{PREFIX}/openapi.json", openapi),
         ],
-        middleware=[Middleware(Guard, token=token, open_paths=open_paths, own="/v1/limits/", hosts=hosts)],
+        middleware=[Middleware(Guard, token=token, open_paths=open_paths, callers=callers, hosts=hosts)],
         exception_handlers={HeadgateError: _failed, HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,
     )
@@ -166,7 +166,7 @@ async def _why_not(client: Client, node: NodeView | None) -> str | None:
         return str(error)
 
 
-def _routes(operations: tuple[Operation, ...], callers: Callers) -> list[Route]:
+def _routes(operations: tuple[Operation, ...]) -> list[Route]:
     """Return a route for each path; what it does not allow is then answered with what it does."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
@@ -175,7 +175,7 @@ def _routes(operations: tuple[Operation, ...], callers: Callers) -> list[Route]:
     def route(path: str, methods: dict[str, Operation]) -> Route:
         async def answer(request: Request) -> Response:
             operation = methods["GET" if request.method == "HEAD" else request.method]
-            call = await _read(request, operation, callers)
+            call = await _read(request, operation)
             result = await (_while_heard(request, operation.run(call)) if operation.waits else operation.run(call))
             told, headers = (result.model, result.headers) if isinstance(result, Answer) else (result, None)
             return Response(told.model_dump_json(), media_type="application/json", headers=headers)
@@ -202,12 +202,10 @@ async def _while_heard(request: Request, answering: Awaitable[T]) -> T:
                 await asyncio.wait((task,))
 
 
-async def _read(request: Request, operation: Operation, callers: Callers) -> Call:
-    name, caller = _name(request), NOBODY
-    if operation.right is not None:
-        caller = await callers.identify(request)
-        if not caller.may(operation.right, name):
-            raise Refused(403, "access-denied", f"user {caller.name!r} may not {operation.right.value} at {name!r}")
+async def _read(request: Request, operation: Operation) -> Call:
+    name, access = _name(request), request.scope.get("access") or Access()
+    if operation.right is not None and not access.may(operation.right, name):
+        raise Refused(403, "access-denied", access.refusal(operation.right, name))
     try:
         query = operation.query.model_validate(dict(request.query_params))
     except ValidationError as error:
@@ -219,7 +217,7 @@ async def _read(request: Request, operation: Operation, callers: Callers) -> Cal
     again = request.headers.get("idempotency-key", "")
     if len(again) > LONGEST_IDEMPOTENCY_KEY:
         raise Refused(400, "invalid-value", f"Idempotency-Key: use up to {LONGEST_IDEMPOTENCY_KEY} characters")
-    return Call(name, query, body, media_type, caller, again)
+    return Call(name, query, body, media_type, access, again)
 
 
 def _name(request: Request) -> str:

@@ -5,16 +5,17 @@ import binascii
 import hmac
 from typing import Final
 
-from starlette.requests import Request
+from starlette.datastructures import Headers
 
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security import Identity, Users
+from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.line import Crowded
 from headgate_coordinator.security.permissions import ALL
 
 _CHALLENGE: Final = 'Basic realm="headgate", charset="UTF-8"'
-LONGEST: Final = 1000
-"""Bytes of a name and a password together."""
+LONGEST: Final = 2000
+"""Characters of a name and a password together, in base64."""
 
 
 class Callers:
@@ -29,32 +30,31 @@ class Callers:
         self._users, self._token = users, token
         self._operator = Identity("operator", ALL)
 
-    async def identify(self, request: Request) -> Identity:
-        """Return who calls.
+    async def identify(self, headers: Headers, peer: tuple[str, int] | None) -> Access:
+        """Return the rights of who calls.
 
         Raises:
             Refused: nobody that is known: 401; or too many passwords wait for their check: 503.
         """
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        found: Identity | None = None
         match scheme.lower():
             case "bearer" if self._token is not None:
-                if hmac.compare_digest(given.strip().encode(), self._token.encode()):
-                    return self._operator
+                found = self._operator if hmac.compare_digest(given.strip().encode(), self._token.encode()) else None
             case "basic" if self._users is not None:
                 name, password = _read(given)
-                peer = f"{request.client.host}:{request.client.port}" if request.client else ""
                 try:
-                    found = await self._users.authenticate(name, password, peer=peer)
+                    found = await self._users.authenticate(name, password, peer=f"{peer[0]}:{peer[1]}" if peer else "")
                 except Crowded as error:
                     raise Refused(503, "crowded", str(error), headers={"Retry-After": "1"}) from None
-                if found is not None:
-                    return found
             case "":
                 found = self._without_a_name()
-                if found is not None:
-                    return found
-        detail = "send a user's name and password (Authorization: Basic ...), or the node's admin token (Bearer ...)"
-        raise Refused(401, "unauthorized", detail, headers={"WWW-Authenticate": _CHALLENGE})
+        if found is None:
+            detail = "send a user's name and password (Authorization: Basic ...), or the admin token (Bearer ...)"
+            raise Refused(401, "token-missing", detail, headers={"WWW-Authenticate": _CHALLENGE})
+        access = Access()
+        access.identity = found
+        return access
 
     def _without_a_name(self) -> Identity | None:
         if self._users is None or self._users.is_open:
@@ -63,12 +63,10 @@ class Callers:
 
 
 def _read(given: str) -> tuple[str, str]:
+    """Return name and password; what cannot be read is nobody's."""
     try:
-        text = base64.b64decode(given.strip()[: 2 * LONGEST], validate=True).decode()
+        text = base64.b64decode(given.strip(), validate=True).decode() if len(given) <= LONGEST else ""
     except (binascii.Error, ValueError):
         text = ""
-    name, colon, password = text.partition(":")
-    if not colon or len(text) > LONGEST:
-        detail = f"Authorization: Basic takes <name>:<password> in base64, up to {LONGEST} characters"
-        raise Refused(400, "invalid-value", detail)
+    name, _, password = text.partition(":")
     return name, password

@@ -7,9 +7,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate_coordinator.admin.problems import problem
+from headgate_coordinator.admin.callers import Callers
+from headgate_coordinator.admin.problems import Refused, problem, problem_of
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -28,6 +30,8 @@ _FOREIGN: Final = (
     "its own name lead here; use one of these, or set HEADGATE_ADMIN_TOKEN"
 )
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::[0-9]*)?")
+OWN: Final = "/v1/limits/"
+"""Paths whose callers are users, or bear the token."""
 HARMLESS: Final = ("GET", "HEAD", "OPTIONS")
 
 
@@ -38,17 +42,17 @@ class Guard:
         app: behind it.
         token: that requests must bear; None lets everybody in.
         open_paths: that need no token: probes, and the page's own files, which hold no data.
-        own: prefix of the paths whose operations see to their callers by themselves.
+        callers: of the limits' HTTP, which takes users too.
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
     """
 
     def __init__(
-        self, app: ASGIApp, token: str | None, open_paths: frozenset[str], own: str, hosts: tuple[str, ...] = ()
+        self, app: ASGIApp, token: str | None, open_paths: frozenset[str], callers: Callers, hosts: tuple[str, ...] = ()
     ) -> None:
         self._app = app
         self._token = token.encode() if token is not None else None
         self._open = open_paths
-        self._own = own
+        self._callers = callers
         self._hosts = frozenset(host.lower() for host in ("localhost", *hosts) if host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,6 +70,7 @@ class Guard:
             await send(message)
 
         headers = Headers(scope=scope)
+        refusal: Response | None
         if self._token is None and not all(map(self._is_ours, headers.getlist("host"))):
             refusal = problem(403, "foreign-host", _FOREIGN)
         elif scope["method"] not in HARMLESS and _from_elsewhere(headers):
@@ -76,9 +81,16 @@ class Guard:
                 headers={"WWW-Authenticate": 'Bearer realm="headgate"'},
             )  # fmt: skip
         else:
+            refusal = None
+            if scope["path"].startswith(OWN):
+                try:
+                    scope = {**scope, "access": await self._callers.identify(headers, scope.get("client"))}
+                except Refused as error:
+                    refusal = problem_of(error)
+        if refusal is None:
             await self._app(_with_raw_path(scope), receive, send_with_headers)
-            return
-        await refusal(scope, receive, send_with_headers)
+        else:
+            await refusal(scope, receive, send_with_headers)
 
     def _is_ours(self, host: str) -> bool:
         """Whether a request calls this host by a name of its own, and not by one that somebody led here."""
@@ -86,7 +98,7 @@ class Guard:
         return found is not None and (found[1] in self._hosts or _is_address(found[1].strip("[]")))
 
     def _is_open(self, path: str) -> bool:
-        return path in self._open or path.startswith(self._own)
+        return path in self._open or path.startswith(OWN)
 
     def _bears(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")

@@ -151,13 +151,16 @@ class Limits:
 
     async def _admit(self, call: Call) -> Answer:
         body: Admitting = call.body
-        again = (call.caller.name, call.idempotency) if call.idempotency else None
+        again = (call.access.user, call.idempotency) if call.idempotency else None
         try:
             limiter, hold = await self._desk.admit(
                 call.name, body.amounts, key=body.key, wait=body.wait, ttl=body.ttl, again=again
             )
         except CreditTimeout as error:
             raise await self._exceeded(error) from None
+        if not call.access.may(Action.PRODUCE, call.name):  # not any more: it may have waited for long
+            await self._desk.ask(call.name, HoldCall("release", hold))
+            raise Refused(403, "access-denied", call.access.refusal(Action.PRODUCE, call.name))
         amounts = check_amounts(body.amounts)
         admitted = Admitted(limiter=call.name, hold=hold, key=body.key, amounts=amounts, ttl=body.ttl)
         return Answer(admitted, _policy(limiter.limits.values()))

@@ -6,7 +6,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from headgate_coordinator.security import Action, Identity
+from headgate_coordinator.security import Action
+from headgate_coordinator.security.access import Access
 
 PREFIX: Final = "/api/v1"
 Sort = Literal["name", "state", "pending", "leased", "limit", "used", "blocked", "consumers", "in", "out"]
@@ -62,7 +63,7 @@ class Call:
     """A request, read: the name in its path, its query, its body.
 
     Attributes:
-        caller: of an operation that takes a right; nobody else's is asked for.
+        access: the rights of its caller, of an operation that takes one; else nobody's.
         idempotency: the key by which its repetition is known, empty without one.
     """
 
@@ -70,7 +71,7 @@ class Call:
     query: Any
     body: Any
     media_type: str
-    caller: Identity
+    access: Access
     idempotency: str = ""
 
 

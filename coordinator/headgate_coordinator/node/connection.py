@@ -17,7 +17,6 @@ from headgate.core.printable import printable
 from headgate.errors import AccessDenied, HeadgateError
 from headgate.namespace.topics import is_pattern
 from headgate.session.session import Session
-from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.ends.browser import Browsing
@@ -34,6 +33,7 @@ from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.node.home import Home
 from headgate_coordinator.node.standing import NOTHING, REFUSALS, standing_of
 from headgate_coordinator.security import Identity
+from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.line import Crowded, network_of
 
 _log = logging.getLogger("headgate.node")

@@ -7,10 +7,10 @@ from headgate.amqp.link import Terminus
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
 from headgate_coordinator.fleet.reply_queues import reply_queue
-from headgate_coordinator.node.access import REPLY_QUEUES
 from headgate_coordinator.node.conditions import TooManyQueues
 from headgate_coordinator.node.ends.sender import Inlet
 from headgate_coordinator.node.host import Connection
+from headgate_coordinator.security.access import REPLY_QUEUES
 
 
 def claim(connection: Connection) -> str:

@@ -30,7 +30,6 @@ from headgate.redis.replies import STORE_FIELDS
 from headgate.redis.scripts import Script
 from headgate.redis.stores.notes import KEEP_MS, PAGE, Tie
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.gateway.rights import (
     ANY,
     HOLD_WORDS,
@@ -53,6 +52,7 @@ from headgate_coordinator.node.gateway.rights import (
     text_of,
 )
 from headgate_coordinator.security import EVERYTHING, Action
+from headgate_coordinator.security.access import Access
 
 _CHANNEL: Final = re.compile(
     rf"hg:\{{([a-z0-9-]+)(?:(/[A-Za-z0-9._~%-]+)\}}(?:{BY_KEY})?|\}}):wake(?::([A-Za-z0-9_~-]*))?"

@@ -13,9 +13,9 @@ from headgate.namespace.topics import Entry
 from headgate.redis.keys import parse_key
 from headgate.redis.replies import pairs
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.node.access import Access
 from headgate_coordinator.node.gateway.rights import text_of
 from headgate_coordinator.security import Action, Grant
+from headgate_coordinator.security.access import Access
 
 POLICY_WORDS: Final = ("version", "document", "applied_ms")
 """Parts of the namespace's policy that all may read."""

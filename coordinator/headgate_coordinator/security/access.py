@@ -1,15 +1,15 @@
 """Rights of the client of one connection. Every gate of a node asks here, at each action, and nowhere else.
 
-There are four: a link when it begins, and again whenever users change; a relay for each message; the gateway for each
-call; and the gateway for each channel that is listened to. A name is asked for as Redis knows it: without the options
-of an address, and without its spelling in a key.
+There are five: a link when it begins, and again whenever users change; a relay for each message; the gateway for each
+call; the gateway for each channel that is listened to; and the HTTP of limits for each request. A name is asked for as
+Redis knows it: without the options of an address, and without its spelling in a key.
 """
 
 from typing import Final
 
 from headgate.redis.keys import session_prefix
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.security import EVERYTHING, Action, Identity
+from headgate_coordinator.security.permissions import EVERYTHING, Action, Identity
 
 REPLY_QUEUES: Final = 64
 """Reply queues that one connection may have at a time."""
