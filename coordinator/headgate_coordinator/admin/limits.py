@@ -73,7 +73,7 @@ class HoldingOff(_Body):
 
 
 class Looking(Query):
-    """Whose levels are asked for."""
+    """A look at levels."""
 
     key: str | None = Field(None, max_length=255, description="a key, whose own limits are told too")
 

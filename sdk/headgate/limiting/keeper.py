@@ -49,7 +49,7 @@ class Keeper:
         self._task: asyncio.Task[None] | None = None
         self._attending: asyncio.TimerHandle | None = None
         self._words: set[str] = set()
-        """What ids begin with that others use too."""
+        """Beginnings of ids that others use too."""
         hand.stir = self.stir
 
     async def start(self) -> None:
