@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from headgate import CreditTimeout
 from headgate.core.limiting.amounts import amounts_text, check_amounts
 from headgate.core.limits import Limit
+from headgate.explain.levels import LimiterState, LimitState
 from headgate.limiting.hold import read_ttl
-from headgate.limiting.levels import LimiterState, LimitState
 from headgate.redis.stores.limiters import HoldCall
 from headgate_coordinator.admin.desk import Desk
 from headgate_coordinator.admin.operations import Answer, Call, NoQuery, Operation, Query
