@@ -16,6 +16,7 @@
   Fields   kind                  'queue', 'topic', 'gate', 'bucket', 'limiter' or 'store'
            limit_bytes           'unlimited' or 0 to 2^52
            limit_messages        'unlimited' or 0 to 2^52
+           limit_reference_bytes  'unlimited' or 0 to 2^52
            hard_bytes            size
            resume_bytes          size or share
            resume_messages       size or share

@@ -14,20 +14,20 @@
   ARGV[10] want_m      total                the same in messages
   ARGV[11] beyond      'refuse', 'hard' or 'spool'  'refuse' a batch that costs more than the credit held; 'hard' lets
                                             it go up to the hard limit, for callers whose own clients count messages and
-                                            not bytes; 'spool' takes references, up to the limit
+                                            not bytes; 'spool' takes references, up to a limit of their own
   ARGV[12] expires_ms  ms                   ms after which these messages expire unless settled, 0 for never; the
                                             destination's own `message_ttl_ms` holds beside it
   ARGV[13] segment     '-' or batch         with 'spool': '<name> <bytes> <messages>' of the segment that these are
                                             references to; '-' else
-  ARGV[14..] bodies      up to 2048 of bytes  1 to 256 messages as stored, or up to 1024 references; their size is what
-                                            is charged. After references to a topic their payloads may follow, for
+  ARGV[14..] bodies      up to 2048 of bytes  1 to 256 messages as stored, whose size is what is charged, or up to 1024
+                                            references, which cost no bytes of credit. After references to a topic their payloads may follow, for
                                             subscriptions that are not behind
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first, stored}; first: number of the first entry;
            stored: how many of the batch; where the rate allows fewer than all, again_ms is when more may go
   Codes    OK, DUPLICATE (the stored reply of the same batch), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first),
            OVERUSE (more than the credit held: nothing was appended), PASSED (an old batch, long since answered),
-           FULL (beyond the hard limit, or no room for references; pending and leased bytes, and that limit follow), STOPPED
-           (by hand: give the credit back and wait in line), ABOVE (the same,
+           FULL (beyond the hard limit: pending and leased bytes, and that limit follow; or no room for all references:
+           0, and for how many there is room, follow), STOPPED (by hand: give the credit back and wait in line), ABOVE (the same,
            for the limit was lowered, or began to bind, since it was granted), BODY (a reference where there may be none, or the reverse)
 ]]
 --- @include "lib/reap"
@@ -43,7 +43,7 @@ local copies = at + count
 if at + count > #ARGV or count > (spools and 1024 or 256) or spools == (ARGV[13] == '-') or not all_are(spools, at, count) then
   return { 'BODY' } -- nobody reads what is in the store by sending a reference of his own
 end
-bytes = stored_bytes(at, count)
+bytes = spools and 0 or stored_bytes(at, count)
 
 if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
@@ -77,22 +77,22 @@ if d.send_rate or d.send_byte_rate then
   end
   local allowed, again = within_send_rate(sizes)
   if allowed < count then
-    rate_again, count, bytes = again, allowed, stored_bytes(at, allowed)
+    rate_again, count, bytes = again, allowed, spools and 0 or stored_bytes(at, allowed)
   end
 end
 local held_b, held_m = held(s)
 local lacks, lacks_m = math.max(0, bytes - held_b), math.max(0, count - held_m)
-if lacks > 0 or lacks_m > 0 then
-  local limit = spools and d.limit_bytes - hot_share() or math.max(d.limit_bytes, d.hard_bytes or 0)
-  local ceiling = math.min(limit, d.slice_bytes)
-  if ARGV[11] == 'refuse' or (lacks_m > 0 and not spools) then
+if spools and references_that_fit(at, count, held_m) < count then
+  return { 'FULL', int(d.epoch), '0', int(references_that_fit(at, count, held_m)) }
+elseif not spools and (lacks > 0 or lacks_m > 0) then
+  local ceiling = math.min(math.max(d.limit_bytes, d.hard_bytes or 0), d.slice_bytes)
+  if ARGV[11] == 'refuse' or lacks_m > 0 then
     return { 'OVERUSE', int(d.epoch), int(held_b), int(held_m) }
-  elseif d.pending_bytes + d.leased_bytes + lacks > ceiling or (spools and now_ms < d.learning_until)
-    or d.pending_messages + d.leased_messages + lacks_m > d.limit_messages then
+  elseif d.pending_bytes + d.leased_bytes + lacks > ceiling or d.pending_messages + d.leased_messages > d.limit_messages then
     return { 'FULL', int(d.epoch), int(d.pending_bytes + d.leased_bytes), int(ceiling) }
   end
 end
-if not is_covered(sid, s, bytes, count, math.max(d.limit_bytes, ARGV[11] == 'hard' and d.hard_bytes or -1)) then
+if not spools and not is_covered(sid, s, bytes, count, math.max(d.limit_bytes, ARGV[11] == 'hard' and d.hard_bytes or -1)) then
   return { 'ABOVE', int(d.epoch) }
 end
 
@@ -104,9 +104,9 @@ if d.send_rate or d.send_byte_rate then
   charge_send_rate(count, payload_bytes(at, count))
 end
 first = d.message_seq + 1
-local stored = append(at, count, expires_ms)
+local stored = append(at, count, expires_ms, spools)
 if spools and count > 0 then
-  keep_segment(ARGV[13], first, first + count - 1)
+  keep_segment(ARGV[13], first, first + count - 1, stored_bytes(at, count))
   if stored and d.subscriptions > 1 and #ARGV > copies then
     keep_hot(copies, count, first)
   end

@@ -27,7 +27,7 @@ end
 local bytes, counted, from = 0, 0, '-'
 for _ = 0, messages, CHUNK do
   for _, entry in ipairs(redis.call('XRANGE', K_MESSAGES, from, '+', 'COUNT', CHUNK)) do
-    bytes, counted = bytes + #entry[2][2], counted + 1
+    bytes, counted = bytes + size_of(entry[1]), counted + 1
     from = '(' .. entry[1]
   end
 end

@@ -35,7 +35,7 @@ end
 local ids, bytes = {}, 0
 for i, entry in ipairs(redis.call('XRANGE', K_MESSAGES, '-', '+', 'COUNT', PIECE)) do
   ids[i] = entry[1]
-  bytes = bytes + #entry[2][2]
+  bytes = bytes + size_of(entry[1])
   redis.call('HDEL', K_REFS, string.match(entry[1], '^%d+'))
   cool(string.match(entry[1], '^%d+'))
 end

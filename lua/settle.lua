@@ -123,7 +123,7 @@ end
 renew(sid, s, ttl_ms)
 save_session(sid, s)
 save_consumer(cid, c)
-if settled > 0 or delivered_b > 0 or #notes > 0 then
+if settled > 0 or (#out > 0 and not again) or #notes > 0 then
   note('settled', int(settled_b), int(settled))
   note('fetched', int(delivered_b), int(again and 0 or #out / 2))
   write_ledger('settle', cid, bytes, freed, #rejected)

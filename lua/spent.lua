@@ -1,14 +1,16 @@
 --[[
-  spent - the segments of a destination of which no message is left; changes nothing.
+  spent - the segments of a destination of which no message is left, and whether references find room; changes nothing.
 
   KEYS  the destination's, as lib/keys
   ARGV[1] after  total     as the last call returned it, 0 at first
   ARGV[2] most   1 to 256  how many segments to look at
-  Returns {code, after, segments, {segment, ...}}; after: to go on with, 0 when all were looked at; segments: that it has
+  Returns {code, after, segments, {segment, ...}, room}; after: to go on with, 0 when all were looked at; segments:
+           that it has; room: for how many references there is some, about
   Codes    OK
 ]]
 --- @include "lib/keys"
 --- @include "lib/number"
+--- @include "lib/references"
 local after, most = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), 256)
 local rows, out = redis.call('ZRANGE', K_SPOOLED, int(after), int(after + most - 1), 'WITHSCORES'), {}
 for i = 1, #rows, 2 do
@@ -17,4 +19,4 @@ for i = 1, #rows, 2 do
     out[#out + 1] = rows[i]
   end
 end
-return { 'OK', int(#rows == 2 * most and after + most or 0), redis.call('ZCARD', K_SPOOLED), out }
+return { 'OK', int(#rows == 2 * most and after + most or 0), redis.call('ZCARD', K_SPOOLED), out, int(reference_room()) }

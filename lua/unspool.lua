@@ -1,5 +1,5 @@
 --[[
-  unspool - forget segments of a destination whose messages are all gone, once they are deleted from their store.
+  unspool - forget segments that are deleted from their store, for their messages are gone; references have room again.
 
   KEYS  the destination's, as lib/keys
   ARGV[1] run_id    run                  the server's run id as the caller learnt it when it connected
@@ -8,6 +8,7 @@
   Codes    OK, UNKNOWN
 ]]
 --- @include "lib/spooled"
+--- @include "lib/wake"
 if not load_destination(ARGV[1], 0) then
   return { 'UNKNOWN' }
 end
@@ -17,4 +18,7 @@ for i = 2, #ARGV do
   bytes = bytes + forget_segment(ARGV[i])
 end
 save_destination()
+if bytes > 0 then
+  wake_all('references')
+end
 return { 'OK', int(bytes) }

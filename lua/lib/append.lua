@@ -1,11 +1,11 @@
 --- @include "lib/destination"
 --- @include "lib/reference"
--- Messages into the stream, each with its number and size as its id, the moment at which it expires, if it does, and the
--- places that it came through, if it came over links.
+-- Messages into the stream, each with its number and what it counts for under the limit as its id, the moment at which it
+-- expires, if it does, and the places that it came through, if it came over links.
 
--- Stores one message under a number, and returns its id.
-local function store(seq, body, expires_ms, path)
-  local id = string.format('%d-%d', seq, #body)
+-- Stores one message under a number, and returns its id. `counts` are its bytes under the limit.
+local function store(seq, body, expires_ms, path, counts)
+  local id = string.format('%d-%d', seq, counts)
   local entry = { 'XADD', K_MESSAGES, id, 'm', body }
   if expires_ms > 0 then
     entry[6], entry[7] = 'x', int(now_ms + expires_ms)
@@ -33,21 +33,22 @@ local function keeps_messages()
   return d.kind ~= 'topic' or d.subscriptions > 0
 end
 
--- Gives a message the next number, and stores it if messages are kept.
-local function append_one(body, expires_ms, path, kept)
+-- Gives a message the next number, and stores it if messages are kept. `payload` are the bytes of what a reference leads
+-- to; a reference counts nothing under the limit, for it has one of its own.
+local function append_one(body, expires_ms, path, kept, payload)
   local seq = d.message_seq + 1
   if kept then
-    store(seq, body, expires_ms, path)
+    store(seq, body, expires_ms, path, payload and 0 or #body)
   end
-  d.message_seq, d.largest_bytes = seq, math.max(d.largest_bytes, payload_size(body))
+  d.message_seq, d.largest_bytes = seq, math.max(d.largest_bytes, payload or #body)
 end
 
--- Appends `count` of ARGV after `at`; returns whether they are stored.
-local function append(at, count, expires_ms)
+-- Appends `count` of ARGV after `at`, all of them references or none; returns whether they are stored.
+local function append(at, count, expires_ms, references)
   local kept = keeps_messages()
   expires_ms = shortest_ms(expires_ms)
   for i = 1, count do
-    append_one(ARGV[at + i], expires_ms, '', kept)
+    append_one(ARGV[at + i], expires_ms, '', kept, references and payload_size(ARGV[at + i]))
   end
   return kept
 end

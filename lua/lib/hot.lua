@@ -39,9 +39,9 @@ local function keep_hot(at, count, first)
   redis.call('HSET', K_DESTINATION, 'hot_from', int(from), 'hot_bytes', int(hot))
 end
 
--- What a consumer is given: the copy of a reference, where there is one.
+-- What a consumer is given for a reference: its copy, where there is one.
 local function hot_body(id, body)
-  if d.kind == 'topic' and is_reference(body) then
+  if d.kind == 'topic' then
     return redis.call('HGET', K_REFS, 'p' .. string.match(id, '^%d+')) or body
   end
   return body

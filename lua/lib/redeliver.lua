@@ -9,13 +9,15 @@ local function delivery_counts(sub, ids)
   return redis.call('HMGET', K_REDELIVERED, unpack(fields))
 end
 
--- Returns the bytes that they are stored with, and those that count for a window: the payload of references.
+-- Returns the bytes that they count for under the limit, and those that count for a window: the payload of references.
 local function take(out, entries, whole)
   local bytes, payload, n = 0, 0, #out
   for _, entry in ipairs(entries) do
     local body = entry[2][2]
-    out[n + 1], out[n + 2] = entry[1], hot_body(entry[1], body)
-    n, bytes, payload = n + 2, bytes + #body, payload + payload_size(body)
+    local reference = is_reference(body)
+    out[n + 1], out[n + 2] = entry[1], reference and hot_body(entry[1], body) or body
+    n, bytes = n + 2, bytes + (reference and size_of(entry[1]) or #body)
+    payload = payload + (reference and payload_size(body) or #body)
     if whole then
       whole[#whole + 1] = entry
     end

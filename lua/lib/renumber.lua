@@ -22,7 +22,7 @@ local function renumber_returned(sub, taken)
       redis.call('ZREM', K_EXPIRY, id)
       redis.call('HDEL', K_REDELIVERED, sub .. '|' .. id)
       d.message_seq = d.message_seq + 1
-      local again = store(d.message_seq, fields.m, fields.x and tonumber(fields.x) - now_ms or 0, fields.h or '')
+      local again = store(d.message_seq, fields.m, fields.x and tonumber(fields.x) - now_ms or 0, fields.h or '', size_of(id))
       keep_longer(fields.m, d.message_seq)
       if failures then
         redis.call('HSET', K_REDELIVERED, sub .. '|' .. again, failures)

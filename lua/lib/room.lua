@@ -1,10 +1,10 @@
 --- @include "lib/session"
 --- @include "lib/ledger"
 --- @include "lib/hot"
--- Bytes of the limit that whole messages may take: of a destination that spools, the rest is kept for references and copies.
+-- Bytes of the limit that whole messages may take: of a topic that spools, the rest is kept for copies. References have a
+-- limit of their own.
 local function whole_bytes()
-  local spools = d.store and d.limit_bytes < math.huge
-  return spools and d.limit_bytes - math.floor(d.limit_bytes / 4) - hot_share() or d.limit_bytes
+  return d.store and d.limit_bytes - hot_share() or d.limit_bytes
 end
 
 -- How much may be granted, and how much of it to one session. Nothing here makes pending + leased exceed the limit, but

@@ -1,8 +1,9 @@
 --- @include "lib/ledger"
 --- @include "lib/reference"
+--- @include "lib/references"
 -- Messages whose payload is in a store: what is stored here is a reference to a part of a segment. Which segments there are
--- is kept in `spooled`, with the number of the last message of each, and in `refs`, with its first and its bytes. A segment
--- is spent when none of its messages is left, whoever took them out: nobody counts them.
+-- is kept in `spooled`, with the number of the last message of each, and in `refs`, with its first, the bytes of references
+-- to it, and its own. A segment is spent when none of its messages is left, whoever took them out: nobody counts them.
 local function all_are(references, at, count)
   for i = 1, count do
     if is_reference(ARGV[at + i]) ~= references then
@@ -28,11 +29,28 @@ local function payload_bytes(at, count)
   return bytes
 end
 
-local function keep_segment(segment, first, last)
+-- How many references of these ARGV there is room for, beside those that there are: by their bytes, and by messages.
+local function references_that_fit(at, count, held_m)
+  if count > held_m and now_ms < d.learning_until then
+    return 0 -- what others hold of messages may be forgotten
+  end
+  local taken, limit = read_references()
+  local fits = math.min(count, math.max(0, d.limit_messages - d.pending_messages - d.leased_messages + held_m))
+  for i = 1, fits do
+    taken = taken + #ARGV[at + i]
+    if taken > limit then
+      return i - 1
+    end
+  end
+  return fits
+end
+
+local function keep_segment(segment, first, last, references)
   local name, bytes = string.match(segment, '^(%S+) (%d+)')
   redis.call('ZADD', K_SPOOLED, int(last), name)
-  redis.call('HSET', K_REFS, name, int(first) .. ' ' .. bytes)
+  redis.call('HSET', K_REFS, name, int(first) .. ' ' .. int(references) .. ' ' .. bytes)
   redis.call('HINCRBY', K_DESTINATION, 'spooled_bytes', bytes)
+  redis.call('HINCRBY', K_DESTINATION, 'reference_bytes', int(references))
   note('spooled', name, bytes)
 end
 
@@ -45,11 +63,16 @@ local function keep_longer(body, seq)
 end
 
 local function forget_segment(name)
-  local bytes = string.match(redis.call('HGET', K_REFS, name) or '', ' (%d+)$')
+  local row = redis.call('HGET', K_REFS, name) or ''
+  local bytes = string.match(row, ' (%d+)$')
   if bytes then
     redis.call('HDEL', K_REFS, name)
     redis.call('ZREM', K_SPOOLED, name)
     redis.call('HINCRBY', K_DESTINATION, 'spooled_bytes', '-' .. bytes)
+    redis.call('HINCRBY', K_DESTINATION, 'reference_bytes', '-' .. (string.match(row, ' (%d+) ') or 0)) -- older rows have none
+    if redis.call('EXISTS', K_SPOOLED) == 0 then
+      redis.call('HDEL', K_DESTINATION, 'reference_bytes') -- and older scripts let theirs stand
+    end
   end
   return tonumber(bytes or 0)
 end

@@ -112,10 +112,10 @@ async def test_c14_persistent_messages_have_the_store_and_temporary_ones_the_tem
     async with client.session("s") as session:
         assert await send(session, "persistent.a", 30) == 30
         found = await held(client)
-        assert (found["store"] > 20_000, found["temp"]) == (True, 0)
+        assert (found["store"] >= 20_000, found["temp"]) == (True, 0)
         assert await send(session, "temporary.a", 30) == 30
         after = await held(client)
-        assert (after["store"] <= found["store"], after["temp"] > 20_000) == (True, True)  # room not used goes back
+        assert (after["store"] <= found["store"], after["temp"] >= 20_000) == (True, True)  # room not used goes back
 
 
 async def test_c14_what_finds_no_room_in_memory_goes_to_the_store_without_any_rule(

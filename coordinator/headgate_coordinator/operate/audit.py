@@ -98,7 +98,7 @@ async def spooled_bytes(client: Client, name: str) -> tuple[int, int]:
         counted = 0
         for at in range(0, len(segments), AT_ONCE):
             values = await client.store.server.command(refs, "HMGET", refs, *segments[at : at + AT_ONCE])
-            counted += sum(int(value.split()[1]) for value in values if value)
+            counted += sum(int(value.split()[-1]) for value in values if value)
         stored = int(await client.store.server.command(key, "HGET", key, "spooled_bytes") or 0)
         if stored == counted:
             break

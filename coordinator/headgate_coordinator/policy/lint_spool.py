@@ -1,16 +1,14 @@
 """Traps of spooling: payloads that never go to the store, or that stay where nobody else can read them."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Resolved
 from headgate.core.settings_table import STORES
+from headgate.explain.causes import REFERENCE_BYTES
+from headgate.explain.facts import MOST_REFERENCES
 from headgate.policy.check import examples, place_of
 from headgate_coordinator.policy.finding import Finding
-
-REFERENCE: Final = 64
-"""Bytes of memory that a spooled message takes, about."""
 
 
 def spool_traps(policy: Policy, mean: int | None) -> Iterator[Finding]:
@@ -47,19 +45,20 @@ def _without_limit(resolved: Resolved) -> Iterator[Finding]:
 
 
 def _references(policy: Policy, resolved: Resolved, mean: int | None) -> Iterator[Finding]:
-    limit = resolved.fields.get("limit_bytes", "")
+    limit = resolved.fields.get("limit_reference_bytes") or str(MOST_REFERENCES)
     names = {decode_name(resolved.fields.get(key, "")) for key in STORES}
+    origin = resolved.origins.get("limit_reference_bytes") or resolved.origins["when_full"]
     for store in policy.stores:
         holds = store.fields["limit_bytes"]
         if store.name not in names or not mean or not limit.isdigit() or not holds.isdigit():
             continue
-        needed = int(holds) // mean * REFERENCE
-        if needed > int(limit) and "limit_bytes" in resolved.origins:
+        needed = int(holds) // mean * REFERENCE_BYTES
+        if needed > int(limit) and not place_of(origin).startswith("preset "):
             yield Finding(
                 "HG117",
-                place_of(resolved.origins["limit_bytes"]),
-                "limit.bytes",
+                place_of(origin),
+                "limit_references",
                 f"store {store.name!r} has room for {int(holds) // mean} messages of {mean} bytes, whose references "
-                f"take {needed} bytes of memory, and it has {limit}: it is full of them while the store has room",
-                "raise the limit, or lower that of the store",
+                f"take {needed} bytes of memory, and these may have {limit}: senders wait while the store has room",
+                "raise limit_references, or lower the limit of the store",
             )

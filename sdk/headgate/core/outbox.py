@@ -58,8 +58,8 @@ class Outgoing:
     durable: bool | None = None
 
     def refer(self, reference: bytes) -> None:
-        """Put a reference in the place of the payload, which is in a spool store."""
-        self.whole, self.payload, self.size = self.payload, reference, len(reference)
+        """Put a reference in the place of the payload, which is in a spool store: it costs no credit."""
+        self.whole, self.payload, self.size = self.payload, reference, 0
 
     def restore(self) -> None:
         """Put the payload back in place: it was not sent, and is to go on as it came."""
@@ -76,8 +76,8 @@ class Outgoing:
 class Batch:
     """Messages published together, of one ``ttl_ms``; ``seq`` numbers the first, counted by the session from 1.
 
-    ``beyond``: they go up to the hard limit, and were paid with credit that may not be in hand. ``segment``: so were
-    these, up to the limit, and they are references to that segment, ``<name> <bytes>``.
+    ``beyond``: they go up to the hard limit, and were paid with credit that may not be in hand. ``segment``: these are
+    references to that segment, ``<name> <bytes>``, which cost no bytes of credit.
     """
 
     seq: int

@@ -116,6 +116,8 @@ class Settings:
         "the spool store that takes payloads when memory is full, and ``when_full`` is ``spool``.")
     store_nonpersistent: str | None = _row(ENCODED, kinds=MESSAGES, doc=
         "the spool store of messages that are not durable; unset, they go to ``store`` as all others do.")
+    limit_references: int | str | None = _row(LIMIT, field="limit_reference_bytes", kinds=MESSAGES, doc=
+        "bytes of references to spooled messages, beside ``limit`` and pools; 64 MiB when it does not say.")
     deadlock: str | None = _row(word(*DEADLOCK), kinds=MESSAGES, doc=(
         "what happens to sends that wait for one another without end: ``none`` (nothing), ``alert`` (it is logged), "
         "``fail`` (the newest of them raises ``DeadlockDetected``) or ``ticket`` (one message goes above the limit). "

@@ -50,6 +50,7 @@ PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
         "global-max-size": _POOLS,
         "page-size-bytes": Foreign("", "it is segment of the [[store]] 'paging'; see preset = 'artemis'"),
         "page-limit-bytes": Foreign("", "it is limit of the [[store]] 'paging'; see preset = 'artemis'"),
+        "page-limit-messages": Foreign("limit_references", "in bytes of memory, some 50 a message"),
         "page-full-policy": Foreign("", "it is when_full of the [[store]] 'paging'; see preset = 'artemis'"),
         "slow-consumer-threshold": Foreign("slow_rate", "in messages a second"),
         "slow-consumer-check-period": Foreign("slow_period", "with its unit: '5s'"),

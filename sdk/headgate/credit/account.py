@@ -191,6 +191,10 @@ class CreditAccount:
                 return
             case "deadlock":
                 self.attendance.heed_deadlock(words[1], words[2])
+            case "references":
+                if self.writer is None or not self.writer.crowded:
+                    return
+                self.writer.hear_room()
             case "settings":
                 self.state.ask()
             case "removed":

@@ -139,13 +139,12 @@ def _pools(facts: Facts) -> Iterator[Reason]:
         pool = next((one for one in facts.pools if one.name == name and (one.exists or not size)), None)
         lends = f"{taken} of the {size} bytes that it lends here are taken" if size else "it lends nothing here"
         remedy = f"settle {short} bytes here or elsewhere in pool {name}, or enlarge the pool"
-        references = "; references to spooled messages need room in it too" if facts.stores else ""
         if pool and not pool.exists:
             lends = "there is no such pool in the namespace"
             remedy = f"create pool {name}, or correct the setting pools; headgate status lists the pools there are"
         yield Reason(
             "pool",
-            f"pool {name} {_pool_state(pool, short)}: {lends}{_pool_holders(pool)}{references}",
+            f"pool {name} {_pool_state(pool, short)}: {lends}{_pool_holders(pool)}",
             Limit("bytes", size, in_bytes.pending, in_bytes.leased),
             facts.rule("pools"),
             remedy,
@@ -173,14 +172,14 @@ def _pool_holders(pool: PoolView | None) -> str:
 
 def _spool(facts: Facts) -> Iterator[Reason]:
     """The fate of payloads for which memory has no room."""
-    memory = facts.limits[0]
-    if memory.limit is None or memory.free is None or memory.free >= facts.need:
+    memory, references = facts.limits[0], facts.references
+    if not (facts.is_lent_short or (memory.free is not None and memory.free < facts.need)):
         return
     for store in sorted(facts.stores, key=lambda store: store.free is None or store.free >= facts.need):
-        yield _spools_to(store, memory, facts.need)
+        yield _spools_to(store, references, facts.need)
 
 
-def _spools_to(store: StoreView, memory: Limit, need: int) -> Reason:
+def _spools_to(store: StoreView, references: Limit, need: int) -> Reason:
     """Return what becomes of those payloads that go to a store."""
     if store.free is not None and store.free < need:
         return Reason(
@@ -192,13 +191,15 @@ def _spools_to(store: StoreView, memory: Limit, need: int) -> Reason:
             settle=need - store.free,
             raise_to=store.held + store.leased + need,
         )
-    if (memory.limit or 0) - memory.pending - memory.leased < REFERENCE_BYTES:
+    if references.free is not None and references.free < REFERENCE_BYTES:
         return Reason(
             "store-full",
-            f"memory is full of references to spooled messages: {memory.pending} of {memory.limit} bytes are pending",
-            memory,
-            memory.rule,
-            f"settle messages, or raise limit: each message in store {store.name} takes up to {REFERENCE_BYTES} bytes",
+            f"memory is full, and so is the limit of references to spooled messages: they take {references.pending} of "
+            f"{references.limit} bytes",
+            references,
+            references.rule,
+            f"settle what was spooled, or raise limit_references: each message in store {store.name} takes up to "
+            f"{REFERENCE_BYTES} bytes",
         )
     room = "" if store.free is None else f", which has {store.free} bytes left"
     which = f" that are {store.takes}" if store.takes else ""

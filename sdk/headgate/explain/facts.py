@@ -12,6 +12,8 @@ from headgate.redis.replies import PoolRecord, Snapshot
 
 NAMED_MEMBERS: Final = 3
 """How many other destinations that hold slices of a pool are named."""
+MOST_REFERENCES: Final = 1 << 26
+"""Bytes of references to spooled messages where a destination does not say; as lua/lib/references.lua has it."""
 LOOK_BACK_MS: Final = 5000
 """How far back the ledger is read for the pace of the last few seconds."""
 
@@ -65,6 +67,20 @@ class Facts:
     def count(self, field: str) -> int:
         """Return a field as a whole number, 0 where it is missing."""
         return int(self.fields.get(field) or 0)
+
+    @property
+    def references(self) -> Limit:
+        """The limit of references to spooled messages."""
+        limit = self.fields.get("limit_reference_bytes", str(MOST_REFERENCES))
+        most = int(limit) if limit.isdigit() else None
+        return Limit("bytes", most, self.count("reference_bytes"), 0, self.rule("limit_reference_bytes"))
+
+    @property
+    def is_lent_short(self) -> bool:
+        """Whether a pool lends too little for what waits."""
+        taken = self.limits[0].pending + self.limits[0].leased
+        names = self.fields.get("pools", "").split() if self.session or self.count("blocked") else ()
+        return any(self.slices.get(name, 0) - taken < self.need for name in names)
 
     @property
     def is_shared(self) -> bool:
@@ -145,19 +161,15 @@ def _needs(record: Mapping[str, str]) -> int:
 def _limit(fields: Mapping[str, str], unit: Unit) -> Limit:
     limit = fields[f"limit_{unit}"]
     keeps = unit == "bytes" and limit != "unlimited" and fields.get("store") and fields.get("when_full") == "spool"
+    keeps = keeps and fields["kind"] == "topic"
     return Limit(
         unit,
         None if limit == "unlimited" else int(limit),
         int(fields[f"pending_{unit}"]),
         int(fields[f"leased_{unit}"]),
         rule_of(fields, f"limit_{unit}"),
-        _kept(int(limit), fields["kind"]) if keeps else 0,
+        int(limit) // 8 if keeps else 0,  # for copies of spooled payloads, as lua/lib/room.lua does
     )
-
-
-def _kept(limit: int, kind: str) -> int:
-    """Return what a limit keeps for references, and for copies of payloads for a topic; as lua/lib/room.lua does."""
-    return limit // 4 + (limit // 8 if kind == "topic" else 0)
 
 
 def stores_of(snapshot: Snapshot) -> Iterator[tuple[bool | None, StoreView]]:

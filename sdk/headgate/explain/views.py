@@ -22,7 +22,7 @@ def amount(number: int, unit: Unit, kind: str) -> str:
 class Limit:
     """One limit and how much of it is taken. ``limit`` None: unlimited. ``rule``: where it was set, if a policy did.
 
-    ``kept``: what is not for messages themselves: where payloads are spooled, a part is for references to them.
+    ``kept``: what is not for messages themselves: of a topic that spools, a part is for copies of payloads.
     """
 
     unit: Unit

@@ -136,17 +136,16 @@ match = "#"
 kind = "{kind}"
 when_full = "spool"
 store = "{store}"
-{memory}
+limit_references = "256MiB"
 """
-_MEMORY: Final = {"activemq": 'limit = "64MiB"\npools = []'}
-"""Of systems whose memory is a pool: the limit of each that spools. A pool that is full has no room for references."""
+"""As these systems page and spool up to their stores' limits, some five million messages may be there at a time."""
 
 
 @functools.cache
 def preset(name: str, compile_document: Callable[..., Policy], stores: frozenset[str] = frozenset()) -> Policy:
     """Return the rules of a source system, for these stores of a document; their origin is ``preset <name>``."""
     spooling = "".join(
-        _EVERY.format(kind=kind, store=store, memory=_MEMORY.get(name, ""))
+        _EVERY.format(kind=kind, store=store)
         for store in sorted(stores)
         if (name, store) in _SPOOLING
         for kind in ("queue", "topic")

@@ -9,6 +9,9 @@ from headgate.spool.stores import SEGMENT, Spool
 PAUSE: Final = (0.2, 5.0)
 """Seconds until a store is tried again that failed: at first, and at the most."""
 
+LOOK_EVERY: Final = 1.0
+"""Seconds between looks whether there is room for references, where nothing is heard of it."""
+
 
 class Room(Protocol):
     """A session's room at a store, as far as a way shows it."""
@@ -32,7 +35,7 @@ class Way:
         encoded: the same, as references have it.
         quota: the session's room there; None until it was used.
         waits: whether the store has no room, or does not take anything: then memory is waited for as well.
-        crowded: whether memory, or a pool of it, has no room for references: the destination's state says which.
+        crowded: whether there is no room for references: nothing is written until a look at the destination finds some.
         when_full: the store's account of messages that find no room in it either.
         trouble: what failed last; empty where nothing did.
         resume_at: when it may be tried again, on the loop's clock.
@@ -63,11 +66,16 @@ class Way:
             return f"spool store {self.store!r} has no room either: {self.quota.reason}"
         return ""
 
-    def postpone(self, now: float, why: str, *, crowded: bool = False) -> None:
+    def crowd(self, now: float) -> None:
+        """Let nothing go to the store until there is room for references, and wait for memory."""
+        self.resume_at = now + LOOK_EVERY
+        self.trouble, self.waits, self.crowded = "there is no room for references to spooled messages", True, True
+
+    def postpone(self, now: float, why: str) -> None:
         """Let nothing go to the store for a while, and wait for memory."""
         self.resume_at = now + self.pause
         self.pause = min(2 * self.pause, PAUSE[1])
-        self.trouble, self.waits, self.crowded = why, True, crowded
+        self.trouble, self.waits, self.crowded = why, True, False
 
     def written(self) -> None:
         """Note that the storage takes segments: the next failure is the first again."""

@@ -28,8 +28,6 @@ from headgate.spool.stores import Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
 from headgate.spool.way import Room, Way
 
-REFERENCE_BYTES: Final = 64
-"""More than a reference takes."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks whether anybody still waits for room at a store, where nothing is heard of it."""
 
@@ -135,6 +133,13 @@ class Writer:
             ways.setdefault(name, Way(name))
         self._ways = (ways[names[0]], ways[names[1]])
         self._most_bytes = most_bytes
+        self.hear_room()
+
+    def hear_room(self) -> None:
+        """Note that there may be room for references again."""
+        for way in self._ways:
+            if way.crowded:
+                way.resume_at = 0.0
 
     def _way_of(self, item: Outgoing) -> Way:
         lasting, other = self._ways
@@ -173,7 +178,7 @@ class Writer:
 
     @property
     def crowded(self) -> bool:
-        """Whether memory, or a pool of it, has no room for references: the destination's state says which."""
+        """Whether there is no room for references: nothing is written until a look at the destination finds some."""
         return self._way.crowded
 
     @property
@@ -206,11 +211,13 @@ class Writer:
         return prepared
 
     def refuse(self, segment: str, room: int) -> None:
-        """Delete the segment of a batch that was not taken, for memory has only ``room`` bytes for references."""
-        self._most = max(1, room // REFERENCE_BYTES)
-        if room < REFERENCE_BYTES:
+        """Delete the segment of a batch that was not taken, for memory has room for only so many references."""
+        self._most = max(1, room)
+        if room < 1:
             way = next((way for way in self._ways if way.encoded == segment.partition("/")[0]), self._way)
-            way.postpone(self._loop.time(), "memory has no room for references to spooled messages", crowded=True)
+            way.crowd(self._loop.time())
+            self._sweeper.watch(self._address)
+            self._sweeper.hurry()
         self.drop(segment)
 
     def drop(self, segment: str) -> None:
@@ -244,6 +251,9 @@ class Writer:
 
     async def _write(self) -> None:
         way = self._writes = self._way
+        if way.crowded and not await self._spools.calls.room(self._address):
+            way.crowd(self._loop.time())
+            return
         spool = await self._spools.get(way.store)
         way.when_full = spool.settings.when_full
         way.quota = quota = await self._quota_at(spool)

@@ -225,7 +225,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/append": "for i = 1, count do",
         "lib/hot": "for i = 1, count do",
         "lib/sendrate": "for i = 1, count do",
-        "lib/spooled": "for i = 1, count do",
+        "lib/spooled": "for i = 1, count do|for i = 1, fits do",
         "publish": "for i = 1, count do",
         "link_commit": "for i = 1, #puts do|for _, i in ipairs(puts) do",
         "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(ids) do|for _, id in ipairs(back) do|"

@@ -1,6 +1,7 @@
 """Spooled messages: references in the stream, and what is known of the segments that they lead to.
 
-Memory counts the references, rates and windows the payloads; a segment is spent once none of its messages is left.
+References have a limit of their own, rates and windows count the payloads; a segment is spent once none of its messages
+is left.
 """
 
 from collections.abc import AsyncIterator
@@ -9,12 +10,13 @@ from dataclasses import dataclass
 import pytest
 
 from headgate.core.segment import pack
-from headgate.redis.keys import Address
+from headgate.redis.keys import PARTS, Address
 from headgate.redis.replies import Account, Credit
 from headgate.redis.stores.spools import SpoolStore
 from headgate.spool.stores import folder
 from tests.lua.place import TTL_MS, Consumer, Place, Producer
 from tests.lua.route import Route
+from tests.support.waiting import wait_until
 
 STORE = "disk"
 
@@ -51,7 +53,7 @@ async def refer(
     )  # fmt: skip
     if credit.code == "OK":
         stored = bodies[: credit.stored]
-        producer.used, producer.used_m = producer.used + sum(map(len, stored)), producer.used_m + len(stored)
+        producer.used_m += len(stored)
         producer.seq += len(stored)
     return producer.hear(credit)
 
@@ -75,45 +77,115 @@ async def spooled_bytes(place: Place) -> int:
     return int((await place.look()).fields.get("spooled_bytes", "0"))
 
 
+async def reference_bytes(place: Place) -> int:
+    return int((await place.look()).fields.get("reference_bytes", "0"))
+
+
 # References in the stream.
 
 
-async def test_memory_counts_references_and_the_store_their_payload(place: Place) -> None:
+async def test_a_destination_counts_references_and_the_store_their_payload(place: Place) -> None:
+    """Mutant: they count under the limit."""
     await place.create(limit=1000)
     ann = place.producer("ann")
     await referred(ann, "s1", 5000, 7000)
     seen = await place.look()
-    assert list(seen.messages.values()) == references("s1", 5000, 7000)[1]
-    assert seen.pending.bytes == sum(map(len, seen.messages.values())) < 100
+    made = references("s1", 5000, 7000)[1]
+    assert list(seen.messages.values()) == made
+    assert seen.pending.bytes == 0
+    assert await reference_bytes(place) == sum(map(len, made)) < 100
     assert await spooled_bytes(place) == 12_000
     assert await segments(place) == {"s1": 2}
-    assert await place.usage() == seen.pending.bytes
+    assert await place.usage() == 0
+    bob = await place.consumer("bob")
+    await bob.accept(*await bob.fetch())
+    assert (await place.recount()).equal
+    assert await reference_bytes(place) > 0, "until their segment is deleted"
+    await SpoolStore(place.server).unspool(place.address, [f"{STORE}/s1"])
+    assert await reference_bytes(place) == 0
 
 
-async def test_references_go_beyond_the_credit_in_hand_up_to_the_limit(place: Place) -> None:
-    """Mutants: up to the hard limit; one more than fits."""
-    await place.create(limit=5 * ONE, hard_bytes="100000")
+@pytest.mark.parametrize("pools", ["", "memory"])
+async def test_references_have_a_limit_of_their_own(place: Place, pools: str) -> None:
+    """Others may hold all there is, also of a pool. Mutants: one more than fits; none where others hold memory."""
+    await place.create(limit=100, limit_reference_bytes=str(5 * ONE))
+    bob = place.producer("bob")
+    await bob.ask(window=100)
+    assert bob.held == 100, "nothing is kept for references"
+    await place.change(pools=pools)
     ann = place.producer("ann")
     await referred(ann, "s1", 9, 9)
     await referred(ann, "s2", 9, 9)
     credit = await refer(ann, "s3", 9, 9)
-    assert (credit.code, credit.granted, credit.granted_m) == ("FULL", 4 * ONE, 5 * ONE)
+    assert (credit.code, credit.granted_m) == ("FULL", 1)
     assert await segments(place) == {"s1": 2, "s2": 4}
-    assert await place.usage() == 4 * ONE
+    assert await reference_bytes(place) == 4 * ONE
     await referred(ann, "s4", 9)
-    assert await place.usage() == 5 * ONE
-    assert (await refer(ann, "s5", 1)).code == "FULL"
+    assert await reference_bytes(place) == 5 * ONE
+    credit = await refer(ann, "s5", 1)
+    assert (credit.code, credit.granted_m) == ("FULL", 0)
+    assert await place.usage() == 100
+    assert await SpoolStore(place.server).room(place.address) == 0
+    await place.change(limit_reference_bytes="unlimited")
+    await referred(ann, "s5", *[1] * 50)
 
 
-async def test_what_others_hold_is_no_room_for_references(place: Place) -> None:
-    """Mutant: only what is stored counts."""
+async def test_room_for_references_comes_back_with_each_segment(place: Place) -> None:
+    """And those who wait are told. Mutants: it does not come back; nobody is told."""
+    await place.create(limit=100)
+    ann = place.producer("ann")
+    await referred(ann, "s1", 9, 9)
+    await referred(ann, "s2", 9)
+    subscriber = await place.server.subscriber()
+    async with subscriber.pubsub() as pubsub:
+        await pubsub.subscribe(f"{place.address.key}:wake")
+        await SpoolStore(place.server).unspool(place.address, [f"{STORE}/s1"])
+        assert await reference_bytes(place) == ONE
+
+        async def heard() -> bool:
+            message = await pubsub.get_message(timeout=0.05)
+            return bool(message and message["data"] == b"references")
+
+        await wait_until(heard, description="room for references is announced")
+    await subscriber.aclose()
+
+
+async def test_a_lowered_limit_stops_no_references(place: Place) -> None:
+    """Mutant: they are refused as what goes above the limit."""
     await place.create(limit=100)
     bob = place.producer("bob")
     await bob.ask(window=100)
-    assert (await refer(place.producer("ann"), "s1", 9)).code == "FULL"
-    await bob.give_back(ONE)
+    await bob.publish(100)
+    await place.change(limit_bytes="50")
     await referred(place.producer("ann"), "s1", 9)
-    assert await place.usage() == 100
+
+
+async def test_references_have_64_mib_where_nothing_says_otherwise(place: Place) -> None:
+    """Mutant: they have no limit."""
+    await place.create(limit=100)
+    ann = place.producer("ann")
+    key = place.address.shared[0]
+    await place.server.command(key, "HSET", key, "reference_bytes", str((64 << 20) - ONE))
+    credit = await refer(ann, "s1", 9, 9)
+    assert (credit.code, credit.granted_m) == ("FULL", 1)
+    await referred(ann, "s1", 9)
+    assert await SpoolStore(place.server).room(place.address) == 0
+    await SpoolStore(place.server).unspool(place.address, [f"{STORE}/s1"])
+    assert await reference_bytes(place) == 0, "and what scripts of before left is gone with the last segment"
+
+
+async def test_room_for_references_is_seen_before_anything_is_written(place: Place) -> None:
+    """Mutants: messages are not looked at; nor what others hold of them."""
+    await place.create(limit=1000, messages=3)
+    calls, bob = SpoolStore(place.server), place.producer("bob")
+    assert await calls.room(place.address) == 3
+    await bob.ask(need=9)
+    assert await calls.room(place.address) < 3
+    await bob.publish(9)
+    await bob.leave()
+    assert await calls.room(place.address) == 2
+    await place.change(limit_reference_bytes="100")
+    assert await calls.room(place.address) == 1
 
 
 async def test_references_are_limited_in_messages_too(place: Place) -> None:
@@ -142,38 +214,23 @@ async def test_no_reference_goes_beyond_the_credit_while_the_destination_learns(
     place.server.run = None
 
 
-async def test_a_quarter_of_the_limit_is_kept_for_references(place: Place) -> None:
-    """Or messages that went before would leave none. Mutants: nothing is kept; it is kept where there is no store."""
-    await place.create(limit=400, store=STORE, when_full="spool")
-    bob = place.producer("bob")
-    await bob.ask(window=400)
-    assert bob.held == 300
-    dan = place.producer("dan")
-    assert (await dan.ask(need=1)).place == 1
-    await referred(place.producer("ann"), "s1", 9, 9)
-    assert await place.usage() == 300 + 2 * ONE
-    await place.change(store="", when_full="")
-    assert (await dan.ask(need=1)).place == 0
-    assert await place.usage() <= 400
-
-
 @pytest.mark.parametrize("when_full", ["", "block", "fail"])
-async def test_nothing_is_kept_for_references_where_nothing_is_spooled(place: Place, when_full: str) -> None:
+async def test_nothing_is_kept_for_copies_where_nothing_is_spooled(place: Place, when_full: str) -> None:
     """A store may be inherited. Mutant: `name_rules` does not look at `when_full`."""
-    await place.create(limit=400, store=STORE, when_full=when_full)
+    await place.create("topic", limit=400, store=STORE, when_full=when_full)
     ann = place.producer("ann")
     assert (await ann.ask(need=400)).code == "OK"
     assert ann.held == 400
     await ann.publish(400)
     await place.change(when_full="spool")
-    assert (await ann.ask(need=301)).code == "TOO_LARGE"
+    assert (await ann.ask(need=351)).code == "TOO_LARGE"
 
 
 async def test_what_can_never_be_whole_in_memory_is_too_large(place: Place) -> None:
     """Who cannot spool it, such as a link, would wait for ever. Mutant: it is compared with the whole limit."""
-    await place.create(limit=400, store=STORE, when_full="spool")
-    assert (await place.producer("bob").ask(need=301)).code == "TOO_LARGE"
-    assert (await place.producer("ann").ask(need=300)).code == "OK"
+    await place.create("topic", limit=400, store=STORE, when_full="spool")
+    assert (await place.producer("bob").ask(need=351)).code == "TOO_LARGE"
+    assert (await place.producer("ann").ask(need=350)).code == "OK"
 
 
 @pytest.mark.parametrize("beyond", ["refuse", "hard"])
@@ -259,6 +316,17 @@ async def test_a_payload_larger_than_the_window_comes_alone(place: Place) -> Non
     assert len(await bob.fetch(size=100)) == 1
     await bob.call(released=bob.held)
     assert len(await bob.fetch(size=100)) == 1
+
+
+async def test_a_fetch_of_references_is_in_the_ledger(place: Place) -> None:
+    """An audit counts what consumers were given. Mutants: what counts no bytes is left out; it counts some."""
+    await place.create(limit=10_000)
+    await referred(place.producer("ann"), "s1", 20, 20)
+    bob = await place.consumer("bob")
+    await bob.fetch()
+    ledger = place.address.shared[PARTS.index("ledger") + 1]
+    ((_, (_, entry)),) = await place.server.command(ledger, "XREVRANGE", ledger, "+", "-", "COUNT", 1)
+    assert b"fetched:0:2" in entry
 
 
 # Segments of which no message is left.

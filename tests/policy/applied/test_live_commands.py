@@ -148,7 +148,7 @@ async def test_a_dry_run_shows_stores_and_an_apply_those_that_are_kept(
     dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
     assert "store disk: limit_bytes: 64000 -> none (it is named no more)" in dry.stdout.splitlines()
     assert (await told(client, "apply", file, "--dry-run", url=one_url))["stores"][0]["store"] == "disk"
-    await client.apply("orders.eu", limit=100, when_full="spool", store="disk")
+    await client.apply("orders.eu", limit=50, when_full="spool", store="disk")
     async with client.session("s") as session:
         producer = await session.producer("orders.eu")
         await producer.send(b"x" * 90)

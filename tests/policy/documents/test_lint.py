@@ -14,6 +14,7 @@ BRIDGE = '\n[[bridge]]\nname = "b"\nfrom = "orders"\nto = "bills"\n'
 PARIS = 'site_name = "paris"\n[[site]]\nname = "berlin"\nurl = "env:HEADGATE_SITE_BERLIN"\n'
 ROUTE = '[[route]]\nname = "r"\nto = "berlin"\ntopics = "orders"\n'
 LIMIT = 'limit = "1MB"'
+REFERENCES = 'limit_references = "1MB"\n'
 SPOOLS = 'when_full = "spool"\nstore = "disk"\n[[store]]\nname = "disk"\nurl = "file:///spool"\nlimit = "10MB"\n'
 LLM = '[[limiter]]\nmatch = "llm"\n'
 REQUESTS = '[[limiter.limit]]\nname = "requests"\nrate = "500/min"\n'
@@ -105,7 +106,7 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
     ("HG115", 5, Known(), PARIS + ROUTE, PARIS + ROUTE + RULE + 'kind = "topic"\nlimit = "1MB"'),
     ("HG116", 3, Known(), RULE + SPOOLS, RULE + SPOOLS.replace("when_full", LIMIT + "\nwhen_full")),
     ("HG116", 4, Known(), RULE + "limit.messages = 5\n" + SPOOLS, RULE + "limit.bytes = 5\n" + SPOOLS),
-    ("HG117", 3, Known(mean=100), RULE + LIMIT + "\n" + SPOOLS, RULE + 'limit = "10MB"\n' + SPOOLS),
+    ("HG117", 3, Known(mean=100), RULE + REFERENCES + LIMIT + "\n" + SPOOLS, RULE + LIMIT + "\n" + SPOOLS),
     (
         "HG118", 8, Known(),
         RULE + LIMIT + "\n" + SPOOLS.replace("file:///", "memory://"), RULE + LIMIT + "\n" + SPOOLS,

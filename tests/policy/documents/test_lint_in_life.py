@@ -121,7 +121,7 @@ TRAPS: Final[dict[str, tuple[Scene, str, str]]] = {
     "HG109": (who_rejects_waits, DEAD, DEAD + 'when_full = "drop"\n'),
     "HG113": (the_large_one_never_goes, LIMIT, LIMIT + 'oversize = "allow-one"'),
     "HG115": (grows_while_the_target_is_full, BRIDGED, LIMIT + BRIDGED),
-    "HG117": (stops_with_room_in_the_store, LIMIT + SPOOLS, RULE + 'limit = "100KB"\n' + SPOOLS),
+    "HG117": (stops_with_room_in_the_store, LIMIT + 'limit_references = "10KB"\n' + SPOOLS, LIMIT + SPOOLS),
     "HG114": (nothing_goes, RULE + 'pools = ["memory"]', RULE + 'pools = ["memory"]\n' + POOL),
 }
 KNOWN: Final = {"HG113": Known(largest=15_000), "HG117": Known(mean=900)}

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from headgate import InvalidValue, PolicyError
 from headgate.core.segment import MARK, Reference, is_reference, pack
+from headgate.explain.causes import REFERENCE_BYTES
 from headgate.message import encode
 from headgate.spool.storage import shown
 from headgate.spool.stores import SpoolSettings, store_fields
-from headgate.spool.writer import REFERENCE_BYTES
 
 names = st.text("abcdefghijklmnopqrstuvwxyz0123456789-%_.~", min_size=1, max_size=30)
 

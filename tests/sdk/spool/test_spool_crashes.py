@@ -74,7 +74,7 @@ async def left(client: headgate.Client) -> list[int]:
                 await message.accept()
             await consumer.flush()
             await client.store.reap(Address.of(client.namespace, "orders"))
-            return (await client.recount("orders")).stored[0] == 0
+            return (await client.recount("orders")).stored[1] == 0
 
         await wait_until(gone, timeout=2 * GUARD)
     return numbers

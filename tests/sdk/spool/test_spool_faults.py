@@ -88,11 +88,11 @@ async def test_what_cannot_be_read_now_is_waited_for(depot: Depot, error: OSErro
         await sent(await session.producer("orders"), 60)
         depot.storage.faults.fail("read", error=error)
         consumer = await session.consumer("orders")
-        assert await received(consumer, 12) == list(range(12))
+        assert await received(consumer, 16) == list(range(16))
         await wait_until(lambda: depot.storage.faults.calls.get("read", 0) >= 2)
         assert await consumer.receive(timeout=0.05) is None
         depot.storage.faults.heal()
-        assert await received(consumer, 48) == list(range(12, 60))
+        assert await received(consumer, 44) == list(range(16, 60))
         await depot.empty()
 
 
@@ -104,10 +104,10 @@ async def test_a_read_that_hangs_is_tried_again(depot: Depot) -> None:
         spool.storage._patience = 0.2
         depot.storage.faults.hang("read")
         consumer = await session.consumer("orders")
-        assert await received(consumer, 12) == list(range(12))
+        assert await received(consumer, 16) == list(range(16))
         await wait_until(lambda: depot.storage.faults.calls.get("read", 0) >= 2)
         depot.storage.faults.heal()
-        assert await received(consumer, 28) == list(range(12, 40))
+        assert await received(consumer, 24) == list(range(16, 40))
         await depot.empty()
 
 
@@ -161,7 +161,7 @@ async def test_a_segment_that_is_lost_is_reported_and_the_queue_goes_on(
         ends = sorted(segments.values())
         name = path.rpartition("/")[2]
         last = next(end for segment, end in segments.items() if segment.endswith(name))
-        first = max([end for end in ends if end < last], default=12) + 1
+        first = max([end for end in ends if end < last], default=16) + 1
         depot.storage.change(path, how)
         lost = range(first, last + 1) if how in (missing, emptied) else range(last, last + 1)
         consumer = await session.consumer("orders")

@@ -433,9 +433,11 @@ class Account:
         """
         line, waiters, last = self.credit, self.waiters, self.last
         head = self._asked_for = self.outbox.head() if self.outbox.waiting else None
-        # Not in line: what memory never has room for, and what a store takes at once.
+        # Not in line: what memory never has room for, and what a store takes at once, unless pools are to lend room:
+        # they do so to whoever stands in line, while the store takes what comes meanwhile.
         lines_up = head is not None and head.size < waiters.beyond_memory
-        lines_up = lines_up and not (self._spools and waiters.writer and not waiters.writer.waits)
+        taken = self._spools and waiters.writer and not waiters.writer.waits and not self._destination.pooled
+        lines_up = lines_up and not taken
         need, need_m = line.need_for(head.size) if head and lines_up else (line.granted, line.granted_m)
         if weight == 0 or ((last.blocked or self.recalled) and not head):
             # It is of no use here, or of more use to those who wait elsewhere: nothing new.
@@ -557,7 +559,7 @@ class Account:
             if batch.segment:
                 outbox.unspend()
                 if writer is not None:
-                    writer.refuse(batch.segment, answer.granted_m - answer.granted)
+                    writer.refuse(batch.segment, answer.granted_m)
                 self._ask_at = 0.0
                 return
             self.exceeded = True
@@ -649,7 +651,9 @@ class Account:
     def beyond_pool(self, pool: str, limit: int) -> None:
         """Note that the destination can have at most ``limit`` bytes of a pool: more can never be sent at once."""
         head = self.outbox.head()
-        if head and head.size > limit:
+        if head and head.size > limit and self.waiters.writer is not None and self.waiters.writer.store:
+            self.waiters.beyond_memory = min(self.waiters.beyond_memory, head.size)  # but not for the store
+        elif head and head.size > limit:
             self._ends.too_large(head, limit, pool)
             self._ask_at = 0.0
 

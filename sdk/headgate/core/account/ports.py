@@ -57,7 +57,7 @@ class Spooling(Protocol):
         """Delete what was prepared and is not wanted."""
 
     def refuse(self, segment: str, room: int) -> None:
-        """Delete a segment, for memory has only ``room`` bytes for references."""
+        """Delete a segment, for memory has room for only so many references."""
 
     def drop(self, segment: str) -> None:
         """Delete a segment of which nothing was stored, nor will be."""

@@ -46,6 +46,12 @@ class SpoolStore:
         reply = await self.server.call(op, address.keys("-"), op.argv({"after": after, "most": most}))
         return int(reply[1]), int(reply[2]), [segment.decode() for segment in reply[3]]
 
+    async def room(self, address: Address) -> int:
+        """Return for how many references to segments a destination has room, about."""
+        op = script("spent")
+        reply = await self.server.call(op, address.keys("-"), op.argv({"after": 0, "most": 1}))
+        return int(reply[4])
+
     async def unspool(self, address: Address, segments: Sequence[str]) -> None:
         """Forget segments of a destination that were deleted from their store."""
         op = script("unspool")
