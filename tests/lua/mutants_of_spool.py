@@ -6,7 +6,7 @@ _S, _STORE, _COPIES = "test_spool", "test_spool_store", "test_spool_copies"
 
 SPOOL: Final = (
     # References: a limit of their own, and none of memory's; nobody makes his own.
-    ("P1", "lib/spooled", "    if taken > limit then", "    if taken > limit + 1 then",
+    ("P1", "lib/spooled", "    if taken > limit then", "    if taken - #ARGV[at + i] > limit then",
      f"{_S}::test_references_have_a_limit_of_their_own"),
     ("P1", "lib/spooled", "    taken = taken + #ARGV[at + i]\n", "",
      f"{_S}::test_references_have_a_limit_of_their_own"),
