@@ -165,9 +165,10 @@ class Supervisor:
         await self._stop([link for link, job in self._jobs.items() if fences.get(link) != job.fence], lost=True)
         mine = [link for link in fences if link in wanted]
         given = await self._give_back(mine, len(fences) - fair)
-        for link in mine:
-            if link not in self._jobs and link not in given:
-                self._jobs[link] = self._begin(wanted[link], fences[link])
+        begin = sorted({*mine} - {*self._jobs} - {*given})
+        for page in _pages(begin):
+            self._jobs |= {link: self._begin(wanted[link], fences[link]) for link in page}
+            await asyncio.sleep(0)  # all of a large policy at once would hold up whatever else the node does
         ending = {link: fence for link, fence in fences.items() if link not in wanted}
         await self._end_each(ending, {site.name: site for site in policy.sites})
         return min(again, default=None)
