@@ -8,6 +8,7 @@ All are shared by the tests of one process, so a test that changes settings or k
 `tests.support.servers.RedisServer`.
 """
 
+import gc
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
@@ -44,6 +45,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("redis_url", servers, indirect=True, ids=lambda server: server.name)
     if "cluster_url" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_cluster"):
         metafunc.parametrize("cluster_url", oldest_and_newest(), indirect=True, ids=lambda server: server.name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Look for no garbage among the tests: they stay for as long as the process."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)  # when their order is drawn
