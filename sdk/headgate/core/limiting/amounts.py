@@ -17,6 +17,10 @@ NO_KEY: Final = "*"
 """Stands for a call that has no key; an encoded key has no such character."""
 MAX_TEXT: Final = 800
 """Bytes of all amounts together, as the script takes them."""
+FEW: Final = 8
+"""Amounts that never take more than that, however long names and numbers are."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~-]{1,255}\Z", re.ASCII)
+"""Keys that are spelled as they are."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,64}\Z", re.ASCII)
 
 
@@ -42,13 +46,13 @@ def check_amounts(amounts: Mapping[str, int | str], known: Iterable[str] = ()) -
             near = get_close_matches(name, names, 1)
             meant = f"did you mean {near[0]!r}? " if near else ""
             raise InvalidValue(f"there is no such limit; {meant}There are {', '.join(names)}", setting=name[:80])
-        if not _NAME.match(name):
+        if not names and not _NAME.match(name):
             raise InvalidValue("the name of a limit is 1 to 64 of A-Z, a-z, 0-9 and '_'", setting=name[:80])
         number = parse_size(value, name) if isinstance(value, str) else value
         if type(number) is not int or not 0 <= number <= MAX_AMOUNT:
             raise InvalidValue(f"{value!r:.80}; use a whole number from 0 to {MAX_AMOUNT}", setting=name)
         checked[name] = number
-    if len(amounts_text(checked)) > MAX_TEXT:
+    if len(checked) > FEW and len(amounts_text(checked)) > MAX_TEXT:
         raise InvalidValue(f"together they take more than {MAX_TEXT} characters; shorten names", setting="amounts")
     return checked
 
@@ -70,6 +74,8 @@ def encode_key(key: str | None) -> str:
     """
     if key is None:
         return NO_KEY
+    if isinstance(key, str) and _PLAIN.match(key):
+        return key
     if not isinstance(key, str) or not key:
         raise InvalidName(f"key {key!r:.80}: a key is text and not empty; leave it out where there is none")
     try:
