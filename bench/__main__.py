@@ -22,6 +22,7 @@ PARTS = (
     *(
         "admissions",
         "limiters",
+        "peers",
         "throughput",
         "scripts",
         "latency",
