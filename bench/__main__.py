@@ -36,8 +36,8 @@ PARTS = (
     *("walks", "blocked", "doors", "spool", "durability", "pipeline", "pipeline_audit", "pipeline_backlog", "activemq"),
 )
 """Modules of this package with a function ``measure``. Each is imported when it is its turn: one needs Spark."""
-SPARK = frozenset({"pipeline", "pipeline_audit", "pipeline_backlog"})
-"""Those of them that are in the room of Spark."""
+ROOMS = {**dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."), "peers": "beside."}
+"""The rooms of those that have one."""
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -73,7 +73,7 @@ def main() -> int:
     load = os.getloadavg()[0]
     for name in names:
         console.print(f"measuring {name} ...", style="dim")
-        part = importlib.import_module(f"bench.spark.{name}" if name in SPARK else f"bench.{name}")
+        part = importlib.import_module(f"bench.{ROOMS.get(name, '')}{name}")
         measured[name] = asyncio.run(part.measure(quick=options.quick))
         show(name, measured[name])
     if not options.no_write:

@@ -140,7 +140,7 @@ def most_in_a_second(admitted: list[tuple[float, float]]) -> int:
 
 def _run(name: str, url: str, redis: Any, seconds: float) -> tuple[float, float, int]:
     """Return decisions a second of a client's processor, microseconds of Redis for each, and the most in a second."""
-    command = [sys.executable, "-m", "bench.peers", name, url, str(seconds)]
+    command = [sys.executable, "-m", "bench.beside.peers", name, url, str(seconds)]
     processes = [Popen(command, stdin=PIPE, stdout=PIPE, text=True) for _ in range(PROCESSES)]
     for process in processes:
         assert process.stdout is not None

@@ -1,0 +1,1 @@
+"""Parts that measure others beside us."""
