@@ -360,6 +360,7 @@ async def test_messages_that_expire_or_are_purged_free_their_segments(place: Pla
     await place.reap()
     assert await spent(place) == ["s1"]
     await place.store.remove(place.address, everything=False)
+    assert (await place.recount()).equal, "a purge frees no more than they counted for"
     assert sorted(await spent(place)) == ["s1", "s2"]
     await referred(ann, "s3", 20)
     assert sorted(await spent(place)) == ["s1", "s2"]
