@@ -85,6 +85,7 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "is_busy",
     "queued",
     "ahead",
+    *("attempt_turn", "keys", "refused", "take_turn", "try_turn"),
     "forked",
     "inflow",
     *("is_of", "address", "durable", "pacing", "session", "subscription", "topics", "use"),
