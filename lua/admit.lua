@@ -27,7 +27,11 @@ local function tell_waiter(id)
     return h and 'held' or 'gone'
   end
   local _, limit, whose = what_binds(h.key, h.amounts)
-  return table.concat({ 'wait', int(due[id] or POLL_US), limit or 'line', whose or 'all' }, ' ')
+  limit, whose = limit or 'line', whose or 'all'
+  if joined[id] then
+    note('waits', id, of_ledger(h.key), limit, whose, for_ledger(h.amounts))
+  end
+  return table.concat({ 'wait', int(due[id] or POLL_US), limit, whose }, ' ')
 end
 
 if not load_limiter(run_id) then
@@ -72,9 +76,10 @@ end
 for i, id in pairs(waiting) do
   receipt[i + 1] = tell_waiter(id)
 end
-if joined and d.blocked > 0 then
+if next(joined) and d.blocked > 0 then
   wake_all('recall')
 end
+note_refusals()
 if #notes > 0 then
   note('levels', for_ledger(levels_text(limiter.levels)))
   write_ledger('admit', sid, 0, 0, 0)

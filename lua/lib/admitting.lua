@@ -1,4 +1,5 @@
 --- @include "lib/queueing"
+--- @include "lib/refused"
 -- One operation on one hold, and what becomes of holds whose lease is over.
 local MAX_LAPSED = 16
 local MAX_WAITING = 100000
@@ -8,6 +9,7 @@ local function end_wait(id, h)
   leave_line(id, h)
   h.amounts = '-'
   end_hold(id, h)
+  note('quit', id)
 end
 
 local function lapse(id)
@@ -54,11 +56,13 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   local wait, limit, whose, most = what_binds(key, amounts)
   h = { state = 'H', ttl = ttl_ms, strike = 0, since = now_ms, key = key, settled = 0, amounts = amounts, ticket = 0 }
   if most then
+    count_refusal(limit, whose)
     return table.concat({ 'never', int(most), limit, whose }, ' ')
   elseif wait == 0 and (d.blocked == 0 or not (first_waiter(key) or next_in_line())) then
     hold_now(id, h, limiter.now_ms)
     return 'held'
   elseif wait_ms == 0 or d.blocked >= MAX_WAITING then
+    count_refusal(limit or 'line', whose or 'all')
     return table.concat({ 'late', wait and wait > 0 and int(wait) or '-', limit or 'line', whose or 'all' }, ' ')
   end
   join_line(id, h)

@@ -12,14 +12,15 @@ local function load_limiter(run_id)
   end
   local raw = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'key_weights', 'zone', 'unknown_keys', 'max_keys',
     'levels', 'skew_us', 'called_us', 'sweep', 'due', 'epochs', 'before', 'changed_us', 'generation', 'ledger_keys', 'front',
-    'admitted', 'refused')
+    'admitted', 'refused', 'unsaid')
   if K_LIMITED then
     take_settings(raw)
   end
   limiter = { weights = raw[3] or '', refuse = raw[5] == 'refuse', max_keys = tonumber(raw[6] or 1000000),
     skew = tonumber(raw[8] or 0), sweep = raw[10] or '0', due = tonumber(raw[11] or 0), before = raw[13] or '',
     changed_us = tonumber(raw[14] or 0), generation = tonumber(raw[15] or 0), names_keys = raw[16] ~= 'off',
-    front = raw[17] or '', admitted = tonumber(raw[18] or 0), refused = tonumber(raw[19] or 0) }
+    front = raw[17] or '', admitted = tonumber(raw[18] or 0), refused = tonumber(raw[19] or 0),
+    unsaid = raw[20] or '' }
   limiter.limits, limiter.forms = parse_limits(raw[1])
   limiter.key_limits, limiter.key_forms = parse_limits(raw[2])
   zone_text = raw[4]

@@ -1,7 +1,7 @@
 --- @include "lib/turns"
 -- Those who wait for one key, in turn.
 local STALE_WAITER_MS = 3000
-local joined = false
+local joined = {} -- in this call, by id
 
 -- Until when a waiter keeps its place after it asked; one that died meanwhile gets nothing that it would keep past its TTL + 1 s.
 local function stale_after(h)
@@ -21,7 +21,7 @@ local function join_line(id, h)
   d.tickets = d.tickets + 1
   h.state, h.ticket = 'W', d.tickets
   d.blocked = d.blocked + redis.call('ZADD', K_WAITERS, 0, waiter_member(id, h))
-  joined = true
+  joined[id] = true
   save_hold(id, h)
   if not redis.call('ZSCORE', K_LINE, h.key) then
     place_key(h.key)

@@ -5,6 +5,7 @@ from typing import Final
 _ADMIT = "test_admit"
 _BY_KEY, _HOLD_OFF = "test_by_key", "test_hold_off"
 _LEVELS = "test_levels"
+_LEDGER = "test_limiter_ledger"
 
 LIMITERS: Final = (
     ("P1", "lib/holding", "elseif longest and (not wait or wait > longest) then", "elseif false then",
@@ -92,6 +93,14 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before"),
     ("P3", "lib/taking", "limiter.lost_us > 0 and limiter.lost_us + limit.tolerance or 0", "0",
      f"{_ADMIT}::test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before"),
+    ("P12", "admit", "if joined[id] then", "if true then",
+     f"{_LEDGER}::test_the_ledger_has_who_waited_for_what_and_who_left_unserved"),
+    ("P12", "lib/admitting", "note('quit', id)", "",
+     f"{_LEDGER}::test_the_ledger_has_who_waited_for_what_and_who_left_unserved"),
+    ("P12", "lib/refused", "and (#notes > 0 or limiter.now_ms - since >= REFUSED_MS)", "",
+     f"{_LEDGER}::test_many_refusals_are_one_entry_a_second_and_none_is_lost"),
+    ("P12", "lib/refused", "int(times + 1)", "'1'",
+     f"{_LEDGER}::test_many_refusals_are_one_entry_a_second_and_none_is_lost"),
     ("P12", "levels", "taken = levels.held[limit.name] or 0", "taken = 0",
      f"{_ADMIT}::test_part_of_what_is_held_at_once_comes_back_early"),
     # Keys of gates and buckets, and hold-offs of all.

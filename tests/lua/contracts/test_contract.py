@@ -289,6 +289,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for i, text in ipairs(#ids > 0 and redis.call('HMGET', K_HOLDS, unpack(ids)) or {}) do"
         "|for i = 1, #found, 2 do|for of in pairs(wanted) do",
     },
+    "by the limits of a limiter, at most 16 of all keys and of each, and two words more": {
+        "lib/refused": "for count in string.gmatch(counts, '[^;]+') do",
+    },
     "at most the keys of one call, and MAX_SWEPT": {
         "lib/keyed": "for i = 1, #found[2], 2 do|for key, k in pairs(keyed) do",
     },

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from headgate.core.ledger import columns
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.redis.stores.limiters import NO_KEY, HoldAnswers, HoldCall, LimiterLevels, LimiterStore, Op
@@ -79,6 +80,13 @@ class Limiter:
         levels = await self.look(key)
         rows = [row.split() for row in (levels.limits if key == NO_KEY else levels.of_key)]
         return next(int(row[5]) for row in rows if row[0] == name)
+
+    async def events(self) -> list[tuple[int, str]]:
+        """Return what the ledger has since it was made: ms, and the text of the event."""
+        key = f"{self.address.key}:ledger"
+        entries = [text.decode() for _, (_, text) in await self.server.command(key.encode(), "XRANGE", key, "-", "+")]
+        rows = [row for row in map(columns, entries) if row is not None and row["op"] == "admit"]
+        return [(int(row["time"]), event) for row in rows for event in row["detail"].split(";")]
 
     async def left(self, part: str) -> int:
         """Return how many fields a hash of it has, or members a sorted set."""
