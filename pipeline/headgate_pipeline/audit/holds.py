@@ -1,16 +1,14 @@
 """Holds of a limiter, judged from its ledger: each once, none above what may be held, none faster than a rate."""
 
-import math
 import re
 from collections.abc import Callable
 from typing import Final
 
 from headgate_pipeline.audit.rates import SLACK_MS
+from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_limits
 
 Violated = Callable[[str, str, object, object], None]
 _AMOUNT: Final = re.compile(r"(\w+)([=:])(\d+)(?:@(\d+))?")
-_LIMIT: Final = re.compile(r"(\w+) (rate|at_once|quota) (\S+) ?(\d*)")
-NO_KEY: Final = "*"
 HOLD_EVENTS: Final = ("limiter", "held", "claimed", "used", "freed", "lapsed", "levels")
 """Those that are about holds."""
 MOST_KEYS: Final = 100_000
@@ -62,11 +60,11 @@ class Holds:
         return [(NO_KEY, self._all), *([] if key == NO_KEY else [(key, self._each)])]
 
     def _set(self, event: list[str]) -> None:
-        self._all, self._each = map(_read_limits, event[1:3])
+        self._all, self._each = map(_forms, event[1:3])
         self._tats.clear()
 
     def _admitted(self, event: list[str]) -> None:
-        hold, key, amounts = event[1], event[2], _read_amounts(event[3:])
+        hold, key, amounts = event[1], event[2], read_amounts(":".join(event[3:]))
         self._enter(hold, key, amounts)
         for owner, limits in self._limits(key):
             for name, number in amounts.items():
@@ -79,7 +77,7 @@ class Holds:
                     self._new.add(name)
 
     def _claimed(self, event: list[str]) -> None:
-        self._enter(event[1], event[2], _read_amounts(event[3:]))
+        self._enter(event[1], event[2], read_amounts(":".join(event[3:])))
 
     def _enter(self, hold: str, key: str, amounts: dict[str, int]) -> None:
         if hold in self.holds:
@@ -114,7 +112,7 @@ class Holds:
             return
         key, amounts = self.holds[event[1]]
         again = event[1] in self._paid
-        for name, said in _read_amounts(event[2:]).items():
+        for name, said in read_amounts(":".join(event[2:])).items():
             form, reserved = self._all.get(name, ("", 0.0, 0.0))[0], amounts.get(name)
             if reserved is None or form not in ("at_once", "rate"):
                 continue
@@ -156,14 +154,6 @@ class Holds:
                 self._violated("P8", f"more of {name} was admitted than its quota", most, number)
 
 
-def _read_amounts(parts: list[str]) -> dict[str, int]:
-    return {name: int(number) for name, _, number, _ in _AMOUNT.findall(":".join(parts))}
-
-
-def _read_limits(text: str) -> dict[str, tuple[str, float, float]]:
+def _forms(text: str) -> dict[str, tuple[str, float, float]]:
     """Return (form, most, rate) by name."""
-    found: dict[str, tuple[str, float, float]] = {}
-    for name, form, first, second in _LIMIT.findall(text):
-        most = float(second or math.inf) if form == "rate" else float(first)
-        found[name] = (form, most, float(first) if form == "rate" else 0.0)
-    return found
+    return {name: (limit.form, float(limit.most), limit.rate or 0.0) for name, limit in read_limits(text).items()}

@@ -23,7 +23,7 @@ def measure(
         str, typer.Option("--format", metavar="NAME", help="parquet; delta or iceberg where the Spark session has it.")
     ] = "parquet",
 ) -> None:
-    """Write what flowed in windows of time: per destination, session, consumer and link; waits, stalls, fairness.
+    """Write what flowed in windows of time: of destinations, sessions, consumers, links and limiters; waits, fairness.
 
     A day that is there already is written anew.
     """
@@ -44,6 +44,7 @@ def measure(
 def tables(rows: "DataFrame", window: str, stalled: int) -> "dict[str, DataFrame]":
     """Return all tables of a batch of entries, by name."""
     from headgate_pipeline.ledger.events import with_limits
+    from headgate_pipeline.measure.limiters import limiter_keys, limiters
     from headgate_pipeline.measure.measure import blocked, fairness, flow, parties
     from headgate_pipeline.measure.stalls import stalls
 
@@ -54,4 +55,6 @@ def tables(rows: "DataFrame", window: str, stalled: int) -> "dict[str, DataFrame
         "fairness": fairness(shares),
         "blocked": blocked(rows, window),
         "stalls": stalls(rows, stalled),
+        "limiters": limiters(rows, window),
+        "limiter_keys": limiter_keys(rows, window),
     }

@@ -22,7 +22,10 @@ def what_if(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            "--limit", metavar="NAME=SIZE", show_default=False, help="Of a destination, e.g. orders=1MiB; or several."
+            "--limit",
+            metavar="NAME=SIZE",
+            show_default=False,
+            help="Of a destination, e.g. orders=1MiB, or of a limiter, llm:tokens=300k/min; or several.",
         ),
     ] = None,
     policy: Annotated[
@@ -41,7 +44,7 @@ def what_if(
     """
     if not limit and policy is None:
         raise InvalidValue("what is asked? give --policy FILE, or --limit NAME=SIZE such as orders=1MiB")
-    limits = limits_of(limit or [])
+    limits, of_limiters = limits_of(limit or [])
 
     from headgate import policy as documents
     from headgate_pipeline.ledger import events
@@ -54,12 +57,13 @@ def what_if(
     document = documents.load(policy) if policy else None
     found = events.prepare(entries(session("headgate what-if"), folder, redis, namespace)).persist()
     seen = seen_of(row.asDict() for row in job.look(found).orderBy("destination").collect())
-    if missing := set(limits) - {destination.name for destination in seen}:
+    _take_colons(limits, of_limiters, {destination.name for destination in seen})
+    if missing := {*limits, *of_limiters} - {destination.name for destination in seen}:
         raise InvalidValue(f"the ledger has no entries of {', '.join(sorted(missing))}{_there_are(seen)}")
     if not seen:
         raise InvalidValue(f"the ledger of namespace {namespace} has no entries, so there is nothing to replay")
     now = asyncio.run(in_force(redis, namespace, [destination.name for destination in seen])) if redis else None
-    question = ask(seen, document, limits, now)
+    question = ask(seen, document, limits, now, of_limiters)
     rows = [row.asDict() for row in job.what_if(found, question).collect()] if question.asked else []
     rows.sort(key=lambda row: (row["destination"], job.CASES.index(row["case"])))
     if as_json:
@@ -68,7 +72,7 @@ def what_if(
         typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
         return
     console = Console(markup=False)
-    for table in render(rows, question.buckets):
+    for table in render(rows, question.buckets | question.limiters):
         console.print(table)
         console.print()
     if question.not_judged:
@@ -77,20 +81,39 @@ def what_if(
         typer.echo(f"  {of}: {why}")
 
 
-def limits_of(texts: Sequence[str]) -> dict[str, float]:
-    """Return limits in bytes by name; ``unlimited`` is infinite.
+def limits_of(texts: Sequence[str]) -> tuple[dict[str, float], dict[str, dict[str, str]]]:
+    """Return limits in bytes by name, ``unlimited`` is infinite; and limits of limiters, as they are written.
 
     Raises:
         InvalidValue: one is not a name, ``=`` and a size.
     """
-    limits = {}
+    limits: dict[str, float] = {}
+    of_limiters: dict[str, dict[str, str]] = {}
     for text in texts:
         name, equals, value = text.rpartition("=")
         if not equals or not name:
             raise InvalidValue(f"--limit {text}: write NAME=SIZE, such as orders=1MiB")
-        parsed = parse_limit(value, f"--limit {name}")
-        limits[name] = float(parsed) if isinstance(parsed, int) else float("inf")
-    return limits
+        limiter, colon, single = name.rpartition(":")
+        if colon and limiter and single:
+            of_limiters.setdefault(limiter, {})[single] = value
+            continue
+        limits[name] = _bytes(name, value)
+    return limits, of_limiters
+
+
+def _bytes(name: str, text: str) -> float:
+    parsed = parse_limit(text, f"--limit {name}")
+    return float(parsed) if isinstance(parsed, int) else float("inf")
+
+
+def _take_colons(limits: dict[str, float], of_limiters: dict[str, dict[str, str]], names: Collection[str]) -> None:
+    """Take a name with a colon for that of a destination, where there is one that is called so."""
+    for limiter, singles in list(of_limiters.items()):
+        for single in [single for single in singles if f"{limiter}:{single}" in names]:
+            name = f"{limiter}:{single}"
+            limits[name] = _bytes(name, singles.pop(single))
+        if not singles:
+            del of_limiters[limiter]
 
 
 def _there_are(seen: Sequence[Any]) -> str:
@@ -107,7 +130,7 @@ def render(rows: Sequence[Mapping[str, Any]], buckets: Collection[str] = ()) -> 
 
     Args:
         rows: in the order of the destinations, three of each.
-        buckets: those whose amounts are tokens, not bytes.
+        buckets: those whose amounts are counts, not bytes.
     """
     for name, found in groupby(rows, key=lambda row: row["destination"]):
         cases = list(found)

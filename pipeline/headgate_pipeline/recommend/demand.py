@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 from headgate_pipeline.ledger import events
 from headgate_pipeline.ledger.events import ORDER, PLACE
+from headgate_pipeline.recommend.limiter_demand import LimitNeed, limit_needs
 from headgate_pipeline.simulate import bins
 from headgate_pipeline.simulate import gate_demand as gates
 from headgate_pipeline.simulate.flow import replay
@@ -30,8 +31,8 @@ class Need:
         entries: that this is from.
         first_ms: time of the first of them.
         last_ms: of the last.
-        kind: ``queue`` (a ledger does not tell topics from them), ``gate`` or ``bucket``; empty where nothing was sent,
-            granted or taken.
+        kind: ``queue`` (a ledger does not tell topics from them), ``gate``, ``bucket`` or ``limiter``; empty where
+            nothing was sent, granted, taken or admitted.
         limit: bytes in force at the end; infinite where there is none.
         limit_m: the same in messages.
         largest: bytes of the largest message, as far as batches tell: the mean of each.
@@ -59,6 +60,7 @@ class Need:
         settles: how many were seen.
         tokens: that were asked for in a second, of a bucket; the most.
         refused: tokens of those that were refused, in the whole period.
+        limits: of a limiter.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Need:
     settles: int = 0
     tokens: float | None = None
     refused: float = 0
+    limits: tuple[LimitNeed, ...] = ()
 
 
 def needs(entries: DataFrame) -> list[Need]:
@@ -112,6 +115,7 @@ def needs(entries: DataFrame) -> list[Need]:
             F.percentile_approx(sizes, 0.95).alias("large"),
             F.when(F.max(F.col("op").isin("publish", "drop", "settle")), "queue")
             .when(F.max(F.col("op") == "take"), "bucket")
+            .when(F.max(F.col("op").isin("admit", "hold_off")), "limiter")
             .when(F.max(F.col("op").isin("acquire", "leave")), "gate")
             .otherwise("").alias("kind"),
         )  # fmt: skip
@@ -131,6 +135,8 @@ def needs(entries: DataFrame) -> list[Need]:
         for more in (of_gates, of_buckets):
             for row in more.drop("namespace").collect() if more is not None else ():
                 rows[row["destination"]] |= row.asDict()
+        for name, limits in (limit_needs(prepared) if _any(rows, "limiter") else {}).items():
+            rows[name]["limits"] = limits
     finally:
         waits.unpersist()
         prepared.unpersist()

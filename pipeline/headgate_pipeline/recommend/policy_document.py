@@ -10,6 +10,7 @@ from headgate.core.names import encode_name
 from headgate.errors import HeadgateError
 from headgate_pipeline.formatting import moment
 from headgate_pipeline.recommend.demand import Need
+from headgate_pipeline.recommend.limiter_proposals import propose_limits
 from headgate_pipeline.recommend.proposals import Bounds, Fields, Proposal, propose
 
 _LINK_RATE: Final = re.compile(r"(bridge|route) (.+): (messages|bytes)/s")
@@ -29,7 +30,9 @@ def document(
     """
     lines = list(_head(needs, bounds, base))
     for need in needs:
-        lines += ["", *_rule(need, propose(need, bounds, (settings or {}).get(need.name)))]
+        of_limits = list(propose_limits(need, bounds))
+        rule = _rule(need, propose(need, bounds, (settings or {}).get(need.name)))
+        lines += ["", *(_limiter(need, of_limits) if of_limits else rule)]
     return "\n".join(([base.rstrip("\n"), ""] if base else []) + lines) + "\n"
 
 
@@ -49,7 +52,7 @@ def _head(needs: Sequence[Need], bounds: Bounds, base: str | None) -> Iterator[s
 
 def _rule(need: Need, proposals: list[Proposal]) -> Iterator[str]:
     if not proposals:
-        yield f"# {_quoted(need.name)}: nothing was sent, granted or taken, so nothing is proposed."
+        yield f"# {_quoted(need.name)}: nothing was sent, granted, taken or admitted, so nothing is proposed."
         return
     seen = f"{moment(need.first_ms)} to {moment(need.last_ms)}, {need.entries:,} entries"
     if (of_link := _LINK_RATE.fullmatch(need.name)) and need.kind == "bucket":
@@ -77,6 +80,14 @@ def _rule(need: Need, proposals: list[Proposal]) -> Iterator[str]:
         else:
             yield from _comment(f"now {_number(proposal.now)}: {proposal.reason}")
             yield f"{proposal.key} = {_number(proposal.value, mark='_')}"
+
+
+def _limiter(need: Need, proposals: list[Proposal]) -> Iterator[str]:
+    """Yield proposals as comments: limits come from one rule as a whole, with weights and zones that no ledger has."""
+    seen = f"{moment(need.first_ms)} to {moment(need.last_ms)}, {need.entries:,} entries"
+    yield f"# {_quoted(need.name)}: {seen}. Its limits are in its own table, [[limiter]]:"
+    for proposal in proposals:
+        yield from _comment(_stays(proposal) if proposal.value is None else _spelled(proposal))
 
 
 def _stays(proposal: Proposal) -> str:

@@ -16,7 +16,7 @@ VARIED: Final = 4.0
 """Messages differ in size when the large ones are so many times the small ones."""
 _SMALL: Final = 0.1
 """The smallest share by which a proposal changes a setting."""
-_REACHED: Final = 0.95
+REACHED: Final = 0.95
 """Of a rate: who came so near to it was held back by it."""
 _CONSUMER_WINDOW: Final = 1000
 Fields = Mapping[str, str]
@@ -82,6 +82,8 @@ def propose(need: Need, bounds: Bounds, fields: Fields | None = None) -> list[Pr
         return list(_bucket(need, bounds, fields))
     if need.kind == "gate":
         return [_gate(need, bounds)]
+    if need.kind == "limiter":
+        return []  # recommend.limiter_proposals has what is proposed for each of its limits
     proposals = []
     if need.need is not None and need.senders:
         proposals.append(_limit(need, bounds))
@@ -107,7 +109,7 @@ def _limit(need: Need, bounds: Bounds) -> Proposal:
     elif need.taken and need.waited:
         reason += f"; what is sent last then waits {span(wanted / need.taken * 1000)}"
     wanted = max(wanted, 2 * (need.largest or 0))
-    return _proposal("limit.bytes", wanted, _finite(need.limit), bounds.limit, bounds, reason, _round_size, need)
+    return make("limit.bytes", wanted, _finite(need.limit), bounds.limit, bounds, reason, _round_size, need)
 
 
 def _limit_m(need: Need, bounds: Bounds) -> Iterator[Proposal]:
@@ -130,7 +132,7 @@ def _limit_m(need: Need, bounds: Bounds) -> Iterator[Proposal]:
     if need.waited_m:
         reason += f"; senders waited {span(need.waited_m)} for this limit"
     wanted = max(wanted, 2 * need.senders)
-    yield _proposal("limit.messages", wanted, now, (2, 1 << 40), bounds, reason, _round_count, need)
+    yield make("limit.messages", wanted, now, (2, 1 << 40), bounds, reason, _round_count, need)
 
 
 def _gate(need: Need, bounds: Bounds) -> Proposal:
@@ -141,7 +143,7 @@ def _gate(need: Need, bounds: Bounds) -> Proposal:
     )
     wanted = (need.need or 0.0) * (1 + bounds.room)
     ends = (1, bounds.limit[1])  # a gate counts what it likes, not only bytes
-    return _proposal("limit.bytes", wanted, _finite(need.limit), ends, bounds, reason, _round_count, need)
+    return make("limit.bytes", wanted, _finite(need.limit), ends, bounds, reason, _round_count, need)
 
 
 def _window(need: Need, bounds: Bounds, fields: Fields, limit: float | None) -> Proposal:
@@ -149,7 +151,7 @@ def _window(need: Need, bounds: Bounds, fields: Fields, limit: float | None) -> 
     sends = need.rate or 0.0
     reason = (
         f"twice what a sender sends in a round trip, as it asks at half: {size(sends)}/s "
-        f"({_sure(need.rate_confidence)}) in {how}"
+        f"({how_sure(need.rate_confidence)}) in {how}"
     )
     least, most = bounds.window
     least = max(least, ceil(need.largest or 0))
@@ -158,7 +160,7 @@ def _window(need: Need, bounds: Bounds, fields: Fields, limit: float | None) -> 
         reason += f"; all {count(need.senders)} together at most half of the limit"
     now = float(fields.get("producer_window") or DEFAULT_WINDOW)
     sure = need.rate_confidence
-    return _proposal(
+    return make(
         "producer.window", 2 * sends * trip / 1000, now, (least, most), bounds, reason, _round_size, need, sure=sure
     )
 
@@ -177,12 +179,12 @@ def _rates(need: Need, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
         if not demand or (now is None and not bounds.rates):
             continue
         wanted = demand * (1 + bounds.room)
-        reason = f"{words} at most {_a_second(demand)} in {_of(need, kept['sure'])}, while they did not wait"
-        if now is not None and field != "delivery_rate" and demand >= _REACHED * now:
+        reason = f"{words} at most {a_second(demand)} in {_of(need, kept['sure'])}, while they did not wait"
+        if now is not None and field != "delivery_rate" and demand >= REACHED * now:
             wanted = max(wanted, now * (1 + bounds.room))
-            reason = f"it was reached ({_a_second(demand)}), so what would have come without it is not known"
+            reason = f"it was reached ({a_second(demand)}), so what would have come without it is not known"
         reason += f"; and {bounds.room:.0%} more"
-        yield _proposal(key, wanted, now, (0.01, 1 << 40), bounds, reason, _round_rate, need, **kept)
+        yield make(key, wanted, now, (0.01, 1 << 40), bounds, reason, round_rate, need, **kept)
 
 
 def _prefetch(need: Need, bounds: Bounds, fields: Fields) -> Proposal:
@@ -199,22 +201,22 @@ def _prefetch(need: Need, bounds: Bounds, fields: Fields) -> Proposal:
         f"what a consumer settles in two round trips, as it fetches at half: a message takes it {each:.3g} ms or more "
         f"(95 % of {count(need.settles)}), {how}; and one more"
     )
-    return _proposal(key, 2 * trip / each + 1, now, bounds.prefetch, bounds, reason, ceil, None)
+    return make(key, 2 * trip / each + 1, now, bounds.prefetch, bounds, reason, ceil, None)
 
 
 def _bucket(need: Need, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
     text = fields.get("rate", "")
     now = float(text) if text else None
     demand = need.tokens or 0.0
-    seconds = f"one of {count(need.windows)} seconds ({_sure(need.confidence)})"
+    seconds = f"one of {count(need.windows)} seconds ({how_sure(need.confidence)})"
     reason = f"{count(demand)} tokens were asked for at most in {seconds}"
-    if now is not None and demand >= _REACHED * now:
+    if now is not None and demand >= REACHED * now:
         reason += ", which is all that it gives"
     if need.refused:
         reason += f", {count(need.refused)} in all were refused"
     reason += f"; and {bounds.room:.0%} more. Calls that took nothing are not in the ledger"
-    proposal = _proposal(
-        "rate", demand * (1 + bounds.room), now, (0.01, 1 << 40), bounds, reason, _round_rate, need
+    proposal = make(
+        "rate", demand * (1 + bounds.room), now, (0.01, 1 << 40), bounds, reason, round_rate, need
     )  # fmt: skip
     yield proposal
     burst = fields.get("burst", "")
@@ -225,7 +227,7 @@ def _bucket(need: Need, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
 
 
 def _of(need: Need, confidence: float | None = None) -> str:
-    return f"{QUANTILE:.0%} of {count(need.windows)} windows ({_sure(confidence or need.confidence)})"
+    return f"{QUANTILE:.0%} of {count(need.windows)} windows ({how_sure(confidence or need.confidence)})"
 
 
 def _round_trip(need: Need, bounds: Bounds) -> tuple[float, str]:
@@ -238,7 +240,8 @@ def _is_sure(confidence: float | None) -> bool:
     return confidence is not None and confidence >= CONFIDENCE
 
 
-def _sure(confidence: float | None) -> str:
+def how_sure(confidence: float | None) -> str:
+    """Return a confidence in words."""
     if not _is_sure(confidence):
         return f"too few to be sure: confidence {confidence or 0:.0%}"
     return f"confidence {CONFIDENCE:.0%}"
@@ -255,7 +258,7 @@ def _finite(limit: float | None) -> float | None:
     return None if limit is None or limit == inf else limit
 
 
-def _proposal(
+def make(
     key: str,
     wanted: float,
     now: float | None,
@@ -293,7 +296,7 @@ def _proposal(
     if value < now and need is not None and not _is_sure(need.confidence if sure is None else sure):
         return Proposal(key, None, now, f"{reason}; too little was seen to make it smaller")
     least, most = now / bounds.step, now * bounds.step
-    if rounded is not _round_rate:
+    if rounded is not round_rate:
         least, most = ceil(least), floor(most)
     stepped = min(max(value, least), most)
     if stepped != value:
@@ -311,10 +314,10 @@ def _round_size(value: float) -> int:
 
 def _round_count(value: float) -> int:
     """Return a number rounded up to two digits."""
-    return ceil(_round_rate(value))
+    return ceil(round_rate(value))
 
 
-def _round_rate(value: float) -> float:
+def round_rate(value: float) -> float:
     """Return a rate rounded up to two digits."""
     if value <= 0:
         return 0.0
@@ -322,5 +325,6 @@ def _round_rate(value: float) -> float:
     return float(f"{ceil(value / unit - 1e-9) * unit:.6g}")
 
 
-def _a_second(value: float) -> str:
+def a_second(value: float) -> str:
+    """Return a rate as text."""
     return f"{value:.3g}/s" if value < 100 else f"{value:,.0f}/s"

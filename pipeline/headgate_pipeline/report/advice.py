@@ -16,6 +16,7 @@ def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
             advice.append(_stalled(row, labels[row["namespace"], row["destination"]]))
     for row in figures.destinations:
         advice += _turned_away(row, labels[row["namespace"], row["destination"]])
+    advice += _limited(figures, labels)
     advice += _slow(figures, labels)
     advice += _behind(figures)
     idle = [
@@ -61,6 +62,18 @@ def _turned_away(row: Row, name: str) -> Iterator[str]:
         yield (
             f"{name}: {count(row['dropped'])} message(s) were dropped because there was no room, as `when_full` says. "
             "`headgate pipeline what-if` says which limit would have held them."
+        )
+
+
+def _limited(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[str]:
+    for row in figures.limits[:3]:
+        if not row["waited_ms"] or row["limit"] in ("line", "hold_off"):
+            continue
+        name = labels.get((row["namespace"], row["destination"]), row["destination"])
+        limit = f"{row['limit']}{' of each key' if row['of'] == 'key' else ''}"
+        yield (
+            f"{name}: {count(row['waits'])} admission(s) waited {span(row['waited_ms'])} in all for its limit {limit}, "
+            f"{count(row['unserved'])} of them in vain. `headgate pipeline recommend` says what would do."
         )
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 from headgate_pipeline.audit.verdict import Verdict
 from headgate_pipeline.ledger import events
 from headgate_pipeline.ledger.events import PLACE
+from headgate_pipeline.measure.limiters import whole
 from headgate_pipeline.report import timeline
 
 TOP: Final = 12
@@ -38,6 +39,7 @@ class Figures:
         consumers: that were slow for longest.
         links: and what is left for them.
         lags: by link, its windows.
+        limits: of limiters, those that were waited for longest first.
         problems: what is missing or could not be read, and how often; at most 20.
         verdict: of the audit, if it was given.
     """
@@ -55,6 +57,7 @@ class Figures:
     consumers: tuple[Row, ...] = ()
     links: tuple[Row, ...] = ()
     lags: Mapping[str, list[Row]] = field(default_factory=dict)
+    limits: tuple[Row, ...] = ()
     problems: tuple[Row, ...] = ()
     verdict: Verdict | None = None
 
@@ -111,6 +114,7 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
             consumers=_rows(timeline.consumers(prepared, events.slow_spells(prepared), top)),
             links=links,
             lags=_lags(prepared, step, links),
+            limits=_rows(whole(entries).orderBy(F.desc("waited_ms"), *PLACE, "limit", "of").limit(2 * top)),
             problems=wrong,
             verdict=verdict,
         )

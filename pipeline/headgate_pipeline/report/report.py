@@ -41,6 +41,7 @@ def render(figures: Figures) -> str:
         consumers=_consumers(figures, labels),
         lags=[charts.lags(figures)] if figures.links else [],
         links=_links(figures),
+        limits=_limits(figures, labels),
         destinations=_destinations(figures, labels),
         destinations_note=(
             f"the {shown:,} where most waited; {every - shown:,} more are left out" if every > shown else ""
@@ -91,6 +92,15 @@ def _links(figures: Figures) -> Cells:
         yield (
             row["link"], row["source"] or "elsewhere", row["target"] or "elsewhere", count(row["forwarded"]),
             f"{count(row['forwarded'] / max(row['last_ms'] - row['first_ms'], 1) * 1000)}/s", count(row["behind"]),
+        )  # fmt: skip
+
+
+def _limits(figures: Figures, labels: dict[tuple[str, str], str]) -> Cells:
+    for row in figures.limits:
+        yield (
+            f"{_label(row, labels)}: {row['limit']}{' of each key' if row['of'] == 'key' else ''}", count(row["most"]),
+            count(row["taken_p95"]), span(row["full_ms"]), span(row["waited_ms"]), count(row["waits"]),
+            count(row["unserved"]), count(row["refused"]), span(row["held_p99_ms"]),
         )  # fmt: skip
 
 

@@ -1,20 +1,23 @@
 """A policy as a model sees it: the settings that bear on the flow of a destination, and those it cannot judge."""
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from headgate.core.full import WhenFull
+from headgate.core.limits.limit import Limit
 from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Resolved
 from headgate.settings import FIELD_OF
 from headgate_pipeline.formatting import count, size, span
+from headgate_pipeline.ledger.limiter_course import read_limits
 
 JUDGED: Final = frozenset({
     "limit_bytes", "limit_messages", "resume_bytes", "resume_messages", "when_full", "pools", "send_rate", "send_burst",
     "send_byte_rate", "send_byte_burst", "delivery_rate", "delivery_burst", "producer_rate", "producer_byte_rate",
-    "consumer_rate", "rate", "burst",
+    "consumer_rate", "rate", "burst", "limits", "key_limits",
 })  # fmt: skip
 """Fields that a replay goes by."""
 _NO_BEARING: Final = frozenset({"ledger", "ledger_keep", "browser_window"})
@@ -57,6 +60,8 @@ class Rules:
         idle: credit held unused, as a multiple of what was seen; as wide as the producers' windows.
         pools: names of the pools whose limits it shares.
         tokens: of a bucket.
+        limits: of a limiter, of all keys together.
+        key_limits: of each key.
     """
 
     limit: float = inf
@@ -73,6 +78,8 @@ class Rules:
     idle: float = 1.0
     pools: tuple[str, ...] = ()
     tokens: Bucket | None = None
+    limits: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
+    key_limits: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
 
     def described(self, pools: Mapping[str, float]) -> str:
         """Return it in words, such as ``32 KiB, 100 messages, 50/s``."""
@@ -86,6 +93,8 @@ class Rules:
                 (self.each_takes, "/s a consumer"), (self.tokens, "/s"),
             )
             if rate        ]  # fmt: skip
+        parts += [str(limit) for limit in self.limits.values()]
+        parts += [f"{limit} a key" for limit in self.key_limits.values()]
         parts += [f"{size(pools[name])} in {name}" for name in self.pools if name in pools]
         if self.patience < inf:
             parts.append(f"refuses after {span(self.patience)}" if self.patience else "refuses at once")
@@ -139,6 +148,8 @@ def rules_of(fields: Mapping[str, str], window: float | None = None) -> Rules:
         idle=asked / window if window and asked < inf else 1.0,
         pools=tuple(fields.get("pools", "").split()),
         tokens=shared("rate", "burst"),
+        limits=read_limits(fields.get("limits", "")),
+        key_limits=read_limits(fields.get("key_limits", "")),
     )
 
 

@@ -1,14 +1,20 @@
 """A question about a period: which rules for which destinations, and which parts of a policy no replay can judge."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from headgate.core.policy import Policy, Resolved
+from headgate.errors import InvalidValue
 from headgate.options import DEFAULT_WINDOW
+from headgate_pipeline.ledger.limiter_course import read_limits
 from headgate_pipeline.live_settings import InForce
 from headgate_pipeline.simulate.rules import Rules, pools_of, rules_of, unjudged
+
+_KINDS: Final = {"bucket": "takes", "queue": "sends", "gate": "grants", "limiter": "admits"}
+_HIDDEN: Final = {"gate": "permits of a gate are not in the ledger", "": "nothing was sent to it or taken"}
+"""Kinds of which nothing can be replayed, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +23,18 @@ class Seen:
 
     Attributes:
         name: its name.
-        kind: ``queue`` (topics too: a ledger does not tell them apart), ``gate``, ``bucket``, or empty: nothing was
-            sent, taken or granted.
+        kind: ``queue`` (topics too: a ledger does not tell them apart), ``gate``, ``bucket``, ``limiter``, or empty:
+            nothing was sent, taken, granted or admitted.
         limit: bytes in force at the end; infinite where there is none, or none is known.
         limit_m: the same in messages.
+        limits: of a limiter, as they were last set: of all keys together, and of each.
     """
 
     name: str
     kind: str
     limit: float = inf
     limit_m: float = inf
+    limits: tuple[str, str] = ("", "")
 
 
 @dataclass(slots=True)
@@ -39,6 +47,7 @@ class Question:
         pools: bytes of the pools that are asked about.
         same_pools: bytes of those that there are.
         buckets: those that are buckets.
+        limiters: those that are limiters.
         not_judged: what is no part of the answer: what it is about, and why.
     """
 
@@ -47,6 +56,7 @@ class Question:
     pools: dict[str, float] = field(default_factory=dict)
     same_pools: dict[str, float] = field(default_factory=dict)
     buckets: set[str] = field(default_factory=set)
+    limiters: set[str] = field(default_factory=set)
     not_judged: list[tuple[str, str]] = field(default_factory=list)
 
     def parts(self) -> dict[str, str]:
@@ -67,7 +77,11 @@ class Question:
 
 
 def ask(
-    seen: Iterable[Seen], policy: Policy | None, limits: Mapping[str, float], now: InForce | None = None
+    seen: Iterable[Seen],
+    policy: Policy | None,
+    limits: Mapping[str, float],
+    now: InForce | None = None,
+    of_limiters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Question:
     """Return the question whether a policy, or single limits, would do better.
 
@@ -76,6 +90,11 @@ def ask(
         policy: None to change single limits alone.
         limits: bytes of single destinations; they win over the policy.
         now: what is set in Redis now, taken for what held in the period; None where it is not known.
+        of_limiters: single limits of limiters, ``<limit>`` or ``per_key.<limit>`` and how it is written, by name of the
+            limiter; they win over the policy.
+
+    Raises:
+        InvalidValue: one of these is no limit there, or is not written as one of its form.
     """
     question = Question(pools=pools_of(policy) if policy else {}, same_pools=dict(now.pools) if now else {})
     if policy is None:
@@ -84,28 +103,60 @@ def ask(
         name = destination.name
         fields = now.fields.get(name) if now else None
         resolved = _resolved(policy, destination, fields)
-        if resolved is None and name not in limits:
+        singles = (of_limiters or {}).get(name)
+        if resolved is None and name not in limits and not singles:
             if policy:
                 question.not_judged.append((name, "no rule matches it: it stays as it is"))
             continue
-        if destination.kind in ("gate", ""):
-            what = "permits of a gate are not in the ledger" if destination.kind else "nothing was sent to it or taken"
-            question.not_judged.append((name, f"{what}, so nothing can be replayed"))
+        if destination.kind in _HIDDEN:
+            question.not_judged.append((name, f"{_HIDDEN[destination.kind]}, so nothing can be replayed"))
             continue
         same = replace(rules_of(fields or {}), limit=destination.limit, limit_m=destination.limit_m)
         window = float((fields or {}).get("producer_window") or DEFAULT_WINDOW) if fields is not None else None
         asked = rules_of(resolved.fields, window) if resolved else same
         if destination.kind == "bucket":
             question.buckets.add(name)
+        if destination.kind == "limiter":
+            question.limiters.add(name)
+            same, asked = _of_limiter(destination, same, asked, singles or {})
+            question.not_judged += _unjudged_limits(name, asked)
         if name in limits:
             asked = replace(asked, limit=limits[name])
         question.same[name], question.asked[name] = same, asked
         if resolved:
             question.not_judged += [(name, note) for note in unjudged(resolved, question.pools, fields)]
+    question.not_judged += _unjudged_ways(policy)
+    return question
+
+
+def _unjudged_ways(policy: Policy | None) -> Iterator[tuple[str, str]]:
     for what, count in (("links", len(policy.links)), ("channels", len(policy.channels))) if policy else ():
         if count:
-            question.not_judged.append((what, f"{count} in this policy; what they carry is replayed as it was"))
-    return question
+            yield what, f"{count} in this policy; what they carry is replayed as it was"
+
+
+def _of_limiter(seen: Seen, same: Rules, asked: Rules, singles: Mapping[str, str]) -> tuple[Rules, Rules]:
+    """Return the rules of a limiter as its ledger tells them, and as asked, with single limits written anew."""
+    name = seen.name
+    if seen.limits[0]:
+        same = replace(same, limits=read_limits(seen.limits[0]), key_limits=read_limits(seen.limits[1]))
+    whole = asked if asked.limits else same
+    limits, of_keys = dict(whole.limits), dict(whole.key_limits)
+    for place, text in singles.items():
+        limit = place.removeprefix("per_key.")
+        if limit not in limits:
+            known = ", ".join(limits) or "none that the ledger tells"
+            raise InvalidValue(f"--limit {name}:{place}: {name} has no limit {limit!r}; there are {known}")
+        (of_keys if place != limit else limits)[limit] = limits[limit].like(text)
+    return same, replace(asked, limits=limits, key_limits=of_keys)
+
+
+def _unjudged_limits(name: str, rules: Rules) -> Iterator[tuple[str, str]]:
+    if not rules.limits:
+        yield name, "its limits are not in the entries that are left; with --redis they are asked"
+    for limit in rules.limits.values():
+        if limit.form == "quota":
+            yield name, f"{limit}: quotas are not part of the model"
 
 
 def _resolved(policy: Policy | None, destination: Seen, fields: Mapping[str, str] | None) -> Resolved | None:
@@ -120,9 +171,10 @@ def seen_of(rows: Iterable[Mapping[str, Any]]) -> list[Seen]:
     return [
         Seen(
             row["destination"],
-            "bucket" if row["takes"] else "queue" if row["sends"] else "gate" if row["grants"] else "",
+            next((kind for kind, column in _KINDS.items() if row.get(column)), ""),
             inf if row["limit"] is None else row["limit"],
             inf if row["limit_m"] is None else row["limit_m"],
+            (row.get("limits") or "", row.get("key_limits") or ""),
         )
         for row in rows
     ]

@@ -10,8 +10,11 @@ from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 from headgate_pipeline.ledger import events
 from headgate_pipeline.ledger.events import ORDER, PLACE
+from headgate_pipeline.ledger.limiter_course import Course
+from headgate_pipeline.ledger.limiters import LIMITS, each_limiter
 from headgate_pipeline.simulate import bins
 from headgate_pipeline.simulate import bucket_model as takes
+from headgate_pipeline.simulate import limiter_model as limiters
 from headgate_pipeline.simulate.flow import replay_all
 from headgate_pipeline.simulate.model import Period, recorded
 from headgate_pipeline.simulate.rules import Rules
@@ -31,13 +34,17 @@ def look(prepared: DataFrame) -> DataFrame:
     """Return a row for each destination: which kind of it is known, and the limits in force at the end.
 
     Returns:
-        ``destination``, ``sends``, ``takes`` and ``grants`` (entries), ``limit`` (bytes) and ``limit_m``; infinite for
-        none, null where no entry tells.
+        ``destination``, ``sends``, ``takes``, ``grants`` and ``admits`` (entries), ``limit`` (bytes) and ``limit_m``;
+        infinite for none, null where no entry tells; ``limits`` and ``key_limits`` of a limiter, as they were last set.
     """
+    order = F.when(F.col("detail").rlike(LIMITS), F.struct(*ORDER))
     return prepared.groupBy(*PLACE).agg(
         F.count_if(F.col("op").isin("publish", "drop", "settle")).alias("sends"),
         F.count_if(F.col("op") == "take").alias("takes"),
         F.count_if(F.col("op").isin("acquire", "leave")).alias("grants"),
+        F.count_if(F.col("op").isin("admit", "hold_off")).alias("admits"),
+        F.max_by(F.regexp_extract("detail", LIMITS, 1), order).alias("limits"),
+        F.max_by(F.regexp_extract("detail", LIMITS, 2), order).alias("key_limits"),
         F.max_by("limit_bytes", F.struct(*ORDER)).alias("limit"),
         F.max_by("limit_messages", F.struct(*ORDER)).alias("limit_m"),
     )
@@ -51,11 +58,14 @@ def what_if(prepared: DataFrame, question: Question) -> DataFrame:
         waited, all together), ``peak`` (bytes pending), ``delay`` and ``delay_p99`` (ms from being let in to being
         settled), ``took`` (ms until all was settled), ``unsent`` (bytes not let in within 20 times the period),
         ``refused`` (bytes that ``when_full`` refuses or drops), ``causes`` (ms of ``waited``, by what bound). Of a
-        bucket: tokens for bytes, and the delay is from being asked for to their slot.
+        bucket: tokens for bytes, and the delay is from being asked for to their slot. Of a limiter: ``waited`` is of
+        all admissions, the delay from being asked for to being held, ``peak`` how many waited at once, ``refused``
+        those that left the line unserved, and in fact those that did not wait.
     """
     prepared = prepared.where(F.col("destination").isin(list(question.asked)))
     is_bucket = F.col("destination").isin(list(question.buckets))
-    moved = prepared.where(~is_bucket)
+    is_limiter = F.col("destination").isin(list(question.limiters))
+    moved = prepared.where(~is_bucket & ~is_limiter)
     binned = bins.binned(moved, events.waits(moved), question.parts())
 
     def work(periods: Mapping[bins.Place, Period]) -> Iterator[tuple[bins.Place, dict[str, Any]]]:
@@ -78,7 +88,15 @@ def what_if(prepared: DataFrame, question: Question) -> DataFrame:
             cases.append(_row(case, rule, {}, takes.replay(ms, taken + refused, rule.tokens)))
         return pd.DataFrame([{"namespace": place[0], "destination": place[1], **row} for row in cases])
 
+    def limiter(name: str, course: Course) -> Iterator[dict[str, Any]]:
+        yield _row("recorded", question.same[name], {}, limiters.recorded(course))
+        for case, rules, _ in _cases(question):
+            rule = rules[name]
+            yield _row(case, rule, {}, limiters.replay(course, rule.limits, rule.key_limits))
+
     replayed = bins.each(binned, work, SCHEMA)
+    if question.limiters:
+        replayed = replayed.unionByName(each_limiter(prepared.where(is_limiter), limiter, SCHEMA))
     if not question.buckets:
         return replayed
     tokens = prepared.where(is_bucket & (F.col("op") == "take"))

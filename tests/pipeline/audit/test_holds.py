@@ -47,5 +47,15 @@ def test_what_was_broken_is_found(promise: str, entries: list[str]) -> None:
     assert promise in {found.promise for found in judge(*((0, entry) for entry in entries))}
 
 
+def test_limits_are_read_in_whatever_order_they_stand() -> None:
+    """Mutant: what is held at once is read up to the next blank, beyond its own limit."""
+    replay = Replay()
+    details = ("limits:inf:inf;limiter:slots at_once 1|tokens rate 10 5|day quota 9 day 0:", "held:a.1:*:slots:2")
+    for seq, detail in enumerate(details, 1):
+        op = "apply" if seq == 1 else "admit"
+        replay.step((seq, 1000, op, "-", 0, 0, 0, detail, 0, 0, 0, 0, 1000, 1, None))
+    assert [found.promise for found in replay.finish() if found.finding == "violated"] == ["P1"]
+
+
 def test_a_claim_after_a_loss_may_be_above_a_limit_that_was_lowered() -> None:
     assert judge((0, "claimed:a.1:t1:slots:9;levels:slots:9")) == []

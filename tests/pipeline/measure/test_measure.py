@@ -140,6 +140,8 @@ def test_the_command_writes_tables_by_day_and_a_day_again_once(entries: DataFram
             app, ["measure", "--input", f"{tmp_path}/entries", "--output", f"{tmp_path}/out", "--namespace", "tests"]
         )
         assert run.exit_code == 0, run.output
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"flow", "parties", "fairness", "blocked", "stalls"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "flow", "parties", "fairness", "blocked", "stalls", "limiters", "limiter_keys",
+    }  # fmt: skip
     written = entries.sparkSession.read.parquet(f"{tmp_path}/out/flow")
     assert [str(row.day) for row in written.select("day").collect()] == ["2026-03-01"] * 2

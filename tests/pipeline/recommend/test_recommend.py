@@ -161,7 +161,7 @@ def test_the_document_is_a_policy_whatever_names_are(tmp_path: Path) -> None:
     assert "# a..b: no rule can name it" in text
     assert "# bridge to billing:" in text
     assert "# rate = 130, now 90: 100 tokens" in text
-    assert "# idle: nothing was sent, granted or taken" in text
+    assert "# idle: nothing was sent, granted, taken or admitted" in text
     file = tmp_path / "proposal.toml"
     file.write_text(text, encoding="utf-8")
     loaded = policy.load(file)

@@ -77,7 +77,11 @@ def test_too_few_values_give_the_largest_and_a_lower_confidence() -> None:
 
 
 def test_limits_are_names_and_sizes() -> None:
-    assert limits_of(["a=b=1KiB", "c=unlimited"]) == {"a=b": 1024.0, "c": float("inf")}
+    assert limits_of(["a=b=1KiB", "c=unlimited"]) == ({"a=b": 1024.0, "c": float("inf")}, {})
+    assert limits_of(["llm:tokens=300k/min", "llm:per_key.slots=5"]) == (
+        {},
+        {"llm": {"tokens": "300k/min", "per_key.slots": "5"}},
+    )
     with pytest.raises(InvalidValue, match="write NAME=SIZE"):
         limits_of(["1MiB"])
 

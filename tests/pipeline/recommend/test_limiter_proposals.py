@@ -1,0 +1,87 @@
+"""What is proposed for a limiter, from what its ledger says."""
+
+import tomllib
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate_pipeline.cli.what_if import render
+from headgate_pipeline.ledger.events import prepare
+from headgate_pipeline.ledger.limiter_course import course
+from headgate_pipeline.recommend.demand import Need, needs
+from headgate_pipeline.recommend.limiter_demand import LimitNeed, needs_of
+from headgate_pipeline.recommend.limiter_proposals import propose_limits
+from headgate_pipeline.recommend.policy_document import document
+from headgate_pipeline.recommend.proposals import Bounds, Proposal
+from headgate_pipeline.simulate.scenario import ask, seen_of
+from headgate_pipeline.simulate.what_if import look, what_if
+from tests.pipeline.limiter_story import rows
+from tests.pipeline.rows import entry, frame
+
+LIMITS = "limiter:slots at_once 10|tokens rate 10 10|spend quota 99 day 0:slots at_once 2"
+
+
+def steady(seconds: int = 400, used: int = 5) -> list[tuple[int, int, str]]:
+    """One admission a second that holds a slot for three; it reserves 8 tokens."""
+    found = [(1, 1, LIMITS)]
+    for second in range(seconds):
+        events = [f"held:a.{second}:t{second % 2}:tokens=8 spend=1 slots:1"] if second < seconds - 3 else []
+        if second >= 3:
+            events += [f"used:a.{second - 3}:tokens={used}", f"freed:a.{second - 3}"]
+        found.append((1, 1 + second * 1000, ";".join(events)))
+    return found
+
+
+def proposals(told: list[tuple[int, int, str]]) -> dict[str, Proposal]:
+    limits = tuple(
+        LimitNeed(**{key: value for key, value in row.items() if value is not None}) for row in needs_of(course(told))
+    )
+    need = Need("llm", 1, 0, 1, kind="limiter", limits=limits)
+    return {proposal.key: proposal for proposal in propose_limits(need, Bounds())}
+
+
+def test_numbers_are_of_what_was_held_and_came_and_each_has_its_reason() -> None:
+    """Mutants: what was reserved and not what was settled; without the room."""
+    found = proposals(steady())
+    slots, tokens = found["limit.slots.at_once"], found["limit.tokens.rate"]
+    assert (slots.value, slots.now) == (5, 10), "3 at once and a quarter more, and one step at a time"
+    assert "By Little's law 0.995 holds a second, each held for 3 s, are 2.98 at once on average" in slots.reason
+    assert (tokens.value, tokens.now) == (6.3, 10)
+    assert "5/s were asked for at most, as they were settled" in tokens.reason
+    assert "Nobody waited for it" in tokens.reason
+    own = found["per_key.slots.at_once"]
+    assert (own.value, own.now) == (3, 2), "two of a key and a quarter more"
+    assert "by one key of 2" in own.reason
+    assert found["limit.spend.quota"].value is None
+    assert found["ttl of admit, s"].value == 3.8
+
+
+def test_a_rate_that_was_reached_is_raised_and_too_little_proposes_nothing() -> None:
+    assert proposals(steady(used=10))["limit.tokens.rate"].value == 13
+    few = proposals(steady(9))
+    assert (few["limit.tokens.rate"].value, few["ttl of admit, s"].value) == (None, None)
+
+
+@pytest.mark.xdist_group("spark")
+def test_the_document_has_them_as_comments_and_a_question_is_answered(spark: SparkSession) -> None:
+    told = [
+        entry(seq, ms, "apply" if seq == 1 else "admit", "llm", detail=detail)
+        for seq, (_, ms, detail) in enumerate(steady(60), 1)
+    ]
+    entries = frame(spark, told + rows("api"))
+    text = document(needs(entries), Bounds())
+    assert tomllib.loads(text) == {}
+    assert "# llm: " in text
+    assert "[[limiter]]" in text
+    assert "# limit.slots.at_once = " in text
+    prepared = prepare(entries).persist()
+    seen = seen_of(row.asDict() for row in look(prepared).orderBy("destination").collect())
+    assert [(one.name, one.kind) for one in seen] == [("api", "limiter"), ("llm", "limiter")]
+    question = ask(seen, None, {}, None, {"llm": {"slots": "2"}})
+    found = {row["case"]: row.asDict() for row in what_if(prepared, question).collect()}
+    assert found["same rules"]["waited"] == 0 == found["recorded"]["waited"]
+    assert found["what if"]["causes"].keys() == {"slots"}
+    assert "slots 2 at once" in found["what if"]["rules"]
+    assert "slots 2 at once" in str(next(iter(render(list(found.values()), question.limiters))).title)
+    assert any("quotas are not part of the model" in why for _, why in question.not_judged)
+    prepared.unpersist()

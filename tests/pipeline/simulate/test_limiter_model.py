@@ -1,0 +1,70 @@
+"""A limiter replayed under other limits: small cases whose outcome is plain."""
+
+from headgate.core.limits.limit import Limit
+from headgate_pipeline.ledger.limiter_course import Course, course
+from headgate_pipeline.simulate.limiter_model import recorded, replay
+from tests.pipeline.limiter_story import course_rows
+
+
+def slots(most: int) -> dict[str, Limit]:
+    return {"slots": Limit.of("slots", {"at_once": most})}
+
+
+def busy() -> Course:
+    """Ten that come at once to two slots, and hold one for a second each."""
+    held = [";".join(f"held:a.{n}:t{n % 2}:slots:1" for n in range(at, at + 2)) for at in range(0, 10, 2)]
+    waits = ";".join(f"waits:a.{n}:t{n % 2}:slots:all:slots:1" for n in range(2, 10))
+    freed = [";".join(f"freed:a.{n}" for n in range(at, at + 2)) for at in range(0, 10, 2)]
+    rows = [(1, 1000, f"limiter:slots at_once 2:;{held[0]};{waits}")]
+    rows += [(1, 1000 + 1000 * n, f"{freed[n - 1]};{held[n]}") for n in range(1, 5)]
+    return course([*rows, (1, 6000, freed[4])])
+
+
+def test_the_same_limits_give_what_was_recorded() -> None:
+    told = busy()
+    was, same = recorded(told), replay(told, told.limits, {})
+    assert (was.waited, was.peak, was.took, was.causes) == (20_000, 8, 4000, {"slots": 20_000})
+    assert (same.waited, same.peak, same.took, same.causes) == (20_000, 8, 4000, {"slots": 20_000})
+
+
+def test_more_at_once_is_waited_for_less_and_less_at_once_for_longer() -> None:
+    told = busy()
+    assert replay(told, slots(10), {}).waited == 0
+    assert replay(told, slots(5), {}).waited == 5000
+    assert replay(told, slots(1), {}).waited == sum(range(10)) * 1000
+
+
+def test_a_limit_of_each_key_keeps_only_that_key_waiting() -> None:
+    """Mutant: whoever waits for its key's limit keeps all behind it waiting."""
+    rows = [(1, 0, "limiter:slots at_once 9:;held:a.1:t1:slots:1;held:a.2:t1:slots:1;held:b.1:t2:slots:1")]
+    told = course([*rows, (1, 1000, "freed:a.1;freed:a.2;freed:b.1")])
+    found = replay(told, told.limits, slots(1))
+    assert (found.waited, found.causes) == (1000, {"slots of a key": 1000})
+
+
+def test_a_rate_lets_its_burst_through_and_then_its_rate() -> None:
+    rows = [(1, 0, ";".join(f"held:a.{n}:*:tokens=10" for n in range(4)))]
+    told = course([*rows, (1, 0, ";".join(f"freed:a.{n}" for n in range(4)))])
+    limits = {"tokens": Limit.of("tokens", {"rate": 10, "burst": 20})}
+    assert replay(told, limits, {}).waited == 1000 + 2000
+
+
+def test_what_was_settled_for_less_comes_back() -> None:
+    rows = [(1, 0, "held:a.1:*:tokens=20"), (1, 500, "used:a.1:tokens=2;freed:a.1"), (1, 600, "held:a.2:*:tokens=10")]
+    limits = {"tokens": Limit.of("tokens", {"rate": 10, "burst": 20})}
+    assert replay(course(rows), limits, {}).waited == 0
+    assert replay(course([rows[0], rows[2]]), limits, {}).waited == 400
+
+
+def test_whoever_gave_up_gives_up_again_unless_it_is_served_before() -> None:
+    """Mutant: it waits for ever."""
+    told = course(course_rows())
+    assert recorded(told).refused == 1 + 3
+    assert replay(told, told.limits, told.key_limits).refused == 1
+    assert replay(told, {**told.limits, **slots(3)}, told.key_limits).refused == 0
+
+
+def test_what_is_above_a_limit_never_fits_and_nobody_waits_behind_it() -> None:
+    rows = [(1, 0, "held:a.1:*:slots:5"), (1, 0, "held:a.2:*:slots:1"), (1, 9, "freed:a.1;freed:a.2")]
+    found = replay(course(rows), slots(2), {})
+    assert (found.waited, found.refused) == (0, 1)
