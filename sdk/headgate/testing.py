@@ -20,6 +20,8 @@ The client is the real one and so are the scripts; only Redis is fakeredis, in t
 Each client has a Redis of its own. Clients that are to meet share one: ``redis = headgate.testing.FakeRedis()``, then
 ``client(redis=redis)`` for each.
 
+Queues, topics, gates, buckets and limiters work there as on a server.
+
 Fakeredis is not fast, no cluster, never short of memory, and never away; and it has neither replicas nor a disk, so
 every ``durability`` but ``memory`` is refused. Test those on a real server, which
 ``headgate.connect()`` without a URL starts in some ten milliseconds.

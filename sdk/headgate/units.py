@@ -141,6 +141,16 @@ def parse_timeout(value: float | str, what: str = "timeout") -> float:
         raise InvalidValue(f"{error.problem}, or 'unlimited' to wait for ever", setting=what) from None
 
 
+def check_timeout(value: float | str | None, what: str = "timeout") -> None:
+    """See at once that a call may wait so long, although it may not have to wait; None is some default.
+
+    Raises:
+        InvalidValue: as :func:`parse_timeout`.
+    """
+    if value is not None and not (value.__class__ in (int, float) and 0 <= value <= MAX_DURATION):
+        parse_timeout(value, what)
+
+
 def duration_text(seconds: float) -> str:
     """Return a duration as :func:`parse_duration` reads it, to the microsecond.
 

@@ -108,6 +108,35 @@ async def test_gates_and_buckets_hold_their_limits(client: headgate.Client, othe
     assert await counts(client, "gate") == (0, 0)
 
 
+async def test_a_limiter_works_as_on_a_redis(client: headgate.Client, other: headgate.Client) -> None:
+    """All that a limiter does: wait, settle, release, say what is taken, be held off."""
+    limits = {"tokens": {"rate": "1/h", "burst": 1000}, "slots": {"at_once": 2}}
+    await client.apply("llm", kind="limiter", limits=limits, key_limits={"slots": {"at_once": 1}})
+    async with client.session("one") as one, other.session("two") as two:
+        llm, elsewhere = await one.limiter("llm"), await two.limiter("llm", in_hand=False)
+        async with llm.admit(tokens=600, slots=1, key="t1", timeout=GUARD) as hold:
+            refused = await elsewhere.attempt(tokens=600, slots=1, key="t2")
+            assert isinstance(refused, headgate.Refused)
+            assert refused.limit == "tokens"
+            with pytest.raises(CreditTimeout) as late:
+                await elsewhere.admit(slots=1, key="t1", timeout=0.1)
+            assert (late.value.limit, late.value.rule, late.value.retry_after) == ("slots", "key", None)
+            waits = asyncio.ensure_future(elsewhere.admit(slots=1, key="t1", timeout=GUARD).__aenter__())
+            hold.settle(tokens=100)
+            state = await elsewhere.state(key="t1")
+            assert state["slots"].taken == 1
+        mine = await waits
+        assert (await elsewhere.state()).limits["tokens"].taken == 100
+        mine.release()
+        with pytest.raises(MessageTooLarge):
+            await elsewhere.admit(tokens=1001)
+        assert await elsewhere.hold_off(30, reason="429", key="t1") == pytest.approx(30, abs=1)
+        refused = await elsewhere.attempt(slots=1, key="t1")
+        assert isinstance(refused, headgate.Refused)
+        assert refused.limit == "hold_off"
+        assert await elsewhere.hold_off(0, key="t1") == 0
+
+
 async def test_the_credit_of_a_session_that_is_gone_comes_back(client: headgate.Client) -> None:
     await client.apply("gate", kind="gate", limit=100)
     async with headgate.testing.client(redis=client._redis) as dead:  # type: ignore[attr-defined]

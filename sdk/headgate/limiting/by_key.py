@@ -8,12 +8,11 @@ from typing import Final
 
 from headgate.context import Context
 from headgate.core.limiting.amounts import encode_key
-from headgate.core.limits.hold_off import left_of
-from headgate.core.printable import printable
+from headgate.core.limits.hold_off import left_of, read_reason
 from headgate.credit.calls import Ensure
 from headgate.errors import PolicyError
 from headgate.explain.levels import LimiterState, LimitState
-from headgate.limiting.limiter import MAX_REASON, Limiter
+from headgate.limiting.limiter import Limiter
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterLevels, LimiterStore
@@ -89,7 +88,7 @@ class Keys:
         if key is not None:
             return await (await self.open()).hold_off(seconds, reason=reason, key=key)
         ms = round(parse_duration(seconds, "seconds") * 1000)
-        text, store = printable(reason)[:MAX_REASON], LimiterStore(self._context.store.server)
+        text, store = read_reason(reason), LimiterStore(self._context.store.server)
         code, lasts = await store.pause(self.address, self._session, ms=ms, reason=text)
         if code == "UNKNOWN":
             await self._ensure(True)

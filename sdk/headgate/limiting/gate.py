@@ -11,14 +11,14 @@ from headgate.core.full import FAIL, WhenFull
 from headgate.core.limiting.amounts import encode_key
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
-from headgate.errors import Closed, CreditTimeout, DestinationFull, InvalidValue
+from headgate.errors import Closed, CreditTimeout, DestinationFull
 from headgate.explain.levels import LimiterState
 from headgate.limiting.by_key import Keys
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import ATTEMPT_WITHIN
 from headgate.limiting.refusals import Refused
 from headgate.namespace.defaults import Defaults
-from headgate.units import MAX_SIZE, parse_size, parse_timeout
+from headgate.units import MAX_SIZE, check_timeout, parse_size, parse_timeout
 
 
 class Permit:
@@ -143,13 +143,13 @@ class Gate:
         With a ``key`` its turn has to be in hand too, which it is once that key was admitted, and many come at a time.
 
         Raises:
-            InvalidValue: a negative size, or one of 2**52 and more.
+            InvalidValue: not a whole number, negative, or 2**52 and more.
             InvalidName: the key cannot be used.
         """
+        if size.__class__ is not int or not 0 <= size < MAX_SIZE:
+            size = parse_size(size, "size")
         if key is not None:
             return self._try_in_turn(size, key)
-        if not 0 <= size < MAX_SIZE:
-            raise InvalidValue(f"{size!r} cannot be admitted; use 0 or more", setting="size")
         line = self._credit
         spent = line.spent + size
         if (
@@ -180,10 +180,11 @@ class Gate:
             CreditTimeout: not admitted in time.
             DestinationFull: not admitted, and ``when_full`` says not to wait, or not so long.
             MessageTooLarge: more than the gate's whole limit.
-            InvalidValue: not a size.
+            InvalidValue: not a size, or not a timeout.
             InvalidName: the key cannot be used.
             Closed: the gate is closed.
         """
+        check_timeout(timeout)
         return Admission(self, size if type(size) is int else parse_size(size, "size"), timeout, key)
 
     async def attempt(self, size: int | str = 1, *, key: str | None = None) -> "Permit | Refused":

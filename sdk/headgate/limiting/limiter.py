@@ -15,7 +15,7 @@ from headgate.core.limiting.calls import Refusal, Reservation
 from headgate.core.limiting.machine import Limiter as Machine
 from headgate.core.limiting.slices import Hand, Slice
 from headgate.core.limits import Limit, limits_of
-from headgate.core.printable import printable
+from headgate.core.limits.hold_off import read_reason
 from headgate.credit.calls import Ensure
 from headgate.errors import (
     Closed,
@@ -33,7 +33,7 @@ from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
-from headgate.units import parse_duration, parse_timeout
+from headgate.units import check_timeout, parse_duration, parse_timeout
 
 ATTEMPT_WITHIN: Final = 2.5
 """Seconds that a decision without a wait may take."""
@@ -41,7 +41,6 @@ MOST_HERE: Final = 1 << 17
 """Holds and waits of one session at one limiter."""
 AHEAD_MS: Final = 100
 """Of a rate, what may be in hand where the limiter does not say."""
-MAX_REASON: Final = 200
 _HOLD: Final = re.compile(r"[A-Za-z0-9_~-]{1,90}\.[1-9]\d{0,18}\Z", re.ASCII)
 
 
@@ -182,6 +181,7 @@ class Limiter:
             CoordinatorUnavailable: Redis does not answer in time.
             Closed: the limiter is closed.
         """
+        check_timeout(timeout)
         return Admission(self, key, amounts, timeout, ttl)
 
     def try_admit(self, *, key: str | None = None, **amounts: int | str) -> "Hold | Refused | None":
@@ -192,10 +192,7 @@ class Limiter:
         Raises:
             InvalidValue, InvalidName: as :meth:`admit`.
         """
-        slice_ = self._open.get(key)
-        if slice_ is not None and slice_.take(amounts, monotonic()):  # type: ignore[arg-type]  # looked at there
-            return Hold(self, key, amounts, slice_)  # type: ignore[arg-type]
-        return self.known(key, amounts)
+        return self._from_hand(key, amounts) or self.known(key, amounts)
 
     def known(self, key: str | None, amounts: Mapping[str, int | str]) -> Refused | None:
         """Return why an admission would be refused, where that is known, and have it in hand the next time."""
@@ -307,7 +304,7 @@ class Limiter:
             CoordinatorUnavailable: Redis does not answer.
         """
         ms = round(parse_duration(seconds, "seconds") * 1000)
-        encoded, text = encode_key(key), printable(reason)[:MAX_REASON]
+        encoded, text = encode_key(key), read_reason(reason)
         code, lasts = await self._store.hold_off(self.address, self._session, key=encoded, ms=ms, reason=text)
         if code == "UNKNOWN":
             await self._ensure(True)
@@ -321,7 +318,11 @@ class Limiter:
     # What holds and admissions ask of it.
 
     def _from_hand(self, key: str | None, amounts: dict[str, Any]) -> Hold | None:
-        slice_ = self._open.get(key)
+        try:
+            slice_ = self._open.get(key)
+        except TypeError:  # it cannot be looked up, so it is no text
+            encode_key(key)
+            raise
         return Hold(self, key, amounts, slice_) if slice_ is not None and slice_.take(amounts, monotonic()) else None
 
     async def _wait(

@@ -12,13 +12,13 @@ from headgate._util.forks import watch
 from headgate.core.credit import CreditLine
 from headgate.core.full import FAIL, WhenFull
 from headgate.core.lease import Lease
-from headgate.errors import CreditTimeout, DestinationFull, InvalidValue
+from headgate.errors import CreditTimeout, DestinationFull
 from headgate.explain.levels import LimiterState
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import ATTEMPT_WITHIN
 from headgate.limiting.refusals import Refused
 from headgate.sync.thread import LoopThread
-from headgate.units import MAX_SIZE, parse_size
+from headgate.units import MAX_SIZE, check_timeout, parse_size
 
 _monotonic = time.monotonic
 _OVER = Lease(0.0)
@@ -236,13 +236,13 @@ class Gate:
         With a ``key`` its turn has to be in hand too; that is seen on the loop thread, which this waits for.
 
         Raises:
-            InvalidValue: a negative size, or one of 2**52 and more.
+            InvalidValue: not a whole number, negative, or 2**52 and more.
             InvalidName: the key cannot be used.
         """
+        if size.__class__ is not int or not 0 <= size < MAX_SIZE:
+            size = parse_size(size, "size")
         if key is not None:
             return self._try_in_turn(size, key)
-        if not 0 <= size < MAX_SIZE:
-            raise InvalidValue(f"{size!r} bytes cannot be admitted; use 0 to {MAX_SIZE - 1}", setting="size")
         line = self._line
         with self._lock:
             spent = line.spent + size
@@ -266,6 +266,7 @@ class Gate:
         """Return a ``with`` block that is entered once ``size`` bytes are admitted; errors as :meth:`Gate.admit`."""
         if type(size) is not int or not 0 <= size < MAX_SIZE:
             size = parse_size(size, "size")
+        check_timeout(timeout)
         return Admission(self, size, timeout) if key is None else KeyedAdmission(self, size, timeout, key)
 
     def attempt(self, size: int | str = 1, *, key: str | None = None) -> Permit | Refused:

@@ -8,10 +8,11 @@ from typing import Any, Self
 
 import headgate.limiting.hold
 import headgate.limiting.limiter
-from headgate.core.limiting.amounts import amounts_text
+from headgate.core.limiting.amounts import amounts_text, encode_key
 from headgate.explain.levels import LimiterState
 from headgate.limiting.refusals import Refused
 from headgate.sync.thread import LoopThread
+from headgate.units import check_timeout
 
 
 class Hold:
@@ -135,6 +136,7 @@ class Limiter:
         **amounts: int | str,
     ) -> Admission:  # fmt: skip
         """Return a ``with`` block that is entered once all amounts are admitted; as :meth:`headgate.Limiter.admit`."""
+        check_timeout(timeout)
 
         def ask() -> Hold:
             hold = self._from_hand(key, amounts) if ttl is None else None
@@ -180,7 +182,11 @@ class Limiter:
         return self._thread.run(self._inner.hold_off(seconds, reason=reason, key=key))
 
     def _from_hand(self, key: str | None, amounts: dict[str, Any]) -> Hold | None:
-        slice_ = self._inner._open.get(key)
+        try:
+            slice_ = self._inner._open.get(key)
+        except TypeError:  # it cannot be looked up, so it is no text
+            encode_key(key)
+            raise
         if slice_ is None:
             return None
         with self._lock:
