@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     "node": "node",
     "links": "links",
     "state": "limits",
+    "exec": "limits",
     "deadlocks": "deadlocks",
     "doctor": "doctor",
     "acl": "users",

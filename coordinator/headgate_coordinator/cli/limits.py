@@ -1,10 +1,13 @@
-"""`headgate state`."""
+"""`headgate state` and `headgate exec`."""
 
 from typing import Annotated
 
 import typer
 
-from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run_with
+from headgate import Client, InvalidValue
+from headgate.options import MAX_TTL, MIN_TTL
+from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run_with, time_option
+from headgate_coordinator.operate.admitted import amounts_of, run_admitted
 from headgate_coordinator.operate.limits import as_dict, look, render
 from headgate_coordinator.operate.terminal import show
 
@@ -22,3 +25,36 @@ def state(
         print_json(as_dict(found, view))
     else:
         show(render(found, view))
+
+
+def exec(  # noqa: A001 -- the command's name, as shells and containers have it
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
+    gate: Annotated[str | None, typer.Option(metavar="NAME", show_default=False, help="A gate that admits it.")] = None,
+    size: Annotated[str, typer.Option(metavar="SIZE", help="Of the gate: bytes, or calls.")] = "1",
+    limiter: Annotated[
+        str | None, typer.Option(metavar="NAME", show_default=False, help="A limiter that admits it.")
+    ] = None,
+    amount: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LIMIT=NUMBER", show_default=False, help="Of the limiter; may be given several times."),
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", show_default=False, help="For whom.")] = None,
+    wait: Annotated[float, time_option("How long to wait.")] = 30.0,
+    ttl: Annotated[float, time_option("Others have it after that if this dies.", least=MIN_TTL, most=MAX_TTL)] = 10.0,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+) -> None:
+    """Run a command while a gate or a limiter admits it: it waits in line, and what it held is free when it ends.
+
+    Exits as the command does; 75 where it was not admitted in time, 127 where there is no such command.
+    """
+    if (gate is None) == (limiter is None) or bool(amount) != (limiter is not None):
+        raise InvalidValue("say what admits it: --gate NAME, or --limiter NAME with --amount LIMIT=NUMBER")
+    amounts, name = amounts_of(amount or ()), gate or limiter or ""
+
+    async def work(client: Client) -> int:
+        return await run_admitted(
+            client, name, command, size=size if gate else None, amounts=amounts, key=key, timeout=wait, ttl=ttl
+        )
+
+    raise typer.Exit(run_with(redis, namespace, work))

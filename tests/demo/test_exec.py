@@ -1,0 +1,95 @@
+"""`headgate exec`: a command that runs while a gate or a limiter admits it."""
+
+import signal
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+import headgate
+from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import LimiterStore
+from tests.demo.command import assert_one_line, environment, run
+from tests.support.forked import PIPE, Forked
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+TELLS = "import sys, time; print('in', flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+async def client(redis_url: str, cleanup_namespace: str) -> AsyncIterator[headgate.Client]:
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 1}, "calls": {"rate": "1000/s"}})
+        await client.apply("db", kind="gate", limit=2)
+        yield client
+
+
+@pytest.fixture
+def where(redis_url: str, cleanup_namespace: str) -> tuple[str, ...]:
+    return ("--redis", redis_url, "--namespace", cleanup_namespace)
+
+
+async def free(client: headgate.Client) -> bool:
+    levels = await LimiterStore(client.store.server).levels(Address.of(client.namespace, "llm"))
+    return levels is not None and levels.holds == {}
+
+
+@pytest.mark.parametrize("admits", [("--gate", "db", "--size", "2"), ("--limiter", "llm", "--amount", "slots=1")])
+async def test_it_ends_as_the_command_does(
+    client: headgate.Client, where: tuple[str, ...], admits: tuple[str, ...]
+) -> None:
+    program = "import sys; print(sys.stdin.read(), end=''); sys.exit(7)"
+    done = run("exec", *admits, *where, "--", sys.executable, "-c", program)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
+    again = run("exec", *admits, *where, "--wait", "20", "--", "/bin/sh", "-c", "kill -9 $$")
+    assert again.returncode == 128 + 9
+    assert await free(client), "it was free at once"
+
+
+async def test_a_signal_goes_to_the_command_and_what_a_killed_one_held_is_free_after_its_ttl(
+    client: headgate.Client, where: tuple[str, ...]
+) -> None:
+    admits = ("exec", "--limiter", "llm", "--amount", "slots=1", "--ttl", "4", *where)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        one = Forked(
+            "headgate_coordinator", *admits, "--", sys.executable, "-c", TELLS, environment=environment(), stdout=PIPE
+        )
+        try:
+            assert one.stdout
+            assert one.stdout.readline() == "in\n"
+            assert not await free(client)
+            late = run(*admits, "--wait", "0", "--", "true")
+            assert late.returncode == 75
+            assert_one_line(late.stderr, "true was not run")
+        finally:
+            one.send_signal(number)
+            code = one.wait()
+            if one.stdout:
+                one.stdout.close()
+        assert code == (128 + 15 if number is signal.SIGTERM else -9)
+        await wait_until(lambda: free(client), timeout=60, description="the slot is free")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("--gate", "db", "--", "no-such-command"), 127, "there is no command 'no-such-command'"),
+        (("--", "true"), 2, "say what admits it"),
+        (("--gate", "db", "--limiter", "llm", "--amount", "slots=1", "--", "true"), 2, "say what admits it"),
+        (("--gate", "db", "--amount", "slots=1", "--", "true"), 2, "say what admits it"),
+        (("--limiter", "llm", "--", "true"), 2, "say what admits it"),
+        (("--limiter", "llm", "--amount", "slots", "--", "true"), 2, "<limit>=<number>"),
+        (("--limiter", "llm", "--amount", "slot=1", "--", "true"), 2, "did you mean 'slots'"),
+        (("--limiter", "llm", "--amount", "slots=2", "--", "true"), 1, "slots"),
+        (("--limiter", "db", "--amount", "slots=1", "--", "true"), 2, "db"),
+        (("--gate", "db", "--size", "many", "--", "true"), 2, "many"),
+    ],
+)
+async def test_what_cannot_be_used_is_refused_in_one_line(
+    client: headgate.Client, where: tuple[str, ...], words: tuple[str, ...], code: int, text: str
+) -> None:
+    del client
+    done = run("exec", *where, *words)
+    assert done.returncode == code, done.stderr
+    assert_one_line(done.stderr, text)
