@@ -66,7 +66,7 @@ async def program(*words: str, **settings: str) -> AsyncIterator[asyncio.subproc
 
 
 async def holds(client: headgate.Client) -> int:
-    levels = await LimiterStore(client.store.server).levels(Address.of(client.namespace, "llm"))
+    levels = await LimiterStore(client.store.server).levels(Address.of(client.namespace, "llm"), most=100)
     return len(levels.holds) if levels else 0
 
 
