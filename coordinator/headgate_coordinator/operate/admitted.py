@@ -15,7 +15,7 @@ NOT_ADMITTED: Final = 75
 NOT_FOUND: Final = 127
 """Exit code where there is no such command, as shells have it."""
 SIGNALED: Final = 128
-"""What the number of a signal that ended the command is added to, as in shells."""
+"""Exit code, plus its number, where a signal ended the command, as shells have it."""
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
