@@ -121,7 +121,7 @@ async def read_state(
     if levels is None or values[0] is None:
         return None
     fields = {name: value.decode() for name, value in zip(_READ, values, strict=True) if value is not None}
-    now_ms = int(seconds) * 1000 + int(micros) // 1000
+    now_ms = int(seconds) * 1000 + int(micros) / 1000  # not cut off: slots of a bucket are us
     off = left_of(fields.get("held_off", ""), now_ms)
     of_keys = LimiterState.of(address.name, key, levels)
     state = replace(
@@ -135,7 +135,7 @@ async def read_state(
     return state, levels
 
 
-def _limits(fields: Mapping[str, str], now_ms: int, off: float) -> Mapping[str, LimitState]:
+def _limits(fields: Mapping[str, str], now_ms: float, off: float) -> Mapping[str, LimitState]:
     """Return the limits that there are; what is left of a rate is nothing as long as it is held off."""
     found = {}
     if "rate" in fields:
