@@ -35,6 +35,9 @@ local function what_binds(key, amounts)
       end
     end
   end
+  if d.stopped and not K_LIMITED then -- by hand, until somebody takes that away; a gate that has keys sees to it itself
+    return nil, 'stopped', 'all'
+  end
   return longest, name, whose
 end
 

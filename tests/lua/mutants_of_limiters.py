@@ -71,6 +71,8 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_within_a_key_they_go_in_turn"),
     ("P8", "hold_off", "math.max(levels.tat[limit.name] or 0, ends * 1000 + limit.tolerance)", "levels.tat[limit.name]",
      f"{_ADMIT}::test_a_hold_off_ends_by_redis_clock_and_begins_slowly"),
+    ("P8", "lib/holding", "if d.stopped and not K_LIMITED then", "if false then",
+     f"{_ADMIT}::test_what_is_stopped_by_hand_admits_nothing"),
     ("P8", "hold_off", "math.min(levels.tat[limit.name] or 0, now_us + limit.tolerance)", "levels.tat[limit.name]",
      f"{_ADMIT}::test_a_hold_off_that_is_ended_leaves_the_rate_without_a_burst"),
     ("P1", "lib/taking", "if not off or limiter.now_ms >= ramp then", "if true then",

@@ -49,6 +49,9 @@ async def explain_limiter(
         levels = await store.levels(address, key=encode_key(wait.key))
         of_key = {} if levels is None else {one.name: one for one in LimiterView.of(levels, wait.key, "").key_limits}
     causes = _reasons(view, fields, wait, of_key, session)
+    if by_hand := fields.get("stopped"):
+        text, remedy = f"it was stopped by hand: {by_hand}", f"lift it: headgate unblock {address.name}"
+        causes = (Reason("stopped", text, rule=rule_of(fields, "stopped"), remedy=remedy),)
     reason = causes[0]
     return Explanation(
         destination=address.name, kind="limiter", state=_state(view, reason), cause=reason.cause, reason=reason.text,
@@ -71,7 +74,7 @@ def _wait_of(view: LimiterView, session: str) -> Wait | None:
 
 
 def _state(view: LimiterView, reason: Reason) -> State:
-    if reason.cause == "held-off":
+    if reason.cause in ("held-off", "stopped"):
         return "stopped"
     if view.waiting:
         return "blocked"

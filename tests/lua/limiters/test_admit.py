@@ -356,6 +356,17 @@ async def test_a_hold_off_ends_by_redis_clock_and_begins_slowly(limiter: Limiter
     assert (await limiter.look()).reason == "429"
 
 
+async def test_what_is_stopped_by_hand_admits_nothing(limiter: Limiter) -> None:
+    """Mutant: only gates and queues are stopped."""
+    await limiter.create("tokens rate 10 10;in_flight at_once 10")
+    await limiter.change(stopped="for a while")
+    assert await limiter.admit("ann.1", "tokens=1") == "late - stopped all"
+    assert await limiter.admit("ann.1", "in_flight=11") == "never 10 in_flight all"
+    assert (await limiter.one("admit", "ann.2", "in_flight=1", wait_ms=5000)).startswith("wait ")
+    await limiter.change(stopped="")
+    assert await limiter.one("admit", "ann.2", "in_flight=1", wait_ms=5000) == "held"
+
+
 async def test_a_hold_off_that_is_ended_leaves_the_rate_without_a_burst(limiter: Limiter) -> None:
     """Mutant: what it kept back is kept back until it would have ended."""
     await limiter.create("tokens rate 10 10;in_flight at_once 10")

@@ -319,6 +319,24 @@ async def test_a_hold_off_holds_on_all_hosts_and_ends(client: headgate.Client, o
             pass
 
 
+async def test_a_limiter_stopped_by_hand_admits_nothing_until_that_is_taken_away(client: headgate.Client) -> None:
+    await client.apply("llm", LLM)
+    async with client.session("s") as session:
+        llm = await session.limiter("llm")
+        async with llm.admit(requests=1):
+            await client.block("llm", "the provider is being replaced")
+            refused = await llm.attempt(requests=1)
+            assert isinstance(refused, headgate.Refused)
+            assert (refused.limit, refused.retry_after) == ("stopped", None)
+        explained = await client.explain("llm")
+        assert (explained.state, "being replaced" in str(explained)) == ("stopped", True)
+        waiting = asyncio.create_task(llm.admit(requests=1, timeout=GUARD).__aenter__())
+        await wait_until(lambda: _waits(llm, 1), timeout=GUARD, description="it stands in line")
+        await client.unblock("llm")
+        async with asyncio.timeout(GUARD):
+            (await waiting).release()
+
+
 async def test_limits_that_change_hold_for_those_who_wait(client: headgate.Client) -> None:
     await client.apply("llm", LLM)
     async with client.session("s") as session:

@@ -87,11 +87,13 @@ class Everything:
                 "take": lambda: self.bucket.take(timeout=SHORT),
                 "try_take": self.bucket.try_take,
                 "state": self.bucket.state,
+                "hold_off": lambda: self.bucket.hold_off(1),
             },
             LimiterAdmission: {"__aenter__": lambda: self.limiter.admit(slots=1, timeout=SHORT).__aenter__()},
             headgate.Limiter: {
                 "attempt": lambda: self.limiter.attempt(slots=1),
                 "decide": lambda: self.limiter.decide(None, {"slots": 1}),
+                "admit_under": lambda: self.limiter.admit_under("word.1", {"slots": 1}, timeout=SHORT),
                 "hold": lambda: self.limiter.hold("other~00000000.1"),
                 "state": self.limiter.state,
                 "hold_off": lambda: self.limiter.hold_off(1),

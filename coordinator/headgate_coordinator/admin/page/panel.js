@@ -112,7 +112,7 @@ export class Panel {
       ["In / out", `${rate(one.in_per_second)} / ${rate(one.out_per_second)}`],
       ["Dropped", things(one.dropped_messages, "message")],
     ]);
-    $("do-block").hidden = limiter || one.stopped !== "";
+    $("do-block").hidden = one.stopped !== "";
     $("do-unblock").hidden = one.stopped === "";
     $("do-purge").hidden = limiter || one.kind === "gate" || one.kind === "bucket";
     say($("purge-question"), `Remove ${things(one.pending_messages, "message")} of this ${one.kind}, delivered ones `
