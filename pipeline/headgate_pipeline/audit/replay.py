@@ -193,7 +193,7 @@ class Replay:
             if name == "grant":
                 self.accounts.grant(event[1], int(event[2]), int(event[3]))
             elif name == "settled" or name == "fetched":  # noqa: PLR1714  twice as quick
-                if event[2] != "0":  # references count no bytes
+                if event[1] != "0" or event[2] != "0":  # references count no bytes
                     self._delivered(name, session, int(event[1]), int(event[2]))
             elif name == "return":
                 self.accounts.give_back(session, int(event[1]), int(event[2]))
