@@ -469,9 +469,9 @@ class Destination:
         return "OK"
 
     def pause(self, ms: int) -> str:
-        self._meet_run(0)
         if self.kind != "gate":
-            return "KIND"
+            return "KIND"  # and nothing is written
+        self._meet_run(0)
         held = self.held[1] if self.held is not None and self.held[0] <= self.now < self.held[1] else 0
         ends = max(self.now + ms, held)
         self.held = (self.now, ends) if ms else None
