@@ -225,7 +225,7 @@ class Chaos:
         async def is_over() -> bool:
             with suppress(headgate.CoordinatorUnavailable):  # a line that was cut
                 await self.store.sweep(self.address)
-                levels = await self.store.levels(self.address)
+                levels = await self.store.levels(self.address, most=1000)
                 return levels is not None and not levels.holds and not levels.waiting
             return False
 
@@ -274,7 +274,7 @@ class Chaos:
         """See that nothing was held, used or counted beyond a limit, by all who know of it."""
         entries = self.ledger()
         assert not audit(entries)
-        levels = await self.store.levels(self.address)
+        levels = await self.store.levels(self.address, most=1000)
         assert levels is not None
         mails = next(int(row.split()[5]) for row in levels.limits if row.startswith("mails "))
         story = [text.decode().split(",") for _, (_, text) in entries]

@@ -144,7 +144,7 @@ async def test_links_are_followed_only_to_what_the_user_may_see(node: Node) -> N
             assert view is not None
             assert (view.side, view.backlog, view.mark, view.owner) == ("target", 10, None, None)
             told = await looker.explain("orders")
-            assert (told.cause, told.chain, told.downstream[0].target) == ("unsettled", (), "billing")
+            assert (told.cause, told.chain, told.downstream[0].target) == ("slow-consumers", (), "billing")
         with pytest.raises(AccessDenied, match="'billing'"):
             await looker.explain("billing")
     assert node.counters.rejected["gateway"] == 6, "who may not read what nodes say, asks for it once"

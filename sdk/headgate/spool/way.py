@@ -1,5 +1,7 @@
 """The way of messages to one store, as a writer last found it: whether it has room, and when it may be tried again."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from headgate.core.full import BLOCK, WhenFull
@@ -13,8 +15,8 @@ LOOK_EVERY: Final = 1.0
 """Seconds between looks whether there is room for references, where nothing is heard of it."""
 
 
-class Room(Protocol):
-    """A session's room at a store, as far as a way shows it."""
+class Quota(Protocol):
+    """A session's room at a store: credit, as at any destination."""
 
     @property
     def spool(self) -> Spool:
@@ -25,6 +27,23 @@ class Room(Protocol):
     def reason(self) -> str:
         """Why there is no room."""
         ...
+
+    def ask(self, size: int, stir: Callable[[], None]) -> "asyncio.Future[None]":
+        """Return a future that is done once there is room for ``size`` bytes; cancel it to give up.
+
+        Until it is done, ``stir`` is called whenever the store may have answered.
+        """
+        ...
+
+    def refused(self, asked: "asyncio.Future[None]") -> bool:
+        """Return whether the store had no room when it was asked."""
+        ...
+
+    def put_back(self, size: int) -> None:
+        """Give back room that is not needed after all."""
+
+    async def hold(self, segment: str, size: int) -> None:
+        """Spend room that was asked for on a segment."""
 
 
 class Way:
@@ -45,7 +64,7 @@ class Way:
     def __init__(self, store: str) -> None:
         self.store = store
         self.encoded = encode_name(store, "store") if store else ""
-        self.quota: Room | None = None
+        self.quota: Quota | None = None
         self.waits = self.crowded = False
         self.when_full: WhenFull = BLOCK
         self.trouble = ""

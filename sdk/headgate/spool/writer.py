@@ -14,7 +14,7 @@ import math
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from headgate._util.tasks import stop
 from headgate.core.full import WhenFull
@@ -26,31 +26,10 @@ from headgate.message import is_durable
 from headgate.redis.keys import Address
 from headgate.spool.stores import Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
-from headgate.spool.way import Room, Way
+from headgate.spool.way import Quota, Way
 
 LOOK_EVERY: Final = 1.0
 """Seconds between looks whether anybody still waits for room at a store, where nothing is heard of it."""
-
-
-class Quota(Room, Protocol):
-    """A session's room at a store: credit, as at any destination."""
-
-    def ask(self, size: int, stir: Callable[[], None]) -> "asyncio.Future[None]":
-        """Return a future that is done once there is room for ``size`` bytes; cancel it to give up.
-
-        Until it is done, ``stir`` is called whenever the store may have answered.
-        """
-        ...
-
-    def refused(self, asked: "asyncio.Future[None]") -> bool:
-        """Return whether the store had no room when it was asked."""
-        ...
-
-    def put_back(self, size: int) -> None:
-        """Give back room that is not needed after all."""
-
-    async def hold(self, segment: str, size: int) -> None:
-        """Spend room that was asked for on a segment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,18 @@ from headgate.redis import scripts
 from headgate.redis.scripts import bare, expand, hasten, lua_root, parse, script, script_names
 
 SAME_CODE: Final = "return string.dump(loadstring(ARGV[1], '=x')) == string.dump(loadstring(ARGV[2], '=x')) and 1"
-BIG: Final = {"admit", "apply", "hold_off", "levels", "link_commit", "link_open", "link_read", "reap", "settle"}
+BIG: Final = {
+    "admit",
+    "apply",
+    "hold_off",
+    "levels",
+    "link_commit",
+    "link_open",
+    "link_read",
+    "publish",
+    "reap",
+    "settle",
+}
 """Those that are still beyond what Redis reads together with the call behind them."""
 text = st.text("-'\"[]=a \\", max_size=12)
 
