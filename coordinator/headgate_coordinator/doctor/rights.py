@@ -18,7 +18,8 @@ _WORDS: Final = {
     "xpending": "KEY group", "xrange": "KEY - +", "xrevrange": "KEY + -",
     "xreadgroup": "GROUP group me STREAMS KEY >", "xgroup|create": "KEY group 0",
     "xgroup|delconsumer": "KEY group me", "xgroup|destroy": "KEY group", "zadd": "KEY 1 member",
-    "zcount": "KEY 0 1", "zlexcount": "KEY - +", "zrange": "KEY 0 1", "zrangebylex": "KEY - +", "zrangebyscore": "KEY 0 1",
+    "zcount": "KEY 0 1", "zlexcount": "KEY - +", "zrange": "KEY 0 1", "zrangebylex": "KEY - +",
+    "zrangebyscore": "KEY 0 1",
     "zrevrange": "KEY 0 1", "zrevrangebyscore": "KEY 1 0", "zunionstore": "KEY 1 KEY",
     **dict.fromkeys(
         ("del", "exists", "get", "hgetall", "hkeys", "hlen", "hrandfield", "hvals", "unlink", "xinfo|groups", "xlen",
