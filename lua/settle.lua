@@ -62,6 +62,14 @@ local held_before = c.delivered - c.settled
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
 d.caller = sid
 local reaped = reap()
+if reaped then -- whose consumer it is may have been gone for long
+  c = read_consumer(cid)
+  if not c then
+    write_ledger('reap', '-', 0, 0, 0)
+    save_destination()
+    return { 'EXPIRED', int(d.epoch) }
+  end
+end
 local again = fetch > 0 and fetch == c.fetches
 -- Of these ids, those that this consumer holds, each once. Mostly they follow one another, and one look finds them all.
 local function mine(ids)

@@ -109,6 +109,8 @@ MUTANTS: Final = tuple(
          "destinations/test_delivery::test_a_topic_says_how_many_subscriptions_it_may_have"),
         ("P11", "lib/attach", "d.subscriptions >= most and most", "false and most",
          "test_delivery::test_a_topic_has_so_many_subscriptions_and_no_more"),
+        ("P2", "settle", "if reaped then -- whose consumer", "if false then -- whose consumer",
+         f"{_ACTIVE}::test_a_consumer_that_ends_in_a_call_that_names_it_is_not_counted_again"),
         ("P2", "settle", "local shared = d.returned > 0 or d.consumers > 1", "local shared = d.returned > 0",
          f"{_P2}::test_what_another_consumer_holds_is_not_settled"),
         ("P2", "settle", "found[id] or #redis.call('XPENDING', K_MESSAGES, c.sub, id, id, 1, cid) == 1", "found[id]",

@@ -191,3 +191,18 @@ async def test_the_ledger_tells_when_limits_bind_and_what_may_go_above_them(plac
     assert await told() == ["binds:no"], "it is dead"
     await place.change(enforce="off")
     assert await told() == ["binds:no", "above:allow-one:150"]
+
+
+async def test_a_consumer_that_ends_in_a_call_that_names_it_is_not_counted_again(place: Place) -> None:
+    """Mutant: the call saves what it knew of it before."""
+    await place.create("topic")
+    await place.consumer("ann", "news", durable=True)
+    await place.wait(6000)
+    await place.consumer("bob", "news", durable=True)
+    await place.reap()
+    await place.wait(3000)
+    assert (await place.look()).fields["active"] == "2", "the second strike comes with the next call"
+    what = {"fetch": 1, "max_messages": 5, "max_bytes": 100}
+    await place.store.settle(place.address, "bob", "ann.1", ttl_ms=TTL_MS, **what)
+    count = await place.recount()
+    assert count.equal, count
