@@ -202,7 +202,6 @@ async def test_a_consumer_that_ends_in_a_call_that_names_it_is_not_counted_again
     await place.reap()
     await place.wait(3000)
     assert (await place.look()).fields["active"] == "2", "the second strike comes with the next call"
-    what = {"fetch": 1, "max_messages": 5, "max_bytes": 100}
-    await place.store.settle(place.address, "bob", "ann.1", ttl_ms=TTL_MS, **what)
+    await place.store.settle(place.address, "bob", "ann.1", ttl_ms=TTL_MS, fetch=1, max_messages=5, max_bytes=100)
     count = await place.recount()
     assert count.equal, count
