@@ -41,14 +41,6 @@ end
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
 local reaped, ids = reap(), {}
-if reaped then
-  c = read_consumer(cid)
-  if not c then
-    write_ledger('reap', '-', 0, 0, 0)
-    save_destination()
-    return { 'CLOSED', int(d.epoch) }
-  end
-end
 for i, entry in ipairs(redis.call('XPENDING', K_MESSAGES, c.sub, '-', int(mark), MAX_DELIVERED, cid)) do
   ids[i] = entry[1]
 end

@@ -29,13 +29,10 @@
 --- @include "lib/orphans"
 --- @include "lib/deliver"
 --- @include "lib/pace"
+--- @include "lib/settling"
 local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local at = 13
 local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
-local function is_id(text) -- Redis' complaint about one that is not would come in the middle of the work
-  local seq, size = string.match(text, '^(%d+)%-(%d+)$')
-  return seq and #seq < 17 and #size < 17
-end
 local function following(n)
   local ids = {}
   for i = at + 1, at + tonumber(n) do
@@ -62,13 +59,9 @@ local held_before = c.delivered - c.settled
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
 d.caller = sid
 local reaped = reap()
-if reaped then -- whose consumer it is may have been gone for long
-  c = read_consumer(cid)
-  if not c then
-    write_ledger('reap', '-', 0, 0, 0)
-    save_destination()
-    return { 'EXPIRED', int(d.epoch) }
-  end
+c = still_there(reaped, cid, c)
+if not c then
+  return { 'EXPIRED', int(d.epoch) }
 end
 local again = fetch > 0 and fetch == c.fetches
 -- Of these ids, those that this consumer holds, each once. Mostly they follow one another, and one look finds them all.
