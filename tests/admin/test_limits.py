@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 import headgate
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
-from headgate_coordinator.admin import AdminServer, create_app
+from headgate_coordinator.admin import AdminServer, create_app, holds
 from headgate_coordinator.security import Action, Users
 from headgate_coordinator.security.passwords import hashed
 from tests.remote.grants import users
@@ -242,3 +243,52 @@ async def test_who_lost_the_right_while_it_waited_is_admitted_to_nothing(llm: he
         levels = await store.levels(address, most=100)
         assert levels is not None
         assert levels.holds == {}
+
+
+PATTERN = '[[limiter]]\nmatch = "t.*"\n[[limiter.limit]]\nname = "slots"\nat_once = 1\n'
+
+
+async def test_a_user_makes_no_more_limiters_than_it_may(client: headgate.Client, tmp_path: Path) -> None:
+    """Mutant: what HTTP makes is not counted, and every name that a pattern matches stays in Redis."""
+    await client.apply_policy(loads(PATTERN))
+    file = tmp_path / "users.toml"
+    grants = "grants = [{ match = 't.#', actions = ['produce'] }]"
+    file.write_text(f"[[user]]\nname = 'ann'\npassword_hash = '{hashed('secret')}'\nmax_destinations = 2\n{grants}\n")
+    known = Users.from_file(file)
+    await known.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(known.close)
+        http = await stack.enter_async_context(served(client, known))
+        answers = [
+            await http.post(f"/v1/limits/t.{n}/admit", json={"amounts": {"slots": 1}}, auth=("ann", "secret"))
+            for n in range(4)
+        ]
+    assert [answer.status_code for answer in answers] == [200, 200, 403, 403]
+    assert answers[2].json()["type"] == "urn:headgate:problem:too-many-destinations"
+    assert sorted(await client.destinations()) == ["t.0", "t.1"]
+
+
+async def test_more_limiters_than_a_node_has_open_take_turns_and_none_is_closed_where_somebody_waits(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: whoever names many limiters keeps all others out; a request in line ends as its limiter is closed."""
+    monkeypatch.setattr(holds, "MOST_LIMITERS", 2)
+    await client.apply_policy(loads(PATTERN))
+    async with served(client) as http:
+        body = {"amounts": {"slots": 1}, "ttl": 60}
+        held = {}
+        for name in ("t.0", "t.1", "t.2", "t.3"):
+            answer = await http.post(f"/v1/limits/{name}/admit", json=body)
+            assert answer.status_code == 200, answer.text
+            held[name] = answer.json()["hold"]
+        waits = asyncio.create_task(http.post("/v1/limits/t.0/admit", json=body | {"wait": 60}))
+
+        async def stands_in_line() -> bool:
+            return int((await http.get("/v1/limits/t.0")).json()["waiting"]) == 1
+
+        await wait_until(stands_in_line, timeout=60, description="it stands in line")
+        for name in ("t.1", "t.2", "t.3"):
+            answer = await http.post(f"/v1/limits/{name}/renew", json={"hold": held[name]})
+            assert answer.status_code == 200, "held on, though its limiter was closed meanwhile"
+        await http.post("/v1/limits/t.0/release", json={"hold": held["t.0"]})
+        assert (await waits).status_code == 200

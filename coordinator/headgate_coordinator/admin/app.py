@@ -22,8 +22,8 @@ from headgate import Client, HeadgateError, InvalidName, InvalidValue
 from headgate_coordinator.admin import metrics
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.callers import Callers
-from headgate_coordinator.admin.desk import Desk
 from headgate_coordinator.admin.guard import Guard
+from headgate_coordinator.admin.holds import Holds
 from headgate_coordinator.admin.limits import Limits
 from headgate_coordinator.admin.models import Live, Ready
 from headgate_coordinator.admin.openapi import POLICY_TYPES, document
@@ -98,9 +98,9 @@ def create_app(
         raise InvalidValue(f"destinations with metrics of their own: {destinations}; use 0 or more")
     watch = Watch(client)
     api = Api(client, node, watch)
-    desk = Desk(client)
+    holds = Holds(client)
     callers = Callers(users, token)
-    operations = (*api.operations, *Limits(desk).operations)
+    operations = (*api.operations, *Limits(holds).operations)
     described = document(operations, token=token is not None, open_metrics=open_metrics)
 
     evicts = Once(functools.partial(eviction, client))
@@ -134,7 +134,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
-        await desk.close()
+        await holds.close()
         await evicts.close()
         await api.close()
         await watch.close()
@@ -149,7 +149,7 @@ def create_app(
             *_routes(operations),
             Route(f"{PREFIX}/openapi.json", openapi),
         ],
-        middleware=[Middleware(Guard, token=token, open_paths=open_paths, callers=callers, hosts=hosts)],
+        middleware=[Middleware(Guard, open_paths=open_paths, callers=callers, hosts=hosts)],
         exception_handlers={HeadgateError: _failed, HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,
     )

@@ -27,7 +27,8 @@ class Callers:
     """
 
     def __init__(self, users: Users | None, token: str | None) -> None:
-        self._users, self._token = users, token
+        self._users = users
+        self._token = token.encode() if token is not None else None
         self._operator = Identity("operator", ALL)
 
     async def identify(self, headers: Headers, peer: tuple[str, int] | None) -> Access:
@@ -39,8 +40,8 @@ class Callers:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         found: Identity | None = None
         match scheme.lower():
-            case "bearer" if self._token is not None:
-                found = self._operator if hmac.compare_digest(given.strip().encode(), self._token.encode()) else None
+            case "bearer":
+                found = self._operator if self.bears(headers) else None
             case "basic" if self._users is not None:
                 name, password = _read(given)
                 try:
@@ -55,6 +56,18 @@ class Callers:
         access = Access()
         access.identity = found
         return access
+
+    @property
+    def has_token(self) -> bool:
+        """Whether requests must bear a token."""
+        return self._token is not None
+
+    def bears(self, headers: Headers) -> bool:
+        """Whether a request bears the token; where there is none, none does."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        # Compared in constant time, whatever was given: its answer's time says nothing about the token.
+        right = hmac.compare_digest(given.strip().encode(), self._token or b"")
+        return self._token is not None and right and scheme.lower() == "bearer"
 
     def _without_a_name(self) -> Identity | None:
         if self._users is None or self._users.is_open:

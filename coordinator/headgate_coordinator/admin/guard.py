@@ -1,6 +1,5 @@
 """The guard of every request and answer: the token, cross-site requests, security headers."""
 
-import hmac
 import ipaddress
 import re
 from typing import Final
@@ -40,17 +39,13 @@ class Guard:
 
     Args:
         app: behind it.
-        token: that requests must bear; None lets everybody in.
         open_paths: that need no token: probes, and the page's own files, which hold no data.
-        callers: of the limits' HTTP, which takes users too.
+        callers: who may come: with the token, or everybody where there is none; to limits users too.
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
     """
 
-    def __init__(
-        self, app: ASGIApp, token: str | None, open_paths: frozenset[str], callers: Callers, hosts: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, app: ASGIApp, open_paths: frozenset[str], callers: Callers, hosts: tuple[str, ...] = ()) -> None:
         self._app = app
-        self._token = token.encode() if token is not None else None
         self._open = open_paths
         self._callers = callers
         self._hosts = frozenset(host.lower() for host in ("localhost", *hosts) if host)
@@ -71,11 +66,11 @@ class Guard:
 
         headers = Headers(scope=scope)
         refusal: Response | None
-        if self._token is None and not all(map(self._is_ours, headers.getlist("host"))):
+        if not self._callers.has_token and not all(map(self._is_ours, headers.getlist("host"))):
             refusal = problem(403, "foreign-host", _FOREIGN)
         elif scope["method"] not in HARMLESS and _from_elsewhere(headers):
             refusal = problem(403, "cross-site", "a page of another site may not change anything here")
-        elif self._token is not None and not self._is_open(scope["path"]) and not self._bears(headers):
+        elif self._callers.has_token and not self._is_open(scope["path"]) and not self._callers.bears(headers):
             refusal = problem(
                 401, "token-missing", "send the node's admin token: Authorization: Bearer <token>",
                 headers={"WWW-Authenticate": 'Bearer realm="headgate"'},
@@ -99,12 +94,6 @@ class Guard:
 
     def _is_open(self, path: str) -> bool:
         return path in self._open or path.startswith(OWN)
-
-    def _bears(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Compared in constant time, whatever was given: its answer's time says nothing about the token.
-        right = hmac.compare_digest(given.strip().encode(), self._token or b"")
-        return right and scheme.lower() == "bearer"
 
 
 def _is_address(name: str) -> bool:

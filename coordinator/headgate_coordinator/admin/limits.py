@@ -12,7 +12,7 @@ from headgate.core.limits import Limit
 from headgate.explain.levels import LimiterState, LimitState
 from headgate.limiting.hold import read_ttl
 from headgate.redis.stores.limiters import HoldCall
-from headgate_coordinator.admin.desk import Desk
+from headgate_coordinator.admin.holds import Holds, see_held
 from headgate_coordinator.admin.operations import Answer, Call, NoQuery, Operation, Query
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security import Action
@@ -138,8 +138,8 @@ class State(BaseModel):
 class Limits:
     """Answers requests about limiters and holds."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, holds: Holds) -> None:
+        self._holds = holds
         self.operations: Final = (
             _operation("GET", "", "Return how much of a limiter is taken", self._state, State, query=Looking),
             _operation("POST", "/admit", "Reserve amounts under all limits at once", self._admit, Admitted, Admitting),
@@ -151,22 +151,27 @@ class Limits:
 
     async def _admit(self, call: Call) -> Answer:
         body: Admitting = call.body
-        again = (call.access.user, call.idempotency) if call.idempotency else None
         try:
-            limiter, hold = await self._desk.admit(
-                call.name, body.amounts, key=body.key, wait=body.wait, ttl=body.ttl, again=again
+            limiter, hold = await self._holds.admit(
+                call.access,
+                call.name,
+                body.amounts,
+                key=body.key,
+                wait=body.wait,
+                ttl=body.ttl,
+                idempotency=call.idempotency,
             )
         except CreditTimeout as error:
-            raise await self._exceeded(error) from None
+            raise await self._exceeded(call, error) from None
         if not call.access.may(Action.PRODUCE, call.name):  # not any more: it may have waited for long
-            await self._desk.ask(call.name, HoldCall("release", hold))
+            await self._holds.ask(call.access, call.name, HoldCall("release", hold))
             raise Refused(403, "access-denied", call.access.refusal(Action.PRODUCE, call.name))
         amounts = check_amounts(body.amounts)
         admitted = Admitted(limiter=call.name, hold=hold, key=body.key, amounts=amounts, ttl=body.ttl)
         return Answer(admitted, _policy(limiter.limits.values()))
 
-    async def _exceeded(self, error: CreditTimeout) -> Refused:
-        limiter = await self._desk.limiter(error.destination)
+    async def _exceeded(self, call: Call, error: CreditTimeout) -> Refused:
+        limiter = await self._holds.limiter(call.access, error.destination)
         state = await limiter.state(key=error.key)
         headers = _policy(limiter.limits.values()) | _levels(state)
         if error.retry_after is not None:
@@ -178,44 +183,38 @@ class Limits:
 
     async def _renew(self, call: Call) -> Answer:
         body: Renewing = call.body
-        answer = await self._desk.ask(call.name, HoldCall("renew", body.hold, ttl_ms=read_ttl(body.ttl)))
-        self._see_held(call.name, body.hold, answer)
+        answer = await self._holds.ask(call.access, call.name, HoldCall("renew", body.hold, ttl_ms=read_ttl(body.ttl)))
+        see_held(call.name, body.hold, answer)
         return Answer(Renewed(limiter=call.name, hold=body.hold, ttl=body.ttl))
 
     async def _settle(self, call: Call) -> Answer:
         body: Settling = call.body
-        limiter = await self._desk.limiter(call.name)
+        limiter = await self._holds.limiter(call.access, call.name)
         used = amounts_text(check_amounts(body.used, limiter.limits))
-        answer = await self._desk.ask(call.name, HoldCall("settle", body.hold, amounts=used))
-        self._see_held(call.name, body.hold, answer)
+        answer = await self._holds.ask(call.access, call.name, HoldCall("settle", body.hold, amounts=used))
+        see_held(call.name, body.hold, answer)
         if body.release:
-            await self._desk.ask(call.name, HoldCall("release", body.hold))
+            await self._holds.ask(call.access, call.name, HoldCall("release", body.hold))
         settled = Settled(limiter=call.name, hold=body.hold, counted=answer == "ok", released=body.release)
         return Answer(settled)
 
     async def _release(self, call: Call) -> Answer:
         body: Releasing = call.body
-        answer = await self._desk.ask(call.name, HoldCall("release", body.hold))
+        answer = await self._holds.ask(call.access, call.name, HoldCall("release", body.hold))
         return Answer(Released(limiter=call.name, hold=body.hold, held=answer == "ok"))
 
     async def _hold_off(self, call: Call) -> Answer:
         body: HoldingOff = call.body
-        limiter = await self._desk.limiter(call.name)
+        limiter = await self._holds.limiter(call.access, call.name)
         seconds = await limiter.hold_off(body.seconds, reason=body.reason, key=body.key)
         return Answer(HeldOff(limiter=call.name, key=body.key, seconds=seconds))
 
     async def _state(self, call: Call) -> Answer:
-        limiter = await self._desk.limiter(call.name)
+        limiter = await self._holds.limiter(call.access, call.name)
         state = await limiter.state(key=call.query.key)
         facts: dict[str, Any] = {name: getattr(state, name) for name in State.model_fields if name != "limiter"}
         told = State(limiter=call.name, **facts)
         return Answer(told, _policy(limiter.limits.values()) | _levels(state))
-
-    @staticmethod
-    def _see_held(name: str, hold: str, answer: str) -> None:
-        if answer == "gone":
-            detail = f"limiter {name!r} has no hold {hold} any more: it was released, or its lease is over; admit anew"
-            raise Refused(410, "hold-over", detail, limiter=name, hold=hold)
 
 
 def _operation(

@@ -21,6 +21,7 @@ from headgate import (
     PolicyError,
 )
 from headgate.policy import BadDocument
+from headgate_coordinator.security.making import TooManyDestinations
 
 MEDIA_TYPE: Final = "application/problem+json"
 STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
@@ -33,6 +34,7 @@ STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
     (CoordinatorUnavailable, 503),
     (DestinationFull, 503),
     (MessageTooLarge, 422),
+    (TooManyDestinations, 403),
     (Closed, 503),
     (HeadgateError, 500),
 )

@@ -11,11 +11,11 @@ from headgate.client import Client
 from headgate.session.session import Session
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
-from headgate_coordinator.node.making import Making
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.standing import Standing
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
+from headgate_coordinator.security.making import Making
 
 
 class Node(Protocol):

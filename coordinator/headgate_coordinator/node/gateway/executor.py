@@ -24,8 +24,8 @@ from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.gateway.authorizer import Permits
 from headgate_coordinator.node.gateway.rights import MOST_WAITED_MS, SECURED, text_of
 from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy, hide_holds
-from headgate_coordinator.node.making import Making
 from headgate_coordinator.security import EVERYTHING, Action
+from headgate_coordinator.security.making import Making
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
 """Commands that may go to every master."""

@@ -3,17 +3,21 @@
 import asyncio
 import hashlib
 import secrets
-from collections import deque
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from headgate import Client, DestinationFull, HeadgateError, PolicyError
+from headgate._util.tasks import stop
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from headgate.session.session import Session
 from headgate_coordinator.admin.problems import Refused
+from headgate_coordinator.security.access import Access
+from headgate_coordinator.security.making import Making
 
 WORD: Final = "http"
 """The ids of all these holds begin with it, so that each node hears when one that waits there is admitted."""
@@ -23,7 +27,7 @@ MOST_CALLS: Final = 128
 """Operations in one call of the script."""
 
 
-class Desk:
+class Holds:
     """Admits, renews, settles and releases for callers without a session.
 
     Args:
@@ -32,38 +36,36 @@ class Desk:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._session: Session | None = None
+        self._making = Making(client)
         self._opening = asyncio.Lock()
-        self._lines: dict[str, _Line] = {}
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._asked: set[str] = set()
 
     async def close(self) -> None:
         """Stop; what is held stays held, for as long as its leases last."""
         for line in self._lines.values():
-            line.close()
-        if self._session is not None:
-            await self._session.close()
+            await line.close()
 
     async def admit(
-        self, name: str, amounts: Mapping[str, int | str], *, key: str | None, wait: float, ttl: float,
-        again: tuple[str, str] | None,
+        self, access: Access, name: str, amounts: Mapping[str, int | str], *, key: str | None, wait: float, ttl: float,
+        idempotency: str,
     ) -> tuple[Limiter, str]:  # fmt: skip
         """Admit, and return the limiter and the hold's id.
 
         Args:
+            access: the caller's.
             name: of the limiter.
             amounts: by the names of limits.
             key: for whom; None for no key.
             wait: seconds in line at the most.
             ttl: seconds of the lease.
-            again: user and idempotency key: a hold that was admitted with them, and is held still, is returned.
+            idempotency: a hold that this user got with the same word, and holds still, is returned; empty for none.
 
         Raises:
-            Refused: the same is being asked for at this moment.
+            Refused: the same is being asked for at this moment, or was, and its hold ended just now.
             HeadgateError: as :meth:`Limiter.admit`.
         """
-        line = await self._line(name)
-        hold = f"{WORD}.{_number(name, again)}"
+        hold = f"{WORD}.{_number(name, access.user, idempotency)}"
         if hold in self._asked:
             raise Refused(
                 409, "in-progress", "a request with this Idempotency-Key is being answered; repeat it later",
@@ -71,49 +73,80 @@ class Desk:
             )  # fmt: skip
         self._asked.add(hold)
         try:
-            got: Hold = await line.limiter.admit_under(hold, amounts, key=key, timeout=wait, ttl=ttl)
-            hold = got.leave()
-            if again is not None:  # it may have been held for a while
-                await line.ask(HoldCall("renew", hold, ttl_ms=int(ttl * 1000)))
+            async with self._line(access, name) as line:
+                got: Hold = await line.limiter.admit_under(hold, amounts, key=key, timeout=wait, ttl=ttl)
+                hold = got.leave()
+                if idempotency:  # it may have been held for a while
+                    see_held(name, hold, await line.ask(HoldCall("renew", hold, ttl_ms=int(ttl * 1000))))
+                return line.limiter, hold
         finally:
             self._asked.discard(hold)
-        return line.limiter, hold
 
-    async def ask(self, name: str, call: HoldCall) -> str:
+    async def ask(self, access: Access, name: str, call: HoldCall) -> str:
         """Make one operation on one hold, and return the script's answer.
 
         Raises:
             PolicyError: there is no such limiter.
             CoordinatorUnavailable: no answer; it may be repeated.
         """
-        return await (await self._line(name)).ask(call)
+        async with self._line(access, name) as line:
+            return await line.ask(call)
 
-    async def limiter(self, name: str) -> Limiter:
+    async def limiter(self, access: Access, name: str) -> Limiter:
         """Return a limiter by its name.
 
         Raises:
             PolicyError: there is no such limiter.
+            TooManyDestinations: the first use would make it, and its user has made as many as it may.
         """
-        return (await self._line(name)).limiter
+        async with self._line(access, name) as line:
+            return line.limiter
 
-    async def _line(self, name: str) -> "_Line":
-        line = self._lines.get(name)
-        if line is None:
-            async with self._opening:
-                if self._session is None:
-                    self._session = await self._client.session().__aenter__()
+    @asynccontextmanager
+    async def _line(self, access: Access, name: str) -> "AsyncIterator[_Line]":
+        line = self._lines.get(name) or await self._open(access, name)
+        self._lines.move_to_end(name)
+        line.users += 1
+        try:
+            yield line
+        finally:
+            line.users -= 1
+
+    async def _open(self, access: Access, name: str) -> "_Line":
+        async with self._opening, AsyncExitStack() as stack:
+            if name in self._lines:
+                return self._lines[name]
             if len(self._lines) >= MOST_LIMITERS:
-                raise DestinationFull(name, 1, f"this node has {MOST_LIMITERS} limiters open", gate=True)
-            limiter = await self._session.limiter(name, in_hand=False)
-            line = self._lines.setdefault(name, _Line(self._client, limiter))
-        return line
+                await self._close_one(name)
+            session = await stack.enter_async_context(self._client.session())
+            async with self._making.by(access, name):
+                limiter = await session.limiter(name, in_hand=False)
+            line = self._lines[name] = _Line(self._client, session, limiter)
+            stack.pop_all()
+            return line
+
+    async def _close_one(self, wanted: str) -> None:
+        """Close the limiter that was used the longest ago, of those that nobody uses now."""
+        idle = next((name for name, line in self._lines.items() if not line.users), None)
+        if idle is None:
+            raise DestinationFull(wanted, 1, f"{MOST_LIMITERS} limiters are in use at this node", gate=True)
+        await self._lines.pop(idle).close()
+
+
+def see_held(name: str, hold: str, answer: str) -> None:
+    """Raise where the answer to an operation says that the hold is over."""
+    if answer == "gone":
+        detail = f"limiter {name!r} has no hold {hold} any more: it was released, or its lease is over; admit anew"
+        raise Refused(410, "hold-over", detail, limiter=name, hold=hold)
 
 
 class _Line:
     """Operations on the holds of one limiter, many in a call, one call at a time."""
 
-    def __init__(self, client: Client, limiter: Limiter) -> None:
+    def __init__(self, client: Client, session: Session, limiter: Limiter) -> None:
         self.limiter = limiter
+        self.users = 0
+        self._of = session
         self._store = LimiterStore(client.store.server)
         self._address = Address.of(client.namespace, limiter.name)
         self._session = f"{WORD}~{secrets.token_hex(8)}"
@@ -128,9 +161,9 @@ class _Line:
             self._task = asyncio.create_task(self._work(), name=f"headgate holds of {self.limiter.name}")
         return await answer
 
-    def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    async def close(self) -> None:
+        await stop(self._task)
+        await self._of.close()
 
     async def _work(self) -> None:
         while self._waiting:
@@ -152,9 +185,9 @@ class _Line:
                     answer.set_result(text)
 
 
-def _number(name: str, again: tuple[str, str] | None) -> int:
+def _number(name: str, user: str, idempotency: str) -> int:
     """Return the number of a hold: of the same request the same, else one that nobody guesses."""
-    if again is None:
+    if not idempotency:
         return 1 + secrets.randbits(62)
-    text = b"".join(b"%d:%s" % (len(part.encode()), part.encode()) for part in (name, *again))
+    text = b"".join(b"%d:%s" % (len(part.encode()), part.encode()) for part in (name, user, idempotency))
     return 1 + (int.from_bytes(hashlib.sha256(text).digest()[:8]) >> 2)

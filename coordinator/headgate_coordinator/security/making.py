@@ -13,8 +13,8 @@ from headgate.errors import HeadgateError
 from headgate.redis.keys import Address, made_key
 from headgate.redis.scripts import script
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.security import Identity
 from headgate_coordinator.security.access import Access
+from headgate_coordinator.security.permissions import Identity
 
 PAGE: Final = 100
 """Destinations that are looked for at a time."""
