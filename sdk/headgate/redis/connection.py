@@ -26,8 +26,8 @@ server closes no connection, and an earlier one would name the run that its stat
 LOADS: Final = 20
 """Times that a script is loaded again during one call.
 
-Redis reads a script of more than 32 KiB (`apply`, `link_read`, `settle`) by itself, and the call after it in its next
-turn, so somebody who flushes scripts all the time comes between them every other time."""
+Redis reads a script of more than 32 KiB (`publish`, `settle` and others, which a test names) by itself, and the call
+after it in its next turn, so somebody who flushes scripts all the time comes between them every other time."""
 
 
 class OtherRunError(rx.ResponseError):
