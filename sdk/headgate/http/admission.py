@@ -1,0 +1,65 @@
+"""An answer of a server to a request that is not admitted."""
+
+import json
+from dataclasses import dataclass
+
+from headgate.charge import Charge, Held
+from headgate.errors import CoordinatorUnavailable, CreditTimeout, DestinationFull, MessageTooLarge
+from headgate.http import fields
+from headgate.limiting.limiter import Limiter
+from headgate.limiting.refusals import Refused
+
+
+@dataclass(frozen=True)
+class Turned(Exception):
+    """A request that is turned away.
+
+    Attributes:
+        code: of the answer: 413 for more than a limit ever admits, 429, or 503 where Redis does not answer.
+        title: of the problem (RFC 9457).
+        limit: that binds; empty where it is none.
+        after: seconds until it could be admitted, if nobody else comes; None where nobody knows.
+        headers: of the answer.
+    """
+
+    code: int
+    title: str
+    limit: str
+    after: float | None
+    headers: dict[str, str]
+
+    def body(self) -> bytes:
+        """Return the problem, as JSON."""
+        problem = {"type": "about:blank", "title": self.title, "status": self.code}
+        if self.limit:
+            problem |= {"limit": self.limit, "retry_after": self.after}
+        return json.dumps(problem).encode()
+
+
+async def admitted(charge: Charge, request: object) -> Held:
+    """Return what a request is admitted with.
+
+    Raises:
+        Turned: it is not admitted in time.
+    """
+    try:
+        if charge.timeout is not None and charge.timeout != 0:
+            return await charge.admit(request)
+        decision = await charge.attempt(request)
+    except CreditTimeout as error:
+        raise _too_many(charge, error.limit or "line", error.retry_after) from error
+    except DestinationFull as error:
+        raise _too_many(charge, "line", None) from error
+    except MessageTooLarge as error:
+        raise Turned(413, "more than is ever admitted", error.name, None, {}) from error
+    except CoordinatorUnavailable as error:
+        raise Turned(503, "the limits cannot be read", "", None, {}) from error
+    if isinstance(decision, Refused):
+        raise _too_many(charge, decision.limit, decision.retry_after)
+    return decision
+
+
+def _too_many(charge: Charge, limit: str, after: float | None) -> Turned:
+    on = charge.on
+    policy = fields.policy(on.limits.values()) if isinstance(on, Limiter) else {}
+    return Turned(429, "too many requests", limit, after, {**policy, **fields.refused(limit, after)})

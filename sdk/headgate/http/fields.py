@@ -1,0 +1,70 @@
+"""The fields of HTTP that speak of limits: Retry-After, RateLimit and RateLimit-Policy."""
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from headgate.core.limits import Limit
+from headgate.explain.levels import LimiterState, LimitState
+
+TOO_MANY: Final = (429, 503)
+"""Codes of answers that may ask, by Retry-After, to come later."""
+LONGEST: Final = 86_400.0
+"""Seconds of a Retry-After that is heeded; a longer one counts as this."""
+_SECONDS: Final = {"hour": 3600, "day": 86_400, "week": 604_800, "month": 2_678_400}
+
+
+def read_retry_after(code: int, value: str | None) -> float | None:
+    """Return the seconds for which an answer asks not to be called; None where it does not.
+
+    Args:
+        code: of the answer.
+        value: of its Retry-After, seconds or a date (RFC 9110, 10.2.3); None without one.
+    """
+    if code not in TOO_MANY or value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), LONGEST)
+    try:
+        date = parsedate_to_datetime(text[:64])
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return min(max(0.0, (date - datetime.now(UTC)).total_seconds()), LONGEST)
+
+
+def retry_after(seconds: float | None) -> dict[str, str]:
+    """Return the field of when to come again; none where nobody knows."""
+    return {} if seconds is None else {"Retry-After": str(max(1, math.ceil(seconds)))}
+
+
+def policy(limits: Iterable[Limit]) -> dict[str, str]:
+    """Return the field of what may be taken at all (RateLimit-Policy, draft-ietf-httpapi-ratelimit-headers)."""
+    items = []
+    for limit in limits:
+        window = f";w={math.ceil(limit.most / limit.rate)}" if limit.rate else ""
+        window = f";w={_SECONDS[limit.window]}" if limit.window else window
+        unit = ';qu="concurrent-requests"' if limit.form == "at_once" else ""
+        items.append(f'"{limit.name}";q={limit.most}{window}{unit}')
+    return {"RateLimit-Policy": ", ".join(items)} if items else {}
+
+
+def levels(state: LimiterState) -> dict[str, str]:
+    """Return the field of what may be taken now: of all keys together and of the key whichever is less."""
+    names: Mapping[str, LimitState] = {**state.key_limits, **state.limits}
+    items = []
+    for name in names:
+        level = state[name]
+        reset = f";t={math.ceil(level.reset_after)}" if level.reset_after else ""
+        items.append(f'"{name}";r={max(0, level.remaining)}{reset}')
+    return {"RateLimit": ", ".join(items)} if items else {}
+
+
+def refused(limit: str, after: float | None) -> dict[str, str]:
+    """Return the field of a limit that has nothing left, and of when to come again."""
+    reset = "" if after is None else f";t={math.ceil(after)}"
+    return {"RateLimit": f'"{limit}";r=0{reset}', **retry_after(after)}
