@@ -131,6 +131,11 @@ class Limiter:
     def __repr__(self) -> str:
         return repr(self._inner)
 
+    @property
+    def at_once(self) -> frozenset[str]:
+        """Names of those of its limits that are held at once."""
+        return self._inner.at_once
+
     def admit(
         self, *, key: str | None = None, timeout: float | str | None = None, ttl: float | str | None = None,
         **amounts: int | str,

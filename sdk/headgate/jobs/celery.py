@@ -1,0 +1,44 @@
+"""A base of Celery's tasks: those that are not admitted are put off, and keep no worker."""
+
+from typing import Any
+
+from celery import Task
+from celery.exceptions import Ignore
+
+from headgate.charge import SyncCharge
+from headgate.jobs.requeueing import admit_or_put_off
+
+
+class LimitedTask(Task):  # type: ignore[misc]  # Celery ships no types
+    """``@app.task(base=LimitedTask, limited=SyncCharge(limits.limiter("llm"), requests=1))``.
+
+    A task that is not admitted is sent again with the same id and arguments, for later; that is no retry, and is not
+    counted as one. Called directly, as a function, it waits.
+
+    Attributes:
+        limited: how each call is charged; its ``key`` and amounts may be functions of the task's arguments.
+    """
+
+    abstract = True
+    limited: SyncCharge
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Run it while it is admitted; errors are the task's own, and those of :meth:`headgate.Limiter.admit`."""
+        request = self.request
+        if request.called_directly or request.is_eager:
+            held = self.limited.admit(*args, **named)
+            run = super().__call__
+        else:
+            run = self.run
+            decision = admit_or_put_off(self.limited, *args, **named)
+            if isinstance(decision, float):
+                again = self.signature_from_request(request, args, named, countdown=decision, retries=request.retries)
+                again.apply_async()
+                raise Ignore
+            held = decision
+        try:
+            result = run(*args, **named)
+            self.limited.settled(held, result)
+            return result
+        finally:
+            held.release()

@@ -1,0 +1,51 @@
+"""A middleware of dramatiq: messages that are not admitted are put off, and keep no worker."""
+
+from typing import Any
+
+from dramatiq import Broker, MessageProxy, Middleware
+from dramatiq.middleware import SkipMessage
+
+from headgate.charge import Held, SyncCharge
+from headgate.jobs.requeueing import admit_or_put_off
+
+
+class LimitedActors(Middleware):
+    """``broker.add_middleware(LimitedActors())``; then ``@dramatiq.actor(limited=SyncCharge(..., requests=1))``.
+
+    A message that is not admitted is enqueued again, for later; that is no retry, and is not counted as one. ``key``
+    and amounts of a charge may be functions of the actor's arguments.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+
+    @property
+    def actor_options(self) -> set[str]:
+        """The option of actors that it knows."""
+        return {"limited"}
+
+    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
+        """Admit a message, or put it off."""
+        charge: SyncCharge | None = broker.get_actor(message.actor_name).options.get("limited")
+        if charge is None:
+            return
+        decision = admit_or_put_off(charge, *message.args, **message.kwargs)
+        if isinstance(decision, float):
+            broker.enqueue(message.copy(), delay=round(decision * 1000))
+            raise SkipMessage(f"not admitted; again in {decision:.3g} s")
+        self._held[message.message_id] = decision
+
+    def after_process_message(
+        self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
+    ) -> None:
+        """Say what it used, and release it."""
+        held = self._held.pop(message.message_id, None)
+        if held is None:
+            return
+        try:
+            if exception is None:
+                broker.get_actor(message.actor_name).options["limited"].settled(held, result)
+        finally:
+            held.release()
+
+    after_skip_message = after_process_message

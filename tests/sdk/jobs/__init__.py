@@ -1,0 +1,1 @@
+"""Jobs that are put off, with the real libraries and real workers."""
