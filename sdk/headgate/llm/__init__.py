@@ -1,0 +1,1 @@
+"""Limits of calls of language models: :mod:`headgate.llm.langchain`."""

@@ -1,0 +1,1 @@
+"""Rate limiters of models, with the real libraries."""
