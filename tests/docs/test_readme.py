@@ -131,7 +131,7 @@ def _print_but_for_waits(*values: Any) -> None:
         print(*values)
 
 
-@pytest.mark.parametrize("page", ["docs/guide.md", "docs/limits.md"])
+@pytest.mark.parametrize("page", ["docs/guide.md", "docs/limits.md", "docs/doors.md"])
 async def test_what_can_be_typed_in_from_top_to_bottom(page: str) -> None:
     """As in `python -m asyncio`: one set of names, await anywhere."""
     names: dict[str, Any] = {"__name__": "guide", "print": _print_but_for_waits}
