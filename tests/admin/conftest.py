@@ -74,7 +74,7 @@ class _Running:
         await self._stack.aclose()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     browser = Browser.start(tmp_path_factory.mktemp("chromium"))
     yield browser

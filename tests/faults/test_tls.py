@@ -32,12 +32,16 @@ class Secured:
     sentinel: int
     dies: dict[int, ExitStack]
 
+    asked: dict[int, redis.Redis]
+    """A client of each, by port: a greeting of TLS costs more than a question."""
+
     def ask(self, port: int, *words: Any) -> Any:
-        files = {"ssl_ca_certs": "cert.pem", "ssl_certfile": "cert.pem", "ssl_keyfile": "key.pem"}
-        files = {name: str(self.folder / file) for name, file in files.items()}
-        secret = None if port == self.sentinel else SECRET
-        with redis.Redis(port=port, password=secret, ssl=True, socket_timeout=5, **files) as client:  # type: ignore[arg-type]
-            return client.execute_command(*words)
+        if port not in self.asked:
+            files = {"ssl_ca_certs": "cert.pem", "ssl_certfile": "cert.pem", "ssl_keyfile": "key.pem"}
+            files = {name: str(self.folder / file) for name, file in files.items()}
+            secret = None if port == self.sentinel else SECRET
+            self.asked[port] = redis.Redis(port=port, password=secret, ssl=True, socket_timeout=5, **files)  # type: ignore[arg-type]
+        return self.asked[port].execute_command(*words)
 
     @property
     def master(self) -> int:
@@ -84,9 +88,11 @@ def secured(certificate: Path, tmp_path: Path) -> Iterator[Secured]:
             settings = [*over_tls(port), *secrets, "--save", "", "--repl-diskless-sync-delay", "0", *follows]
             stacks[port].enter_context(server(folder, *settings, port=port))
         stack.enter_context(server(tmp_path, "sentinel.conf", "--sentinel", *over_tls(watch), port=watch))
-        secured = Secured(tmp_path, (first, second), watch, stacks)
+        secured = Secured(tmp_path, (first, second), watch, stacks, {})
         wait_for(secured.is_linked, timeout=GUARD, description="the replica is linked")
         yield secured
+        for client in secured.asked.values():
+            client.close()
 
 
 @pytest.fixture

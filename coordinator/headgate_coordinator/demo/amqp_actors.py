@@ -18,9 +18,6 @@ from headgate_coordinator.demo.journal import Journal
 from headgate_coordinator.demo.orders import Orders
 from headgate_coordinator.demo.peer import Peer, connections
 from headgate_coordinator.demo.sending import Sending, received
-from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.security import Users
-from headgate_coordinator.service.service import AdminOptions, service
 
 CREDIT: Final = 20
 """Messages that a consumer may have in hand."""
@@ -33,6 +30,10 @@ DRAIN: Final = 2.0
 
 async def serve(name: str, client: headgate.Client, limit: int, journal: Journal, orders: Orders) -> None:
     """Be a node, the same as `headgate node` runs, until ordered to stop."""
+    from headgate_coordinator.node.options import NodeOptions  # clients begin in half the time without
+    from headgate_coordinator.security import Users
+    from headgate_coordinator.service.service import AdminOptions, service
+
     options = NodeOptions(port=0, name=f"demo-{name}", window=max(1, limit // 8), drain=DRAIN, ttl=TTL)
     async with client, service(client, options, Users.from_redis, AdminOptions(port=0)) as node:
         journal.write("listens", node.address, node.admin)

@@ -2,27 +2,19 @@
 
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.support import forked
+
 LAYERS = ("engine", "node", "sasl", "codec")
 GROWTH = 32 << 20
 """Bytes that a process may grow by, however long it runs."""
 
 
 def play(layer: str, count: int, seed: int, *, timeout: float) -> None:
-    process = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-m", "tests.amqp.fuzzing", layer, f"--seed={seed}", f"--count={count}"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
+    process = forked.run(
+        "tests.amqp.fuzzing", layer, f"--seed={seed}", f"--count={count}", environment=os.environ, timeout=timeout
     )
     said = process.stdout + process.stderr
     assert process.returncode == 0, said[-3000:]
