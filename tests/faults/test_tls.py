@@ -32,7 +32,7 @@ class Secured:
     sentinel: int
     dies: dict[int, ExitStack]
 
-    asked: dict[int, redis.Redis]
+    asked: dict[int, Any]
     """A client of each, by port: a greeting of TLS costs more than a question."""
 
     def ask(self, port: int, *words: Any) -> Any:
