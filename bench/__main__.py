@@ -33,10 +33,24 @@ PARTS = (
         "links",
         "node",
     ),
-    *("walks", "blocked", "doors", "spool", "durability", "pipeline", "pipeline_audit", "pipeline_backlog", "activemq"),
+    *(
+        "walks",
+        "blocked",
+        "doors",
+        "http",
+        "spool",
+        "durability",
+        "pipeline",
+        "pipeline_audit",
+        "pipeline_backlog",
+        "activemq",
+    ),
 )
 """Modules of this package with a function ``measure``. Each is imported when it is its turn: one needs Spark."""
-ROOMS = {**dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."), "peers": "beside."}
+ROOMS = {
+    **dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."),
+    **dict.fromkeys(("peers", "http"), "beside."),
+}
 """The rooms of those that have one."""
 RESULTS = Path(__file__).parent / "results"
 

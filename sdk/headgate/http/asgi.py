@@ -50,11 +50,12 @@ class _Line:
 
     async def _has_gone(self) -> bool:
         """Return whether the client hung up; a body in parts is left to the application, so nobody hears it then."""
-        while True:
+        for _ in range(2):  # a request without a body in parts, and then nothing but that
             event = await self._receive()
             self._kept.append(event)
             if event["type"] != "http.request" or event.get("more_body") or not self._stands:
                 return bool(event["type"] == "http.disconnect")
+        return False
 
     async def receive(self) -> MutableMapping[str, Any]:
         """Return the next event, as ASGI has it."""

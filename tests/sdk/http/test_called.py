@@ -133,6 +133,26 @@ async def test_what_comes_after_the_wait_is_heard_and_whoever_stops_listening_lo
     assert await held(slots) == 0
 
 
+async def test_a_server_that_always_has_an_event_is_not_heard_without_end(slots: headgate.Limiter) -> None:
+    asked = 0
+
+    async def receive() -> Any:
+        nonlocal asked
+        asked += 1
+        return {"type": "http.request", "body": b""}
+
+    async def app(_: Any, receive: Any, __: Any) -> None:
+        for _ in range(3):
+            assert await receive() == {"type": "http.request", "body": b""}
+
+    mine = await slots.admit(slots=1)
+    running = asyncio.ensure_future(LimitedApp(app, slots, timeout=60, slots=2)({"type": "http"}, receive, receive))  # type: ignore[arg-type]  # nothing is sent
+    await wait_until(lambda: _waits(slots, 1))
+    mine.release()
+    await running
+    assert asked == 3
+
+
 async def test_a_websocket_and_the_life_of_an_application_pass(slots: headgate.Limiter) -> None:
     seen = []
 
