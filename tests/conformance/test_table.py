@@ -7,14 +7,15 @@ import pytest
 from tests.conformance.problems import PROBLEMS, Problem
 from tests.conformance.rows import ROWS, Row
 from tests.conformance.table import PAGES, names, shown_by, shows
+from tests.support.extent import each
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@each("row", ROWS)
 def test_each_row_has_a_test_or_says_what_it_waits_for(row: Row) -> None:
     assert shown_by(row) or row.waits_for
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.number)
+@each("problem", PROBLEMS)
 def test_each_problem_has_tests_that_are_there_or_says_why_not(problem: Problem) -> None:
     tests = shows(problem)
     assert tests or problem.rest

@@ -9,6 +9,7 @@ import pytest
 from headgate_coordinator.demo.forwarding import Forwarded
 from headgate_coordinator.demo.journal import Accepted, Received
 from headgate_coordinator.demo.verdict import Facts, NodeDeath, judge
+from tests.support.extent import each
 
 
 def sent(number: int, producer: str, seq: int, connection: int = 1) -> Accepted:
@@ -148,7 +149,7 @@ def test_what_was_never_acknowledged_at_all_may_not_come_from_a_client_that_live
     assert failing(received(WITH_NODES, lambda r: [*r, got(UNACKNOWLEDGED)])) == {"nothing else"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("facts", "fails"),
     [
         (received(GOOD, lambda r: r[:-1]), "delivered"),

@@ -18,12 +18,13 @@ from tests.deploy.files import (
     unknown_in,
     walk,
 )
+from tests.support.extent import each
 
 RULES = [rule for group in document("prometheus/alerts.yml")["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads(read("grafana/dashboards/headgate.json"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-by_name = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-by_title = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+by_name = each("rule", RULES)
+by_title = each("panel", PANELS)
 
 
 def anchors(name: str) -> set[str]:

@@ -13,6 +13,7 @@ from headgate.redis.keys import INDEX, LIMITER_PARTS, NODES, NOTES, OWNED, PARTS
 from headgate.redis.scripts import script, script_names
 from headgate.settings import FIELD_OF
 from headgate_coordinator.fleet.registry import NodeEntry
+from tests.support.extent import each
 
 LUA = Path(__file__).resolve().parents[2] / "lua"
 README = (LUA / "README.md").read_text(encoding="utf-8")
@@ -184,7 +185,7 @@ def test_every_script() -> None:
     assert sorted(re.findall(r"^### `(\w+)`$", README, re.MULTILINE)) == list(script_names())
 
 
-@pytest.mark.parametrize("name", script_names())
+@each("name", script_names())
 def test_every_argument_and_code(name: str) -> None:
     text = section(f"### `{name}`")
     declared = script(name)
@@ -197,7 +198,7 @@ def test_every_argument_and_code(name: str) -> None:
     assert set(codes) == set(declared.codes)
 
 
-@pytest.mark.parametrize("name", script_names())
+@each("name", script_names())
 def test_every_code_that_is_returned_is_declared(name: str) -> None:
     body = script(name).source
     returned = set(re.findall(r"return \{ '([A-Z_]+)'", body)) | set(re.findall(r"credit_reply\('([A-Z_]+)'", body))

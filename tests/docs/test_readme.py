@@ -24,6 +24,7 @@ import pytest
 import headgate
 from tests.demo.command import run as headgate_command
 from tests.docs.settings_page import page
+from tests.support.extent import each
 from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -187,7 +188,7 @@ def test_there_are_the_examples_that_are_told_of() -> None:
     assert EXAMPLES == ["emails.py", "protect_api.py", "quickstart.py", "spark_fragile.py"]
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@each("name", DOCUMENTS)
 def test_links_lead_somewhere(name: str) -> None:
     text = re.sub(r"^```.*?^```$", "", read(name), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
@@ -195,7 +196,7 @@ def test_links_lead_somewhere(name: str) -> None:
             assert (REPOSITORY / name).parent.joinpath(target).exists(), f"{name} links to {target}"
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@each("name", DOCUMENTS)
 def test_tests_that_are_named_exist(name: str) -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("*.py"))
     text = read(name)

@@ -17,6 +17,7 @@ from headgate_coordinator.doctor.facts import (
 from headgate_coordinator.doctor.findings import Finding, worst
 from headgate_coordinator.doctor.rights import _WORDS
 from headgate_coordinator.security.acl import ROLES, commands_of
+from tests.support.extent import each
 
 GOOD = ServerFacts(
     "a:6379",
@@ -56,7 +57,7 @@ def test_nothing_is_wrong_with_a_server_that_is_set_up_as_advised(durability: st
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "durability", "expected"),
     [
         ({"redis_version": "6.0.16"}, "memory", ("version", "problem")),

@@ -8,7 +8,6 @@ import pytest
 import headgate
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.document import User
-from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore
 from tests.faults.deployments import is_linked
 from tests.faults.traffic import GUARD
@@ -17,7 +16,8 @@ from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.one_server
-HASH = hashed("secret")
+HASH = "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$aLJr313a4S4tKM+skUSPwmGcnRd98oRU1CnCPv6T4/Q="
+"""Of `secret`."""
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from headgate_coordinator.node.ends.browser import Browsing
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import Reattaching
@@ -16,6 +14,7 @@ from headgate_coordinator.node.ends.temporary import OwnInlet
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.security import Action
+from tests.support.extent import each
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / "coordinator" / "headgate_coordinator" / "node"
@@ -67,7 +66,7 @@ def test_grants_are_read_at_one_place() -> None:
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("path", "name"), NAMED, ids=[name for _, name in NAMED])
+@each(("path", "name"), NAMED)
 def test_the_threat_model_names_tests_that_there_are(path: str, name: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
     assert re.search(rf"def {name}\(", text), f"{path} has no {name}"

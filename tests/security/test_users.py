@@ -24,8 +24,9 @@ from headgate_coordinator.security.store import UserStore
 from headgate_coordinator.security.users import Users
 from tests.support.waiting import wait_until
 
-HASH = hashed("secret", salt=bytes(16))  # always the same, for the names of tests
-OTHER = hashed("other")
+HASH = "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$aLJr313a4S4tKM+skUSPwmGcnRd98oRU1CnCPv6T4/Q="
+OTHER = "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$Mzx4KiY24aN3L7uoRQseRlu/FE3nTXb1avd7k1I5q20="
+"""Of the passwords `secret` and `other`."""
 
 
 def user(*grants: str, password_hash: str | None = HASH, **more: Any) -> User:

@@ -16,14 +16,14 @@ from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.document import User, parse_grant
-from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
 FLOOD = 600
-SECRET = hashed("secret", salt=bytes(16))
-OTHER = hashed("other", salt=bytes(16))
+SECRET = "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$aLJr313a4S4tKM+skUSPwmGcnRd98oRU1CnCPv6T4/Q="
+OTHER = "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$Mzx4KiY24aN3L7uoRQseRlu/FE3nTXb1avd7k1I5q20="
+"""Hashes of the passwords `secret` and `other`."""
 
 
 def said(name: str, password: str) -> bytes:

@@ -14,7 +14,7 @@ from headgate.core.selector.parser import MAX_DEPTH, Selector
 from headgate.core.selector.tokens import MAX_TEXT
 from headgate.errors import InvalidValue
 from tests.links.expressions import CONDITIONS, HEADERS, Tree, printed, truth
-from tests.support.extent import examples
+from tests.support.extent import each, examples
 
 
 def matches(text: str, **headers: Any) -> bool:
@@ -72,7 +72,7 @@ JMS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "headers", "verdict"), JMS)
+@each(("text", "headers", "verdict"), JMS)
 def test_it_says_what_jms_says(text: str, headers: dict[str, Any], verdict: bool) -> None:
     assert Selector.parse(text).matches(headers) is verdict
 
@@ -175,7 +175,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "place", "remedy"), WRONG)
+@each(("text", "place", "remedy"), WRONG)
 def test_what_is_wrong_is_told_with_its_place_and_what_belongs_there(text: str, place: int, remedy: str) -> None:
     with pytest.raises(InvalidValue, match=rf"character {place}: .*{re.escape(remedy)}"):
         Selector.parse(text)

@@ -19,6 +19,7 @@ from headgate.redis.keys import (
     owned_keys,
 )
 from headgate.redis.scripts import ScriptError, expand, hasten, parse, script, script_names
+from tests.support.extent import each
 
 LUA: Final = Path(__file__).resolve().parents[3] / "lua"
 SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
@@ -71,7 +72,7 @@ def test_python_finds_the_scripts_that_are_there() -> None:
     assert list(script_names()) == SCRIPTS
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@each("name", SCRIPTS)
 def test_a_header_says_what_the_script_is(name: str) -> None:
     source = (LUA / f"{name}.lua").read_text(encoding="utf-8")
     assert re.match(rf"--\[\[\n  {name} - \S.*[.]\n", source)
@@ -80,7 +81,7 @@ def test_a_header_says_what_the_script_is(name: str) -> None:
     assert script(name).codes
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@each("name", SCRIPTS)
 def test_a_header_declares_the_arguments_that_the_body_uses(name: str) -> None:
     declared, text = script(name), body(name)
     used = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", text)}
@@ -93,13 +94,13 @@ def test_a_header_declares_the_arguments_that_the_body_uses(name: str) -> None:
         assert re.search(rf"for \w+ = {count}, #ARGV|local at = {count - 1}\b", text), "it reads the rest from there on"
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@each("name", SCRIPTS)
 def test_a_header_declares_the_codes_that_the_body_returns(name: str) -> None:
     said = set(re.findall(r"'([A-Z][A-Z_]+)'", without_calls(body(name))))
     assert said == set(script(name).codes)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@each("name", SCRIPTS)
 def test_every_script_names_its_keys_through_lib_keys(name: str) -> None:
     assert KEYS.get(name, KEYS["*"])[1] in expand(LUA, name)
     assert "KEYS[" not in body(name)
@@ -155,7 +156,7 @@ def test_lua_and_python_have_the_keys_of_leases_in_the_same_order() -> None:
     assert owned_keys("shop") == tuple(f"hg:{{shop}}:{part}".encode() for part in OWNED)
 
 
-@pytest.mark.parametrize("file", FILES)
+@each("file", FILES)
 def test_no_script_uses_what_is_forbidden(file: str) -> None:
     text = without_comments((LUA / file).read_text(encoding="utf-8"))
     assert ("'TIME'" in text) == (file == "lib/clock.lua")
@@ -179,7 +180,7 @@ def test_no_script_uses_what_is_forbidden(file: str) -> None:
     assert "MAXLEN" not in text.replace("'XADD', K_LEDGER, 'MAXLEN'", ""), "no message is ever trimmed"
 
 
-@pytest.mark.parametrize("file", FILES)
+@each("file", FILES)
 def test_no_script_assigns_a_global(file: str) -> None:
     text = without_comments((LUA / file).read_text(encoding="utf-8"))
     assert not re.findall(r"^function \w+", text, re.MULTILINE)
@@ -202,7 +203,7 @@ def test_every_library_is_included_somewhere() -> None:
     assert included == {file.removesuffix(".lua") for file in FILES if file.startswith("lib/")}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@each("name", SCRIPTS)
 def test_a_library_is_included_once_and_before_it_is_used(name: str) -> None:
     source = without_comments(script(name).source)
     functions = re.findall(r"^local function (\w+)", source, re.MULTILINE)

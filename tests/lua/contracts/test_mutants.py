@@ -5,9 +5,10 @@ import re
 import pytest
 
 from tests.lua.mutants import MUTANTS, ROOT, Mutant, file_of, main
+from tests.support.extent import each
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+@each("mutant", MUTANTS)
 def test_each_mutant_changes_one_place_and_names_a_test(mutant: Mutant) -> None:
     source = (ROOT / "lua" / f"{mutant.file}.lua").read_text(encoding="utf-8")
     assert source.count(mutant.old) == 1

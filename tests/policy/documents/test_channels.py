@@ -10,6 +10,7 @@ from headgate.policy import BadDocument, loads
 from headgate.redis.keys import link_id
 from headgate_coordinator.policy.lint import lint
 from headgate_coordinator.policy.plan import plan
+from tests.support.extent import each
 
 
 def channel(name: str = "quotes", topics: str = "['prices']", more: str = "", group: str = "239.1.2.3") -> str:
@@ -49,7 +50,7 @@ def test_a_link_of_a_channel_is_called_like_no_link_between_destinations() -> No
     assert feed_of(odd.link) == ("x:y", "a:b")
 
 
-@pytest.mark.parametrize(
+@each(
     ("document", "place", "text"),
     [
         (channel(group="192.0.2.1"), "x:4", "'192.0.2.1' is no multicast address; use one of 224.0.0.0/4"),

@@ -2,11 +2,10 @@
 
 import random
 
-import pytest
-
 from headgate.policy import loads
 from headgate.settings import DEFAULTS
 from tests.policy.documents.test_patterns import reference
+from tests.support.extent import each
 
 MATCHES = ["#", "orders.#", "orders.>", "orders.*", "orders.eu", "orders.eu.#", "*.eu", "*.eu.>", "orders.eu.paid"]
 NAMES = ["orders", "orders.eu", "orders.eu.paid", "orders.us", "bills.eu", "bills.eu.paid.late", "x"]
@@ -24,7 +23,7 @@ def strength(match: str) -> list[int]:
     return ["#> *".index(word) if word in "#>*" else 9 for word in match.split(".")] + [2]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each("seed", range(30))
 def test_layers_add_up_as_the_text_reads(seed: int) -> None:
     chance = random.Random(seed)
     text: list[str] = []

@@ -16,6 +16,7 @@ from headgate.core.policy import Policy
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy import BadDocument, loads
 from headgate.settings import DEFAULTS, Settings
+from tests.support.extent import each
 
 HEAD = '[[limiter]]\nmatch = "llm"\n'
 
@@ -93,7 +94,7 @@ def test_a_quota_resets_so_many_minutes_after_its_window_begins(quota: str, rese
     assert Limit.of("a", {"quota": quota, "resets": again}).minutes == minutes
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "says"),
     [
         (limit("a", 'rate = "500/fortnight"'), "shop.toml:5: limiter[1].limit[1].rate: '500/fortnight' is not a rate"),

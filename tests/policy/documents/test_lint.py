@@ -7,6 +7,7 @@ import pytest
 from headgate.policy import loads
 from headgate_coordinator.policy.finding import Finding
 from headgate_coordinator.policy.lint import CODES, Known, lint
+from tests.support.extent import each
 
 RULE = '[[destination]]\nmatch = "orders.#"\n'
 BILLS = '[[destination]]\nmatch = "bills"\n'
@@ -137,7 +138,7 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "line", "known", "stalls", "twin"), PAIRS)
+@each(("code", "line", "known", "stalls", "twin"), PAIRS)
 def test_what_stalls_is_found_and_its_twin_is_not(code: str, line: int, known: Known, stalls: str, twin: str) -> None:
     (finding,) = lint(loads(stalls, "shop.toml"), known)
     assert (finding.code, finding.place) == (code, f"shop.toml:{line}")

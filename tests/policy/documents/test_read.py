@@ -13,6 +13,7 @@ from headgate.errors import PolicyError
 from headgate.policy import BadDocument, load, loads
 from headgate.policy.places import Path as Keys
 from headgate.policy.places import json_lines, toml_lines
+from tests.support.extent import each
 
 TOML = '''# a comment = [1]
 preset = "artemis" # "
@@ -227,7 +228,7 @@ BAD: list[tuple[str, int, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "key", "words"), BAD, ids=lambda value: str(value)[:40].replace("\n", "|"))
+@each(("text", "line", "key", "words"), BAD)
 def test_bad_input_is_told_with_its_place_and_the_accepted_form(text: str, line: int, key: str, words: str) -> None:
     with pytest.raises(BadDocument) as caught:
         loads(RULE + text, "shop.toml")
@@ -262,7 +263,7 @@ MERGED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "lines", "words"), MERGED, ids=[words for *_, words in MERGED])
+@each(("text", "lines", "words"), MERGED)
 def test_contradictions_of_several_rules_are_found(text: str, lines: list[int], words: str) -> None:
     with pytest.raises(BadDocument) as caught:
         loads("[[destination]]\n" + text.replace("~", "[[destination]]\n"), "x")

@@ -6,6 +6,7 @@ from headgate.core.links.link import Link, Site, ends_of
 from headgate.core.policy import Policy
 from headgate.policy import BadDocument, loads
 from headgate.redis.keys import forwarder_id
+from tests.support.extent import each
 
 HERE = "site_name = 'paris'\n"
 BERLIN = "[[site]]\nname = 'berlin'\nurl = 'env:HEADGATE_SITE_BERLIN'\nnamespace = 'shop'\n"
@@ -107,7 +108,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "place", "why"), BAD)
+@each(("text", "place", "why"), BAD)
 def test_what_makes_no_sense_is_refused(text: str, place: str, why: str) -> None:
     with pytest.raises(BadDocument) as caught:
         loads(text, "x")

@@ -9,12 +9,13 @@ from headgate.core.words import foreign
 from headgate.policy import BadDocument, loads, note
 from tests.demo.command import run
 from tests.sdk.redis.test_words import EVERY, names_ours
+from tests.support.extent import each
 
 RULE = "[[destination]]\nmatch = 'a'\n"
 
 
-@pytest.mark.parametrize("table", ["", RULE, RULE + "[destination.consumer]\n", "[[pool]]\nname = 'p'\nlimit = 5\n"])
-@pytest.mark.parametrize("word", EVERY)
+@each("table", ["", RULE, RULE + "[destination.consumer]\n", "[[pool]]\nname = 'p'\nlimit = 5\n"])
+@each("word", EVERY)
 def test_a_foreign_word_is_told_with_ours_at_every_table(word: str, table: str) -> None:
     if word in ("flow_control", "maxrate") and not table:
         return  # there they are ours too, or nearly
@@ -28,7 +29,7 @@ def test_a_foreign_word_is_told_with_ours_at_every_table(word: str, table: str) 
     assert names_ours(problem.text, found[1].setting)
 
 
-@pytest.mark.parametrize("setting", [name for name, path in PATHS.items() if len(path) > 1 and path[0] != name])
+@each("setting", [name for name, path in PATHS.items() if len(path) > 1 and path[0] != name])
 def test_a_setting_as_it_is_called_by_hand_is_told_its_place(setting: str) -> None:
     with pytest.raises(BadDocument) as caught:
         loads(f"{RULE}{setting} = 5\n")

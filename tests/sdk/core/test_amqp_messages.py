@@ -45,6 +45,7 @@ from tests.sdk.core.test_amqp_values import (
     typed,
     values,
 )
+from tests.support.extent import each
 
 MOMENT = dt.datetime(2026, 11, 20, 12, 30, 0, 250000, tzinfo=dt.UTC)
 
@@ -251,7 +252,7 @@ def test_application_properties_are_added_and_all_else_stays() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "raw",
     [
         "", "01", "00", "0053", "005377", "00537740 00537540", "00537540", "00537640", "0053774000537740",

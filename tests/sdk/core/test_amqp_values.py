@@ -17,7 +17,7 @@ from headgate import MessageFormatError
 from headgate.core.amqp.reader import Reader
 from headgate.core.amqp.types import MAX_DEPTH, MAX_VALUES, Char, Described, Symbol, Timestamp
 from headgate.core.amqp.writer import write
-from tests.support.extent import examples
+from tests.support.extent import each, examples
 
 ROUND_TRIPS = settings(max_examples=examples(200), deadline=None)
 FUZZ = settings(max_examples=examples(2000), deadline=None)
@@ -136,7 +136,7 @@ def _for_proton(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@each(
     ("put", "value"),
     [
         ("ubyte", 255), ("byte", -128), ("ushort", 65535), ("short", -32768), ("uint", 0), ("uint", 255),
@@ -210,7 +210,7 @@ def test_decimals_come_back_with_every_digit_or_are_refused(value: Decimal) -> N
         assert str(read(encoded)) == str(value)
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [2**64, -(2**63) - 1, Decimal("1" * 35), Decimal("1E-6177"), Decimal("sNaN"),
      Symbol("é"), Char("ab"), Char(""), Char("\ud800"), "\ud800", object(), {1}, 1j,
@@ -255,7 +255,7 @@ def test_values_that_take_no_bytes_are_counted_all_the_same(code: str) -> None:
         Reader(encoded).value()
 
 
-@pytest.mark.parametrize(
+@each(
     "encoded",
     [
         "", "00", "a1", "a105616263", "b000000005", "56 02", "a1 01 ff", "a3 02 c3a9", "73 0000d800", "73 00110000",

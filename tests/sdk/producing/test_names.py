@@ -12,6 +12,7 @@ from headgate.core.full import WhenFull
 from headgate.core.names import decode_name, encode_name
 from headgate.redis.keys import Address, check_session, parse_key
 from headgate.units import MAX_SIZE, parse_duration, parse_limit, parse_rate, parse_size
+from tests.support.extent import each
 
 BAD_NAMES = [
     "",
@@ -40,7 +41,7 @@ PATTERNS = ["orders.#", "orders.>"]
 """Which only consumers may name."""
 
 
-@pytest.mark.parametrize("name", BAD_NAMES, ids=repr)
+@each("name", BAD_NAMES)
 def test_bad_names_are_refused_and_named(name: str) -> None:
     with pytest.raises(InvalidName, match=r"^destination "):
         Address.of("default", name)
@@ -114,10 +115,9 @@ def test_two_names_never_share_a_key(one: str, two: str) -> None:
         return
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     ["10 XB", "", "B", "-1", -1, "1.2.3", "0x10", "1e3", "10 M B", "½", "\u0661", 1.5, True, None, "1.0000001B", [1]],
-    ids=repr,
 )
 def test_bad_sizes_are_refused(value: int) -> None:
     with pytest.raises(InvalidValue, match=r"^window: .* is not a size"):

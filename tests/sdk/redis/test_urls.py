@@ -15,12 +15,13 @@ import headgate.sync
 from headgate import AccessDenied, CoordinatorUnavailable, InvalidValue
 from headgate.redis.url import parse_url
 from tests.sdk.observing import GUARD
+from tests.support.extent import each
 from tests.support.servers import RedisServer
 
 SECRET = "hunter2"
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "",
@@ -60,7 +61,7 @@ def test_what_is_no_text_is_refused(url: str) -> None:
         headgate.connect(url)
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         f"redis://user:{SECRET}@host:port",
@@ -106,8 +107,8 @@ def test_a_refusal_repeats_no_secret(url: str) -> None:
     assert SECRET not in shown, "in the place of a password, that is; an option is repeated"
 
 
-@pytest.mark.parametrize("host", ["a..b", "a" * 64, "[::1", "::1", "a b", "h\u2100st", "a,b\u2100", ""])
-@pytest.mark.parametrize("scheme", ["redis", "amqp"])
+@each("host", ["a..b", "a" * 64, "[::1", "::1", "a b", "h\u2100st", "a,b\u2100", ""])
+@each("scheme", ["redis", "amqp"])
 def test_what_cannot_be_a_host_is_refused_with_its_place(scheme: str, host: str) -> None:
     with pytest.raises(InvalidValue, match=r"host [12] of the URL"):
         headgate.connect(f"{scheme}://me:{SECRET}@{host}")

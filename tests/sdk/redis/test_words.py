@@ -17,6 +17,7 @@ from headgate.core.full import WhenFull
 from headgate.core.settings_table import PATHS
 from headgate.core.words import PRODUCTS, foreign, hint
 from headgate.settings import settings_of
+from tests.support.extent import each
 
 SAID = {
     "Apache Artemis": """
@@ -62,7 +63,7 @@ def test_every_foreign_word_of_the_conformance_page_is_in_the_table() -> None:
     assert not [word for word in camel if foreign(word) is None]
 
 
-@pytest.mark.parametrize("word", EVERY)
+@each("word", EVERY)
 def test_a_foreign_word_in_a_url_is_told_unless_it_is_taken(word: str) -> None:
     if word in OPTIONS:
         assert isinstance(read_options({word: "5"}), UrlOptions)
@@ -76,7 +77,7 @@ def test_a_foreign_word_in_a_url_is_told_unless_it_is_taken(word: str) -> None:
         assert names_ours(str(caught.value), found[1].setting)
 
 
-@pytest.mark.parametrize("word", EVERY)
+@each("word", EVERY)
 def test_a_foreign_word_by_hand_is_told(word: str) -> None:
     found = foreign(word)
     assert found
@@ -112,7 +113,7 @@ async def test_a_foreign_word_in_a_call_is_told(client: headgate.Client) -> None
     assert await client.destinations() == []
 
 
-@pytest.mark.parametrize("setting", [name for name, path in PATHS.items() if ".".join(map(str, path)) != name])
+@each("setting", [name for name, path in PATHS.items() if ".".join(map(str, path)) != name])
 def test_each_of_our_two_vocabularies_hints_at_the_other(setting: str) -> None:
     place = ".".join(map(str, PATHS[setting]))
     assert hint(setting, "policy") == f"did you mean {place!r}?" or PATHS[setting][-1] == "bytes"
@@ -136,7 +137,7 @@ def test_what_a_policy_says_is_told_by_hand(values: dict[str, Any], told: str) -
         settings_of(values)
 
 
-@pytest.mark.parametrize(
+@each(
     ("option", "told"),
     [
         ("consumer_windw", "did you mean 'consumer_window'?"),
@@ -148,7 +149,7 @@ def test_what_a_policy_says_is_told_by_hand(values: dict[str, Any], told: str) -
         ("zzzzz", "is unknown; there are browser_window"),
     ],
 )
-@pytest.mark.parametrize("scheme", ["redis", "rediss", "amqps"])
+@each("scheme", ["redis", "rediss", "amqps"])
 def test_an_unknown_option_of_a_url_names_the_nearest_and_lists_all(scheme: str, option: str, told: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         headgate.connect(f"{scheme}://host?{option}=5")

@@ -10,12 +10,31 @@ import redis.asyncio
 from headgate.redis.keys import Address
 from tests.support.audited import audited
 from tests.support.cluster import SLOTS, RedisCluster3
+from tests.support.extent import each
 from tests.support.leaks import delete_namespace, describe, take_leftovers
 from tests.support.servers import RedisServer, ServerBinary, available_servers, newest_server, oldest_and_newest
 from tests.support.shared import SharedServers
 from tests.support.waiting import is_alive, wait_for, wait_until
 
 pytest_plugins = ["pytester"]
+
+
+def test_each_case_of_a_table_is_tried_whichever_fails() -> None:
+    tried: list[tuple[int, str]] = []
+
+    @each("word", ["a", "b"])
+    @each("number", [1, 2, 3])
+    def looked_at(number: int, word: str) -> None:
+        tried.append((number, word))
+        assert number == 2, "odd"
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        looked_at()
+    assert tried == [(1, "a"), (2, "a"), (3, "a"), (1, "b"), (2, "b"), (3, "b")]
+    first = caught.value.exceptions[0]
+    assert first.__notes__ == ["in the case 'a'"]
+    assert isinstance(first, BaseExceptionGroup)
+    assert [error.__notes__ for error in first.exceptions] == [["in the case 1"], ["in the case 3"]]
 
 
 class TestWaiting:
