@@ -32,6 +32,7 @@ PARTS = (
         "deadlock",
         "links",
         "node",
+        "leases",
     ),
     *(
         "walks",

@@ -5,21 +5,16 @@ const headers = { "Content-Type": "application/json" };
 if (process.env.HEADGATE_USER) headers.Authorization = "Basic " + btoa(process.env.HEADGATE_USER); // name:password
 
 async function ask(limiter, what, body, more = {}) {
-  let last;
+  let trouble;
   for (const node of [...nodes, ...nodes]) { // the next one answers where one is gone
-    try {
-      const url = `${node}/v1/limits/${encodeURIComponent(limiter)}/${what}`;
-      const answer = await fetch(url, { method: "POST", headers: { ...headers, ...more }, body: JSON.stringify(body) });
-      const told = await answer.json();
-      if (answer.ok) return told;
-      last = Object.assign(new Error(told.detail), { status: answer.status });
-      if (answer.status < 500) throw last;
-    } catch (error) {
-      if (error.status && error.status < 500) throw error;
-      last = error;
-    }
+    const url = `${node}/v1/limits/${encodeURIComponent(limiter)}/${what}`;
+    const request = { method: "POST", headers: { ...headers, ...more }, body: JSON.stringify(body) };
+    const answer = await fetch(url, request).catch((error) => { trouble = error; });
+    if (answer?.ok) return answer.json();
+    if (answer) trouble = new Error((await answer.json()).detail);
+    if (answer?.status < 500) break;
   }
-  throw last;
+  throw trouble;
 }
 
 export async function limited(limiter, amounts, key, work, { wait = 30, ttl = 10 } = {}) {
@@ -27,20 +22,18 @@ export async function limited(limiter, amounts, key, work, { wait = 30, ttl = 10
   const { hold } = await ask(limiter, "admit", { amounts, key, wait, ttl }, { "Idempotency-Key": crypto.randomUUID() });
   const renewing = setInterval(() => ask(limiter, "renew", { hold, ttl }).catch(console.error), ttl * 250);
   try {
-    const { used, result } = await work();
-    if (used) await ask(limiter, "settle", { hold, used });
-    return result;
+    return await work((used) => ask(limiter, "settle", { hold, used }));
   } finally {
     clearInterval(renewing);
     await ask(limiter, "release", { hold });
   }
 }
 
-const [limiter, key] = process.argv.slice(2);
-const seconds = Number(process.env.SECONDS ?? 1), ttl = Number(process.env.TTL ?? 10);
+const [limiter, key] = process.argv.slice(2), { SECONDS = 1, TTL = 10 } = process.env;
 console.log("waiting");
-console.log(await limited(limiter, { slots: 1, tokens: 400 }, key, async () => {
+await limited(limiter, { slots: 1, tokens: 400 }, key, async (settle) => {
   console.log("held");
-  await new Promise((done) => setTimeout(done, seconds * 1000));
-  return { used: { tokens: 120 }, result: "done" };
-}, { ttl }));
+  await new Promise((done) => setTimeout(done, SECONDS * 1000));
+  await settle({ tokens: 120 }); // the answer of the service says it
+}, { ttl: Number(TTL) });
+console.log("done");

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 import headgate
-from headgate_coordinator.admin.app import LARGEST_BODY, PAGE
+from headgate_coordinator.admin.app import PAGE
+from headgate_coordinator.admin.requests import LARGEST_BODY
 from headgate_coordinator.security.document import User, parse_grant
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore

@@ -14,8 +14,7 @@ import pytest
 
 import headgate
 from headgate import InvalidValue
-from headgate_coordinator.admin import AdminServer, create_app, visit
-from headgate_coordinator.admin import app as application
+from headgate_coordinator.admin import AdminServer, create_app, requests, visit
 from headgate_coordinator.admin.app import PAGE
 from tests.admin.standin import StandIn
 from tests.support.waiting import wait_until
@@ -238,7 +237,7 @@ class TestSilence:
     async def test_in_the_middle_of_a_body_is_told(
         self, client: headgate.Client, node: StandIn, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(application, "PATIENCE", 0.2)
+        monkeypatch.setattr(requests, "PATIENCE", 0.2)
         server = AdminServer(create_app(client, node, token=None), token=None)
         reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
         writer.write(b"PUT /api/v1/policy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/toml\r\n")

@@ -7,10 +7,8 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Any, Final, TypeVar
-from urllib.parse import unquote
+from typing import Final
 
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -18,27 +16,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from headgate import Client, HeadgateError, InvalidName, InvalidValue
-from headgate_coordinator.admin import metrics
+from headgate import Client, HeadgateError, InvalidValue
+from headgate_coordinator.admin import limits, metrics
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.callers import Callers
 from headgate_coordinator.admin.guard import Guard
 from headgate_coordinator.admin.holds import Holds
-from headgate_coordinator.admin.limits import Limits
 from headgate_coordinator.admin.models import Live, Ready
-from headgate_coordinator.admin.openapi import POLICY_TYPES, document
-from headgate_coordinator.admin.operations import PREFIX, Answer, Call, Operation
-from headgate_coordinator.admin.problems import Refused, problem, problem_of
-from headgate_coordinator.admin.visit import PATIENCE
+from headgate_coordinator.admin.openapi import document
+from headgate_coordinator.admin.operations import PREFIX
+from headgate_coordinator.admin.problems import problem, problem_of
+from headgate_coordinator.admin.requests import Straight, routes
 from headgate_coordinator.admin.watch import Once, Watch
 from headgate_coordinator.fleet.facts import NodeView
 from headgate_coordinator.operate.eviction import eviction
 from headgate_coordinator.security import Users
-from headgate_coordinator.security.access import Access
 
 READINESS_TIMEOUT: Final = 1.0
 """Seconds that Redis, and then the node, may take to say that they can admit."""
-LARGEST_BODY: Final = 1 << 20
 _SCRIPT: Final = "text/javascript; charset=utf-8"
 _SCRIPTS: Final = (
     "page",
@@ -63,8 +58,6 @@ PAGE: Final = {
 }
 """The live page's files, by path; they hold no data."""
 PROBES: Final = ("/live", "/ready")
-LONGEST_IDEMPOTENCY_KEY: Final = 255
-T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -100,7 +93,7 @@ def create_app(
     api = Api(client, node, watch)
     holds = Holds(client)
     callers = Callers(users, token)
-    operations = (*api.operations, *Limits(holds).operations)
+    operations = (*api.operations, *limits.Limits(holds).operations)
     described = document(operations, token=token is not None, open_metrics=open_metrics)
 
     evicts = Once(functools.partial(eviction, client))
@@ -146,10 +139,13 @@ def create_app(
             Route("/ready", ready),
             Route("/metrics", scrape),
             *(Route(path, _file(*found)) for path, found in PAGE.items()),
-            *_routes(operations),
+            *routes(operations),
             Route(f"{PREFIX}/openapi.json", openapi),
         ],
-        middleware=[Middleware(Guard, open_paths=open_paths, callers=callers, hosts=hosts)],
+        middleware=[
+            Middleware(Guard, open_paths=open_paths, callers=callers, hosts=hosts),
+            Middleware(Straight, operations=operations, prefix=limits.PREFIX),
+        ],
         exception_handlers={HeadgateError: _failed, HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,
     )
@@ -164,101 +160,6 @@ async def _why_not(client: Client, node: NodeView | None) -> str | None:
         return f"{client.redis_url} did not answer within {READINESS_TIMEOUT} s"
     except HeadgateError as error:
         return str(error)
-
-
-def _routes(operations: tuple[Operation, ...]) -> list[Route]:
-    """Return a route for each path; what it does not allow is then answered with what it does."""
-    by_path: dict[str, dict[str, Operation]] = {}
-    for operation in operations:
-        by_path.setdefault(operation.prefix + operation.path, {})[operation.method] = operation
-
-    def route(path: str, methods: dict[str, Operation]) -> Route:
-        async def answer(request: Request) -> Response:
-            operation = methods["GET" if request.method == "HEAD" else request.method]
-            call = await _read(request, operation)
-            result = await (_while_heard(request, operation.run(call)) if operation.waits else operation.run(call))
-            told, headers = (result.model, result.headers) if isinstance(result, Answer) else (result, None)
-            return Response(told.model_dump_json(), media_type="application/json", headers=headers)
-
-        return Route(path, answer, methods=list(methods))
-
-    return [route(path, methods) for path, methods in by_path.items()]
-
-
-async def _while_heard(request: Request, answering: Awaitable[T]) -> T:
-    """Wait for an answer for as long as somebody waits for it: who hangs up leaves the line."""
-    answered = asyncio.ensure_future(answering)
-    gone = asyncio.ensure_future(request.receive())  # its body was read, so nothing else comes
-    either: tuple[asyncio.Future[Any], ...] = (answered, gone)
-    try:
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not answered.done():
-            raise Refused(499, "hung-up", "the caller hung up")
-        return answered.result()
-    finally:
-        for task in either:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
-
-
-async def _read(request: Request, operation: Operation) -> Call:
-    name, access = _name(request), request.scope.get("access") or Access()
-    if operation.right is not None and not access.may(operation.right, name):
-        raise Refused(403, "access-denied", access.refusal(operation.right, name))
-    try:
-        query = operation.query.model_validate(dict(request.query_params))
-    except ValidationError as error:
-        raise _unreadable("the query", error) from None
-    body = None
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if operation.body is not None:
-        body = await _body(request, operation, media_type)
-    again = request.headers.get("idempotency-key", "")
-    if len(again) > LONGEST_IDEMPOTENCY_KEY:
-        raise Refused(400, "invalid-value", f"Idempotency-Key: use up to {LONGEST_IDEMPOTENCY_KEY} characters")
-    return Call(name, query, body, media_type, access, again)
-
-
-def _name(request: Request) -> str:
-    """Return the destination or link in a request's path, empty where there is none."""
-    try:
-        return unquote(request.path_params.get("name", ""), errors="strict")
-    except UnicodeDecodeError:
-        raise InvalidName(f"destination {request.path_params['name']!r}: percent-encode it as UTF-8") from None
-
-
-async def _body(request: Request, operation: Operation, media_type: str) -> Any:
-    accepted = POLICY_TYPES if operation.body == "policy" else ("application/json",)
-    if media_type not in accepted:
-        raise Refused(415, "media-type", f"Content-Type {media_type or 'is missing'}; send {' or '.join(accepted)}")
-    raw = bytearray()
-    try:
-        async with asyncio.timeout(PATIENCE):
-            async for piece in request.stream():
-                raw += piece
-                if len(raw) > LARGEST_BODY:
-                    raise Refused(413, "too-large", f"the body is larger than {LARGEST_BODY} bytes",
-                                  largest=LARGEST_BODY)  # fmt: skip
-    except TimeoutError:
-        raise Refused(408, "timeout", f"the body has not come within {PATIENCE:g} s") from None
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise Refused(400, "invalid-value", f"the body is not UTF-8 at byte {error.start}") from None
-    if not isinstance(operation.body, type):
-        return text
-    try:
-        return operation.body.model_validate_json(text)
-    except ValidationError as error:
-        raise _unreadable("the body", error) from None
-
-
-def _unreadable(where: str, error: ValidationError) -> Refused:
-    errors = [{"place": ".".join(map(str, one["loc"])), "text": one["msg"]} for one in error.errors(include_url=False)]
-    first = errors[0]
-    detail = f"{where} cannot be used: {first['place'] + ': ' if first['place'] else ''}{first['text']}"
-    return Refused(400, "invalid-value", detail, errors=errors)
 
 
 def _file(name: str, media_type: str) -> Handler:

@@ -1,11 +1,12 @@
 """The guard of every request and answer: the token, cross-site requests, security headers."""
 
+import functools
 import ipaddress
 import re
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,6 +25,9 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+_RAW_HEADERS: Final = [
+    (name.lower().encode(), value.encode()) for name, value in {**HEADERS, "Cache-Control": "no-store"}.items()
+]
 _FOREIGN: Final = (
     "without a token this node answers to localhost, to addresses and to the host of --public only: any page may have "
     "its own name lead here; use one of these, or set HEADGATE_ADMIN_TOKEN"
@@ -58,10 +62,8 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
+                own = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in _RAW_HEADERS if one[0] not in own)]
             await send(message)
 
         headers = Headers(scope=scope)
@@ -89,13 +91,20 @@ class Guard:
 
     def _is_ours(self, host: str) -> bool:
         """Whether a request calls this host by a name of its own, and not by one that somebody led here."""
-        found = _HOST.fullmatch(host.lower())
-        return found is not None and (found[1] in self._hosts or _is_address(found[1].strip("[]")))
+        name = _name_of(host)
+        return name in self._hosts or (name != "" and _is_address(name.strip("[]")))
 
     def _is_open(self, path: str) -> bool:
         return path in self._open or path.startswith(OWN)
 
 
+def _name_of(host: str) -> str:
+    """Return the name in the header of a host, empty where it has none."""
+    found = _HOST.fullmatch(host.lower())
+    return found[1] if found is not None else ""
+
+
+@functools.lru_cache(256)
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headgate import InvalidValue
-from headgate_coordinator.admin.visit import HEAD, PATIENCE, Visit
+from headgate_coordinator.admin.visit import PATIENCE, Visit
 
 GRACE: Final = 2
 """Seconds that requests have to end when it is closed."""
@@ -71,7 +71,6 @@ class AdminServer:
             ws="none",
             server_header=False,
             http=Visit,
-            h11_max_incomplete_event_size=HEAD,
             backlog=BACKLOG,
             timeout_keep_alive=int(PATIENCE),
             timeout_graceful_shutdown=GRACE,

@@ -3,26 +3,43 @@
 import asyncio
 from typing import Any, Final, cast
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST: Final = 128
 """Connections at a time; above that the oldest that waits for its client is cut off."""
 HEAD: Final = 8192
-"""Bytes of a request before its body."""
+"""Bytes of a request before its body, and of what stands between the pieces of a body."""
+AHEAD: Final = 8
+"""Requests of one connection that are read while the one before them is being answered."""
+PIECE: Final = 2048
+"""Bytes that are read between two looks at how many requests these were."""
 PATIENCE: Final = 10.0
 """Seconds for a request to come, and for its body after that."""
 SLOW_READER: Final = 30.0
 """Seconds after which a client that does not read its answer is cut off."""
+LARGEST_WRITE: Final = 1 << 16
+"""Bytes of answers that are not put off until the turn of the loop ends."""
 
 
-class Visit(H11Protocol):
-    """A connection whose waiting is bounded: for a request, and for its client to read the answer."""
+class Visit(HttpToolsProtocol):
+    """A connection whose waiting is bounded, for a request and for its client to read the answer, and its requests."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.parser = Parser(self)
         self.since = 0.0
+        self._later = bytearray()
+        """Data that came and is not read: there are requests enough to answer."""
         self._waits: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
+        self._in_head = self._declining = False
+        self._head = 0
+        """Bytes of the head that were read in whole lines."""
+        self._moved = False
+        """Whether a request began or ended with the latest data, or a piece of its body came."""
+        self._unread = 0
+        """Bytes since that was so: the parser keeps those of a line until it ends."""
 
     @property
     def idle(self) -> bool:
@@ -32,7 +49,8 @@ class Visit(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait; the oldest of too many goes."""
-        super().connection_made(cast("asyncio.Transport", transport))
+        self.both = Together(cast("asyncio.Transport", transport), self.loop)
+        super().connection_made(cast("asyncio.Transport", self.both))
         self.since = self.loop.time()
         self._wait()
         if len(self.connections) > MOST:
@@ -42,13 +60,102 @@ class Visit(H11Protocol):
             oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; a request that trickles in gets no more time by that."""
-        super().data_received(data)
+        """Read on; a request that trickles in gets no more time by that, and no more room."""
+        if len(data) > PIECE or self._later or self.pipeline:
+            self._later += data
+            self._read_on()
+        else:
+            self._read(data)
         self._wait()
+
+    def _read_on(self) -> None:
+        """Read as many requests as may be ahead, and nothing more before the first of them is answered."""
+        while self._later and len(self.pipeline) < AHEAD and not self.transport.is_closing():
+            piece = bytes(self._later[:PIECE])
+            del self._later[:PIECE]
+            self._read(piece)
+        self.both.hold_back(bool(self._later) and not self.transport.is_closing())
+
+    def _read(self, data: bytes) -> None:
+        self._moved = False
+        super().data_received(data)
+        self._unread = 0 if self._moved else self._unread + len(data)
+        if self._unread > HEAD and not self.transport.is_closing():
+            self.send_400_response(f"more than {HEAD} bytes of a head, or between the pieces of a body")
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request; where an answer is on its way, no other one may come into it."""
+        if self.cycle is None or self.cycle.response_complete:
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
+
+    # What the parser found.
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        if self._declining:
+            return
+        super().on_message_begin()
+        self._moved = self._in_head = True
+        self._head = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the first line."""
+        if not self._declining:
+            self._count(len(url))
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; those that come after a body are nobody's."""
+        self._count(len(name) + len(value) + 4)
+        if self._in_head and not self._declining:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer, where it is clear which host is asked."""
+        self._in_head = False
+        self._head = 0
+        if self._declining:
+            self._declining = False
+            return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
+            raise HttpParserError("a request names one host")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._moved = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._moved = True
+        if not self.parser.should_upgrade():  # else its body follows
+            super().on_message_complete()
+
+    def decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 with a request whose head asked for another protocol, as Java's client does of itself."""
+        framing = [one for one in self.headers if one[0] in (b"content-length", b"transfer-encoding")]
+        self._declining = True
+        self.parser = Parser(self)
+        self.parser.feed_data(
+            b"POST / HTTP/1.1\r\n" + b"".join(b"%s: %s\r\n" % one for one in framing) + b"\r\n" + rest
+        )
+
+    def _count(self, size: int) -> None:
+        self._head += size
+        if self._head > HEAD:
+            raise HttpParserError("the head is too large")
+
+    # How its client keeps up.
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request."""
         super().on_response_complete()
+        if self._later:
+            self._read_on()
         self._wait()
 
     def pause_writing(self) -> None:
@@ -76,3 +183,75 @@ class Visit(H11Protocol):
             self._waits = None
         elif not asked and self._waits is None:
             self._waits = self.loop.call_later(PATIENCE, self.transport.abort)
+
+
+class Parser(HttpRequestParser):
+    """Reads the requests of one connection; it stops at a head that asks for another protocol, and goes on anew."""
+
+    def __init__(self, visit: Visit) -> None:
+        super().__init__(visit)
+        self.set_dangerous_leniencies(lenient_data_after_close=True)  # the last request is answered, as by uvicorn
+        self._visit = visit
+
+    def feed_data(self, data: Any) -> None:
+        """Read on."""
+        try:
+            super().feed_data(data)
+        except HttpParserUpgrade as asked:
+            self._visit.decline_upgrade(data[asked.args[0] :])
+
+
+class Together:
+    """A transport that sends what is written in one turn of the loop at once: an answer's head with its body.
+
+    It does not go on to read either while its owner has enough to read.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+        self._held_back = self._paused = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send it with the end of this turn."""
+        self._pieces.append(data)
+        if len(data) > LARGEST_WRITE:
+            self._send()
+        elif len(self._pieces) == 1:
+            self._loop.call_soon(self._send)
+
+    def close(self) -> None:
+        """Send what was written, and close."""
+        self._send()
+        self._transport.close()
+
+    def hold_back(self, held_back: bool) -> None:  # noqa: FBT001
+        """Have nothing more read, whoever goes on; or not any more."""
+        if held_back != self._held_back:
+            self._held_back = held_back
+            self._follow()
+
+    def pause_reading(self) -> None:
+        """Read nothing for now."""
+        self._paused = True
+        self._follow()
+
+    def resume_reading(self) -> None:
+        """Go on to read, unless it is held back."""
+        self._paused = False
+        self._follow()
+
+    def _follow(self) -> None:
+        if self._held_back or self._paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _send(self) -> None:
+        if self._pieces:
+            self._transport.write(b"".join(self._pieces))
+            self._pieces.clear()
