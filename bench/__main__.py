@@ -51,6 +51,7 @@ PARTS = (
 ROOMS = {
     **dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."),
     **dict.fromkeys(("peers", "http"), "beside."),
+    "leases": "traffic.",
 }
 """The rooms of those that have one."""
 RESULTS = Path(__file__).parent / "results"

@@ -89,7 +89,7 @@ async def _round(port: str, pid: int, connections: int, seconds: float) -> list[
     """Return what :func:`_load` does in a process of its own, and the node's microseconds for a request."""
     began = cpu_seconds(pid)
     loader = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.leases", port, str(connections), str(seconds), stdout=PIPE
+        sys.executable, "-m", "bench.traffic.leases", port, str(connections), str(seconds), stdout=PIPE
     )
     out, _ = await loader.communicate()
     found: list[float] = json.loads(out)
