@@ -8,5 +8,6 @@ What tasks send is paid with credit that the whole cluster shares, and what a qu
 
 from headgate_pipeline.exchange.drain import drained
 from headgate_pipeline.exchange.format import HeadgateDataSource, register
+from headgate_pipeline.exchange.limited import limited
 
-__all__ = ["HeadgateDataSource", "drained", "register"]
+__all__ = ["HeadgateDataSource", "drained", "limited", "register"]

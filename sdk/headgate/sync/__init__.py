@@ -33,7 +33,7 @@ from headgate.sync.client import Bucket, Client, Session, connect
 from headgate.sync.consumer import Consumer, Message
 from headgate.sync.gate import Gate, Permit
 from headgate.sync.limiter import Hold, Limiter
-from headgate.sync.per_process import PerProcess
+from headgate.sync.per_process import Opener, PerProcess
 from headgate.sync.producer import PendingReceipt, Producer
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "Hold",
     "Limiter",
     "Message",
+    "Opener",
     "PendingReceipt",
     "PerProcess",
     "Permit",

@@ -3,7 +3,6 @@
 import atexit
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -55,17 +54,17 @@ class PerProcess:
     name: str | None = None
     ttl: float | str = 10.0
 
-    def limiter(self, name: str) -> Callable[[], Limiter]:
+    def limiter(self, name: str) -> "Opener[Limiter]":
         """Return a function that returns this process's limiter of that name; errors as :meth:`Session.limiter`."""
-        return _Thing[Limiter](self, "limiter", name)
+        return Opener[Limiter](self, "limiter", name)
 
-    def gate(self, name: str) -> Callable[[], Gate]:
+    def gate(self, name: str) -> "Opener[Gate]":
         """Return a function that returns this process's gate of that name; errors as :meth:`Session.gate`."""
-        return _Thing[Gate](self, "gate", name)
+        return Opener[Gate](self, "gate", name)
 
-    def bucket(self, name: str) -> Callable[[], Bucket]:
+    def bucket(self, name: str) -> "Opener[Bucket]":
         """Return a function that returns this process's bucket of that name; errors as :meth:`Session.bucket`."""
-        return _Thing[Bucket](self, "bucket", name)
+        return Opener[Bucket](self, "bucket", name)
 
     def session(self) -> Session:
         """Return this process's session; errors as :func:`connect`."""
@@ -81,14 +80,15 @@ class PerProcess:
 
 
 @dataclass(frozen=True)
-class _Thing(Generic[T]):
-    """A function that can be pickled."""
+class Opener(Generic[T]):
+    """A function that can be pickled, and returns a limiter, gate or bucket of the process in which it is called."""
 
     of: PerProcess
     kind: str
     name: str
 
     def __call__(self) -> T:
+        """Return it, opened with the first call; errors are those of :func:`connect` and of :class:`Session`."""
         at = (self.of, self.kind, self.name)
         if at not in _opened.things:
             _opened.things[at] = getattr(self.of.session(), self.kind)(self.name)

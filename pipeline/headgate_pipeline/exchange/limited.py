@@ -1,0 +1,94 @@
+"""Functions of Spark jobs that call something fragile: each row is admitted by a limit that all executors share."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pandas as pd
+
+import headgate.sync
+from headgate import InvalidValue
+from headgate.charge import Key, SyncCharge
+
+ROWS: Final = 100
+"""Rows that are admitted together, where a call does not say."""
+
+
+def limited(
+    function: Callable[..., Any], on: Callable[[], Any], *, rows: int = ROWS, key: Key = None,
+    timeout: float | str = "unlimited", **cost: int | Callable[[Any], int],
+) -> Callable[..., Any]:  # fmt: skip
+    """Return a function for ``mapInPandas`` or ``pandas_udf`` whose rows wait until they are admitted.
+
+    ::
+
+        limits = headgate.sync.PerProcess("redis://...", "shop")
+        frame.mapInPandas(limited(call, limits.limiter("legacy"), requests=1), schema)
+
+    Rows are held until the function asks for more, or returns. A process that works for Spark opens one session, and
+    what it holds is free after that session's TTL if it is killed.
+
+    Args:
+        function: for ``mapInPandas``, of an iterator of frames; or for ``pandas_udf``, of series.
+        on: of :class:`headgate.sync.PerProcess`; it goes to executors, and opens nothing before.
+        rows: admitted together; what they take must not be more than the limit ever admits.
+        key: for whom, of all rows; or what returns it, of a part of a frame, or the first series.
+        timeout: seconds to wait before a task fails; without an end when it does not say.
+        cost: the amount of a row, by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns
+            that of a part.
+
+    Raises:
+        InvalidValue: rows or an amount is no whole number from 1 on. Tasks fail by the errors of
+            :meth:`headgate.Limiter.admit`.
+    """
+    if not isinstance(on, headgate.sync.Opener):
+        raise InvalidValue(f"{on!r:.80}: use a limiter, gate or bucket of headgate.sync.PerProcess", setting="on")
+    for name, number in (("rows", rows), *cost.items()):
+        if not callable(number) and (not isinstance(number, int) or number < 1):
+            raise InvalidValue(f"{number!r:.80}; use a whole number from 1 on", setting=name)
+    amounts = {name: amount if callable(amount) else _Each(amount) for name, amount in cost.items()}
+    charge = SyncCharge(on, key=key, timeout=timeout, settle=None, **amounts)
+
+    @functools.wraps(function)
+    def call(first: Any, *others: Any) -> Any:
+        if isinstance(first, pd.Series | pd.DataFrame):
+            return pd.concat([*_results(function, charge, rows, first, others)])
+        return function(_admitted(charge, rows, first))
+
+    return call
+
+
+class _Each:
+    """The amount of a part, by that of a row."""
+
+    def __init__(self, amount: int) -> None:
+        self._amount = amount
+
+    def __call__(self, part: Any) -> int:
+        return self._amount * len(part)
+
+
+def _admitted(charge: SyncCharge, rows: int, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for frame in frames:
+        for begin in range(0, len(frame), rows):
+            part = frame.iloc[begin : begin + rows]
+            held = charge.admit(part)
+            try:
+                yield part
+            finally:
+                held.release()
+
+
+def _results(
+    function: Callable[..., Any], charge: SyncCharge, rows: int, first: Any, others: tuple[Any, ...]
+) -> Iterator[Any]:
+    for begin in range(0, max(1, len(first)), rows):
+        part, *more = (series.iloc[begin : begin + rows] for series in (first, *others))
+        if not len(part):
+            yield function(part, *more)
+            return
+        held = charge.admit(part)
+        try:
+            yield function(part, *more)
+        finally:
+            held.release()

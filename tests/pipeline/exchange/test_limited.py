@@ -1,0 +1,81 @@
+"""Rows of a Spark job that wait for a limit which all executors share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.functions import pandas_udf
+
+import headgate.sync
+from headgate import InvalidValue
+from headgate_pipeline.exchange import limited
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.one_server]
+ROWS = 60
+
+
+@pytest.fixture
+def limiter(redis_url: str, cleanup_namespace: str) -> Iterator[headgate.sync.Limiter]:
+    with headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client, client.session() as session:
+        limits = {"calls": {"rate": "1/h", "burst": 2 * ROWS}, "parts": {"at_once": 1}}
+        client.apply("legacy", kind="limiter", limits=limits)
+        yield session.limiter("legacy", in_hand=False)
+
+
+@pytest.fixture
+def opener(redis_url: str, cleanup_namespace: str) -> headgate.sync.Opener[headgate.sync.Limiter]:
+    return headgate.sync.PerProcess(redis_url, cleanup_namespace, ttl=2.0).limiter("legacy")
+
+
+def one_part(_: pd.DataFrame) -> int:
+    return 1
+
+
+def test_rows_of_all_executors_are_admitted_by_one_limiter(
+    spark: SparkSession, limiter: headgate.sync.Limiter, opener: headgate.sync.Opener[Any], tmp_path: Path
+) -> None:
+    alone = str(tmp_path / "alone")
+
+    def call(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            Path(alone).touch(exist_ok=False)  # fails where another part is under way
+            assert len(frame) <= 10
+            Path(alone).unlink()
+            yield frame.assign(id=frame["id"] * 2)
+
+    def double(ids: pd.Series) -> pd.Series:
+        return ids * 2
+
+    calls = limited(call, opener, rows=10, timeout=60, calls=1, parts=one_part)
+    doubled = pandas_udf(limited(double, opener, rows=7, timeout=60, calls=1), "long")  # type: ignore[call-overload]  # its stubs know no Callable[..., Any]
+    rows = spark.range(0, ROWS, 1, 2).mapInPandas(calls, "id long").select(doubled("id").alias("id"))
+    assert sorted(row.id for row in rows.collect()) == [4 * number for number in range(ROWS)]
+    assert limiter.state()["calls"].remaining == 0
+    wait_for(lambda: limiter.state()["parts"].taken == 0)
+
+
+def test_rows_that_are_not_admitted_fail_their_task(
+    limiter: headgate.sync.Limiter, opener: headgate.sync.Opener[Any]
+) -> None:
+    frames = [pd.DataFrame({"id": range(2 * ROWS)}), pd.DataFrame({"id": [7]})]
+    calls = limited(iter, opener, rows=ROWS, timeout=0.01, calls=1, parts=one_part)(iter(frames))
+    assert [len(next(calls)) for _ in range(2)] == [ROWS, ROWS]
+    with pytest.raises(headgate.CreditTimeout):
+        next(calls)
+    wait_for(lambda: limiter.state()["parts"].taken == 0)
+    empty = limited(lambda ids: ids, opener, calls=1)(pd.Series([], dtype=int))
+    assert len(empty) == 0
+
+
+def test_what_cannot_be_used_is_refused_before_a_job_begins(opener: headgate.sync.Opener[Any]) -> None:
+    for on, terms, named in (
+        (print, {"calls": 1}, "PerProcess"),
+        (opener, {"calls": 0}, "calls: 0"),
+        (opener, {"calls": 1, "rows": 0}, "rows: 0"),
+    ):
+        with pytest.raises(InvalidValue, match=named):
+            limited(print, on, **terms)  # type: ignore[arg-type]  # that is what is tried
