@@ -94,6 +94,9 @@ end
 if leave then
   local bytes, messages = held(s)
   drop_session(sid, s)
+  if now_ms < d.learning_until and claim.epoch == d.epoch then
+    add_given_back(bytes, messages)
+  end
   forget_receipt()
   hand_over()
   write_ledger('leave', sid, bytes, messages, 0)

@@ -23,7 +23,7 @@ end
 
 -- A failover may bring back messages that were settled; with them, not every claim may still fit under the limit.
 local function claim_fits(s, inc, claim)
-  local free, free_m = room()
+  local free, free_m = whole_room()
   local before, before_m = 0, 0
   if s then
     before, before_m = held(s)
@@ -78,6 +78,9 @@ local function give_back(s, claim)
   end
   s.returned, s.returned_m = s.returned + bytes, s.returned_m + messages
   add_lease(s, -bytes, -messages)
+  if now_ms < d.learning_until and claim.epoch == d.epoch then
+    add_given_back(bytes, messages)
+  end
   note('return', int(bytes), int(messages))
   return true
 end

@@ -11,7 +11,7 @@ local function hand_over(caller, caller_record)
   if d.shut == 1 then
     resume_when_drained()
   end
-  if d.blocked == 0 or now_ms < d.learning_until then
+  if d.blocked == 0 then
     return
   end
   for _ = 1, MAX_HAND_OVERS do
@@ -54,7 +54,7 @@ local function recall()
   if is_above() then
     bytes, messages = math.max(0, bytes - d.pending_bytes), math.max(0, messages - d.pending_messages)
   end
-  wake_all('recall ' .. int(math.min(share(bytes, 1), most)) .. ' ' .. int(math.min(share(messages, 1), most)))
+  wake_all('recall ' .. int(math.min(share(bytes, 1), most)) .. ' ' .. int(math.min(share(messages, 1), most)) .. ' ' .. int(d.epoch))
 end
 
 -- Of credit that was granted before a limit bound, or was lowered: whether it covers so much more. All that is stored
@@ -74,7 +74,7 @@ local function ask(sid, s)
   if s.since > 0 and not blocked then
     give_up(sid, s)
   end
-  if now_ms < d.learning_until or (d.blocked == 0 and grant(sid, s)) then
+  if d.blocked == 0 and grant(sid, s) then
     return
   end
   if blocked and s.since == 0 then
@@ -82,7 +82,7 @@ local function ask(sid, s)
     note('block', sid, int(s.need - s.granted), int(s.need_m - s.granted_m))
   end
   hand_over(sid, s)
-  if d.blocked > 0 and d.rules ~= '' then
+  if d.blocked > 0 and d.rules ~= '' and now_ms >= d.learning_until then
     shut_when_full()
   end
   if d.blocked == 0 then
@@ -103,7 +103,8 @@ local function credit_reply(code, sid, s)
   end
   if now_ms < d.learning_until then
     again = math.min(again, d.learning_until - now_ms + 1)
-  elseif place == 1 then
+  end
+  if place == 1 then
     local first = redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]
     again = math.max(50, math.min(again, first and first - now_ms + 1 or again, d.recall_due or again))
   end

@@ -7,14 +7,40 @@ local function whole_bytes()
   return d.store and d.limit_bytes - hot_share() or d.limit_bytes
 end
 
--- How much may be granted, and how much of it to one session. Nothing here makes pending + leased exceed the limit, but
--- for the one message above the whole limit that `oversize` lets go alone.
-local function room()
+-- What a destination that learns may grant: credit that was claimed in this epoch, and given back since. Whatever else is
+-- forgotten, passing that on has nobody hold more than all did.
+local function given_back()
+  local epoch, bytes, messages = string.match(redis.call('HGET', K_DESTINATION, 'given_back') or '', '^(%d+) (%d+) (%d+)$')
+  if epoch ~= int(d.epoch) then
+    return 0, 0
+  end
+  return tonumber(bytes), tonumber(messages)
+end
+
+local function add_given_back(bytes, messages)
+  local before, before_m = given_back()
+  redis.call('HSET', K_DESTINATION, 'given_back',
+    int(d.epoch) .. ' ' .. int(math.max(0, before + bytes)) .. ' ' .. int(math.max(0, before_m + messages)))
+end
+
+-- How much is free, whoever may hold it without being known yet.
+local function whole_room()
   if d.stopped or (d.shut == 1 and not d.unbound) then
     return 0, 0
   end
   return math.min(whole_bytes(), d.slice_bytes) - d.pending_bytes - d.leased_bytes,
     math.min(d.limit_messages, d.most_messages or MOST_COUNTED) - d.pending_messages - d.leased_messages
+end
+
+-- How much may be granted, and how much of it to one session. Nothing here makes pending + leased exceed the limit, but
+-- for the one message above the whole limit that `oversize` lets go alone.
+local function room()
+  local free, free_m = whole_room()
+  if now_ms < d.learning_until then
+    local back, back_m = given_back()
+    return math.min(free, back), d.limit_messages == math.huge and free_m or math.min(free_m, back_m)
+  end
+  return free, free_m
 end
 
 -- Hysteresis: from the moment that somebody finds no room until pending is down to where the policy resumes.
@@ -41,7 +67,7 @@ end
 
 -- A message above the whole limit, when nothing is pending and nobody else holds credit.
 local function goes_alone(s)
-  return d.oversize == 'allow-one' and not d.stopped and s.need - s.used - s.returned > whole_bytes()
+  return d.oversize == 'allow-one' and not d.stopped and now_ms >= d.learning_until and s.need - s.used - s.returned > whole_bytes()
     and s.need - s.used - s.returned <= d.slice_bytes and d.pending_bytes == 0 and d.leased_bytes == held(s)
 end
 
@@ -68,6 +94,9 @@ local function grant(sid, s)
   if more > 0 or more_m > 0 then
     s.granted, s.granted_m = s.granted + more, s.granted_m + more_m
     d.leased_bytes, d.leased_messages = d.leased_bytes + more, d.leased_messages + more_m
+    if now_ms < d.learning_until then
+      add_given_back(-more, -more_m)
+    end
     note('grant', sid, int(s.granted), int(s.granted_m))
   end
   return true, more

@@ -10,7 +10,10 @@ from redis.crc import key_slot
 
 import headgate
 from headgate.redis.keys import Address
-from tests.faults.deployments import Replicated, Watched, at, is_master, replicated, watched
+from tests.faults.deployments import Replicated, Watched, at, is_linked, is_master, replicated, watched
+from tests.faults.traffic import Holder, Inside
+from tests.links.forwarding.test_failovers import AT_ONCE, Pair, replica_of
+from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
 GUARD = 60.0
@@ -147,3 +150,24 @@ async def test_a_cluster_is_reached_by_any_of_its_nodes(cluster: Replicated) -> 
             return False
 
         await wait_until(served, timeout=GUARD, description="the replica of the one that was killed serves")
+
+
+async def test_who_held_nothing_at_a_failover_is_admitted_with_what_others_give_back() -> None:
+    """The longest lease lasts longer than the test waits: only permits that were claimed can be what it gets."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        primary = stack.enter_context(RedisServer.start(port=0, persist=False, config=AT_ONCE))
+        pair = Pair(primary, stack.enter_context(replica_of(primary)))
+        await wait_until(lambda: is_linked(pair.replica), timeout=GUARD)
+        await enter(pair.proxy)
+        clients = [await enter(headgate.connect(pair.proxy.url)) for _ in range(2)]
+        await clients[0].apply("door", kind="gate", limit=4)
+        gates = [await (await enter(client.session(ttl=10 * GUARD))).gate("door") for client in clients]
+        inside = Inside()
+        holders = [await enter(Holder(gates[0], inside)) for _ in range(4)]
+        await asyncio.gather(*(holder.goes_on() for holder in holders))
+        pair.part()
+        pair.fail_over()
+        others = [await enter(Holder(gates[1], inside)) for _ in range(4)]
+        await asyncio.gather(*(holder.goes_on() for holder in (*holders, *others)))
+        assert inside.most <= 4

@@ -50,6 +50,8 @@ class Destination:
     shelf: Shelf = field(default_factory=lambda: Shelf(topic=False))
     held: tuple[int, int] | None = None
     ramp: tuple[int, int] | None = None
+    given_back: dict[int, Amount] = field(default_factory=dict)
+    """By epoch: what was claimed in it, came back while it learned, and was granted to nobody yet."""
     losses: tuple[int, int, int] = (0, 0, 0)
     """Epochs that began, and the messages that are known to be lost: in all, and in this epoch."""
 
@@ -97,6 +99,16 @@ class Destination:
 
     @property
     def room(self) -> Amount:
+        """What may be granted; while it learns no more than what came back, so that nobody's claim is passed on."""
+        if not self.learning:
+            return self.whole_room
+        back = self.given_back.get(self.epoch, NOTHING)
+        if self.binding.messages == UNLIMITED:
+            back = Amount(back.bytes, UNLIMITED)
+        return self.whole_room.least(back)
+
+    @property
+    def whole_room(self) -> Amount:
         if self.stopped or (self.shut and not self.rules.off):
             return NOTHING
         return self.slice - self.pending - self.leased
@@ -109,7 +121,7 @@ class Destination:
         size = (account.need - account.used - account.returned).bytes
         alone = self.pending.bytes == 0 and self.leased.bytes == account.held.bytes
         fits = self.binding.bytes < size and (not self.begins or size <= self.slice.bytes)
-        return self.rules.allow_one and not self.stopped and fits and alone
+        return self.rules.allow_one and not self.stopped and not self.learning and fits and alone
 
     @property
     def learning(self) -> bool:
@@ -138,7 +150,10 @@ class Destination:
             return Answer(code, epoch, blocked=len(self.line))
         self.housekeeping(sid, orphans=False)
         account = self._account(totals, known)
+        had = account.held
         account.give_back(totals.returned)
+        if totals.epoch == self.epoch:
+            self._pass_on(had - (NOTHING if leave else account.held))
         if leave:
             self._drop(sid)
             if not resume:
@@ -226,7 +241,7 @@ class Destination:
         if claims and not leave:
             granted, used, returned = totals.claimed(known)
             more = granted - used - returned - (known.held if known else NOTHING)
-            return "" if more.fits(self.room.most(NOTHING)) else "EXPIRED"
+            return "" if more.fits(self.whole_room.most(NOTHING)) else "EXPIRED"
         if known and known.inc == totals.inc and totals.epoch == self.epoch:
             return "" if (totals.returned + known.used).fits(known.granted) else "OVERUSE"
         return ""
@@ -247,7 +262,7 @@ class Destination:
     def _ask(self, sid: str, account: Account) -> None:
         if not account.blocked:
             self._leave_line(sid)
-        if self.learning or (not self.line and self._grant(account)):
+        if not self.line and self._grant(account):
             return
         if account.blocked and sid not in self.line:
             self.turns += 1
@@ -257,7 +272,7 @@ class Destination:
             self.line = sorted([*self.line, sid], key=lambda waiter: (self.places[waiter], waiter))
         self.serve_line(sid)
         resume = self.rules.resume
-        if self.line and not self.rules.off and resume is not None and self.pending.bytes > resume:
+        if self.line and not (self.rules.off or self.learning) and resume is not None and self.pending.bytes > resume:
             self.shut = True
         if not self.line:
             self._grant(account)
@@ -271,13 +286,19 @@ class Destination:
         most = (self.share(account.weight) - account.held).most(account.need - account.granted)
         more = (account.want - account.granted).least(self.room).least(most).most(NOTHING)
         account.granted += Amount(lacks.bytes, more.messages) if alone else more
+        self._pass_on(NOTHING - more)
         return True
+
+    def _pass_on(self, back: Amount) -> None:
+        """While it learns, what known holders gave back may be granted to others, and nothing else."""
+        if self.learning:
+            self.given_back[self.epoch] = (self.given_back.get(self.epoch, NOTHING) + back).most(NOTHING)
 
     def serve_line(self, caller: str | None = None) -> None:
         """Grant to the first in line until one does not fit. Who has not been heard of for long loses the place."""
         if self.shut and self.pending.bytes <= (UNLIMITED if self.rules.resume is None else self.rules.resume):
             self.shut = False
-        for _ in range(0 if self.learning else HANDED_OVER_A_CALL):
+        for _ in range(HANDED_OVER_A_CALL):
             if not self.line:
                 return
             account = self.accounts[self.line[0]]

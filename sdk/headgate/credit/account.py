@@ -184,7 +184,7 @@ class CreditAccount:
                 epoch, inc, granted, granted_m = map(int, words[1:5])
                 self.state.hear_grant(epoch, inc, granted, granted_m)
             case "recall":
-                if not self.state.hear_recall(int(words[1]), int(words[2])):
+                if not self.state.hear_recall(*map(int, words[1:4])):
                     return
             case "released":
                 self.confirming.hear(words)

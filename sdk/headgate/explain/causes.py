@@ -57,7 +57,8 @@ def _by_hand(facts: Facts) -> Iterator[Reason]:
     if learning > 0:
         yield Reason(
             "learning",
-            f"Redis may have lost state; for {learning / 1000:.1f} s holders claim, nothing new is granted",
+            f"Redis may have lost state; for {learning / 1000:.1f} s holders claim, and only what they give "
+            "back is granted",
             remedy="wait until holders have claimed what they had",
             seconds=learning / 1000,
         )

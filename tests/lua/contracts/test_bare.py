@@ -15,6 +15,7 @@ SAME_CODE: Final = "return string.dump(loadstring(ARGV[1], '=x')) == string.dump
 BIG: Final = {
     "admit",
     "apply",
+    "attach",
     "hold_off",
     "levels",
     "link_commit",

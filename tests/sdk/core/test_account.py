@@ -113,6 +113,21 @@ def test_a_recall_gives_back_what_was_not_used_and_all_above_the_share() -> None
     assert (call.totals.granted, call.totals.returned) == (500, 500), "nothing was used since the one before"
 
 
+def test_what_goes_back_in_a_new_epoch_is_claimed_first() -> None:
+    """Else nobody could tell it from what was given back, and granted to others, at a server that is gone."""
+    ann = paid(world := World())
+    epoch = ann.account.credit.epoch
+    ann.account.hear_recall(100, 10, epoch + 1)
+    claim = ann.account.call(world.now)
+    assert isinstance(claim, Acquire)
+    assert (claim.totals.epoch, claim.totals.granted, claim.totals.returned) == (epoch, 500, 0)
+    ann.account.hear(claim, Credit("OK", epoch + 1, 500, 500, blocked=1), world.now)
+    back = ann.account.call(world.now)
+    assert isinstance(back, Acquire)
+    assert (back.totals.epoch, back.totals.returned) == (epoch + 1, 500)
+    assert ann.account.recalled
+
+
 def test_a_removal_on_purpose_takes_the_credit_and_is_not_mended() -> None:
     ann = paid(world := World())
     ann.account.hear_removed()

@@ -196,13 +196,18 @@ class Account:
             self._ask_at = 0.0  # served, so no longer in line: whoever comes next must ask
             self._admit()
 
-    def hear_recall(self, share: int, share_m: int) -> bool:
+    def hear_recall(self, share: int, share_m: int, epoch: int | None = None) -> bool:
         """Take in that others wait, and how much each may hold for one of weight 1; returns whether some is to go back.
 
-        Most of those who hear it wait themselves, and have nothing.
+        Most of those who hear it wait themselves, and have nothing. In an epoch that is new to the account it claims
+        what it holds first: only what was claimed, and comes back after that, is passed on.
         """
-        line, self.recalled = self.credit, True
+        line = self.credit
         self._share = (share * self.weight, share_m * self.weight)
+        if self.open and epoch not in (None, line.epoch):
+            self._claim = self._give_back = True
+            return True
+        self.recalled = True
         if line.granted > line.spent or line.granted_m > line.spent_m:
             self._give_back = True
         else:
@@ -620,7 +625,7 @@ class Account:
             line.epoch = answer.epoch
         self.open = True
         before, self.last = self.last, answer
-        self.recalled = self.recalled and answer.blocked > 0
+        self.recalled = (self.recalled or self._give_back) and answer.blocked > 0
         # From before the call: Redis counted from some moment during it.
         self.lease.renewed(asked_at)
         if self._holds_messages:
