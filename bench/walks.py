@@ -99,10 +99,9 @@ async def sends() -> dict[str, Walk]:
         with blocked.watched():
             sending = asyncio.create_task(producer.send(BODY))
             await asyncio.sleep(0.15)
-            while not any(name == "Attendance._see_to_them" for _, name in blocked.steps):  # noqa: ASYNC110 (a busy
-                await asyncio.sleep(
-                    0.01
-                )  # machine takes longer; an event set by what is watched would be a step of it)
+            # A busy machine takes longer; an event set by what is watched would be a step of it.
+            while not any(name == "Waiters.looked" for _, name in blocked.steps):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         assert not sending.done()
         await asyncio.sleep(0.3)
         with woken.watched():

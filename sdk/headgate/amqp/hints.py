@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from headgate.errors import HeadgateError
-from headgate.redis.backend import Listener
+from headgate.redis.backend import Listener, Words
 
 CHANNELS: Final = 64
 """Channels in one call: one that may do little is not to be longer than a node takes of such a user."""
@@ -27,18 +27,18 @@ class NodeWakeUps:
 
     def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
         self._ask = ask
-        self._listeners: dict[str, list[Listener]] = {}
+        self._listeners: dict[str, dict[Listener, Words]] = {}
 
     @property
     def channels(self) -> list[str]:
         """The channels that are listened to."""
         return list(self._listeners)
 
-    async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
-        """Call ``listener`` with the words of every message on these channels; without a node, from its return on."""
+    async def subscribe(self, channels: tuple[str, ...], listener: Listener, words: Words = None) -> None:
+        """Call ``listener`` with the hints on these channels that it cares for; without a node, from its return on."""
         fresh = [channel for channel in channels if channel not in self._listeners]
         for channel in channels:
-            self._listeners.setdefault(channel, []).append(listener)
+            self._listeners.setdefault(channel, {})[listener] = words
         if fresh:
             with contextlib.suppress(HeadgateError):
                 for some in in_calls(fresh):
@@ -48,9 +48,8 @@ class NodeWakeUps:
         """Stop calling ``listener``."""
         gone = []
         for channel in channels:
-            listeners = self._listeners.get(channel, [])
-            if listener in listeners:
-                listeners.remove(listener)
+            listeners = self._listeners.get(channel, {})
+            listeners.pop(listener, None)
             if not listeners and self._listeners.pop(channel, None) is not None:
                 gone.append(channel)
         if gone:
@@ -65,8 +64,9 @@ class NodeWakeUps:
 
     def dispatch(self, channel: str, words: list[str]) -> None:
         """Tell the listeners of a channel."""
-        for listener in tuple(self._listeners.get(channel, ())):
-            listener(words)
+        for listener, cared in tuple(self._listeners.get(channel, {}).items()):
+            if cared is None or words[0] in cared:
+                listener(words)
 
     async def close(self) -> None:
         """Stop listening."""

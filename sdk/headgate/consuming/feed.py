@@ -15,8 +15,8 @@ from headgate.consuming.sink import Sink
 from headgate.consuming.strays import Strays
 from headgate.consuming.terms import Owner, Terms
 from headgate.context import Context
+from headgate.core.credit import Lease
 from headgate.core.fetching import Allowance, Call, Exchange, Fetching
-from headgate.core.lease import Lease
 from headgate.core.sharing import Share, SharedWindow
 from headgate.core.window import Holding, Window
 from headgate.credit.account import CLOSE_WITHIN
@@ -26,6 +26,7 @@ from headgate.message import Message
 from headgate.redis.keys import Address
 
 _log = logging.getLogger("headgate")
+HINTS: Final = frozenset({"ready", "wanted", "slow", "brisk", "settings", "removed"})
 CLOSED_STEP: Final = 0.001
 """Seconds between looks at what a feed that closes has still to send."""
 
@@ -154,7 +155,7 @@ class Feed:
             PolicyError: the destination holds no messages.
             CoordinatorUnavailable: Redis does not answer.
         """
-        await self._wake_ups.subscribe(self.address.channels(self.session), self._hear)
+        await self._wake_ups.subscribe(self.address.channels(self.session), self._hear, HINTS)
         await self._read_settings()
         await self._attach()
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")

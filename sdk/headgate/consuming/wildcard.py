@@ -15,7 +15,7 @@ from headgate.consuming.inbox import Inbox, Tray
 from headgate.consuming.sink import Sink
 from headgate.consuming.terms import Terms
 from headgate.context import Context
-from headgate.core.lease import Lease
+from headgate.core.credit import Lease
 from headgate.core.names import read_name
 from headgate.core.sharing import Rotation, SharedWindow, Takers
 from headgate.core.window import Window

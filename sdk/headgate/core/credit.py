@@ -1,17 +1,23 @@
-"""A session's credit at one destination, as arithmetic on cumulative totals.
+"""A session's credit at one destination, as arithmetic on cumulative totals, and the lease for which it is good.
 
 ``granted`` is what Redis granted so far, ``spent`` what was taken from it here: used for a message, or given back. Both
 only grow, but for what is put back unused. Credit in hand is their difference, so taking it costs no round trip, and an
 answer that arrives late or twice cannot add credit: only a higher total counts.
+
+What a session holds, credit as well as deliveries, it holds by a lease. The server starts to doubt a session 0.6 TTL
+after its last call and reclaims it 0.3 TTL later (lua/lib/session.lua). The client renews every quarter, and stops to
+use what it holds at 0.8 TTL, counted from before the call that renewed it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 MESSAGES_PER_WINDOW_BYTE: Final = 1 / 64
 """How many messages a window of bytes asks for: enough that only a limit in messages ever binds on them."""
 PERMITS_PER_WINDOW_BYTE: Final = 1.0
 """The same for a gate, whose permits may be of one byte each: one for every unit of what they count."""
+RENEW_EVERY: Final = 0.25
+USE_UNTIL: Final = 0.8
 
 
 @dataclass(slots=True)
@@ -106,19 +112,28 @@ class CreditLine:
         CreditLine.give_back(self, self.in_hand, self.in_hand_m)
         return True
 
-    def need_for(self, size: int) -> tuple[int, int]:
-        """Return the granted totals with which a message of ``size`` bytes could be taken."""
-        return self.spent + size, self.spent_m + 1
-
-    def window_totals(self, window: int, messages_per_byte: float = MESSAGES_PER_WINDOW_BYTE) -> tuple[int, int]:
-        """Return the granted totals that leave ``window`` bytes in hand or on their way."""
-        return (
-            self.used + self.returned + window,
-            self.used_m + self.returned_m + max(1, int(window * messages_per_byte)),
-        )
-
     def start_anew(self) -> None:
         """Forget everything: Redis reclaimed or closed the account, the next one is empty."""
         self.inc += 1
         self.granted = self.granted_m = self.spent = self.spent_m = 0
         self.used = self.used_m = self.returned = self.returned_m = 0
+
+
+@dataclass(slots=True)
+class Lease:
+    """A lease of ``ttl`` seconds on the caller's monotonic clock."""
+
+    ttl: float
+    renew_at: float = 0.0
+    use_until: float = 0.0
+
+    ttl_ms: int = field(init=False)
+    """The length that the server is given."""
+
+    def __post_init__(self) -> None:
+        self.ttl_ms = int(self.ttl * 1000)
+
+    def renewed(self, asked_at: float) -> None:
+        """Note a successful call; ``asked_at`` is when it was sent, not when it was answered."""
+        self.renew_at = asked_at + self.ttl * RENEW_EVERY
+        self.use_until = asked_at + self.ttl * USE_UNTIL

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from headgate.core.lease import Lease
+from headgate.core.credit import Lease
 from headgate.core.window import MAX_FETCH, Window
 
 MAX_SETTLED: Final = 256

@@ -89,9 +89,13 @@ class Batch:
 
 @dataclass(slots=True)
 class Outbox:
-    """The line of messages of one account: in flight, ready, spooling, waiting, the oldest first."""
+    """The line of messages of one account: in flight, ready, spooling, waiting, the oldest first.
+
+    ``holds_messages`` is False for a gate: whoever is paid there has what he waits for, and nothing is to be sent.
+    """
 
     credit: CreditLine
+    holds_messages: bool = True
     waiting: deque[Outgoing] = field(default_factory=deque)
     spooling: list[Outgoing] = field(default_factory=list)
     ready: deque[Outgoing] = field(default_factory=deque)
@@ -108,8 +112,11 @@ class Outbox:
     def add(self, item: Outgoing) -> bool:
         """Put a message in line; returns whether it has its credit already. Nobody overtakes those who wait."""
         if not self.waiting and not self.spooling and self.credit.take(item.size):
-            item.paid = True
-            self.ready.append(item)
+            if self.holds_messages:
+                item.paid = True
+                self.ready.append(item)
+            else:
+                item.done.set_result(self.credit.inc)  # which paid; when its owner wakes up it may be over
             return True
         self.waiting.append(item)
         self._watch(item)
@@ -145,16 +152,22 @@ class Outbox:
             self.waiting.clear()
             self.waiting.extend(rest)
 
-    def admit(self) -> list[Outgoing]:
-        """Pay for as many of those waiting as the credit covers; returns them."""
-        paid: list[Outgoing] = []
-        while not self.spooling and (head := self.head()):
-            if not self.credit.take(head.size):
+    def admit(self) -> bool:
+        """Pay for as many of those waiting as the credit covers; returns whether anybody was paid."""
+        paid, credit = False, self.credit
+        # Looked at before it is taken: most who wait go on to, and threads need not wait for each other over that.
+        while (head := self.head()) and not self.spooling and head.size <= credit.granted - credit.spent:
+            if not credit.take(head.size):
                 break
             self.waiting.popleft()
+            paid = True
+            if not self.holds_messages:
+                head.done.set_result(credit.inc)
+                continue
             head.paid = True
             self.ready.append(head)
-            paid.append(head)
+            if head.credited is not None and not head.credited.done():
+                head.credited.set_result(None)
         return paid
 
     def head(self) -> Outgoing | None:
@@ -265,13 +278,15 @@ class Outbox:
         return items
 
     def published(self, stored: int) -> list[Outgoing]:
-        """Take the first ``stored`` of the batch out; their numbers are never used again. The rest is ready again."""
+        """Take the first ``stored`` of the batch out; their numbers are never used again. The rest is ready again.
+
+        What they cost is the caller's to count, by :meth:`CreditLine.publish`.
+        """
         batch, self.flight = self.flight, None
         if batch is None:
             raise AssertionError("no batch is in flight")
         items = batch.items[:stored]
         self.next_seq = batch.seq + stored
-        self.credit.publish(batch.size if stored == len(batch.items) else sum(item.size for item in items), stored)
         rest = batch.items[stored:]
         if batch.beyond and rest:
             rest += self.ready  # what comes after them waits behind them

@@ -27,6 +27,7 @@ from headgate.redis.store import Store
 from headgate.spool.writer import Writer
 
 CLOSE_WITHIN: Final = 0.5
+HINTS: Final = frozenset({"credit", "recall", "released", "deadlock", "references", "settings", "removed"})
 
 
 class CreditAccount:
@@ -100,7 +101,7 @@ class CreditAccount:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        await self._wake_ups.subscribe(self.address.channels(self.session), self._hear)
+        await self._wake_ups.subscribe(self.address.channels(self.session), self._hear, HINTS)
         await self._calls.open()
         self._task = asyncio.create_task(self._calls.keep(), name=f"headgate {self.address.name}")
         self._task.add_done_callback(self._ended)
@@ -202,8 +203,6 @@ class CreditAccount:
                 self.confirming.let_go()
                 if self._calls.securing is not None:
                     self._calls.securing.let_go()  # there is nothing any more that could be lost
-            case _:
-                return
         self._calls.stir()
 
     # What producers, gates and stores ask of it.

@@ -42,8 +42,6 @@ class Attendance:
         for future in (item.done, item.credited):
             if future is not None and (call := getattr(future, "add_done_callback", None)):
                 call(self._left)
-        if self._waiters.outbox.waiting[0] is item:
-            self._waiters.told_at(self._outlook.notices.due(item.since))
 
     def _left(self, future: "asyncio.Future[Any]") -> None:
         if future.cancelled():
@@ -104,6 +102,8 @@ class Attendance:
     def break_deadlock(self) -> None:
         """See whether the line waits for itself, and fail the newest send of it where the settings say so."""
         now, self_wait = self._loop.time(), self._outlook.self_wait
+        if self_wait.action == "none" and not (self_wait.suspects or self_wait.deadlock):
+            return
         doomed = self._outlook.find_deadlock(self._waiters.outbox.waiting)
         if doomed is not None:
             self._doom(doomed, self_wait.deadlock, now)

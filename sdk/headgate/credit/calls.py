@@ -10,9 +10,8 @@ from typing import Any
 from headgate._util.reconnect import AWAY, until_answered
 from headgate.core.account.calls import Acquire, Call, Credit, Leave, Look, Make, Publish, Reap
 from headgate.core.account.machine import Account
-from headgate.core.credit import CreditLine
+from headgate.core.credit import CreditLine, Lease
 from headgate.core.durability import Durability, Held
-from headgate.core.lease import Lease
 from headgate.core.outbox import Batch, Outgoing
 from headgate.credit.attendance import Attendance
 from headgate.credit.confirmations import Confirming
@@ -165,7 +164,7 @@ class Calls:
         elif isinstance(call, Reap):
             await self.store.reap(self._address, again=True)
         elif isinstance(call, Look):
-            await self._outlook.look()
+            await self._outlook.look(fully=call.fully)
         elif isinstance(call, Leave):
             await self._leave(call)
         else:
@@ -269,7 +268,7 @@ class Calls:
     def _raise(self, inc: int, granted: int, granted_m: int) -> None:
         line = self.account.credit
         if inc == line.inc and line.raise_to(granted, granted_m):
-            self.account.waiters.admit()
+            self.account.admit()
             self.stir()
 
     def _beyond_pool(self, pool: str, limit: int) -> None:

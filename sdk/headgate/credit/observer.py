@@ -100,16 +100,23 @@ class Outlook:
         action = fields.get("deadlock") or "none"
         self.self_wait.action = action if action in ("alert", "fail") else "none"
 
-    async def look(self, *, unless_seconds: float = 0.0) -> None:
-        """See how the destination is, unless it was looked at so short a time ago."""
+    async def look(self, *, fully: bool = True, unless_seconds: float = 0.0) -> None:
+        """See how the destination is, unless it was looked at so short a time ago.
+
+        Args:
+            fully: whether somebody is to hear who holds its credit, and what is behind it; seen before, that stays.
+            unless_seconds: since it was looked at fully.
+        """
         now = time.monotonic()
         if self._seen is None or now - self._seen_at >= unless_seconds:
             seen = await self._store.snapshot(self._address, session=self._session, entries=LOOK_BACK)
-            few = seen is not None and seen.sessions <= FEW
-            self._lessees = await self._store.lessees(self._address, *leased(seen)) if seen and few else {}
-            forwarded = seen is not None and any(map(is_link, seen.consumers))
-            self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
-            self._seen, self._seen_at = seen, now
+            if fully:
+                few = seen is not None and seen.sessions <= FEW
+                self._lessees = await self._store.lessees(self._address, *leased(seen)) if seen and few else {}
+                forwarded = seen is not None and any(map(is_link, seen.consumers))
+                self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
+                self._seen_at = now
+            self._seen = seen
 
     async def released(self, link: str) -> int | None:
         """See which message a link released last; None where it has nothing to release."""
@@ -126,12 +133,13 @@ class Outlook:
         result, _ = await asyncio.gather(call, self.look(unless_seconds=EXPLAIN_AFTER))
         return result
 
-    def forget(self) -> None:
-        """Forget how it was seen, if that is old."""
+    def wait_begins(self, now: float) -> float:
+        """Forget how it was seen, if that is old; returns when somebody is to hear of the wait, if it lasts."""
         if self.self_wait.suspects or self.self_wait.deadlock:
             self.self_wait.forget()
         if time.monotonic() - self._seen_at >= EXPLAIN_EVERY:
             self._seen = None
+        return self.notices.due(now)
 
     def why(self, size: int, *, paid: bool = False, durable: bool | None = None) -> Explanation | None:
         """Return why a message waits, as last seen; None when that is not known.
@@ -154,10 +162,7 @@ class Outlook:
 
     def find_deadlock(self, line: Iterable[Outgoing]) -> Outgoing | None:
         """See whether those in line wait for themselves, as last seen; returns whose send has to fail, if one has."""
-        wait = self.self_wait
-        if wait.action == "none" and not (wait.suspects or wait.deadlock):
-            return None
-        return wait.look(self._seen, line)
+        return self.self_wait.look(self._seen, line)
 
     def drop(self, size: int) -> None:
         """Count a message that is dropped."""

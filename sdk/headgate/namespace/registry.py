@@ -265,9 +265,9 @@ class Registry:
         if address.key in self._followers:
             self._followers[address.key][1].append(follower)
             return
-        listener = partial(self._hear, address)
+        listener = partial(self._doubt, address)
         self._followers[address.key] = (listener, [follower])
-        await self._wake_ups.subscribe((address.channels("")[1],), listener)
+        await self._wake_ups.subscribe((address.channels("")[1],), listener, ("settings",))
 
     async def unfollow(self, address: Address, follower: Follower) -> None:
         """Stop calling ``follower``."""
@@ -336,15 +336,11 @@ class Registry:
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
-    def _hear(self, address: Address, words: list[str]) -> None:
-        if words[0] == "settings":
-            self._stale[address.key] = address
-            if self._refreshing is None or self._refreshing.done():
-                self._refreshing = asyncio.create_task(self._refresh_stale(), name="headgate settings")
-
-    def _doubt(self, address: Address) -> None:
-        """Read a destination's settings again, for a failover may have taken back what was set last."""
-        self._hear(address, ["settings"])
+    def _doubt(self, address: Address, _: object = None) -> None:
+        """Read a destination's settings again: a hint says so, or a failover may have taken back what was set last."""
+        self._stale[address.key] = address
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh_stale(), name="headgate settings")
 
     async def _refresh_stale(self) -> None:
         while self._stale:

@@ -3,7 +3,7 @@
 Everything above is written against these two protocols, so that the same calls can go another way.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final, Protocol
 
 from headgate.core.durability import Durability, Held
@@ -11,6 +11,8 @@ from headgate.redis.scripts import Script
 
 Listener = Callable[[list[str]], None]
 """Told the words of a hint."""
+Words = Container[str] | None
+"""First words of the hints that a listener cares for; None for all of them."""
 AGAIN: Final = "again"
 """The word of a hint that nobody sent: earlier hints on the channel are lost, for the connection is a new one."""
 
@@ -18,8 +20,11 @@ AGAIN: Final = "again"
 class WakeUps(Protocol):
     """Hints, heard by a whole client. Nothing depends on them but speed: whoever waits also looks again by itself."""
 
-    async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
-        """Call ``listener`` with the words of every message on these channels; on loss of Redis, from its return on."""
+    async def subscribe(self, channels: tuple[str, ...], listener: Listener, words: Words = None) -> None:
+        """Call ``listener`` with the hints on these channels that it cares for; on loss of Redis, from its return on.
+
+        One listener is called once for a hint, by the last ``words`` that it was subscribed with.
+        """
 
     async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
         """Stop calling ``listener``."""

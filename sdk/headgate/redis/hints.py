@@ -12,7 +12,7 @@ from typing import Any, Final
 import redis.exceptions as rx
 
 from headgate._util.tasks import stop
-from headgate.redis.backend import AGAIN, Listener
+from headgate.redis.backend import AGAIN, Listener, Words
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
@@ -32,7 +32,7 @@ class PubSubWakeUps:
 
     def __init__(self, dial: Callable[[], Awaitable[Any]]) -> None:
         self._dial = dial
-        self._listeners: dict[str, list[Listener]] = {}
+        self._listeners: dict[str, dict[Listener, Words]] = {}
         self._wanted = asyncio.Event()
         self._unconfirmed: dict[str, asyncio.Future[None]] = {}
         self._pubsub: Any = None
@@ -46,11 +46,11 @@ class PubSubWakeUps:
         self._leaving: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def subscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
-        """Call ``listener`` with the words of every message on these channels; on loss of Redis, from its return on."""
+    async def subscribe(self, channels: tuple[str, ...], listener: Listener, words: Words = None) -> None:
+        """Call ``listener`` with the hints there that it cares for; on loss of Redis, from its return on."""
         fresh = [channel for channel in channels if channel not in self._listeners]
         for channel in channels:
-            self._listeners.setdefault(channel, []).append(listener)
+            self._listeners.setdefault(channel, {})[listener] = words
         for channel in fresh:
             self._unconfirmed.setdefault(channel, asyncio.get_running_loop().create_future())
         self._wanted.set()
@@ -67,9 +67,8 @@ class PubSubWakeUps:
         """Stop calling ``listener``."""
         gone = []
         for channel in channels:
-            listeners = self._listeners.get(channel, [])
-            if listener in listeners:
-                listeners.remove(listener)
+            listeners = self._listeners.get(channel, {})
+            listeners.pop(listener, None)
             if not listeners and self._listeners.pop(channel, None) is not None:
                 gone.append(channel)
                 self._confirm(channel)
@@ -161,8 +160,10 @@ class PubSubWakeUps:
             waiting.set_result(None)
 
     def _dispatch(self, channel: str, text: str) -> None:
-        for listener in tuple(self._listeners.get(channel, ())):
-            listener(text.split())
+        words = text.split()
+        for listener, cared in tuple(self._listeners.get(channel, {}).items()):
+            if cared is None or words[0] in cared:
+                listener(words)
 
     async def _hang_up(self) -> None:
         pubsub, self._making, self._pubsub = self._making, None, None

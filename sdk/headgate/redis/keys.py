@@ -7,7 +7,8 @@ destination one hash slot; neither they nor glob characters can occur in what th
 import hashlib
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from headgate.core.names import decode_name, encode_name
@@ -136,7 +137,7 @@ class Address:
     namespace: str
     name: str
     key: str
-    shared: tuple[bytes, ...]
+    shared: tuple[bytes, ...] = field(compare=False)
     limited: bytes = b""
 
     @classmethod
@@ -178,6 +179,7 @@ class Address:
         key = self.key + BY_KEY
         return Address(self.namespace, self.name, key, _shared(key), self.shared[0])
 
+    @lru_cache(maxsize=1024)  # noqa: B019 -- addresses are values, and so few of them are kept
     def keys(self, session: str) -> tuple[bytes, ...]:
         """Return what every script gets as KEYS, for a call on behalf of one session."""
         return (*self.shared, f"{self.key}:receipt:{session}".encode())

@@ -58,6 +58,16 @@ class Store:
         keys, argv = address.keys(session), op.argv({"run_id": None, **values}, rest)
         return await (self._rounds if again else self.server).call(op, keys, argv)
 
+    async def _credit(
+        self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = (), *,
+        again: bool = False,
+    ) -> Credit:  # fmt: skip
+        """Call acquire or publish; what follows TOO_LARGE or FENCED in a reply stands where granted would."""
+        code, *numbers = await self._call(name, address, session, values, rest, again=again)
+        if len(numbers) > 3:
+            return Credit(code.decode(), *map(int, numbers))
+        return Credit(code.decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in numbers))
+
     async def apply(
         self,
         address: Address,
@@ -94,7 +104,7 @@ class Store:
         ``again``: it asked that before, and may go with others that do.
         """
         a = account
-        reply = await self._call(
+        return await self._credit(
             "acquire",
             address,
             a.session,
@@ -120,7 +130,6 @@ class Store:
             },
             again=again,
         )
-        return _credit(reply)
 
     async def publish(
         self,
@@ -142,7 +151,7 @@ class Store:
         ``copies`` are their payloads.
         """
         a = account
-        reply = await self._call(
+        return await self._credit(
             "publish",
             address,
             a.session,
@@ -162,7 +171,6 @@ class Store:
             },
             [*bodies, *copies] if copies else bodies,
         )
-        return _credit(reply)
 
     async def attach(
         self,
@@ -234,7 +242,7 @@ class Store:
         code = reply[0].decode()
         if len(reply) < 5:
             return Deliveries(code, int(reply[1]) if len(reply) > 1 else 0)
-        flat, attempts = reply[3], [int(n) for n in reply[4]]
+        flat, attempts = reply[3], list(map(int, reply[4]))
         if attempts:  # these came back
             came_back = slice(1, 2 * len(attempts), 2)
             flat[came_back] = map(had_before, flat[came_back])
@@ -390,10 +398,3 @@ class Store:
                 messages, freed = messages + int(reply[1]), freed + int(reply[2])
             if reply[0] != b"MORE":
                 return messages, freed
-
-
-def _credit(reply: list[Any]) -> Credit:
-    """Return the answer to acquire or publish; what follows TOO_LARGE or FENCED stands where granted would."""
-    if len(reply) > 4:
-        return Credit(reply[0].decode(), *map(int, reply[1:]))
-    return Credit(reply[0].decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in reply[1:]))

@@ -9,9 +9,8 @@ from typing import Self
 
 import headgate.limiting.gate
 from headgate._util.forks import watch
-from headgate.core.credit import CreditLine
+from headgate.core.credit import CreditLine, Lease
 from headgate.core.full import FAIL, WhenFull
-from headgate.core.lease import Lease
 from headgate.errors import CreditTimeout, DestinationFull
 from headgate.explain.levels import LimiterState
 from headgate.limiting.hold import Hold

@@ -1,5 +1,6 @@
 """Accounts beside the model of their destination, in simulated time, with every fault that a call can meet."""
 
+import math
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -8,9 +9,8 @@ from typing import Any, Final
 from headgate.core.account.calls import Acquire, Call, Credit, Leave, Make, Publish, Reap
 from headgate.core.account.machine import Account
 from headgate.core.account.waiters import SLOW
-from headgate.core.credit import CreditLine
+from headgate.core.credit import CreditLine, Lease
 from headgate.core.full import BLOCK, WhenFull
-from headgate.core.lease import Lease
 from headgate.core.outbox import Batch, Outgoing
 from tests.model.credit import UNLIMITED, Amount, Answer, Rules, Totals
 from tests.model.destination import Destination
@@ -90,6 +90,9 @@ class Session:
         self.account.waiters.left()
 
     # What it is told of its destination.
+
+    def wait_begins(self, now: float) -> float:
+        return math.inf
 
     def forget(self) -> None:
         self.forgotten += 1

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headgate.core.credit import CreditLine
-from headgate.core.lease import Lease
+from headgate.core.credit import CreditLine, Lease
 from headgate.core.outbox import MAX_BATCH, MAX_BATCH_BYTES, Outbox, Outgoing
 from headgate.core.rate import Rate
 from headgate.core.window import FETCH_BYTES, MAX_FETCH, Holding, Window
@@ -90,6 +89,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def published(self) -> None:
         batch = self.outbox.flight
         assert batch is not None
+        self.line.publish(batch.size, len(batch.items))
         self.outbox.published(len(batch.items))
         assert not self.batch_seqs or batch.seq > self.batch_seqs[-1]
         self.batch_seqs.append(batch.seq)
@@ -249,4 +249,3 @@ def test_frozen_credit_is_there_and_cannot_be_taken(line: CreditLine) -> None:
     line.frozen = False
     assert line.take(100)
     assert not line.take(1)
-    assert line.need_for(50) == (150, 2)

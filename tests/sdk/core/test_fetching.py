@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from headgate import Window
+from headgate.core.credit import Lease
 from headgate.core.fetching import LINGER, POLL, SEEK_AFTER, Call, Exchange, Fetching
-from headgate.core.lease import Lease
 from headgate.core.window import MAX_FETCH, Holding
 
 COUNT = 12

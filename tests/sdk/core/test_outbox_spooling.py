@@ -119,6 +119,7 @@ class SpoolingOutbox(RuleBasedStateMachine):
         self.granted += max(0, size - held)
         self.granted_m += max(0, len(stored) - held_m)
         self.stored_bytes += size
+        self.line.publish(size, len(stored))
         assert self.outbox.published(len(stored)) == stored
         self.line.raise_to(self.granted, self.granted_m)
         self.outbox.admit()

@@ -98,7 +98,9 @@ class Reap:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Find out why there is a wait."""
+    """Find out why there is a wait: ``fully``, as somebody is to hear of it, or only whether it is for itself."""
+
+    fully: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from typing import Final
 from headgate.core.account.calls import Acquire, Call, Credit, Leave, Look, Make, Publish, Reap, Report, Totals
 from headgate.core.account.ports import Destination, Effects, Ends
 from headgate.core.account.waiters import Waiters
-from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine
-from headgate.core.lease import Lease
+from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine, Lease
 from headgate.core.outbox import Batch, Outgoing
 from headgate.errors import SessionExpired
 
@@ -21,6 +20,8 @@ RECEIPTS_LAST: Final = 3540.0
 """Seconds for which Redis surely knows the number of the last message that it gave a receipt for."""
 PAUSE_MS: Final = 1000
 """The pause of those in line of whom Redis knows no better moment to ask again."""
+REFUSALS: Final = frozenset({"PASSED", "FULL", "STOPPED", "ABOVE"})
+"""Answers to a batch that say nothing of the account."""
 LATER: Final = 60.0
 """Seconds after which an account with nothing to do looks at the time again."""
 BUSY: Final = 0.05
@@ -121,11 +122,10 @@ class Account:
             if now > self.lease.use_until:
                 self.credit.frozen = True  # the lease may be over: first hear from Redis
             if self.outbox.add(item):
-                self.outbox.ready.pop()
-                item.done.set_result(self.credit.inc)
                 return True
-        if self.waiters.join(item, now):
-            self._destination.forget()
+        first = len(self.outbox.waiting) == 1
+        self.waiters.join(item, now, self._destination.wait_begins(now) if first else math.inf)
+        if first:
             self._ask_at = 0.0  # nothing waited at the last call, so the session is not in line yet
         elif self.waiters.how(item).patience == 0:
             self._ask_at = 0.0  # it goes by the next answer, not by the one that others wait for
@@ -170,7 +170,7 @@ class Account:
             self.waiters.stopped = self.credit.frozen = stopped
             self._give_back = self._give_back or stopped
             if not stopped:
-                self._admit()
+                self.admit()
         self._ask_at = 0.0
         self.waiters.stir()
 
@@ -179,7 +179,7 @@ class Account:
         if self.waiters.stopped or (self.recalled and not self.alone_in_line):
             self._give_back = True
         else:
-            self._admit()
+            self.admit()
 
     # What hints say.
 
@@ -194,7 +194,8 @@ class Account:
             else self._effects.granted(epoch, granted, granted_m)
         ):
             self._ask_at = 0.0  # served, so no longer in line: whoever comes next must ask
-            self._admit()
+            if not self._holds_messages:
+                self.admit()  # messages go by the next call, before which they are paid
 
     def hear_recall(self, share: int, share_m: int, epoch: int | None = None) -> bool:
         """Take in that others wait, and how much each may hold for one of weight 1; returns whether some is to go back.
@@ -260,11 +261,11 @@ class Account:
         waiters, outbox = self.waiters, self.outbox
         until = now + LATER
         if outbox.waiting:
-            until = min(self._ask_at, waiters.explain_at)
+            until = min(self._ask_at, waiters.look_at, waiters.explain_at)
             if waiters.writer is not None and waiters.writer.store and not waiters.writer.ready:
                 until = min(until, waiters.writer.resumes_at)
         if outbox.ready:
-            until = min(until, waiters.rate_at, waiters.explain_at)
+            until = min(until, waiters.rate_at, waiters.look_at, waiters.explain_at)
         if not self.open:
             return until
         if self._destination.unreported:
@@ -315,16 +316,16 @@ class Account:
         if self.open and self._destination.unreported and now >= self._destination.report_at:
             return Report()
         # Credit may have come by a hint, or by hand of another thread: nobody asks for what is here.
-        if outbox.waiting:
-            self._admit()
+        if outbox.waiting and self.admit():
+            self._ask_at = 0.0
         # Paid messages go before new credit is asked for: the answer to them brings it.
         if outbox.ready and now >= waiters.rate_at and (batch := outbox.batch()) and self.open:
             return self._publish(batch)
         if outbox.waiting and (head := outbox.head()):
             return self._serve(head, now)
         # Nothing waits for credit; what is paid is held up by the rate.
-        if outbox.ready and now >= waiters.explain_at:
-            return Look()
+        if outbox.ready and now >= min(waiters.look_at, waiters.explain_at):
+            return Look(now >= waiters.explain_at)
         return self._keep_lease(now)
 
     def _heal(self, now: float) -> Call | None:
@@ -374,7 +375,7 @@ class Account:
         # A lease may be shorter than the pause.
         if now >= self.lease.renew_at:
             return self._acquire(now)
-        return Look() if now >= waiters.explain_at else None
+        return Look(now >= waiters.explain_at) if now >= min(waiters.look_at, waiters.explain_at) else None
 
     def _keep_lease(self, now: float) -> Call | None:
         if not self.open:
@@ -425,11 +426,10 @@ class Account:
     def _acquire(self, now: float, weight: int | None = None, *, again: bool = False) -> Acquire:
         if not self.open:
             self._used_at = now
+        resume, sent = self.resumed is not None, self.sent(now)
         totals = self._totals(self.weight if weight is None else weight)
-        hasty = any(not self.waiters.how(item).drops for item in self.waiters.impatient())
-        return Acquire(
-            totals, resume=self.resumed is not None, sent=self.sent(now), hasty=hasty, again=again and not hasty
-        )
+        hasty = bool(self.outbox.waiting) and self.waiters.hasty
+        return Acquire(totals, resume=resume, sent=sent, hasty=hasty, again=again and not hasty)
 
     def _totals(self, weight: int, *, paid: int = 0, paid_m: int = 0) -> Totals:
         """Return the totals that go out: what is had, what the first in line needs, and what would be good to have.
@@ -441,9 +441,11 @@ class Account:
         # Not in line: what memory never has room for, and what a store takes at once, unless pools are to lend room:
         # they do so to whoever stands in line, while the store takes what comes meanwhile.
         lines_up = head is not None and head.size < waiters.beyond_memory
-        taken = self._spools and waiters.writer and not waiters.writer.waits and not self._destination.pooled
-        lines_up = lines_up and not taken
-        need, need_m = line.need_for(head.size) if head and lines_up else (line.granted, line.granted_m)
+        if waiters.writer and waiters.writer.store and not self._destination.pooled:
+            lines_up = lines_up and not (waiters.spools and not waiters.writer.waits)
+        need, need_m = line.granted, line.granted_m
+        if head and lines_up:
+            need, need_m = line.spent + head.size, line.spent_m + 1
         if weight == 0 or ((last.blocked or self.recalled) and not head):
             # It is of no use here, or of more use to those who wait elsewhere: nothing new.
             want, want_m = line.granted, line.granted_m
@@ -453,12 +455,11 @@ class Account:
             want_m = line.spent_m + len(self.outbox.waiting)
         else:
             # Nobody waits: a window ahead, on top of what this very call spends.
-            want, want_m = line.window_totals(self.window, self._messages_per_byte)
-            want, want_m = want + paid, want_m + paid_m
+            want = line.used + line.returned + self.window + paid
+            want_m = line.used_m + line.returned_m + max(1, int(self.window * self._messages_per_byte)) + paid_m
         if head is not None and not lines_up and head.size < waiters.beyond_memory and weight:
             # It goes to a store without waiting for memory, but takes what is free there.
-            fits, fits_m = line.need_for(head.size)
-            want, want_m = max(want, fits), max(want_m, fits_m)
+            want, want_m = max(want, line.spent + head.size), max(want_m, line.spent_m + 1)
         return Totals(
             self._session, line.inc, line.epoch, line.granted, line.granted_m, line.used, line.used_m,
             line.returned, line.returned_m, need, need_m, want, want_m, weight, head.size if head and lines_up else 0,
@@ -501,7 +502,7 @@ class Account:
         if self.credit.frozen and not self.waiters.stopped:
             self.credit.frozen = False
             self._ask_at = 0.0  # the last answer was not acted upon
-            self._admit()
+            self.admit()
 
     def hear(self, call: Call, answer: Credit | None, now: float) -> None:
         """Take in the answer to a call.
@@ -515,7 +516,7 @@ class Account:
         elif isinstance(call, Acquire) and answer is not None:
             self._acquired(call, answer, asked_at, now)
         elif isinstance(call, Look):
-            self.waiters.looked(asked_at)
+            self.waiters.looked(asked_at, fully=call.fully)
         elif isinstance(call, Make):
             self._ensure, self._claim = False, True
         elif isinstance(call, Leave) and call.closes:
@@ -529,8 +530,8 @@ class Account:
         if answer.code == "OK" and call.resume and not self._opened:
             self.resumed = answer.first
             self.outbox.next_seq = answer.first + 1
-        healing = self._ensure or self._claim
-        if self.open and not healing and not self.credit.frozen and self.outbox.head() is self._asked_for:
+        healing, waiting = self._ensure or self._claim, self.outbox.waiting
+        if self.open and not healing and not self.credit.frozen and waiting and waiting[0] is self._asked_for:
             self.waiters.refuse(asked_at, now)  # those that came during the call were not asked for
 
     def _published(self, batch: Batch, answer: Credit, asked_at: float, now: float) -> None:
@@ -548,31 +549,23 @@ class Account:
                       what was thought                           or is put back in line with all else
         ============  =========================================  ====================================================
         """
-        code, outbox, writer = answer.code, self.outbox, self.waiters.writer
+        code, outbox = answer.code, self.outbox
+        if code not in REFUSALS:
+            self._apply(answer, asked_at, now)
         if code in ("OK", "DUPLICATE"):
+            rest = answer.stored < len(batch.items)
+            size = sum(item.size for item in batch.items[: answer.stored]) if rest else batch.size
+            self.credit.publish(size, answer.stored)
             items = outbox.published(answer.stored)
-            rest = len(items) < len(batch.items)
             if (rest or self.waiters.rate_at) and self.waiters.hold_back(now, answer.again_ms if rest else 0):
-                self._destination.forget()
+                self._destination.wait_begins(now)
             self._used_at = self.stored_at = asked_at
             self.exceeded = batch.beyond and not batch.segment
-            # Receipts before the credit of this answer is spent: whoever sends one after the other comes first.
             self._effects.stored(batch, items, answer)
         elif code == "PASSED":
             raise AssertionError(f"{self._session}: batch {batch.seq} was overtaken")
         elif code == "FULL":
-            if batch.segment:
-                outbox.unspend()
-                if writer is not None:
-                    writer.refuse(batch.segment, answer.granted_m)
-                self._ask_at = 0.0
-                return
-            self.exceeded = True
-            for item in outbox.refused():
-                if self.waiters.how(item).drops:
-                    self._ends.dropped(item)
-                else:
-                    self._ends.above_hard(item, answer.granted, answer.granted_m)
+            self._found_full(batch, answer)
             return
         elif code in ("STOPPED", "ABOVE"):
             outbox.unspend()
@@ -580,11 +573,25 @@ class Account:
             self._ask_at = 0.0
             self._drop_segment(batch)
             return
-        self._apply(answer, asked_at, now)
         if not answer.stored and outbox.flight is not batch:
             self._drop_segment(batch)
         if outbox.waiting and any(self.waiters.impatient()):
             self._ask_at = 0.0  # they do not wait for the next look
+
+    def _found_full(self, batch: Batch, answer: Credit) -> None:
+        outbox, writer = self.outbox, self.waiters.writer
+        if batch.segment:
+            outbox.unspend()
+            if writer is not None:
+                writer.refuse(batch.segment, answer.granted_m)
+            self._ask_at = 0.0
+            return
+        self.exceeded = True
+        for item in outbox.refused():
+            if self.waiters.how(item).drops:
+                self._ends.dropped(item)
+            else:
+                self._ends.above_hard(item, answer.granted, answer.granted_m)
 
     def _apply(self, answer: Credit, asked_at: float, now: float) -> None:
         """Take in what an answer says of the account.
@@ -632,8 +639,9 @@ class Account:
             line.raise_to(answer.granted, answer.granted_m)
         else:
             self._effects.granted(answer.epoch, answer.granted, answer.granted_m)
-        served = self._admit()
-        head = self.outbox.head() if self.outbox.waiting else None
+        waiting = self.outbox.waiting
+        served = bool(waiting) and self.admit()
+        head = waiting[0] if waiting else None
         asked = head is self._asked_for or self._spools  # not one that came during the call
         again_at = now + answer.again_ms / 1000
         if answer.place:
@@ -662,9 +670,12 @@ class Account:
             self._ends.too_large(head, limit, pool)
             self._ask_at = 0.0
 
-    def _admit(self) -> bool:
-        line, waiting = self.credit, self.outbox.waiting
-        return bool(waiting) and (line.granted > line.spent or not waiting[0].size) and self.waiters.admit()
+    def admit(self) -> bool:
+        """Pay for as many of those that wait as the credit covers; returns whether anybody was paid."""
+        paid = self.outbox.admit()
+        if paid and self.waiters.announced:
+            self.waiters.stir()
+        return paid
 
     @property
     def _spools(self) -> bool:

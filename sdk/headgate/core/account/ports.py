@@ -92,8 +92,9 @@ class Destination(Manners, Protocol):
     report_at: float
     pooled: bool
 
-    def forget(self) -> None:
-        """Forget how it was seen, if that is old."""
+    def wait_begins(self, now: float) -> float:
+        """Forget how it was seen, if that is old; returns when somebody is to hear of the wait, if it lasts."""
+        ...
 
     def meet(self, before: int, epoch: int, lost: int) -> None:
         """Note the epoch of an answer, and how many receipts are not known in it."""

@@ -39,19 +39,20 @@ class Waiters:
         rate_at: when the destination's rate lets the next go that are paid; 0 while it holds nothing up.
         announced: whether anybody was told of the wait, and is to be told of its end.
         attend_at: when to call :meth:`see_to`; infinite while nobody's time will be over.
-        explain_at: when to find out why they wait; infinite while nobody needs to know.
+        look_at: when to see how the destination is; infinite while nothing new is to be seen.
+        explain_at: when to find out all of why they wait, as somebody is to hear of it; infinite while nobody is.
     """
 
     def __init__(self, credit: CreditLine, manners: Manners, ends: Ends, *, holds_messages: bool) -> None:
-        self.outbox = Outbox(credit)
+        self.outbox = Outbox(credit, holds_messages=holds_messages)
         self.writer: Spooling | None = None
         self.stopped = False
         self.beyond_memory = math.inf
         self.rate_at = 0.0
         self.announced = False
         self.attend_at = math.inf
-        self.explain_at = math.inf
-        self._looked_at = -math.inf
+        self.look_at = self.explain_at = math.inf
+        self._looked_at = self._explained_at = -math.inf
         self._hurried = False
         self._credit = credit
         self._manners = manners
@@ -60,37 +61,24 @@ class Waiters:
 
     # Coming and going.
 
-    def join(self, item: Outgoing, now: float) -> bool:
-        """Count in a message that was just put in line and is not paid; returns whether it is the first."""
+    def join(self, item: Outgoing, now: float, told_at: float = math.inf) -> None:
+        """Count in a message that was just put in line and is not paid; listeners hear of the wait at ``told_at``."""
         item.since = now
         self._hurried = self._hurried or item.when_full is not None
         patience = self.how(item).patience
         over = min(item.deadline, now + patience) if patience else item.deadline
         self.attend_by(max(over, now + SLOW))
-        first = len(self.outbox.waiting) == 1
-        if first:
-            self.explain_at = now + EXPLAIN_AFTER
+        if len(self.outbox.waiting) == 1:
+            self.look_at = now + EXPLAIN_AFTER
+            self.explain_at = max(self.look_at, over - EXPLAIN_AFTER)
+            self.told_at(told_at)
         else:
             self._explain_before(over)
-        return first
 
     def left(self) -> None:
         """Note that one of them gave up."""
         self.outbox.left()
         self.stir()
-
-    def admit(self) -> bool:
-        """Pay for as many as the credit covers; returns whether anybody was paid."""
-        paid = self.outbox.admit()
-        for item in paid:
-            if not self._holds_messages:
-                self.outbox.ready.pop()
-                item.done.set_result(self._credit.inc)  # which paid; when its owner wakes up it may be over
-            elif item.credited is not None and not item.credited.done():
-                item.credited.set_result(None)
-        if paid and self.announced:
-            self.stir()
-        return bool(paid)
 
     def attend_by(self, when: float) -> None:
         """See to them at that time, if not before."""
@@ -118,7 +106,8 @@ class Waiters:
                 self._ends.lost(item, unknown=unknown)
             else:
                 self._ends.timeout(item, now)
-        over = min(self._lose_patience(now), outbox.soonest())
+        over = self._lose_patience(now) if self.hurried else math.inf
+        over = min(over, outbox.soonest())
         paid = outbox.soonest_paid()
         head = outbox.head()  # lets go of those who were told
         self._hurried = self._hurried and head is not None
@@ -129,21 +118,20 @@ class Waiters:
     def _lose_patience(self, now: float) -> float:
         """Give up for those that waited as long as they are to; returns when the next of them will have."""
         soonest = math.inf
-        if self._hurried or self._manners.when_full.patience is not None or self._store_hurries:
-            for item in tuple(self.outbox.waiting):  # whoever is told why is let go of
-                item.since = item.since or now
-                if (patience := self.how(item).patience) and not item.done.done():
-                    if now >= item.since + patience:
-                        self.give_up(item, now)
-                    else:
-                        soonest = min(soonest, item.since + patience)
+        for item in tuple(self.outbox.waiting):  # whoever is told why is let go of
+            item.since = item.since or now
+            if (patience := self.how(item).patience) and not item.done.done():
+                if now >= item.since + patience:
+                    self.give_up(item, now)
+                else:
+                    soonest = min(soonest, item.since + patience)
         return soonest
 
     def hold_back(self, now: float, ms: int) -> bool:
         """Let nothing that is paid go for so long; 0: the rate let all of it go. Returns whether a wait begins."""
         begins = ms > 0 and not self.rate_at
         if begins:
-            self.explain_at = max(self._looked_at + EXPLAIN_EVERY, now + EXPLAIN_AFTER)
+            self.look_at = max(self._looked_at + EXPLAIN_EVERY, now + EXPLAIN_AFTER)
             self.attend_by(now + SLOW)
             for item in self.outbox.ready:
                 item.since = item.since or now
@@ -154,26 +142,28 @@ class Waiters:
 
     # Reasons.
 
-    def looked(self, now: float) -> None:
+    def looked(self, now: float, *, fully: bool) -> None:
         """Note that it is known why they wait; it is looked at again shortly before somebody hears of it, or asks."""
         self._looked_at = now
-        self.explain_at = now + EXPLAIN_EVERY if self._manners.consumers else math.inf
-        self._explain_before(self.outbox.soonest())
-        self.stir()
+        self.look_at = now + EXPLAIN_EVERY if self._manners.consumers else math.inf
+        if fully:
+            self._explained_at = now
+            self.explain_at = math.inf
+            self._explain_before(self.attend_at)
 
     def watch(self, now: float) -> None:
         """Look each second from now on: what only looks can find may be there since a moment ago."""
-        self.explain_at = min(self.explain_at, max(now, self._looked_at + EXPLAIN_EVERY))
+        self.look_by(max(now, self._looked_at + EXPLAIN_EVERY))
 
     def look_by(self, when: float) -> None:
-        """Find out why they wait at that time at the latest."""
-        self.explain_at = min(self.explain_at, when)
+        """See how the destination is at that time at the latest."""
+        self.look_at = min(self.look_at, when)
 
     def asked_why(self, now: float) -> bool:
         """Note that somebody asks why they wait; returns whether it is to be looked at, for what is known is old."""
-        old = now - self._looked_at >= EXPLAIN_EVERY and bool(self.outbox.waiting or self.rate_at)
+        old = now - self._explained_at >= EXPLAIN_EVERY and bool(self.outbox.waiting or self.rate_at)
         if old:
-            self.look_by(now)
+            self.explain_at = min(self.explain_at, now)
         return old
 
     def told_at(self, when: float) -> None:
@@ -183,7 +173,7 @@ class Waiters:
 
     def _explain_before(self, when: float) -> None:
         """Find out why they wait shortly before somebody hears of it, unless that is known well enough by then."""
-        if when - self._looked_at > EXPLAIN_EVERY:
+        if when - self._explained_at > EXPLAIN_EVERY:
             self.explain_at = min(self.explain_at, when - EXPLAIN_AFTER)
 
     # Manners.
@@ -209,10 +199,15 @@ class Waiters:
 
     def impatient(self) -> Iterator[Outgoing]:
         """Yield those in line that do not wait."""
-        if self._hurried or self._manners.when_full.patience == 0 or self._store_hurries:
+        if self.hurried:
             for item in tuple(self.outbox.waiting):  # whoever is told why is let go of
                 if self.how(item).patience == 0 and not item.done.done() and not self.may_exceed(item):
                     yield item
+
+    @property
+    def hasty(self) -> bool:
+        """Whether somebody fails at once where there is no room, and wants to know why."""
+        return self.hurried and any(not self.how(item).drops for item in self.impatient())
 
     def refuse(self, asked_at: float, now: float) -> None:
         """Give up for those that do not wait: Redis was asked at ``asked_at``, and there was no room."""
@@ -223,8 +218,11 @@ class Waiters:
                 self.give_up(item, now)
 
     @property
-    def _store_hurries(self) -> bool:
-        return self.writer is not None and self.writer.hurries
+    def hurried(self) -> bool:
+        """Whether messages may be in line that do not wait for ever."""
+        if self._hurried or self._manners.when_full.patience is not None:
+            return True
+        return self.writer is not None and bool(self.writer.store) and self.writer.hurries
 
     def give_up(self, item: Outgoing, now: float) -> None:
         """Drop a message, or fail it, as it is to be treated."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from headgate.core.lease import RENEW_EVERY, USE_UNTIL
+from headgate.core.credit import RENEW_EVERY, USE_UNTIL
 
 HEARD_WITHIN: Final = 2.5
 """Seconds within which a hold is renewed, however long its lease is: where state was lost it is claimed that soon."""

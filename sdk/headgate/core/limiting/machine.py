@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headgate.core.lease import RENEW_EVERY
+from headgate.core.credit import RENEW_EVERY
 from headgate.core.limiting.calls import Call, Decide, Decided, Make, Operation, Refusal, Reservation, State, Taker
 from headgate.core.limiting.timers import Timers
 from headgate.units import MAX_DURATION
