@@ -83,14 +83,14 @@ async def sends() -> dict[str, Walk]:
     async with private_client() as (client, _), client.session("walks") as session:
         await client.apply("walks", limit="4KiB")
         producer = await session.producer("walks", window="4KiB")
-        consumer = await session.consumer("walks", window=1)
         await producer.send(BODY)  # what is made at the first one is made
-        async for message in consumer:
-            await message.accept(confirm=True)
-            break
         await asyncio.sleep(0.1)
         with paid.watched():
             await producer.send(BODY)
+        consumer = await session.consumer("walks", window=1)  # after it: what a consumer hears is a way of its own
+        async for message in consumer:
+            await message.accept(confirm=True)
+            break
         held = await consumer.receive()
         assert held is not None
         while producer.in_hand >= 1024:
@@ -103,7 +103,7 @@ async def sends() -> dict[str, Walk]:
             while not any(name == "Waiters.looked" for _, name in blocked.steps):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert not sending.done()
-        await asyncio.sleep(0.3)
+        await client.explain("walks")  # a connection that was in use just now is not asked whether it still is the same
         with woken.watched():
             await held.accept()
             await sending

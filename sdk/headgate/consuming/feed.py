@@ -9,21 +9,21 @@ from typing import Final
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import in_background, stop
-from headgate.consuming.arrivals import Arrivals
 from headgate.consuming.settlements import Settlements
 from headgate.consuming.sink import Sink
 from headgate.consuming.strays import Strays
 from headgate.consuming.terms import Owner, Terms
 from headgate.context import Context
 from headgate.core.credit import Lease
-from headgate.core.fetching import Allowance, Call, Exchange, Fetching
+from headgate.core.fetching import Call, Exchange, Fetching, Holding
 from headgate.core.sharing import Share, SharedWindow
-from headgate.core.window import Holding, Window
+from headgate.core.window import Allowance, Window
 from headgate.credit.account import CLOSE_WITHIN
 from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, PolicyError, SlowConsumer
 from headgate.explain.self_wait import Use
 from headgate.message import Message
 from headgate.redis.keys import Address
+from headgate.spool.recall import Recall
 
 _log = logging.getLogger("headgate")
 HINTS: Final = frozenset({"ready", "wanted", "slow", "brisk", "settings", "removed"})
@@ -74,11 +74,12 @@ class Feed:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._lease = Lease(context.options.ttl)
-        self._arrivals = Arrivals(context.spooling, address, self._sink)
+        self._recall = Recall(context.spooling, address, self._recalled)
         holding: Allowance = Holding(terms.window) if shared is None else Share(shared, self._wake.set)
-        self._machine = Fetching[Message](holding, self._lease, self._sink, self._arrivals.recall.line)
-        self.settlements = Settlements(context, address, terms, self._machine, owner.ensure_at, self._wake.set)
-        self._arrivals.begin(self._machine, self.settlements)
+        self._machine = Fetching[Message](holding, self._lease, self._sink, self._recall.line)
+        self.settlements = Settlements(
+            context, address, terms, self._machine, self._recall, self._sink, owner.ensure_at, self._wake.set
+        )
         self._strays = Strays(context.store, context.losses, address, self.encoded_subscription)
         self._number = 0
         self._received_before = -1
@@ -141,7 +142,7 @@ class Feed:
     @property
     def recalls(self) -> int:
         """Messages that are here but for their payloads, which a spool store has."""
-        return len(self._arrivals.recall)
+        return len(self._recall)
 
     @property
     def seeks(self) -> bool:
@@ -207,7 +208,7 @@ class Feed:
                     self._wake.set()
                     await asyncio.sleep(CLOSED_STEP)
         await asyncio.gather(*map(stop, (self._task, *self._configuring)))
-        await asyncio.gather(self._arrivals.recall.close(), self.settlements.close())
+        await asyncio.gather(self._recall.close(), self.settlements.close())
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 while self._number:
@@ -267,8 +268,14 @@ class Feed:
                 self._missing(error)
                 worked = await until_answered(self._missing)(self._step)
             self.lost_since = self.settlements.trouble = self.settlements.denied = None
-            if not worked:
-                await self._rest()
+            until = self._machine.wake_at() if not worked else 0.0
+            if until > self._loop.time() and not self._wake.is_set():
+                timer = self._loop.call_at(until, self._wake.set)
+                await self._wake.wait()
+                timer.cancel()
+
+    def _recalled(self, message: Message, attempts: int, trouble: str) -> None:
+        self.settlements.recalled(message, attempts, trouble)
 
     def _missing(self, error: BaseException) -> None:
         if isinstance(error, DestinationDamaged):  # waiting does not mend it
@@ -299,13 +306,6 @@ class Feed:
             machine.look_at = 0.0  # what it gave back may come again
         return True
 
-    async def _rest(self) -> None:
-        until = self._machine.wake_at()
-        if until > self._loop.time() and not self._wake.is_set():
-            timer = self._loop.call_at(until, self._wake.set)
-            await self._wake.wait()
-            timer.cancel()
-
     async def _read_settings(self) -> None:
         self._machine.settings_changed = False
         snapshot = await self._store.snapshot(self.address, waiters=0, consumers=1)
@@ -327,7 +327,7 @@ class Feed:
         self._number = self._owner.number()
         self.settlements.generation += 1
         self._machine.begin()
-        self._arrivals.recall.clear()
+        self._recall.clear()
         self._sink.clear()
         while True:
             asked_at = self._loop.time()
@@ -370,9 +370,9 @@ class Feed:
             # Settled first: what is delivered finds the room that these leave.
             self._machine.answered(call, now)
             self.settlements.made(call, answer.epoch)
-            self._arrivals.deliver(answer.messages)
+            self.settlements.deliver(messages := answer.messages)
             found_all = self._machine.fetched(
-                call, now, [id_ for id_, _, _ in answer.messages],
+                call, now, len(messages), messages[-1][0] if messages else b"",
                 again_ms=answer.again_ms, beside=answer.beside, repeated=answer.code == "AGAIN",
             )  # fmt: skip
             self._sink.delivered(found_all=found_all)  # last: it may ask for more at once
@@ -380,7 +380,7 @@ class Feed:
         # UNKNOWN, EXPIRED, SLOW: what it held is others' now
         self._machine.refused(now)
         self.settlements.expire()
-        self._arrivals.recall.clear()
+        self._recall.clear()
         self._sink.expired()
         if answer.code == "SLOW":
             self._judged(slow=True)

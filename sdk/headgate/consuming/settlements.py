@@ -1,14 +1,16 @@
-"""The settlements of one consumer: queued, confirmed, and what those who wait for them hear. It makes no calls."""
+"""The deliveries of one consumer: taken in, settled, confirmed, and what those who wait hear. It makes no calls."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headgate.consuming.dead_letters import Dead, DeadLetters
+from headgate.consuming.sink import Sink
 from headgate.consuming.terms import Terms
 from headgate.context import Context
 from headgate.core.fetching import Exchange, Fetching
+from headgate.core.segment import MARK, payload_size
 from headgate.credit.calls import Ensure
 from headgate.credit.securing import Securing, secured_by
 from headgate.errors import (
@@ -27,6 +29,7 @@ from headgate.namespace.defaults import durability_of
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
+from headgate.spool.recall import GONE, Recall
 from headgate.units import parse_timeout
 
 _log = logging.getLogger("headgate")
@@ -44,7 +47,9 @@ class Settlements:
         context: the session's.
         address: the destination.
         terms: what the consumer asks for.
-        machine: what the settlements go out with.
+        machine: counts what comes, and what the settlements go out with.
+        recall: deliveries that wait for a payload, or behind one that does.
+        sink: where messages go that are whole, for this consumer, and not dead.
         ensure_at: makes the place of dead letters exist.
         wake: tells the feed that there is something to do.
 
@@ -64,6 +69,8 @@ class Settlements:
         address: Address,
         terms: Terms,
         machine: Fetching[Message],
+        recall: Recall,
+        sink: Sink,
         ensure_at: Callable[[Address], Ensure],
         wake: Callable[[], None],
     ) -> None:
@@ -75,7 +82,7 @@ class Settlements:
         self.trouble: BaseException | None = None
         self.securing: Securing | None = None
         self._session = context.session
-        self._machine = machine
+        self._machine, self._recall, self._sink = machine, recall, sink
         self._outcomes = machine.outcomes
         self._dead_letters = DeadLetters(
             context.store, address, terms.encoded_subscription, context.ttl_ms, ensure_at, self._buried
@@ -94,6 +101,66 @@ class Settlements:
         durability = durability_of(fields) | self._insists
         self.securing = secured_by(durability, self.securing, store, self.address, self._session)
 
+    # What comes.
+
+    def deliver(self, messages: Sequence[tuple[bytes, bytes, int]]) -> None:
+        """Take what an answer brought: id, stored message and failed attempts of each."""
+        recall, generation, selects = self._recall, self.generation, self.selects
+        held, holding, deliver = self._machine.held, self._machine.holding, self._sink.deliver
+        for id_, stored, attempts in messages:
+            if id_ in held:
+                continue  # known: only its reply was repeated
+            held[id_] = message = Message(self, generation, id_, stored, attempts)
+            if attempts or stored[:1] == MARK or recall.line:  # it may be dead, or not be whole, or overtake one
+                message.size = payload_size(stored)
+                holding.deliver(message.size)
+                if recall.put(message, attempts):
+                    self._arrive(message, attempts, "")
+            else:  # as nearly all are: it is here, whole
+                holding.deliver(message.size)
+                if selects is None or self._is_for(message):
+                    deliver(message)
+        if messages and holding.window.bytes != "unlimited":
+            holding.fill(max(payload_size(stored) for _, stored, _ in messages))
+
+    def recalled(self, message: Message, attempts: int, trouble: str) -> None:
+        """Take a delivery whose payload came from a store, or that waited behind one."""
+        self._arrive(message, attempts, trouble)
+        self._sink.recalled()
+
+    def _arrive(self, message: Message, attempts: int, trouble: str) -> None:
+        """Take a delivery that is here with its payload, or that is known to be unreadable."""
+        if attempts and self._dead_letters.is_dead(attempts):
+            trouble = f"{attempts} attempts failed"
+        if trouble == GONE:
+            self._drop(message)
+        elif trouble:
+            self._bury(message, trouble, attempts)
+        elif self._is_for(message):
+            self._sink.deliver(message)
+
+    def _is_for(self, message: Message) -> bool:
+        """Return whether a delivery is for this consumer; settle it at once where it is not, or cannot be read."""
+        try:
+            if self.selects is None or self.selects(message.stored):
+                return True
+        except MessageFormatError as error:
+            self._bury(message, f"a selector cannot read it: {error}", message.delivery_count)
+        else:
+            self._drop(message)
+        return False
+
+    def _drop(self, message: Message) -> None:
+        message.settled = True
+        self._queue("accepted", message, None)
+
+    def _bury(self, message: Message, why: str, attempts: int) -> None:
+        """Make a message that nobody can use a dead letter."""
+        message.settled = True
+        self._die(message, why, attempts, None)
+
+    # What is settled.
+
     def settle(self, message: Message, outcome: Outcome, *, confirm: bool, reason: str = "") -> Future | None:
         """Queue a settlement; the future, if asked for, is done when Redis has it. See :meth:`Message.accept`."""
         if message.settled:
@@ -105,7 +172,6 @@ class Settlements:
         if self.closed:
             raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
         message.settled = True
-        self.use.note()
         future = self._loop.create_future() if confirm else None
         if outcome == "rejected":
             self._die(message, f"rejected: {reason or 'no reason given'}", message.delivery_count, future)
@@ -113,6 +179,7 @@ class Settlements:
             self._die(message, f"{attempts} attempts failed", attempts, future)
         else:
             self._queue(outcome, message, future)
+        self.use.note()
         return future
 
     async def confirm(
@@ -164,31 +231,6 @@ class Settlements:
         """Release a message that nobody has begun."""
         message.settled = True
         self._queue("released", message, None)
-
-    def drop(self, message: Message) -> None:
-        """Settle a message that nobody waits for."""
-        message.settled = True
-        self._queue("accepted", message, None)
-
-    def bury(self, message: Message, why: str, attempts: int) -> None:
-        """Make a message that nobody can use a dead letter."""
-        message.settled = True
-        self._die(message, why, attempts, None)
-
-    def is_for(self, message: Message) -> bool:
-        """Return whether a delivery is for this consumer; settle it at once where it is not, or cannot be read."""
-        try:
-            if self.selects is None or self.selects(message.stored):
-                return True
-        except MessageFormatError as error:
-            self.bury(message, f"a selector cannot read it: {error}", message.delivery_count)
-        else:
-            self.drop(message)
-        return False
-
-    def is_dead(self, attempts: int) -> bool:
-        """Whether so many failed attempts are too many."""
-        return self._dead_letters.is_dead(attempts)
 
     def made(self, call: Exchange[Message], epoch: int) -> None:
         """Tell those who wait that the settlements of a call are made."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from headgate.core.fetching import Demand
+from headgate.core.window import Demand
 from headgate.message import Holder, Message
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from headgate.core.credit import Lease
-from headgate.core.window import MAX_FETCH, Window
+from headgate.core.window import FETCH_BYTES, MAX_FETCH, Allowance, Demand, Window
 
 MAX_SETTLED: Final = 256
 """Settlements that one call carries."""
@@ -37,69 +37,95 @@ class Delivery(Protocol):
 T = TypeVar("T", bound=Delivery)
 
 
-class Demand(Protocol):
-    """Those for whom messages are fetched."""
+@dataclass(slots=True)
+class Holding:
+    """A consumer's use of its window, and the part of it that is open for more.
 
-    @property
-    def asked(self) -> int:
-        """How many messages are asked for at this moment; a window of ``pull`` fetches no more."""
-        ...
+    The window opens to its whole free room once ``top_up`` of it was settled; what is open stays open until filled.
+    """
 
-    @property
-    def waits(self) -> int:
-        """How many wait for a message while none is here, for Redis to know whom to serve first."""
-        ...
-
-    @property
-    def resumes(self) -> bool:
-        """Whether fetching goes on by itself after messages were handed back."""
-        ...
-
-    def room(self, most: int) -> int:
-        """Return how many of ``most`` messages to fetch."""
-        ...
-
-
-class Allowance(Protocol):
-    """Room of a consumer: a window of its own, or a share of one."""
-
-    messages: int
-    bytes: int
-
-    @property
-    def window(self) -> Window:
-        """The window in force."""
-        ...
+    window: Window
+    messages: int = 0
+    bytes: int = 0
+    _open: int = 0
+    _open_bytes: int = 0
 
     def deliver(self, size: int) -> None:
         """Count a delivery."""
+        self.messages += 1
+        self.bytes += size
+        self._open -= 1
+        self._open_bytes -= size
 
     def fill(self, size: int) -> None:
-        """Close what is left of the bytes if it takes no message of ``size``."""
+        """Close what is left of the bytes when it takes no message of ``size``: the next comes with the next top-up."""
+        if self.window.bytes != "unlimited" and self._open_bytes < size:
+            self._open_bytes = min(self._open_bytes, 0)
 
     def settle(self, size: int) -> None:
         """Count a settlement."""
+        self.messages -= 1
+        self.bytes -= size
 
     def clear(self) -> None:
         """Count everything as given back."""
+        self.messages = self.bytes = self._open = self._open_bytes = 0
 
     def configure(self, window: Window) -> None:
-        """Change the window."""
+        """Change the window, which is open at once; below what is held, nothing more comes until enough is settled."""
+        self.window = window
+        most, most_bytes = self._most()
+        self._open, self._open_bytes = max(0, most - self.messages), max(0, most_bytes - self.bytes)
+
+    def _most(self) -> tuple[int, int]:
+        window = self.window
+        return (
+            MAX_FETCH if window.messages == "unlimited" else int(window.messages),
+            FETCH_BYTES if window.bytes == "unlimited" else int(window.bytes),
+        )
+
+    def room(self, asked: int) -> tuple[int, int]:
+        """Return how many messages and bytes to fetch now; (0, 0) when none. Only ``pull`` cares for who asks."""
+        window = self.window
+        if window.mode == "paused":
+            return 0, 0
+        if window.mode == "pull":
+            return (1, FETCH_BYTES) if asked and not self.messages else (0, 0)
+        most, most_bytes = self._most()
+        free = most if window.messages == "unlimited" else most - self.messages
+        free_bytes = most_bytes if window.bytes == "unlimited" else most_bytes - self.bytes
+        if free - self._open >= most * window.top_up:
+            self._open = free
+        if free_bytes - self._open_bytes >= most_bytes * window.top_up:
+            self._open_bytes = free_bytes
+        if min(self._open, free) < 1 or min(self._open_bytes, free_bytes) < 1:
+            return 0, 0
+        return min(self._open, free, MAX_FETCH), min(self._open_bytes, free_bytes, FETCH_BYTES)
 
     def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool) -> tuple[int, int]:
-        """Return the room for a fetch in a call that settles these; ``again``: for one that is repeated."""
-        ...
+        """Return the room for a fetch in a call that settles ``going`` messages; see :meth:`room`."""
+        del due, again
+        if not going:
+            return self.room(asked)
+        self.messages -= going
+        self.bytes -= going_bytes
+        try:
+            return self.room(asked)
+        finally:
+            self.messages += going
+            self.bytes += going_bytes
 
     def free(self, asked: int) -> tuple[int, int]:
         """Return the room by which to decide when to look."""
-        ...
+        return self.room(asked)
 
     def reserve(self, messages: int) -> None:
-        """Note that so many messages are being fetched."""
+        """Keep nothing for a fetch: nobody shares this window."""
 
     def release(self, brought: int) -> bool:
-        """Note that a fetch was answered, and by how many messages; returns whether to look again at once."""
-        ...
+        """Note that a fetch was answered; a window of its own tells by itself when to look again."""
+        del brought
+        return False
 
 
 class Call(Enum):
@@ -204,7 +230,11 @@ class Fetching(Generic[T]):
 
     def free(self) -> tuple[int, int]:
         """Return how many messages and bytes may be fetched, by what is held and what is asked for."""
-        return self._bounded(self.holding.free(self.demand.asked))
+        return self._bounded(self.holding.free(self._asked))
+
+    @property
+    def _asked(self) -> int:
+        return self.demand.asked if self.holding.window.mode == "pull" else 0  # none else cares for who asks
 
     @property
     def waits(self) -> int:
@@ -265,28 +295,29 @@ class Fetching(Generic[T]):
         self.reattach = self.settings_changed = True
 
     def fetched(
-        self, call: Exchange[T], now: float, ids: list[bytes], *, again_ms: int, beside: bool, repeated: bool
+        self, call: Exchange[T], now: float, brought: int, last: bytes, *, again_ms: int, beside: bool, repeated: bool
     ) -> bool:
         """Take note of what a call brought; returns whether that was all there is.
 
         Args:
             call: the call.
             now: seconds.
-            ids: of the messages.
+            brought: how many messages.
+            last: id of the last of them.
             again_ms: ms after which there will be more, as Redis knows; 0 where it does not.
             beside: whether others hold messages, and nothing else was left.
             repeated: whether these are what an earlier call brought, whose reply was lost.
         """
-        found_all = call.messages > 0 and len(ids) < call.messages
+        found_all = call.messages > 0 and brought < call.messages
         if found_all:
             self.look_at = now + (again_ms / 1000 if again_ms else POLL)
-        if self.holding.release(len(ids)):
+        if self.holding.release(brought):
             self.look_at = 0.0
         self._after = FIRST_PAGE
         if repeated:
             self.look_at = 0.0  # the room is what it was before: this call fetched nothing
-            if len(ids) == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
-                self._after, self.lost_reply = ids[-1], True
+            if brought == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
+                self._after, self.lost_reply = last, True
         if call.messages:
             self._looked_at, self._beside = now, beside and not call.waits
         if call.hints != self._hints:
@@ -313,7 +344,7 @@ class Fetching(Generic[T]):
         going = min(len(self.outcomes), MAX_SETTLED)
         size = sum(item[1].size for item in islice(self.outcomes, going)) if going else 0
         due, again = now >= self.look_at, self.lost_reply
-        return self._bounded(self.holding.ask(going, size, self.demand.asked, due=due, again=again))
+        return self._bounded(self.holding.ask(going, size, self._asked, due=due, again=again))
 
     def _bounded(self, room: tuple[int, int]) -> tuple[int, int]:
         messages = self.demand.room(room[0]) if room[0] else 0

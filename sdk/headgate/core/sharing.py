@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeVar
 
-from headgate.core.window import Holding, Window
+from headgate.core.fetching import Holding
+from headgate.core.window import Window
 
 T = TypeVar("T")
 _NONE: Final = (0, 0)

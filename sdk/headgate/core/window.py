@@ -1,7 +1,7 @@
-"""A consumer's window: how many messages and bytes it may hold unsettled, and when to ask for more."""
+"""A consumer's window: how many messages and bytes it may hold unsettled; and what a fetch is bounded by beside it."""
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from headgate.errors import InvalidValue
 from headgate.units import MAX_SIZE, Unlimited, parse_size
@@ -120,92 +120,66 @@ class Window:
         return f"{self.messages}/{self.bytes}" + (f"/{self.top_up:g}" if self.top_up != 0.5 else "")
 
 
-@dataclass(slots=True)
-class Holding:
-    """A consumer's use of its window, and the part of it that is open for more.
+class Demand(Protocol):
+    """Those for whom messages are fetched."""
 
-    The window opens to its whole free room once ``top_up`` of it was settled; what is open stays open until filled.
-    """
+    @property
+    def asked(self) -> int:
+        """How many messages are asked for at this moment; a window of ``pull`` fetches no more."""
+        ...
 
-    window: Window
-    messages: int = 0
-    bytes: int = 0
-    _open: int = 0
-    _open_bytes: int = 0
+    @property
+    def waits(self) -> int:
+        """How many wait for a message while none is here, for Redis to know whom to serve first."""
+        ...
+
+    @property
+    def resumes(self) -> bool:
+        """Whether fetching goes on by itself after messages were handed back."""
+        ...
+
+    def room(self, most: int) -> int:
+        """Return how many of ``most`` messages to fetch."""
+        ...
+
+
+class Allowance(Protocol):
+    """Room of a consumer: a window of its own, or a share of one."""
+
+    messages: int
+    bytes: int
+
+    @property
+    def window(self) -> Window:
+        """The window in force."""
+        ...
 
     def deliver(self, size: int) -> None:
         """Count a delivery."""
-        self.messages += 1
-        self.bytes += size
-        self._open -= 1
-        self._open_bytes -= size
 
     def fill(self, size: int) -> None:
-        """Close what is left of the bytes when it takes no message of ``size``: the next comes with the next top-up."""
-        if self.window.bytes != "unlimited" and self._open_bytes < size:
-            self._open_bytes = min(self._open_bytes, 0)
+        """Close what is left of the bytes if it takes no message of ``size``."""
 
     def settle(self, size: int) -> None:
         """Count a settlement."""
-        self.messages -= 1
-        self.bytes -= size
 
     def clear(self) -> None:
         """Count everything as given back."""
-        self.messages = self.bytes = self._open = self._open_bytes = 0
 
     def configure(self, window: Window) -> None:
-        """Change the window, which is open at once; below what is held, nothing more comes until enough is settled."""
-        self.window = window
-        most, most_bytes = self._most()
-        self._open, self._open_bytes = max(0, most - self.messages), max(0, most_bytes - self.bytes)
-
-    def _most(self) -> tuple[int, int]:
-        window = self.window
-        return (
-            MAX_FETCH if window.messages == "unlimited" else int(window.messages),
-            FETCH_BYTES if window.bytes == "unlimited" else int(window.bytes),
-        )
-
-    def room(self, asked: int) -> tuple[int, int]:
-        """Return how many messages and bytes to fetch now; (0, 0) when none. Only ``pull`` cares for who asks."""
-        window = self.window
-        if window.mode == "paused":
-            return 0, 0
-        if window.mode == "pull":
-            return (1, FETCH_BYTES) if asked and not self.messages else (0, 0)
-        most, most_bytes = self._most()
-        free = most if window.messages == "unlimited" else most - self.messages
-        free_bytes = most_bytes if window.bytes == "unlimited" else most_bytes - self.bytes
-        if free - self._open >= most * window.top_up:
-            self._open = free
-        if free_bytes - self._open_bytes >= most_bytes * window.top_up:
-            self._open_bytes = free_bytes
-        if min(self._open, free) < 1 or min(self._open_bytes, free_bytes) < 1:
-            return 0, 0
-        return min(self._open, free, MAX_FETCH), min(self._open_bytes, free_bytes, FETCH_BYTES)
+        """Change the window."""
 
     def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool) -> tuple[int, int]:
-        """Return the room for a fetch in a call that settles ``going`` messages; see :meth:`room`."""
-        del due, again
-        if not going:
-            return self.room(asked)
-        self.messages -= going
-        self.bytes -= going_bytes
-        try:
-            return self.room(asked)
-        finally:
-            self.messages += going
-            self.bytes += going_bytes
+        """Return the room for a fetch in a call that settles these; ``again``: for one that is repeated."""
+        ...
 
     def free(self, asked: int) -> tuple[int, int]:
         """Return the room by which to decide when to look."""
-        return self.room(asked)
+        ...
 
     def reserve(self, messages: int) -> None:
-        """Keep nothing for a fetch: nobody shares this window."""
+        """Note that so many messages are being fetched."""
 
     def release(self, brought: int) -> bool:
-        """Note that a fetch was answered; a window of its own tells by itself when to look again."""
-        del brought
-        return False
+        """Note that a fetch was answered, and by how many messages; returns whether to look again at once."""
+        ...

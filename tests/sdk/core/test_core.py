@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.core.credit import CreditLine, Lease
+from headgate.core.fetching import Holding
 from headgate.core.outbox import MAX_BATCH, MAX_BATCH_BYTES, Outbox, Outgoing
 from headgate.core.rate import Rate
-from headgate.core.window import FETCH_BYTES, MAX_FETCH, Holding, Window
+from headgate.core.window import FETCH_BYTES, MAX_FETCH, Window
 from headgate.sync.gate import SharedCreditLine
 from tests.support.extent import examples
 

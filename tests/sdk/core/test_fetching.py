@@ -8,8 +8,8 @@ import pytest
 
 from headgate import Window
 from headgate.core.credit import Lease
-from headgate.core.fetching import LINGER, POLL, SEEK_AFTER, Call, Exchange, Fetching
-from headgate.core.window import MAX_FETCH, Holding
+from headgate.core.fetching import LINGER, POLL, SEEK_AFTER, Call, Exchange, Fetching, Holding
+from headgate.core.window import MAX_FETCH
 
 COUNT = 12
 TTL = 10.0
@@ -113,7 +113,9 @@ class World:
                 machine.held[one] = item = Item(one)
                 machine.holding.deliver(item.size)
                 machine.outcomes.append(("accepted", item, None))
-        machine.fetched(call, self.now, ids, again_ms=0, beside=False, repeated=code == "AGAIN")
+        machine.fetched(
+            call, self.now, len(ids), ids[-1] if ids else b"", again_ms=0, beside=False, repeated=code == "AGAIN"
+        )
         self.most = max(self.most, len(self.server.held))
         return True
 
@@ -176,7 +178,7 @@ def test_it_looks_again_for_a_hint_that_came_beside_an_answer_and_for_who_asked_
         assert isinstance(call, Exchange)
         stir()
         world.machine.answered(call, world.now)
-        assert world.machine.fetched(call, world.now, [], again_ms=0, beside=False, repeated=False) is certain
+        assert world.machine.fetched(call, world.now, 0, b"", again_ms=0, beside=False, repeated=False) is certain
         assert world.machine.wake_at() <= world.now
 
 
@@ -186,7 +188,7 @@ def test_after_an_empty_look_it_rests_and_sooner_looks_where_others_hold_message
     call = world.machine.next(world.now)
     assert isinstance(call, Exchange)
     world.machine.answered(call, world.now)
-    assert world.machine.fetched(call, world.now, [], again_ms=0, beside=True, repeated=False)
+    assert world.machine.fetched(call, world.now, 0, b"", again_ms=0, beside=True, repeated=False)
     assert world.machine.wake_at() == world.now + POLL
     assert world.machine.next(world.now + SEEK_AFTER) is None
     world.takers.waits = 1
