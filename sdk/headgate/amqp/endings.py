@@ -14,15 +14,15 @@ Answer = Callable[[Any], None]
 
 
 class Drains:
-    """Links whose receivers want their credit used up, and that have nothing more to use it for."""
+    """Links whose receivers want their credit used up, and that have nothing more to use it for: ``links``."""
 
     def __init__(self, streams: "Streams") -> None:
         self._streams = streams
-        self._links: dict[Link, None] = {}
+        self.links: dict[Link, None] = {}
 
     def add(self, link: "Link") -> None:
         """Answer behind what is on its way."""
-        self._links[link] = None
+        self.links[link] = None
 
     def answer(self) -> bool:
         """Say it of the links that have sent everything; returns whether there were any.
@@ -30,11 +30,11 @@ class Drains:
         The library forgets a drain that is answered while a message is in its buffer.
         """
         answered = False
-        for link in tuple(self._links):
+        for link in tuple(self.links):
             if not link.alive or not link.drains:
-                del self._links[link]
+                del self.links[link]
             elif not self._streams.waiting(link) and not lib.pn_link_queued(link.raw):
-                del self._links[link]
+                del self.links[link]
                 if not lib.pn_link_credit(link.raw) and not ASSERTS:  # it answers only where credit is left over
                     lib.pn_link_flow(link.raw, 1)
                 lib.pn_link_drained(link.raw)

@@ -158,7 +158,8 @@ class Engine:
             lib.pn_transport_push(self._transport, again, len(again))
             self._process()
         self._behind, self._data = False, b""
-        self.windows.tell(self._handler)
+        if self.windows.waiting:
+            self.windows.tell(self._handler)
         if self.alive and not self._over and lib.pn_transport_capacity(self._transport) < 0:
             self.give_up(DECODE_ERROR, "a frame whose body is none of AMQP 1.0, by the number of its descriptor")
 
@@ -183,10 +184,10 @@ class Engine:
             return pieces
         while True:
             self._strides.write(pieces)
-            fed, known = self.streams.feed()
+            fed, known = self.streams.feed() if self.streams.links else (False, [])
             for link, delivery in known:
                 self._handler.settled(link, delivery, *outcome_of(delivery))
-            if not fed and not self.drains.answer():
+            if not fed and not (self.drains.links and self.drains.answer()):
                 return pieces
 
     @property

@@ -175,7 +175,8 @@ class Link:
         """
         if not self.alive or self.has_foreign:
             return 0
-        return int(lib.pn_link_credit(self.raw)) - self.engine.streams.waiting(self)
+        credit, streams = int(lib.pn_link_credit(self.raw)), self.engine.streams
+        return credit - streams.waiting(self) if streams.links else credit
 
     @property
     def window(self) -> int:

@@ -28,38 +28,42 @@ class Unsent:
 
 
 class Streams:
-    """Deliveries that are still to be sent, over all links of a connection."""
+    """Deliveries that are still to be sent, over all links of a connection.
+
+    Attributes:
+        links: those that have any; nearly always none, and then there is nothing to ask for.
+    """
 
     def __init__(self) -> None:
-        self._links: dict[Link, deque[Unsent]] = {}
+        self.links: dict[Link, deque[Unsent]] = {}
 
     def waiting(self, link: "Link") -> int:
         """Return how many messages of a link are not sent yet: its credit is spent only when they are."""
-        return len(self._links[link]) if self._links and link in self._links else 0
+        return len(self.links[link]) if link in self.links else 0
 
     def unsent(self, session: Any) -> int:
         """Return the bytes of a session's messages that the library does not have yet."""
         return sum(
             len(unsent.message) - unsent.at
-            for link, line in self._links.items()
+            for link, line in self.links.items()
             if link.alive and lib.pn_link_session(link.raw) == session
             for unsent in line
         )
 
     def add(self, link: "Link", delivery: Any, message: bytes, *, settled: bool) -> None:
         """Send a message in pieces."""
-        self._links.setdefault(link, deque()).append(Unsent(delivery, message, settled))
+        self.links.setdefault(link, deque()).append(Unsent(delivery, message, settled))
 
     def has(self, link: "Link", delivery: Any) -> bool:
         """Return whether a delivery is not sent yet: what the peer already says of it is heard when it is."""
-        return bool(self._links) and any(unsent.delivery == delivery for unsent in self._links.get(link, ()))
+        return any(unsent.delivery == delivery for unsent in self.links.get(link, ()))
 
     def feed(self) -> tuple[bool, "list[tuple[Link, Any]]"]:
         """Give the library the next pieces; returns whether it took any, and deliveries whose outcome is known."""
         fed, known = False, []
-        for link, line in tuple(self._links.items()):
+        for link, line in tuple(self.links.items()):
             if not link.alive:
-                del self._links[link]
+                del self.links[link]
                 continue
             if lib.pn_session_outgoing_bytes(lib.pn_link_session(link.raw)) > 0:
                 continue  # the peer's window is full
@@ -71,7 +75,7 @@ class Streams:
                 continue
             line.popleft()
             if not line:
-                del self._links[link]
+                del self.links[link]
             if unsent.settled:
                 lib.pn_delivery_settle(unsent.delivery)
                 continue

@@ -28,12 +28,15 @@ class Windows:
         transport: of the connection.
         strides: write what was handed over.
         streams: messages that are handed over a piece at a time.
+
+    Attributes:
+        waiting: links that wait for more room, and the frames of room that they had.
     """
 
     def __init__(self, transport: Any, strides: "Strides", streams: "Streams") -> None:
         self._transport = transport
         self._strides, self._streams = strides, streams
-        self._waiting: dict[Link, int] = {}
+        self.waiting: dict[Link, int] = {}
 
     @property
     def frame(self) -> int:
@@ -54,13 +57,13 @@ class Windows:
 
     def wait(self, link: "Link", room: int) -> None:
         """Have :meth:`tell` say when there is more room than this."""
-        self._waiting[link] = room
+        self.waiting[link] = room
 
     def tell(self, handler: "Handler") -> None:
         """Tell of links for which there is more room, as if their credit had changed."""
-        for link, room in tuple(self._waiting.items()):
+        for link, room in tuple(self.waiting.items()):
             if link.credit <= 0:
-                del self._waiting[link]
+                del self.waiting[link]
             elif self.room(link) > room:
-                del self._waiting[link]
+                del self.waiting[link]
                 handler.flowed(link)

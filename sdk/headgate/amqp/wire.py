@@ -101,7 +101,7 @@ class Wire(asyncio.Protocol):
         self.flush_soon()
         if self._unread:
             self._loop.call_soon(self._read_on)
-        elif not self._transport.is_closing() and not self._is_too_far_behind:
+        elif not self._transport.is_closing() and not (self.congested and self._is_far_behind):
             self._transport.resume_reading()
 
     def _read_rest(self) -> None:
@@ -160,14 +160,14 @@ class Wire(asyncio.Protocol):
         pieces = self.engine.outgoing()
         if pieces and not self._linger:
             self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-            if self._is_too_far_behind:
+            if self.congested and self._is_far_behind:
                 self._transport.pause_reading()
         if self.engine.ended:
             self.end()
 
     @property
-    def _is_too_far_behind(self) -> bool:
-        return self.congested and bool(self._transport.get_write_buffer_size() > self.most_ahead)
+    def _is_far_behind(self) -> bool:
+        return bool(self._transport.get_write_buffer_size() > self.most_ahead)
 
     def pause_writing(self) -> None:
         """Note that the peer reads more slowly than we send."""

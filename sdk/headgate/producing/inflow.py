@@ -48,7 +48,7 @@ class Inflow:
         That is credit in hand, or what a spool store is about to take; without any, a message may still ask for some.
         """
         account, line, outbox = self.account, self.account.credit, self.account.outbox
-        if account.state.full:
+        if (outbox.waiting or account.state.exceeded) and account.state.full:
             return None
         room = (line.granted - line.spent) / size
         if account.writer is not None and account.writer.store:

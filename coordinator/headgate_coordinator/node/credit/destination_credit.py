@@ -85,12 +85,14 @@ class Line:
             if has > 0:
                 inlet.link.set_credit(0)
             return
+        if self.inflow.rates != inlet.pace.rates:
+            inlet.pace.set(self.inflow.rates)
+        if has > self._low and not inlet.pace.binds:
+            return  # it has enough, as nearly always
         share = room / max(1, len(self.inlets))
         credit, again = min(self._most, max(1, int(share))), 0.0
         if self.inflow.account.is_confirming:  # who does not wait for one message before the next is held up too
             credit = min(credit, self._most - inlet.unconfirmed)
-        if self.inflow.rates != inlet.pace.rates:
-            inlet.pace.set(self.inflow.rates)
         if inlet.pace.binds:
             credit, again = inlet.pace.credit(self._loop.time(), credit)
         if has <= self._low and credit > has:

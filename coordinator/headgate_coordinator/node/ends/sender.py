@@ -130,11 +130,11 @@ class Inlet(LinkEnd):
                 break
         self.messages += len(messages)
         self.bytes += total
-        line.saw(len(messages), total)
+        connection.node.counters.came(len(messages), total)
         if self.pace.binds:
             self.pace.book(asyncio.get_running_loop().time(), len(messages), total)
-        connection.node.counters.came(len(messages), total)
-        self.look_soon()
+        line.saw(len(messages), total)
+        line.look_soon(self)
 
     def take(self, inflow: Inflow, raw: bytes, delivery: Any, size: int) -> None:
         """Send one message on its way."""
@@ -203,8 +203,9 @@ class Inlet(LinkEnd):
         self.connection.held -= arrival.size
         if self._over:
             self.connection.node.orphaned -= arrival.size
+        heard = self.is_heard
         self.look_soon()
-        return self.is_heard
+        return heard
 
     @property
     def is_heard(self) -> bool:
