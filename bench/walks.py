@@ -28,7 +28,14 @@ from headgate_coordinator.security.users import Users
 ROOT = Path(__file__).resolve().parents[1]
 OURS = tuple(f"{ROOT / part}{os.sep}" for part in ("sdk", "coordinator"))
 BODY = b"x" * 1000
-TARGETS = {"paid send": (12, 24), "blocked send": (20, 60), "settle that wakes": (18, 50), "transfer in": (20, 60)}
+TARGETS = {
+    "paid send": (12, 24),
+    "blocked send": (20, 60),
+    "settle that wakes": (18, 50),
+    "transfer in": (20, 60),
+    "gate's admit": (3, 5),
+    "limiter's admit": (15, 76),
+}
 """Files, and changes of file, at the most."""
 
 
@@ -108,6 +115,24 @@ async def sends() -> dict[str, Walk]:
             await held.accept()
             await sending
     return {"paid send": paid, "blocked send": blocked, "settle that wakes": woken}
+
+
+async def admissions() -> dict[str, Walk]:
+    """Walk with an admission of a gate, whose credit is in hand, and with one of a limiter, which Redis decides."""
+    gate_walk, limiter_walk = Walk(), Walk()
+    async with private_client() as (client, _), client.session("walks") as session:
+        await client.apply("gate", kind="gate", limit="1MiB")
+        await client.apply("limiter", kind="limiter", limits={"calls": {"rate": "1000/s"}})
+        gate, limiter = await session.gate("gate"), await session.limiter("limiter", in_hand=False)
+        for walk in (Walk(), gate_walk):  # what is made at the first one is made
+            with walk.watched():
+                async with gate.admit(100):
+                    pass
+        for walk in (Walk(), limiter_walk):
+            with walk.watched():
+                async with limiter.admit(calls=1):
+                    pass
+    return {"gate's admit": gate_walk, "limiter's admit": limiter_walk}
 
 
 class _Client(threading.Thread):
@@ -195,5 +220,5 @@ async def commit() -> dict[str, Walk]:
 async def measure(*, quick: bool) -> list[Figure]:
     """Walk each way once; there is nothing to repeat."""
     del quick
-    walks = await sends() | await transfer()
+    walks = await sends() | await transfer() | await admissions()
     return [figure for name, walk in walks.items() for figure in walk.figures(name)]
