@@ -4,7 +4,7 @@
 only grow, but for what is put back unused. Credit in hand is their difference, so taking it costs no round trip, and an
 answer that arrives late or twice cannot add credit: only a higher total counts.
 
-What a session holds, credit as well as deliveries, it holds by a lease. The server starts to doubt a session 0.6 TTL
+A session holds all that it has, credit as well as deliveries, by a lease. The server starts to doubt a session 0.6 TTL
 after its last call and reclaims it 0.3 TTL later (lua/lib/session.lua). The client renews every quarter, and stops to
 use what it holds at 0.8 TTL, counted from before the call that renewed it.
 """

@@ -280,7 +280,7 @@ class Outbox:
     def published(self, stored: int) -> list[Outgoing]:
         """Take the first ``stored`` of the batch out; their numbers are never used again. The rest is ready again.
 
-        What they cost is the caller's to count, by :meth:`CreditLine.publish`.
+        Their cost is the caller's to count, by :meth:`CreditLine.publish`.
         """
         batch, self.flight = self.flight, None
         if batch is None:

@@ -82,7 +82,10 @@ class Session:
     def send(self, size: int, timeout: float = 1e9) -> Outgoing:
         item = Outgoing(bytes(0), size, self.world.now + timeout, Fate())
         self.items.append(item)
-        self.account.add(item, self.world.now)
+        if self.account.outbox.add(item):
+            self.account.paid(item, self.world.now)
+        else:
+            self.account.come(item, self.world.now)
         return item
 
     def give_up(self, item: Outgoing) -> None:

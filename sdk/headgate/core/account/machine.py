@@ -103,13 +103,6 @@ class Account:
 
     # What callers do.
 
-    def add(self, item: Outgoing, now: float) -> bool:
-        """Put a message in line; returns whether it is paid."""
-        if self._holds_messages and self.outbox.add(item):
-            self.paid(item, now)
-            return True
-        return self.come(item, now)
-
     def paid(self, item: Outgoing, now: float) -> None:
         """Count in a message that was put in line and has its credit."""
         if self.waiters.rate_at:
@@ -188,14 +181,12 @@ class Account:
         line = self.credit
         if not self.open or (epoch, inc) != (line.epoch, line.inc):
             return
-        if (
-            line.raise_to(granted, granted_m)
-            if self._holds_messages
-            else self._effects.granted(epoch, granted, granted_m)
-        ):
+        if self._holds_messages:
+            raised = line.raise_to(granted, granted_m)  # they go by the next call, before which they are paid
+        elif raised := self._effects.granted(epoch, granted, granted_m):
+            self.admit()
+        if raised:
             self._ask_at = 0.0  # served, so no longer in line: whoever comes next must ask
-            if not self._holds_messages:
-                self.admit()  # messages go by the next call, before which they are paid
 
     def hear_recall(self, share: int, share_m: int, epoch: int | None = None) -> bool:
         """Take in that others wait, and how much each may hold for one of weight 1; returns whether some is to go back.
