@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from headgate._util.forks import FORKED, watch
-from headgate.core.limiting.amounts import check_amounts, encode_key
+from headgate.core.limiting.amounts import amounts_text, check_amounts, encode_key
 from headgate.core.limiting.calls import Refusal, Reservation
 from headgate.core.limiting.machine import Limiter as Machine
 from headgate.core.limiting.slices import Hand, Slice
@@ -350,11 +350,10 @@ class Limiter:
         if len(self._machine) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"
             raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
+        text = amounts_text({name: number for name, number in amounts.items() if number})
         waiter = Waiter(self, key, amounts)
         waiter.begin(
-            self._machine.admit(
-                encode_key(key), waiter.text, ttl_ms, waiter.since, deadline, waiter, waits=waits, hold=hold
-            )
+            self._machine.admit(encode_key(key), text, ttl_ms, waiter.since, deadline, waiter, waits=waits, hold=hold)
         )
         self._stir()
         return waiter

@@ -3,7 +3,6 @@
 import asyncio
 from time import monotonic
 
-from headgate.core.limiting.amounts import amounts_text
 from headgate.core.limiting.calls import Refusal, Reservation, State
 from headgate.limiting.hold import Hold, Owner
 
@@ -23,11 +22,6 @@ class Waiter:
         self.since = monotonic()
         self._limiter = limiter
         self._done: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def text(self) -> str:
-        """The amounts as the script takes them; nothing of what is 0."""
-        return amounts_text({name: number for name, number in self.hold.amounts.items() if number})
 
     def begin(self, reservation: Reservation) -> None:
         """Note what was asked for."""

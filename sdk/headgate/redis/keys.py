@@ -184,6 +184,7 @@ class Address:
         """Return what every script gets as KEYS, for a call on behalf of one session."""
         return (*self.shared, f"{self.key}:receipt:{session}".encode())
 
+    @lru_cache(maxsize=1024)  # noqa: B019
     def limiter_keys(self, session: str) -> tuple[bytes, ...]:
         """Return what scripts of limiters get as KEYS, for a call on behalf of one session."""
         own = (*self.keys(session), *(f"{self.key}:{part}".encode() for part in LIMITER_PARTS))

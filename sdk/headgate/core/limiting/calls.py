@@ -155,13 +155,13 @@ class Operation:
         verb: ``admit``, ``settle``, ``release``, ``renew`` or ``claim``.
         reservation: the admission.
         amounts: what is asked for, or what was used.
-        done: called with whether it is held, once that is known.
+        done: called with whether it is held, once that is known; ``bool`` where nobody is to hear of it.
     """
 
     verb: str
     reservation: Reservation
     amounts: str = "-"
-    done: Callable[[bool], None] = lambda _: None
+    done: Callable[[bool], object] = bool
 
     def words(self, wait_ms: int) -> tuple[str | int, ...]:
         """Return it as the script takes it."""

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 from headgate.core.credit import RENEW_EVERY
@@ -55,9 +56,9 @@ class Limiter:
         self._parting: deque[Operation] = deque()  # settlements and releases
         self._asking: deque[Reservation] = deque()
         self._known: dict[str, Reservation] = {}  # all that are not over, by id
-        self._waits: Timers[Reservation] = Timers(lambda one: one.attend_at)
-        self._agains: Timers[Reservation] = Timers(lambda one: one.again_at)
-        self._renewals: Timers[Reservation] = Timers(lambda one: one.renew_at)
+        self._waits: Timers[Reservation] = Timers(attrgetter("attend_at"))
+        self._agains: Timers[Reservation] = Timers(attrgetter("again_at"))
+        self._renewals: Timers[Reservation] = Timers(attrgetter("renew_at"))
 
     # What callers do.
 
@@ -209,8 +210,7 @@ class Limiter:
 
     def made(self) -> None:
         """Note that the limiter exists."""
-        self._missing = False
-        self.lost_since = None
+        self._missing, self.lost_since = False, None
 
     def hear(self, call: Decide, answer: Decided, now: float) -> None:
         """Take in an answer.
