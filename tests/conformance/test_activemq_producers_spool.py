@@ -9,24 +9,21 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 import headgate
-from headgate import CreditTimeout
 from headgate.policy import loads
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.conformance.story import body
-from tests.sdk.observing import GUARD, drain, field
+from tests.sdk.observing import GUARD, drain, field, goes
 
 pytestmark = pytest.mark.one_server
 GiB = 1 << 30
 
 
-async def send(session: headgate.Session, name: str, count: int, timeout: float = GUARD, size: int = 1000) -> int:
+async def send(client: headgate.Client, session: headgate.Session, name: str, count: int, size: int = 1000) -> int:
     """Send messages of so many bytes until one finds no room; returns how many went."""
     producer = await session.producer(name)
     for sent in range(count):
-        try:
-            await producer.send(body(size), timeout=timeout)
-        except CreditTimeout:
+        if not await goes(client, producer, body(size)):
             return sent
     return count
 
@@ -43,7 +40,7 @@ async def test_c02_memory_store_and_temp_limits_all_count(client: headgate.Clien
     await client.apply("temporary", limit="10KB", when_full="spool", store="temp")
     await client.apply("memory", limit="10KB")
     async with client.session("s") as session:
-        sent = {name: await send(session, name, 60, timeout=0.5) for name in ("memory", "persistent", "temporary")}
+        sent = {name: await send(client, session, name, 60) for name in ("memory", "persistent", "temporary")}
         assert sent["memory"] <= 10
         for name in ("persistent", "temporary"):
             assert 22 <= sent[name] <= 30, sent
@@ -51,8 +48,8 @@ async def test_c02_memory_store_and_temp_limits_all_count(client: headgate.Clien
         found = await held(client)
         assert all(15_000 < found[name] <= 20_000 for name in ("store", "temp")), found
         await drain(await session.consumer("persistent"), sent["persistent"])
-        assert await send(session, "persistent", 5) == 5, "the store has room again"
-        assert await send(session, "temporary", 1, timeout=0.5) == 0, "the other has none"
+        assert await send(client, session, "persistent", 5) == 5, "the store has room again"
+        assert await send(client, session, "temporary", 1) == 0, "the other has none"
 
 
 async def test_c08_a_file_cursor_spools_and_the_memory_limit_is_never_reached(
@@ -80,11 +77,11 @@ async def test_c13_with_flow_control_off_dispatch_goes_on_until_the_disk_is_used
     await client.set_store("disk", f"file://{tmp_path}", limit="40KB", segment="4KiB")
     await client.apply("orders", limit="10KB", when_full="spool", store="disk")
     async with client.session("s") as session:
-        sent = await send(session, "orders", 100, timeout=0.5)
+        sent = await send(client, session, "orders", 100)
         assert 40 <= sent <= 50
         assert (await held(client))["disk"] <= 40_000
         await client.set_store("disk", f"file://{tmp_path}", limit="80KB", segment="4KiB")
-        assert await send(session, "orders", 20) == 20
+        assert await send(client, session, "orders", 20) == 20
 
 
 async def test_c14_persistent_messages_have_the_store_and_temporary_ones_the_temp_store(
@@ -110,10 +107,10 @@ async def test_c14_persistent_messages_have_the_store_and_temporary_ones_the_tem
     )
     assert {store.name: store.limit for store in await client.stores()} == {"store": 100 * GiB, "temp": 10 * GiB}
     async with client.session("s") as session:
-        assert await send(session, "persistent.a", 30) == 30
+        assert await send(client, session, "persistent.a", 30) == 30
         found = await held(client)
         assert (found["store"] >= 20_000, found["temp"]) == (True, 0)
-        assert await send(session, "temporary.a", 30) == 30
+        assert await send(client, session, "temporary.a", 30) == 30
         after = await held(client)
         assert (after["store"] <= found["store"], after["temp"] >= 20_000) == (True, True)  # room not used goes back
 
@@ -125,7 +122,7 @@ async def test_c14_what_finds_no_room_in_memory_goes_to_the_store_without_any_ru
     await client.apply_policy(loads(f"preset = 'activemq'\n{store}"))
     async with client.session("s") as session:
         for name in ("one", "two"):
-            assert await send(session, name, 70, size=1 << 20) == 70
+            assert await send(client, session, name, 70, size=1 << 20) == 70
             assert await field(client, name, "pending_bytes") <= 64 << 20
         assert (await held(client))["store"] > 2 * (6 << 20)
         for name in ("one", "two"):
@@ -140,7 +137,7 @@ async def test_c15_a_store_in_percent_of_a_stated_total(client: headgate.Client,
     assert limits == {"store": 20_000, "vast": 100 * 10**12}
     await client.apply("orders", limit="10KB", when_full="spool", store="store")
     async with client.session("s") as session:
-        assert 22 <= await send(session, "orders", 60, timeout=0.5) <= 30
+        assert 22 <= await send(client, session, "orders", 60) <= 30
         assert (await held(client))["store"] <= 20_000
 
 

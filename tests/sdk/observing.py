@@ -11,6 +11,7 @@ from headgate.consuming.feed import Feed
 from headgate.message import decode
 from headgate.redis.keys import Address
 from headgate.redis.replies import Snapshot
+from tests.support.waiting import wait_until
 
 GUARD = 40.0
 """Seconds after which what should have ended long ago is called hanging."""
@@ -37,6 +38,27 @@ async def field(client: headgate.Client, destination: str, name: str) -> int:
 async def waiting(client: headgate.Client, destination: str, *, at_least: int = 1) -> bool:
     """Return whether so many sessions are in line."""
     return await field(client, destination, "blocked") >= at_least
+
+
+async def goes(client: headgate.Client, producer: headgate.Producer, body: Any, *, patience: float = 0.5) -> bool:
+    """Return whether it was sent; if it stands in line, and still does so many seconds later, it is not.
+
+    The seconds count from when it is seen there, so that a busy machine may take its time to get it there.
+    """
+    sending = asyncio.ensure_future(producer.send(body, timeout=2 * GUARD))
+
+    async def decided() -> bool:
+        return sending.done() or await waiting(client, producer.destination)
+
+    await asyncio.wait([sending], timeout=0.05)
+    await wait_until(decided, timeout=GUARD)
+    await asyncio.wait([sending], timeout=patience)
+    if sending.done():
+        await sending
+        return True
+    sending.cancel()
+    await asyncio.wait([sending])
+    return False
 
 
 async def counts(client: headgate.Client, destination: str) -> tuple[int, int]:
