@@ -189,6 +189,7 @@ class Pulse:
             outcome, reason = await self._sends.send(link, body)
             assert outcome == "accepted", reason
             self.sent.append(body)
+            await asyncio.sleep(0.005)  # as fast as it can, it would take a processor
 
     def _take(self, link: Link, message: bytes, delivery: Any) -> None:
         self.got.append(read(message))

@@ -54,7 +54,7 @@ class Load:
 
     client: headgate.Client
     nodes: Sequence[NodeProcess]
-    pace: float = 0.002
+    pace: float = 0.01
     senders: list[Sending] = field(default_factory=list)
     receivers: list[Receiving] = field(default_factory=list)
     directs: list[Direct] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Load:
                     fields = (await look(self.client, address)).fields
                     assert int(fields["pending_bytes"]) + int(fields["leased_bytes"]) <= LIMIT, fields
                     self.samples += 1
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.03)
 
     async def moves(self, more: int = 30) -> None:
         """Wait until each sender has more accepted."""

@@ -143,7 +143,7 @@ class Load:
                     fields = await look(client)
                     assert int(fields["pending_bytes"]) + int(fields["leased_bytes"]) <= limit, (side, fields)
                     self.looks += 1
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.03)
 
     def watch(self) -> None:
         """Raise what any of them raised."""

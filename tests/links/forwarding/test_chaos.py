@@ -17,6 +17,7 @@ import headgate
 from headgate.redis.keys import Address
 from tests.links.chaos import SOURCE_LIMIT, TARGET_LIMIT, Breeder, Load, at_rest, look
 from tests.links.worker_process import LINK, MOMENTS, POISONED, STEPS, Plan
+from tests.support.extent import WHOLE
 from tests.support.servers import RedisServer, available_servers
 from tests.support.waiting import wait_until
 
@@ -104,11 +105,11 @@ async def massacre(
     await at_rest(there)
 
 
-async def test_a_hundred_workers_that_are_killed_lose_and_double_nothing(
+async def test_workers_that_are_killed_lose_and_double_nothing(
     ends: tuple[headgate.Client, headgate.Client],
 ) -> None:
     """Mutants: a release of what was read, not of what is secured; the credit of an earlier lease that is not freed."""
-    await massacre(*ends, kills=100, seed=1)
+    await massacre(*ends, kills=100 if WHOLE else 40, seed=1)
 
 
 @pytest.mark.soak  # test_outages.py has its mutant
@@ -128,7 +129,7 @@ async def test_what_never_fits_goes_to_the_dead_letters_once_whenever_the_worker
     ends: tuple[headgate.Client, headgate.Client],
 ) -> None:
     """Mutant: `LinkWorker._copy` under a link id of each worker's own, so that copies have no mark that others find."""
-    await massacre(*ends, kills=60, seed=5, poison=7)
+    await massacre(*ends, kills=60 if WHOLE else 30, seed=5, poison=7)
 
 
 @pytest.mark.soak
@@ -158,7 +159,7 @@ async def test_what_a_target_that_restarts_empty_lost_is_told_and_the_rest_goes_
     await there.apply("orders", kind="queue", limit=TARGET_LIMIT)
     there.parts.registry._ttl_ms = 500  # for which a destination learns that clients made again
     steps = tuple(step for step in STEPS if step != "secure")  # nothing is: replicas are not waited for
-    plan = Plan(here.redis_url, there.redis_url, here.namespace, 40, 4, steps=steps)
+    plan = Plan(here.redis_url, there.redis_url, here.namespace, 40 if WHOLE else 20, 4, steps=steps)
     losses: list[tuple[int, int]] = []
     async with Breeder(plan) as breeder, Load(here, there, sent=[0]) as load:
 
