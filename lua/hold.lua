@@ -9,6 +9,7 @@
   ARGV[5] ttl_ms   ttl      length of the lease
   ARGV[6] segment  segment  '<encoded destination>/<name>'
   ARGV[7] bytes    size     its size
+  ARGV[8] sender   id       session that is to publish references to it: without a lease there it never will
   Returns {code, epoch}
   Codes    OK (also for one that is here already), UNKNOWN, EXPIRED, FENCED, EPOCH (claim first), OVERUSE (more than the
            credit held: nothing was entered)
@@ -35,7 +36,7 @@ if bytes > held_b or held_m < 1 then
 end
 d.grows, d.caller = true, sid
 reap_leases()
-redis.call('HSET', K_REFS, ARGV[6], ARGV[7] .. ' ' .. sid)
+redis.call('HSET', K_REFS, ARGV[6], ARGV[7] .. ' ' .. ARGV[8])
 s.used, s.used_m = s.used + bytes, s.used_m + 1
 d.leased_bytes, d.leased_messages = d.leased_bytes - bytes, d.leased_messages - 1
 d.pending_bytes, d.pending_messages = d.pending_bytes + bytes, d.pending_messages + 1

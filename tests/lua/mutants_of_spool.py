@@ -140,6 +140,8 @@ SPOOL: Final = (
      f"{_STORE}::test_a_segment_turns_credit_into_what_is_stored_once"),
     ("P2", "hold", "d.pending_bytes + bytes, d.pending_messages + 1", "d.pending_bytes, d.pending_messages",
      f"{_STORE}::test_a_segment_turns_credit_into_what_is_stored_once"),
+    ("P3", "hold", "ARGV[7] .. ' ' .. ARGV[8]", "ARGV[7] .. ' ' .. sid",
+     f"{_STORE}::test_a_segment_is_of_the_session_that_publishes_it"),
     ("P5", "hold", "elseif s.inc ~= inc then", "elseif false then",
      f"{_STORE}::test_an_older_incarnation_of_a_session_enters_nothing"),
     ("P1", "hold", "elseif epoch ~= d.epoch then", "elseif false then",

@@ -2,19 +2,24 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headgate
-from headgate.core.segment import is_reference
+from headgate.core.segment import Reference, is_reference
+from headgate.redis.keys import Address
+from headgate.redis.replies import Account
+from headgate.redis.scripts import Script
 from headgate.spool.storage import Storage
-from headgate_coordinator.node.gateway import payloads
+from headgate.spool.stores import store_fields
+from headgate_coordinator.node.gateway import marked, payloads
+from headgate_coordinator.node.node import Node
 from tests.sdk.consuming.test_consumer import receive
 from tests.sdk.observing import GUARD, counts, drain
-from tests.support.spooled import body, fill, first_segment, number_of, references, spooling, swept
+from tests.support.spooled import body, fill, first_segment, number_of, references, segments, spooling, swept
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -151,18 +156,216 @@ async def test_what_takes_too_long_is_asked_for_again_and_comes_once(
     await swept(tmp_path)
 
 
-async def test_who_sends_over_a_node_waits_for_memory(
+async def test_who_sends_over_a_node_spools_through_it(
     here: headgate.Client, client: headgate.Client, tmp_path: Path
 ) -> None:
-    """As with `block`. Breaks when it tries the store, which it may not even see."""
+    """Memory first, then the store; all arrives once and in order. Breaks when it waits for memory."""
     await spooling(here, tmp_path)
     async with client.session("s") as session:
         producer = await session.producer("orders")
-        sent = [asyncio.create_task(producer.send(body(n))) for n in range(60)]
-        await wait_until(lambda: producer.reason)
-        assert "grant" not in producer.reason
-        assert await references(here) == []
+        receipts = await asyncio.gather(*(producer.send(body(n), timeout=GUARD) for n in range(60)))
+        assert len({receipt.seq for receipt in receipts}) == 60
+        assert len(await references(here)) > 30
+        assert 0 < len(segments(tmp_path)) < 10, "few segments for what waits at a time"
         consumer = await session.consumer("orders")
-        assert [number_of(message.body) for message in await drain(consumer, 60)] == list(range(60))
-        await asyncio.gather(*sent)
+        assert [message.body for message in await drain(consumer, 60)] == [body(n) for n in range(60)]
     assert (await counts(here, "orders"))[0] == 0
+    await swept(tmp_path)
+
+
+async def test_a_store_without_room_is_waited_for_and_heard_of(
+    here: headgate.Client, client: headgate.Client, tmp_path: Path
+) -> None:
+    """Its room comes long before the client would look by itself. Breaks when nobody tells it."""
+    await spooling(here, tmp_path, store_limit="16KiB")
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        sent = [asyncio.create_task(producer.send(body(n), timeout=GUARD)) for n in range(60)]
+        await wait_until(lambda: "spool store" in producer.reason and "left" not in producer.reason)
+        assert sum(path.stat().st_size for path in segments(tmp_path)) <= 16 << 10
+        assert not all(task.done() for task in sent)
+        consumer = await session.consumer("orders", window=4)
+        assert [message.body for message in await drain(consumer, 60)] == [body(n) for n in range(60)]
+        await asyncio.gather(*sent)
+    await swept(tmp_path)
+
+
+@pytest.mark.parametrize(("when_full", "error"), [("fail", headgate.DestinationFull), ("drop", None)])
+async def test_a_full_store_decides_what_happens_next(
+    here: headgate.Client, client: headgate.Client, tmp_path: Path, when_full: str, error: type[Exception] | None
+) -> None:
+    """Breaks when the node does not say how its store wants it."""
+    await spooling(here, tmp_path, store_limit="8KiB", store_when_full=when_full)
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        sent = [producer.send(body(n), timeout=GUARD) for n in range(60)]
+        ends = await asyncio.gather(*sent, return_exceptions=True)
+        failed = [end for end in ends if isinstance(end, Exception)]
+        assert all(error and isinstance(end, error) for end in failed)
+        if error is not None:
+            assert failed
+    held = (await here.explain("orders")).fields
+    stored = int(held["pending_messages"])
+    assert 20 <= stored < 60
+    assert stored + len(failed) + int(held.get("dropped_messages", 0)) == 60
+
+
+async def test_what_is_too_large_for_the_store_says_so(
+    here: headgate.Client, client: headgate.Client, tmp_path: Path
+) -> None:
+    await spooling(here, tmp_path, store_limit="32KiB")
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        with pytest.raises(headgate.MessageTooLarge) as error:
+            await producer.send(b"x" * 40_000, timeout=GUARD)
+        assert error.value.limit == 32 << 10
+        await producer.send(b"x" * 30_000, timeout=GUARD)
+    assert len(await references(here)) == 1
+
+
+async def test_a_slow_write_is_waited_for_and_stored_once(
+    here: headgate.Client, client: headgate.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when each repeated call writes anew, or what was written too late is thrown away."""
+    await spooling(here, tmp_path)
+    await fill(here, 19)
+    monkeypatch.setattr(marked, "WITHIN", 0.05)
+    write = Storage.write
+    written: list[str] = []
+
+    async def slow(storage: Storage, path: str, data: bytes) -> None:
+        written.append(path)
+        await asyncio.sleep(0.4)
+        await write(storage, path, data)
+
+    monkeypatch.setattr(Storage, "write", slow)
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        for number in range(19, 24):
+            await producer.send(body(number), timeout=GUARD)
+        consumer = await session.consumer("orders")
+        assert [message.body for message in await drain(consumer, 24)] == [body(n) for n in range(24)]
+    assert len(written) <= 5
+    await swept(tmp_path)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_lost_answer_doubles_nothing_and_leaves_nothing_behind(
+    here: headgate.Client, client: headgate.Client, node: Node, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, *, applied: bool,
+) -> None:  # fmt: skip
+    """Redis does not answer the node, whether it did as it was asked or not.
+
+    Breaks when the segment of a batch that is stored is deleted, or the batch is stored twice.
+    """
+    await spooling(here, tmp_path)
+    server = node.client.store.server
+    call = server.call
+    lost: list[str] = []
+
+    async def losing(op: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
+        if op.name == "publish" and argv[op.arguments.index("beyond")] == "spool" and len(lost) < 2:
+            lost.append(argv[op.arguments.index("segment")])
+            if applied:
+                await call(op, keys, argv)
+            raise headgate.CoordinatorUnavailable("no answer")
+        return await call(op, keys, argv)
+
+    monkeypatch.setattr(server, "call", losing)
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        await asyncio.gather(*(producer.send(body(n), timeout=GUARD) for n in range(40)))
+        assert len(lost) == 2
+        assert lost[0] == lost[1], "the same call has the same segment"
+        consumer = await session.consumer("orders")
+        assert [message.body for message in await drain(consumer, 40)] == [body(n) for n in range(40)]
+    await swept(tmp_path)
+
+
+async def test_a_client_that_goes_to_another_node_is_stored_once(
+    here: headgate.Client, client: headgate.Client, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection is lost while the node writes. Breaks when the segment stays."""
+    await spooling(here, tmp_path)
+    write = Storage.write
+    cut: list[str] = []
+
+    async def cutting(storage: Storage, path: str, data: bytes) -> None:
+        await write(storage, path, data)
+        if not cut:
+            cut.append(path)
+            for connection in tuple(node.connections):
+                connection._transport.abort()
+            await asyncio.sleep(0.2)
+
+    monkeypatch.setattr(Storage, "write", cutting)
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        await asyncio.gather(*(producer.send(body(n), timeout=GUARD) for n in range(40)))
+        assert cut
+        consumer = await session.consumer("orders")
+        assert [message.body for message in await drain(consumer, 40)] == [body(n) for n in range(40)]
+    await swept(tmp_path)
+
+
+async def test_nobody_sends_references_or_segments_of_his_own_over_a_node(
+    here: headgate.Client, client: headgate.Client, tmp_path: Path
+) -> None:
+    """Not even where payloads are spooled. Breaks when the node takes what it is to make itself."""
+    await spooling(here, tmp_path)
+    await fill(here, 40)
+    reference = (await references(here))[0]
+    account = Account("s", 1, 1)
+    address = Address.of(client.namespace, "orders")
+    for bodies, segment in (([reference], "-"), ([b"x"], "disk/mine 1 1"), ([reference], "disk/mine 1 1")):
+        with pytest.raises(headgate.AccessDenied, match="only nodes"):
+            await client.store.publish(
+                address, account, seq=1, bodies=bodies, ttl_ms=1000, beyond="spool", segment=segment
+            )
+
+
+async def test_a_topic_spools_for_who_is_behind_and_no_other(
+    here: headgate.Client, client: headgate.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when the node sends no copies of payloads along: all would be read back."""
+    await spooling(here, tmp_path, kind="topic", memory=80_000)
+    reads: list[str] = []
+    read = Storage.read
+
+    async def counted(storage: Storage, path: str, start: int, end: int) -> bytes:
+        reads.append(path)
+        return await read(storage, path, start, end)
+
+    monkeypatch.setattr(Storage, "read", counted)
+    async with client.session("s") as session:
+        behind = await session.consumer("orders", subscription="behind", durable=True, window=1)
+        fast = await session.consumer("orders", subscription="fast", durable=True)
+        producer = await session.producer("orders", kind="topic")
+        for number in range(120):
+            await producer.send(body(number), timeout=GUARD)
+            message = await receive(fast)
+            assert number_of(message.body) == number
+            await message.accept()
+        assert len(await references(here)) > 20
+        assert not reads
+        assert [number_of(message.body) for message in await drain(behind, 120)] == list(range(120))
+    await swept(tmp_path)
+
+
+async def test_each_delivery_mode_goes_to_its_own_store(
+    here: headgate.Client, client: headgate.Client, tmp_path: Path
+) -> None:
+    """Breaks when the node takes one store for all."""
+    spools = here.parts.registry.spooling.spools
+    await spools.set("temp", store_fields(f"file://{tmp_path}/temp", limit="64MiB"))
+    await spooling(here, tmp_path / "disk", store_nonpersistent="temp")
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        for number in range(40):
+            await producer.send(body(number), headers={"amqp.durable": number % 3 == 0}, timeout=GUARD)
+        kinds = {Reference.parse(stored).store for stored in await references(here)}
+        assert kinds == {"disk", "temp"}
+        consumer = await session.consumer("orders")
+        messages = await drain(consumer, 40)
+        assert [number_of(message.body) for message in messages] == list(range(40))
+    await swept(tmp_path)

@@ -7,6 +7,7 @@ import headgate
 from headgate.core.segment import Reference
 from headgate.redis.keys import Address
 from headgate.spool.stores import store_fields
+from headgate.units import parse_size
 from tests.support.waiting import wait_until
 
 PAYLOAD = 1000
@@ -22,11 +23,15 @@ def number_of(said: bytes | str) -> int:
 
 
 async def spooling(
-    client: headgate.Client, folder: Path, name: str = "orders", *, memory: int = 20_000, **settings: object
-) -> None:
+    client: headgate.Client, folder: Path, name: str = "orders", *, memory: int = 20_000, store_limit: str = "64MiB",
+    store_when_full: str = "block", **settings: object,
+) -> None:  # fmt: skip
     """Make a destination that spools into a folder; the client's session is to be at Redis."""
     spools = client.parts.registry.spooling.spools
-    await spools.set("disk", store_fields(f"file://{folder}", limit="64MiB", segment="16KiB"))
+    segment = min(store_limit, "16KiB", key=parse_size)
+    await spools.set(
+        "disk", store_fields(f"file://{folder}", limit=store_limit, segment=segment, when_full=store_when_full)
+    )
     how = {"kind": "queue", "limit": memory, "when_full": "spool", "store": "disk"} | settings
     await client.apply(name, **how)  # type: ignore[arg-type]
 

@@ -19,6 +19,7 @@ from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import Call, NodeLink
 from headgate.amqp.url import AmqpUrl
 from headgate.core.durability import Durability, Held
+from headgate.core.segment import NO_STORE
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
 from headgate.redis.scripts import Script, script, script_names
 
@@ -27,6 +28,8 @@ CONNECT_TIMEOUT: Final = 1.0
 """Seconds that a node which does not answer costs."""
 ANSWER_WITHIN: Final = 2.5
 """Seconds that a call may take, over all connections: longer than a node waits for Redis, so that it can say so."""
+UNSURE: Final = 5.0
+"""Seconds after which no node does any more what it was asked for over a connection that is lost, or too late."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 _CLOSE_WITHIN: Final = 0.2
@@ -40,6 +43,7 @@ class NodeBackend:
         calls: script calls made so far.
         session_prefix: what ids of sessions are to begin with, as the node says.
         reaches_stores: False; the nodes read payloads of spool stores.
+        spools: whether they write them too, for batches that are marked.
         node: the one that is connected: ``host:port``; empty when none is.
     """
 
@@ -47,7 +51,7 @@ class NodeBackend:
         self.version: tuple[int, ...] = ()
         self.calls = 0
         self.session_prefix = ""
-        self.reaches_stores = False
+        self.reaches_stores = self.spools = False
         self.node = ""
         self._url = url
         self._hosts = random.sample(url.hosts, len(url.hosts))  # so that clients spread over the nodes
@@ -59,6 +63,7 @@ class NodeBackend:
         self._task: asyncio.Task[None] | None = None
         self._trouble: HeadgateError | None = None
         self._hints = NodeWakeUps(self._ask)
+        self._unsure_until = 0.0
         self._closed = ""
         """Why no call can be made any more; empty while calls can."""
         watch(self)
@@ -87,7 +92,7 @@ class NodeBackend:
             AccessDenied: the user may not do that.
         """
         self.calls += 1
-        return await self._ask("call", script.name, keys[0], argv)
+        return self._sure(await self._ask("call", script.name, keys[0], argv))
 
     def promise(self, durability: Durability) -> None:
         """See that the Redis behind the nodes can say when a write is so safe.
@@ -107,7 +112,7 @@ class NodeBackend:
         self.calls += 1
         answer = await self._ask("secure", script.name, keys[0], argv, durability.text, within_ms)
         reply, replicas, fsynced, trouble, problem = answer
-        return reply, Held(int(replicas), bool(fsynced), trouble, str(problem))
+        return self._sure(reply), Held(int(replicas), bool(fsynced), trouble, str(problem))
 
     async def command(self, key: bytes, *args: Any) -> Any:
         """Send one read-only command.
@@ -199,7 +204,18 @@ class NodeBackend:
             else:
                 call.answer.set_exception(error_of(what, *rest))
 
+    def _sure(self, reply: Any) -> Any:
+        """Return a reply, unless it says that nothing is stored while another node may be storing it yet.
+
+        A node writes a segment before it publishes. Where its client asked another one meanwhile, or again, the word
+        of that one that there is no room is not the last one.
+        """
+        if reply and reply[0] == NO_STORE and asyncio.get_running_loop().time() < self._unsure_until:
+            raise CoordinatorUnavailable("a node may still be writing what it was sent to a spool store")
+        return reply
+
     def _unanswered(self, within: float) -> HeadgateError:
+        self._unsure_until = asyncio.get_running_loop().time() + UNSURE
         if self._link is not None:
             return CoordinatorUnavailable(f"the node at {self.node} did not answer within {within:g} s")
         return self._trouble or CoordinatorUnavailable(f"no node of {self._url} answers")
@@ -210,6 +226,7 @@ class NodeBackend:
             await link.over
             _log.info("the node at %s is gone: %s", self.node, link.reason)
             self._link, self.node = None, ""
+            self._unsure_until = asyncio.get_running_loop().time() + UNSURE
             link = await self._reconnect()
             self._adopt(link)
 
@@ -231,6 +248,7 @@ class NodeBackend:
         self._link, self._trouble = link, None
         self.version = tuple(int(part) for part in link.facts.get("redis", "").split(".") if part.isdecimal())
         self.session_prefix = link.facts.get("sessions", "")
+        self.spools = "spools" in link.facts
         for some in in_calls(self._hints.channels):
             self._number += 1
             packed = pack((self._number, "hear", some))

@@ -15,6 +15,10 @@ from headgate.errors import InvalidValue
 MARK: Final = b"\xc1"
 """First byte of a reference; neither msgpack nor AMQP 1.0 has it. Also in lua/lib/reference.lua."""
 _FORM: Final = re.compile(MARK + rb"([^/ ]+)/([^/ ]+) (\d{1,16}) (\d{1,16}) ([0-9a-f]{8})(?: (.+))?", re.DOTALL)
+MARKED: Final = "-"
+"""In the place of a segment's name: whoever takes the payloads is to write it."""
+NO_STORE: Final = b"NOSTORE"
+"""Code of a node's answer to marked payloads that are not stored: a store takes none."""
 MOST_MESSAGES: Final = 1024
 """Of one segment: as many references as one call publishes."""
 

@@ -24,6 +24,7 @@ from headgate.options import SessionOptions
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
+from headgate.spool.node_writer import NodeWriter
 from headgate.spool.writer import Writer
 
 CLOSE_WITHIN: Final = 0.5
@@ -83,7 +84,7 @@ class CreditAccount:
         self.state, self.failures, self.attendance = calls.account, calls.failures, calls.attendance
         self.waiters, self.outbox, self.lease = self.state.waiters, self.state.outbox, self.state.lease
         self.steps = calls.steps
-        self.writer: Writer | None = None
+        self.writer: Writer | NodeWriter | None = None
         self._wake_ups = wake_ups
         self._holds_messages = holds_messages
         self.closed = False
@@ -110,7 +111,7 @@ class CreditAccount:
         """Go on with the numbers of an account of the same session that was closed."""
         self.outbox.next_seq, self.state.stored_at = before.outbox.next_seq, before.state.stored_at
 
-    def spool(self, writer: Writer, *, topic: bool) -> None:
+    def spool(self, writer: Writer | NodeWriter, *, topic: bool) -> None:
         """Let that write what finds no room in memory, where the destination has a spool store."""
         self.writer = self.waiters.writer = self.failures.writer = writer
         self._calls.topic = topic
@@ -193,9 +194,8 @@ class CreditAccount:
             case "deadlock":
                 self.attendance.heed_deadlock(words[1], words[2])
             case "references":
-                if self.writer is None or not self.writer.crowded:
+                if self.writer is None or not self.writer.hear_room():
                     return
-                self.writer.hear_room()
             case "settings":
                 self.state.ask()
             case "removed":
@@ -244,6 +244,10 @@ class CreditAccount:
             self.writer.adopt(self.outlook.store, self.outlook.store_nonpersistent, most)
         self.state.heed(self._loop.time(), stopped="stopped" in settings or "held_off" in settings)
         self._calls.stir()
+
+    def stir(self) -> None:
+        """Look whether a call is due."""
+        self._wake.set()
 
     def freed(self) -> None:
         """Note that a permit was put back while somebody waits for it, here or elsewhere."""

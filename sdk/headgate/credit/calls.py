@@ -13,6 +13,7 @@ from headgate.core.account.machine import Account
 from headgate.core.credit import CreditLine, Lease
 from headgate.core.durability import Durability, Held
 from headgate.core.outbox import Batch, Outgoing
+from headgate.core.segment import MARKED
 from headgate.credit.attendance import Attendance
 from headgate.credit.confirmations import Confirming
 from headgate.credit.failures import Failures
@@ -197,13 +198,14 @@ class Calls:
         if self.securing is not None:
             waiting, store = self.securing.waiting(store)
         bodies = [item.payload for item in batch.items]
+        spools, written = bool(batch.segment), batch.segment not in ("", MARKED)
         # Subscriptions of a topic that are not behind get the payloads at once.
-        copies = [item.whole for item in batch.items if item.whole is not None] if batch.segment and self.topic else []
+        copies = [item.whole for item in batch.items if item.whole is not None] if written and self.topic else []
         answer = await store.publish(
             self._address, call.totals, seq=batch.seq, bodies=bodies, ttl_ms=self.account.lease.ttl_ms,
             expires_ms=batch.items[0].ttl_ms or 0,
-            beyond="spool" if batch.segment else "hard" if batch.beyond else "refuse",
-            segment=f"{batch.segment} {len(bodies)}" if batch.segment else "-", copies=copies,
+            beyond="spool" if spools else "hard" if batch.beyond else "refuse",
+            segment=f"{batch.segment} {len(bodies)}" if written else MARKED, copies=copies,
         )  # fmt: skip
         self._waiting = waiting
         return answer

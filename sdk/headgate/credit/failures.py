@@ -21,7 +21,7 @@ from headgate.errors import (
 from headgate.explain.explainer import unreachable, unsafe
 from headgate.explain.model import Explanation
 from headgate.message import Receipt
-from headgate.spool.writer import Writer
+from headgate.spool.ways import Ways
 
 _TIMED: Final = frozenset({"held-off", "learning", "send-rate"})
 """Causes of which it is known when they end."""
@@ -49,7 +49,7 @@ class Failures:
     def __init__(self, name: str, session: str, outlook: Outlook, confirming: Confirming) -> None:
         self.gate = False
         self.trouble: BaseException | None = None
-        self.writer: Writer | None = None
+        self.writer: Ways | None = None
         self.securing: Securing | None = None
         self._name, self._session = name, session
         self._outlook = outlook

@@ -67,15 +67,20 @@ class Quota:
         self._account.credit.put_back(size)
         self._account.freed()
 
-    async def hold(self, segment: str, size: int) -> None:
-        """Spend the room of ``size`` bytes on a segment: from now on the store counts it. Waits while Redis is away."""
+    async def hold(self, segment: str, size: int, sender: str = "") -> None:
+        """Spend the room of ``size`` bytes on a segment: from now on the store counts it. Waits while Redis is away.
+
+        ``sender`` is the session that is to publish it, where that is another one.
+        """
         line = self._account.credit
         while True:
             inc = line.inc
             totals = Totals(self._account.session, inc, line.epoch)
             address = self._account.address
             ttl_ms = self._account.lease.ttl_ms
-            code: str = await until_answered(_nothing)(self._calls.hold, address, totals, segment, size, ttl_ms=ttl_ms)
+            code: str = await until_answered(_nothing)(
+                self._calls.hold, address, totals, segment, size, ttl_ms=ttl_ms, sender=sender
+            )
             if code == "OK":
                 if line.inc == inc:
                     line.publish(size, 1)

@@ -45,12 +45,14 @@ class Backend(Protocol):
         calls: script calls made so far; what a message costs is read off it.
         session_prefix: what ids of sessions are to begin with; known once it is open.
         reaches_stores: whether spool stores are for this process to read and write; False where nodes are in between.
+        spools: whether payloads go to stores, by this process or by the nodes; False where these are too old.
     """
 
     version: tuple[int, ...]
     calls: int
     session_prefix: str
     reaches_stores: bool
+    spools: bool
 
     async def open(self) -> None:
         """Connect once, to find out what is there.

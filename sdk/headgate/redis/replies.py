@@ -6,12 +6,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.core.account import calls
+from headgate.core.segment import NO_STORE
 
 Account = calls.Totals
 Credit = calls.Credit
 
 STORE_FIELDS: Final = ("limit_bytes", "pending_bytes", "pending_messages", "leased_bytes", "blocked", "policy")
 """Of a spool store, what tells whether it has room."""
+
+
+def credit(reply: list[Any]) -> Credit:
+    """Return the answer to acquire or publish; what follows TOO_LARGE or FENCED stands where granted would."""
+    code, *numbers = reply
+    if len(numbers) > 4:
+        return Credit(code.decode(), *map(int, numbers))
+    if code == NO_STORE:
+        epoch, why, when_full, limit = numbers
+        return Credit("FULL", int(epoch), no_store=calls.NoStore(why.decode(), when_full.decode(), limit))
+    return Credit(code.decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in numbers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Server:
         self.url = url
         self.version: tuple[int, ...] = ()
         self.session_prefix = ""
-        self.reaches_stores = True
+        self.reaches_stores = self.spools = True
         self.calls = 0
         """Script calls made so far; what a message costs is read off it."""
         self._options = connection_options(url)

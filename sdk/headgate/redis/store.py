@@ -23,6 +23,7 @@ from headgate.redis.replies import (
     PoolRecord,
     Recount,
     Snapshot,
+    credit,
     held,
     pairs,
     records,
@@ -62,11 +63,8 @@ class Store:
         self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = (), *,
         again: bool = False,
     ) -> Credit:  # fmt: skip
-        """Call acquire or publish; what follows TOO_LARGE or FENCED in a reply stands where granted would."""
-        code, *numbers = await self._call(name, address, session, values, rest, again=again)
-        if len(numbers) > 3:
-            return Credit(code.decode(), *map(int, numbers))
-        return Credit(code.decode(), *(int(float(n)) if n != b"inf" else 2**52 for n in numbers))
+        """Call acquire or publish."""
+        return credit(await self._call(name, address, session, values, rest, again=again))
 
     async def apply(
         self,

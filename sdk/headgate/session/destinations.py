@@ -22,6 +22,7 @@ from headgate.redis.stores.notes import NoteStore
 from headgate.session.destination import Presence
 from headgate.session.live_settings import Following
 from headgate.session.ties import Ties
+from headgate.spool.node_writer import NodeWriter
 from headgate.spool.stores import Spool
 from headgate.spool.writer import Writer
 
@@ -143,8 +144,8 @@ class Presences:
                     holds_messages=kinds != ("gate",),
                     credit=before.credit if before else line,
                 )
-                if kinds != ("gate",) and self.context.spooling.reaches:  # else it waits for memory
-                    account.spool(self._writer(account), topic=presence.kind == "topic")
+                if kinds != ("gate",) and (writer := self._writer(account)):  # else it waits for memory
+                    account.spool(writer, topic=presence.kind == "topic")
                 if before:
                     account.follow(before)
                 account.consumers = len(presence.consumers)
@@ -159,11 +160,14 @@ class Presences:
     def _refill(self, address: Address, tell: Callable[[str, int], None]) -> None:
         self.context.pools.refill(address, self.context.registry.pools(address), tell)
 
-    def _writer(self, account: CreditAccount) -> Writer:
+    def _writer(self, account: CreditAccount) -> Writer | NodeWriter | None:
+        if not self.context.spooling.reaches:
+            there = self.context.store.server.spools
+            return NodeWriter(account.address.name, account.outbox, account.stir) if there else None
         spools, sweeper = self.context.spooling.spools, self.context.spooling.sweeper
-        return Writer(spools, sweeper, self._quota, account.address, account.outbox, account.seek, account.steps)
+        return Writer(spools, sweeper, self.quota, account.address, account.outbox, account.seek, account.steps)
 
-    async def _quota(self, spool: Spool) -> Quota:
+    async def quota(self, spool: Spool) -> Quota:
         """Return the session's room at a store, opened if it is not."""
         async with self.lock:
             quota = self._quotas.get(spool.name)

@@ -19,6 +19,7 @@ from headgate.core.selector.parser import Selector
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
 from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners
+from headgate.credit.spool_quota import Quota
 from headgate.credit.wish import Wish
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.limiting.bucket import Bucket
@@ -32,6 +33,7 @@ from headgate.redis.keys import Address, session_id
 from headgate.redis.stores.limiters import LimiterStore
 from headgate.session.destinations import Presences, kinds_from
 from headgate.session.opening import Consumers, Request, SlowCallback
+from headgate.spool.stores import Spool
 from headgate.units import parse_duration, parse_rate, parse_timeout
 
 
@@ -133,6 +135,10 @@ class Session:
         inflow = Inflow(account, wish, presence.kind, rate=url_options.producer_rate)
         presence.following.send(inflow)
         return inflow
+
+    async def room_at(self, spool: Spool) -> Quota:
+        """Return the session's room at a spool store, for a broker that writes segments of others there."""
+        return await self._presences.quota(spool)
 
     @explains("gate")
     async def gate(

@@ -42,8 +42,8 @@ class Quota(Protocol):
     def put_back(self, size: int) -> None:
         """Give back room that is not needed after all."""
 
-    async def hold(self, segment: str, size: int) -> None:
-        """Spend room that was asked for on a segment."""
+    async def hold(self, segment: str, size: int, sender: str = "") -> None:
+        """Spend room that was asked for on a segment, which another session publishes if ``sender`` names one."""
 
 
 class Way:

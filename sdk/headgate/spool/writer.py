@@ -3,30 +3,27 @@
 One segment is written while the one before is published, never more: so order holds, and a producer has at most two
 segments on their way. A segment is entered at its store, then written and flushed, then published.
 
-A destination may have a store for messages that are durable and one for those that are not. They are in one line all
-the same, and a segment ends where the next message goes to the other store: the first in line says which is written to.
+A segment ends where the next message goes to the destination's other store: the first in line says which is written to.
 """
 
 import asyncio
 import contextlib
 import itertools
-import math
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from headgate._util.tasks import stop
-from headgate.core.full import WhenFull
-from headgate.core.names import decode_name
-from headgate.core.outbox import Outbox, Outgoing
+from headgate.core.account.calls import NoStore
+from headgate.core.outbox import Outbox
 from headgate.core.segment import MOST_MESSAGES, pack
 from headgate.errors import HeadgateError, MessageTooLarge
-from headgate.message import is_durable
 from headgate.redis.keys import Address
 from headgate.spool.stores import Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
 from headgate.spool.way import Quota, Way
+from headgate.spool.ways import Ways
 
 LOOK_EVERY: Final = 1.0
 """Seconds between looks whether anybody still waits for room at a store, where nothing is heard of it."""
@@ -54,7 +51,7 @@ class Prepared:
         return f"{self.spool.encoded}/{self.name} {self.size}"
 
 
-class Writer:
+class Writer(Ways):
     """Writes the segments of one account.
 
     Args:
@@ -77,102 +74,19 @@ class Writer:
         wake: Callable[[], None],
         steps: set[Callable[[], None]],
     ) -> None:
-        self.store = ""
-        """Name of the store for messages that are durable; empty where there is none at all."""
+        super().__init__(outbox)
         self.prepared: Prepared | None = None
-        """Messages that are written and wait to be published."""
         self._spools = spools
         self._sweeper = sweeper
         self._quota_at = quota
         self._address = address
-        self._outbox = outbox
         self._wake = wake
         self._steps = steps
-        self._ways: tuple[Way, Way] = (Way(""),) * 2  # of what is durable, and of what is not
         self._writes: Way = self._ways[0]
-        self._loop = asyncio.get_running_loop()
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._most = MOST_MESSAGES
-        self._most_bytes = math.inf
         self._names = (f"{secrets.token_hex(5)}-{n:x}" for n in itertools.count(1))
-
-    def adopt(self, store: str, nonpersistent: str, most_bytes: float) -> None:
-        """Use other stores from now on.
-
-        Args:
-            store: encoded name of the store of messages that are durable; empty for none, whatever the other says.
-            nonpersistent: that of all others; empty where they have the same.
-            most_bytes: that go in one segment.
-        """
-        self.store = decode_name(store)
-        names = (self.store, decode_name(nonpersistent) if store and nonpersistent else self.store)
-        ways = {way.store: way for way in self._ways}
-        for name in names:
-            ways.setdefault(name, Way(name))
-        self._ways = (ways[names[0]], ways[names[1]])
-        self._most_bytes = most_bytes
-        self.hear_room()
-
-    def hear_room(self) -> None:
-        """Note that there may be room for references again."""
-        for way in self._ways:
-            if way.crowded:
-                way.resume_at = 0.0
-
-    def _way_of(self, item: Outgoing) -> Way:
-        lasting, other = self._ways
-        if lasting is other:
-            return lasting
-        if item.durable is None:
-            item.durable = is_durable(item.payload if item.whole is None else item.whole)
-        return lasting if item.durable else other
-
-    @property
-    def _way(self) -> Way:
-        """The way of the first message that has no credit."""
-        if self._ways[0] is self._ways[1] or (front := self._outbox.front()) is None:
-            return self._ways[0]
-        return self._way_of(front)
-
-    @property
-    def ready(self) -> bool:
-        """Whether there is a store that may be tried now."""
-        return bool(self.store) and self._loop.time() >= self._way.resume_at
-
-    @property
-    def resumes_at(self) -> float:
-        """When a store that failed may be tried again, on the loop's clock; infinite where there is none."""
-        return self._way.resume_at if self.store else math.inf
-
-    @property
-    def ahead(self) -> int:
-        """Bytes that may wait in line for nothing but the storage: two segments."""
-        return self._way.ahead
-
-    @property
-    def waits(self) -> bool:
-        """Whether the store has no room, or does not take anything: then memory is waited for as well."""
-        return self._way.waits
-
-    @property
-    def crowded(self) -> bool:
-        """Whether there is no room for references: nothing is written until a look at the destination finds some."""
-        return self._way.crowded
-
-    @property
-    def hurries(self) -> bool:
-        """Whether it waits for a store, and messages may be in line that do not wait for ever for theirs."""
-        return self.waits and any(way.when_full.patience is not None for way in self._ways)
-
-    def how(self, item: Outgoing) -> WhenFull:
-        """Return what is to be done with a message that finds no room at its store either."""
-        return self._way_of(item).when_full
-
-    @property
-    def reason(self) -> str:
-        """Why nothing goes to the store, empty where that is not known."""
-        return self._way.reason
 
     def seek(self) -> None:
         """Begin to write those that wait, unless that is under way."""
@@ -189,7 +103,7 @@ class Writer:
         self._most = min(2 * self._most, MOST_MESSAGES)
         return prepared
 
-    def refuse(self, segment: str, room: int) -> None:
+    def refuse(self, segment: str, room: int, _: NoStore | None = None) -> None:
         """Delete the segment of a batch that was not taken, for memory has room for only so many references."""
         self._most = max(1, room)
         if room < 1:

@@ -68,6 +68,16 @@ async def test_a_segment_turns_credit_into_what_is_stored_once(depot: Depot, tim
     assert await depot.counts() == (400, 1, 200)
 
 
+async def test_a_segment_is_of_the_session_that_publishes_it(depot: Depot) -> None:
+    """A node enters those of its clients. Mutant: it is of who paid, and a sweep takes it while it may be published."""
+    await depot.open()
+    node = depot.producer("node")
+    await node.ask(window=600)
+    code = await depot.calls.hold(depot.address, node.account(), "orders/s1", 400, ttl_ms=TTL_MS, sender="ann")
+    assert code == "OK"
+    assert await depot.segments() == {"orders/s1": (400, "ann")}
+
+
 async def test_no_segment_is_entered_without_credit(depot: Depot) -> None:
     """Mutants: more bytes than are held; more segments."""
     await depot.open(limit=1000, messages=2)

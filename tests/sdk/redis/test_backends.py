@@ -24,7 +24,7 @@ class Relay:
         self.version: tuple[int, ...] = ()
         self.calls = 0
         self.session_prefix = ""
-        self.reaches_stores = True
+        self.reaches_stores = self.spools = True
 
     async def open(self) -> None:
         await self._behind.open()

@@ -47,6 +47,7 @@ from headgate_coordinator.node.gateway.rights import (
     STORE_SCRIPTS,
     TAKES,
     check_rest,
+    forges_references,
     keys_of,
     named,
     text_of,
@@ -252,7 +253,7 @@ class Permits:
     def _bounds(self, op: Script, destination: str, values: Mapping[str, Any], argv: Sequence[Any]) -> None:
         if op.name == "publish" and values["beyond"] == "hard" and not self.manages(destination):
             raise self._denied("only nodes go up to the hard limit", MANAGES.value, destination)
-        if op.name == "publish" and (values["beyond"] == "spool" or values["segment"] != "-"):
+        if op.name == "publish" and forges_references(values, argv[len(values) :]):
             raise AccessDenied(  # by no grant: it would have others read what is not its own
                 f"user {self.user!r}: only nodes, and clients at Redis itself, send what is in a spool store",
                 user=self.user,

@@ -22,6 +22,7 @@ from headgate.settings import KINDS
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.gateway.authorizer import Permits
+from headgate_coordinator.node.gateway.marked import Marked
 from headgate_coordinator.node.gateway.rights import MOST_WAITED_MS, SECURED, text_of
 from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy, hide_holds
 from headgate_coordinator.security import EVERYTHING, Action
@@ -36,10 +37,11 @@ LOOK_EVERY: Final = 1.0
 
 
 class Desk:
-    """Does what one user asks for; ``making`` is the node's count of what users make."""
+    """Does what one user asks for; ``making`` is the node's count of what users make, ``marked`` spools for it."""
 
-    def __init__(self, parts: Context, permits: Permits, making: Making) -> None:
+    def __init__(self, parts: Context, permits: Permits, making: Making, marked: Marked) -> None:
         self._parts = parts
+        self._marked = marked
         self._permits = permits
         self._making = making
         self._server = parts.store.server
@@ -78,6 +80,10 @@ class Desk:
             argv[0] = None  # the node's own connection knows which run of Redis answers
         if not self._permits.manages_all and (done := await self._instead(op, keys, values)) is not None:
             return done
+        if name == "publish" and values["beyond"] == "spool":
+            place = self._permits.place(keys[0])
+            assert isinstance(place, Address)  # noqa: S101 -- it was permitted as one
+            return await self._marked.publish(op, place, values, argv, server or self._server)
         if name == "policy" and values["expected"] == "lost":  # the client may not have seen all of it
             return [b"OK", str((await self._parts.registry.policies.look()).version).encode()]
         if name in ("apply", "slice") and (parsed := parse_key(keys[0].decode())):  # else it is a store, and he manages

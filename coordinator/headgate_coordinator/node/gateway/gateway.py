@@ -15,9 +15,11 @@ from headgate.amqp.calls import GATEWAY, LARGE, MAX_CALLS, OK, failure, read_cal
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import CONNECTION_FORCED, DECODE_ERROR, RESOURCE_LIMIT, Link, Terminus
 from headgate.errors import AccessDenied, HeadgateError, InvalidValue, MessageFormatError
+from headgate.redis.keys import Address
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.gateway.authorizer import Permits
 from headgate_coordinator.node.gateway.executor import Desk
+from headgate_coordinator.node.gateway.marked import Marked, is_marked
 from headgate_coordinator.node.gateway.payloads import Payloads, Wanted
 from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.node.host import Connection
@@ -35,7 +37,8 @@ class Gateway(LinkEnd):
         client = connection.node.client
         self._permits = Permits(connection.access, client.namespace)
         self._parts = client.parts
-        self._desk = Desk(client.parts, self._permits, connection.node.making)
+        self._marked = Marked(client.parts, lambda spool: connection.session().room_at(spool), self._has_room)
+        self._desk = Desk(client.parts, self._permits, connection.node.making, self._marked)
         self._payloads = Payloads(client.parts.registry.spooling)
         self._replies: Replies
         self._room = asyncio.Semaphore(connection.standing.at_once)
@@ -63,6 +66,7 @@ class Gateway(LinkEnd):
             "redis": ".".join(map(str, self._parts.store.server.version)),
             "namespace": self._permits.namespace,
             "sessions": "" if self.connection.node.users.is_open else self._permits.prefix,
+            "spools": "yes",
         }
         self.link.accept(self.link.source, Terminus(GATEWAY), max_message=self._standing.calls, properties=properties)
         self.link.set_credit(self._standing.credit + 1)
@@ -112,7 +116,7 @@ class Gateway(LinkEnd):
         number, what, *words = call
         answer, wanted = None, None
         try:
-            async with self._room:
+            async with contextlib.nullcontext() if is_marked(what, words) else self._room:  # others wait for no store
                 await self._replies.room()
                 if not self._replies.link.alive:
                     return
@@ -165,6 +169,12 @@ class Gateway(LinkEnd):
         if "/" in channel or self._desk.shown.hint(words):  # else it is one of the namespace
             self._replies.hint(channel, words)
 
+    def _has_room(self, address: Address, session: str) -> None:
+        """Tell a client that there may be room at a store."""
+        channel = next((channel for channel in address.channels(session) if channel in self._heard), None)
+        if channel is not None:
+            self._replies.hint(channel, ["references"])
+
     def look_again(self) -> None:
         """Pass on no more hints of channels that are not the user's any more."""
         gone = [channel for channel in self._heard if not self._permits.channel(channel)]
@@ -188,4 +198,5 @@ class Gateway(LinkEnd):
     def gone(self, *, lost: bool) -> None:
         """Pass on no more hints."""
         del lost
+        self._marked.gone()
         self.connection.node.spawn(self._deafen())

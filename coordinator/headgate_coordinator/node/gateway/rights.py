@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from headgate.core.segment import MARKED, is_reference
 from headgate.errors import InvalidValue
 from headgate.redis.keys import Address
 from headgate.redis.scripts import Script
@@ -119,6 +120,13 @@ def keys_of(op: Script, place: Address, session: str) -> tuple[bytes, ...]:
     if op.name == "remove":
         return place.every_key
     return place.limiter_keys(session) if op.name in LIMITER_SCRIPTS else place.keys(session)
+
+
+def forges_references(values: Mapping[str, Any], bodies: Sequence[Any]) -> bool:
+    """Return whether a publish is more than payloads with a mark, of which the node makes references itself."""
+    if values["beyond"] != "spool" or values["segment"] != MARKED:
+        return bool(values["segment"] != MARKED)
+    return any(type(body) is not bytes or is_reference(body) for body in bodies)
 
 
 def check_rest(name: str, values: Mapping[str, Any], rest: Sequence[Any]) -> None:

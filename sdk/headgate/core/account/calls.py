@@ -1,6 +1,6 @@
 """The calls of one account: its totals, what they ask for, and what is answered. Values only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.core.outbox import Batch
 
@@ -27,13 +27,29 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class NoStore:
+    """A node's word that payloads found no room in a spool store.
+
+    Attributes:
+        why: a sentence.
+        when_full: what a send does there that finds none.
+        limit: bytes that the store can ever hold, where the first message has more; else None.
+    """
+
+    why: str
+    when_full: str
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Credit:
     """The answer to acquire and publish.
 
     ``first`` is the number of the batch's first entry, 0 where there is none; to acquire with ``resume``, the number of
     the last message that was published before; ``stored`` how many of it were stored:
     fewer than all where the destination's rate allows no more, and ``again_ms`` is then when more may go. ``lost`` is
-    how many of those that the session has receipts for are not known in an epoch that is new to it.
+    how many of those that the session has receipts for are not known in an epoch that is new to it. ``no_store``: why a
+    node did not spool the batch.
     """
 
     code: str
@@ -46,6 +62,7 @@ class Credit:
     first: int = 0
     stored: int = 0
     lost: int = 0
+    no_store: NoStore | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -531,7 +531,7 @@ class Account:
         ============  =========================================  ====================================================
         OK            stored, all of it or as the rate allows    the rest goes first next time
         DUPLICATE     stored before, its answer was lost         the same
-        FULL          a segment's references find no room        back in line, unspooled; the segment is deleted
+        FULL          a segment, or its references, find no room back in line, unspooled; the segment is deleted
         FULL          not even the hard limit has room           they fail, or are dropped
         STOPPED       the destination is stopped by hand         all back in line, all credit given back
         ABOVE         it is above the hard limit by now          the same
@@ -574,7 +574,7 @@ class Account:
         if batch.segment:
             outbox.unspend()
             if writer is not None:
-                writer.refuse(batch.segment, answer.granted_m)
+                writer.refuse(batch.segment, answer.granted_m, answer.no_store)
             self._ask_at = 0.0
             return
         self.exceeded = True

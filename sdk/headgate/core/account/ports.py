@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, Protocol
 
-from headgate.core.account.calls import Credit
+from headgate.core.account.calls import Credit, NoStore
 from headgate.core.full import WhenFull
 from headgate.core.outbox import Batch, Outgoing
 
@@ -56,8 +56,8 @@ class Spooling(Protocol):
     def discard(self, prepared: Any) -> None:
         """Delete what was prepared and is not wanted."""
 
-    def refuse(self, segment: str, room: int) -> None:
-        """Delete a segment, for memory has room for only so many references."""
+    def refuse(self, segment: str, room: int, no_store: NoStore | None) -> None:
+        """Delete a segment, for memory has room for only so many references, or a node found none at the store."""
 
     def drop(self, segment: str) -> None:
         """Delete a segment of which nothing was stored, nor will be."""

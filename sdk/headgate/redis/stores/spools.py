@@ -19,12 +19,17 @@ class SpoolStore:
     def __init__(self, server: Backend) -> None:
         self.server = server
 
-    async def hold(self, store: Address, account: Account, segment: str, size: int, *, ttl_ms: int) -> str:
-        """Enter a segment that is about to be written, paid with credit at its store; returns the code."""
+    async def hold(
+        self, store: Address, account: Account, segment: str, size: int, *, ttl_ms: int, sender: str = ""
+    ) -> str:
+        """Enter a segment that is about to be written, paid with credit at its store; returns the code.
+
+        ``sender`` is the session that is to publish references to it, where that is another one.
+        """
         op = script("hold")
         values = {
             "run_id": None, "session": account.session, "inc": account.inc, "epoch": account.epoch, "ttl_ms": ttl_ms,
-            "segment": segment, "bytes": size,
+            "segment": segment, "bytes": size, "sender": sender or account.session,
         }  # fmt: skip
         reply = await self.server.call(op, store.keys(account.session), op.argv(values))
         return str(reply[0].decode())
@@ -83,4 +88,9 @@ class SpoolStore:
         if await self.server.command(keys[0], "HEXISTS", keys[_SESSIONS], session):
             return False
         # Asked in this order: without a lease it publishes no more, so what is not referred to now never will be.
-        return await self.server.command(keys[0], "ZSCORE", keys[_SPOOLED], segment) is None
+        return not await self.is_known(address, segment)
+
+    async def is_known(self, address: Address, segment: str) -> bool:
+        """Return whether a destination refers to a segment, or has not forgotten it yet."""
+        keys = address.shared
+        return await self.server.command(keys[0], "ZSCORE", keys[_SPOOLED], segment) is not None
