@@ -62,14 +62,18 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests that share a Spark session first, where one process takes them all: each would start its own.
 
-    Of the other processes, which get as many tests as the first, each begins with some of the longest.
+    Of the other processes, which get as many tests as the first, each begins with some of the longest; one goes on with
+    those that share a browser.
     """
     items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
     processes = getattr(config, "workerinput", {}).get("workercount", 1)
     longest = [item for item in items if item.get_closest_marker("longest") and processes > 1]
-    others, order = (item for item in items if item not in longest), list[pytest.Item]()
+    browsing = [item for item in items if "chromium" in getattr(item, "fixturenames", ()) and processes > 1]
+    early = {*longest, *browsing}
+    others, order = (item for item in items if item not in early), list[pytest.Item]()
     for process in range(processes):
         begins_with = longest[process - 1 :: processes - 1] if process else []
+        begins_with += browsing if process == 1 else []
         share = (len(items) - len(order)) // (processes - process)
         order += [*begins_with, *islice(others, share - len(begins_with))]
     items[:] = order
@@ -122,7 +126,9 @@ _WHAT_FAILS = {"FaultProxy", "RedisServer", "RedisCluster3", "NodeProcess", "soc
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have clients wait half a minute for each answer: others may keep Redis or a node that long."""
+    """Have clients wait half a minute for each answer and greeting: others may keep Redis or a node that long."""
+    for module in (connection_options, server, remote):
+        monkeypatch.setattr(module, "CONNECT_TIMEOUT", 30.0)
     monkeypatch.setattr(connection, "CALL_TIMEOUT", 30.0)
     monkeypatch.setattr(server, "CALL_TIMEOUT", 30.0)
     monkeypatch.setattr(remote.NodeBackend._ask, "__kwdefaults__", {"within": 30.0})
@@ -133,8 +139,6 @@ def patient_where_nothing_fails(request: pytest.FixtureRequest) -> None:
     """Be `patient` with shared servers, but in modules that cut lines or stop nodes: it matters when those give up."""
     if _SHARED & set(request.fixturenames) and not _WHAT_FAILS & vars(request.module).keys():
         request.getfixturevalue("patient")
-        for module in (connection_options, server, remote):
-            request.getfixturevalue("monkeypatch").setattr(module, "CONNECT_TIMEOUT", 30.0)
 
 
 @pytest.fixture

@@ -30,14 +30,22 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start it, at the address where it was before, and return when it listens."""
+        line = wait_for(self._said, timeout=60, description="its port is nobody else's")
+        assert line != "\n", self.log
+        self.port = int(json.loads(line)["amqp"].rpartition(":")[2])
+
+    def _said(self) -> str:
+        """Start it, and return its first line; none if a connection of somebody has its port just then."""
         environment = os.environ | {"HEADGATE_STORE_ROOTS": f"file://{tempfile.gettempdir()}"}
+        before = len(self.log)
         self.process = Forked(
             *(*self._command, "--port", str(self.port)), environment=environment, stdout=PIPE, stderr=self._log
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, self.log
-        self.port = int(json.loads(line)["amqp"].rpartition(":")[2])
+        if not line:
+            self.ended()
+        return line or ("" if "already in use" in self.log[before:] else "\n")
 
     @property
     def log(self) -> str:

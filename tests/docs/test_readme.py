@@ -7,6 +7,7 @@ servers and epochs may differ.
 import ast
 import asyncio
 import contextlib
+import functools
 import inspect
 import io
 import itertools
@@ -196,9 +197,14 @@ def test_links_lead_somewhere(name: str) -> None:
             assert (REPOSITORY / name).parent.joinpath(target).exists(), f"{name} links to {target}"
 
 
+TESTS = functools.cache(
+    lambda: "\n".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("*.py"))
+)
+
+
 @each("name", DOCUMENTS)
 def test_tests_that_are_named_exist(name: str) -> None:
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("*.py"))
+    sources = TESTS()
     text = read(name)
     for path in re.findall(r"`(tests/[\w/]+(?:\.py)?)`", text):
         assert (REPOSITORY / path).exists(), f"{name} names {path}"

@@ -11,8 +11,6 @@ import pytest
 import redis
 
 import headgate
-from headgate.redis import connection_options
-from headgate.redis import server as server_module
 from headgate_coordinator.security.acl import acl_line
 from tests.faults.traffic import GUARD, Holder, Inside, Receiver, Sender
 from tests.sdk.session.test_transports import SECRET, certificate, free_port, over_tls, server
@@ -93,13 +91,6 @@ def secured(certificate: Path, tmp_path: Path) -> Iterator[Secured]:
         yield secured
         for client in secured.asked.values():
             client.close()
-
-
-@pytest.fixture
-def patient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait long for greetings of TLS, too, which a busy machine takes seconds for; nothing hangs here."""
-    for module in (connection_options, server_module):
-        monkeypatch.setattr(module, "CONNECT_TIMEOUT", 30.0)
 
 
 @pytest.mark.usefixtures("patient")

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,13 @@ RELATIVE = re.compile(r"(?:^|(?<=[.!?] ))(?:Who|What|Whoever|Whatever|Whom|Whose
 WORST = re.compile(r"\b(?:so much of|everybody may everything|of before)\b")
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
-    """Yield each docstring as one line, with its place."""
+@cache
+def docstrings() -> list[tuple[str, str]]:
+    """Return each docstring as one line, with its place."""
+    return list(_docstrings())
+
+
+def _docstrings() -> Iterator[tuple[str, str]]:
     listed = [path for part in PARTS for path in sorted((ROOT / part).rglob("*.py"))]
     for path in listed:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -358,8 +358,8 @@ async def test_after_redis_lost_everything_it_goes_on(server: RedisServer) -> No
     async with (
         headgate.connect(server.url, namespace="shop") as client,
         headgate.connect(server.url, namespace="shop") as other,
-        client.session("in", ttl=1) as into,
-        other.session("out", ttl=1) as out,
+        client.session("in", ttl=3) as into,
+        other.session("out", ttl=3) as out,
     ):
         learn_fast(client, other)
         await topics(client, "news.eu", "news.us")
@@ -373,7 +373,7 @@ async def test_after_redis_lost_everything_it_goes_on(server: RedisServer) -> No
             known = await Index(client.store).topics("shop", Pattern.parse("#"))
             return known == {"news.eu", "news.us"} and await entries(client) == ["news.* audit"]
 
-        await wait_until(back)
+        await wait_until(back, timeout=120)
         assert consumer.topics == ["news.eu", "news.us"]
         await topics(other, "news.asia")
         await send(out, "news.eu", "news.us", "news.asia", count=2)
