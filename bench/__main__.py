@@ -33,6 +33,7 @@ PARTS = (
         "links",
         "node",
         "leases",
+        "proxies",
     ),
     *(
         "walks",
@@ -51,7 +52,7 @@ PARTS = (
 ROOMS = {
     **dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."),
     **dict.fromkeys(("peers", "http"), "beside."),
-    "leases": "traffic.",
+    **dict.fromkeys(("leases", "proxies"), "traffic."),
 }
 """The rooms of those that have one."""
 RESULTS = Path(__file__).parent / "results"

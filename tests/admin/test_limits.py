@@ -14,7 +14,8 @@ import headgate
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
-from headgate_coordinator.admin import AdminServer, create_app, holds
+from headgate_coordinator import holds
+from headgate_coordinator.admin import AdminServer, create_app
 from headgate_coordinator.security import Action, Users
 from headgate_coordinator.security.passwords import hashed
 from tests.remote.grants import users

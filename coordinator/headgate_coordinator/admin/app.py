@@ -21,14 +21,14 @@ from headgate_coordinator.admin import limits, metrics
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.callers import Callers
 from headgate_coordinator.admin.guard import Guard
-from headgate_coordinator.admin.holds import Holds
 from headgate_coordinator.admin.models import Live, Ready
 from headgate_coordinator.admin.openapi import document
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.problems import problem, problem_of
-from headgate_coordinator.admin.requests import Straight, routes
+from headgate_coordinator.admin.requests import Straight, read_body, routes
 from headgate_coordinator.admin.watch import Once, Watch
 from headgate_coordinator.fleet.facts import NodeView
+from headgate_coordinator.holds import Holds
 from headgate_coordinator.operate.eviction import eviction
 from headgate_coordinator.security import Users
 
@@ -59,6 +59,8 @@ PAGE: Final = {
 """The live page's files, by path; they hold no data."""
 PROBES: Final = ("/live", "/ready")
 Handler = Callable[[Request], Awaitable[Response]]
+RateLimits = Callable[[bytes], Awaitable[tuple[int, str]]]
+"""Returns the status and the answer to a request of a proxy in JSON."""
 
 
 def create_app(
@@ -70,6 +72,7 @@ def create_app(
     destinations: int = 1000,
     hosts: tuple[str, ...] = (),
     users: Users | None = None,
+    rate_limits: RateLimits | None = None,
 ) -> Starlette:
     """Return the admin application.
 
@@ -81,6 +84,7 @@ def create_app(
         destinations: most that have metrics of their own; the rest are counted.
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
         users: of the node, who may use limits as their grants say; None where everybody may who may call at all.
+        rate_limits: answers at ``/json`` what proxies ask the rate limit service for; None where there is none.
 
     Raises:
         InvalidValue: the token is empty or not printable ASCII, or ``destinations`` is negative.
@@ -91,7 +95,7 @@ def create_app(
         raise InvalidValue(f"destinations with metrics of their own: {destinations}; use 0 or more")
     watch = Watch(client)
     api = Api(client, node, watch)
-    holds = Holds(client)
+    holds = Holds(client, "http")
     callers = Callers(users, token)
     operations = (*api.operations, *limits.Limits(holds).operations)
     described = document(operations, token=token is not None, open_metrics=open_metrics)
@@ -121,6 +125,11 @@ def create_app(
         )
         return Response(text, headers={"Content-Type": media_type})
 
+    async def as_proxies(request: Request) -> Response:
+        assert rate_limits is not None  # noqa: S101 -- else it has no route
+        status, text = await rate_limits(await read_body(request.receive))
+        return Response(text, status, media_type="application/json")
+
     async def openapi(_: Request) -> Response:
         return JSONResponse(described)
 
@@ -141,6 +150,7 @@ def create_app(
             *(Route(path, _file(*found)) for path, found in PAGE.items()),
             *routes(operations),
             Route(f"{PREFIX}/openapi.json", openapi),
+            *([Route("/json", as_proxies, methods=["POST"])] if rate_limits is not None else []),
         ],
         middleware=[
             Middleware(Guard, open_paths=open_paths, callers=callers, hosts=hosts),

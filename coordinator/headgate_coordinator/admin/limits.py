@@ -12,9 +12,9 @@ from headgate.core.limits import Limit
 from headgate.explain.levels import LimiterState, LimitState
 from headgate.limiting.hold import read_ttl
 from headgate.redis.stores.limiters import HoldCall
-from headgate_coordinator.admin.holds import Holds, see_held
 from headgate_coordinator.admin.operations import Answer, Call, NoQuery, Operation, Query
 from headgate_coordinator.admin.problems import Refused
+from headgate_coordinator.holds import Holds, InProgress, see_held
 from headgate_coordinator.security import Action
 
 PREFIX: Final = "/v1/limits/{name}"
@@ -163,6 +163,8 @@ class Limits:
             )
         except CreditTimeout as error:
             raise await self._exceeded(call, error) from None
+        except InProgress as error:
+            raise Refused(409, "in-progress", str(error), headers={"Retry-After": "1"}) from None
         if not call.access.may(Action.PRODUCE, call.name):  # not any more: it may have waited for long
             await self._holds.ask(call.access, call.name, HoldCall("release", hold))
             raise Refused(403, "access-denied", call.access.refusal(Action.PRODUCE, call.name))

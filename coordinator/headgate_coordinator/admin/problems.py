@@ -21,6 +21,7 @@ from headgate import (
     PolicyError,
 )
 from headgate.policy import BadDocument
+from headgate_coordinator.holds import HoldOver
 from headgate_coordinator.security.making import TooManyDestinations
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -36,6 +37,7 @@ STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
     (MessageTooLarge, 422),
     (TooManyDestinations, 403),
     (Closed, 503),
+    (HoldOver, 410),
     (HeadgateError, 500),
 )
 """Which status an error is answered with; the first that fits."""

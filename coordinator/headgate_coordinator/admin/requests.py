@@ -153,10 +153,27 @@ async def _body(receive: Receive, operation: Operation, media_type: str) -> Any:
     accepted = POLICY_TYPES if operation.body == "policy" else ("application/json",)
     if media_type not in accepted:
         raise Refused(415, "media-type", f"Content-Type {media_type or 'is missing'}; send {' or '.join(accepted)}")
-    raw = bytearray()
+    try:
+        text = (await read_body(receive)).decode()
+    except UnicodeDecodeError as error:
+        raise Refused(400, "invalid-value", f"the body is not UTF-8 at byte {error.start}") from None
+    if not isinstance(operation.body, type):
+        return text
+    try:
+        return operation.body.model_validate_json(text)
+    except ValidationError as error:
+        raise _unreadable("the body", error) from None
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Return a body.
+
+    Raises:
+        Refused: it is too large, or does not come.
+    """
+    raw, more = bytearray(), True
     try:
         async with asyncio.timeout(PATIENCE):
-            more = True
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -168,16 +185,7 @@ async def _body(receive: Receive, operation: Operation, media_type: str) -> Any:
                                   largest=LARGEST_BODY)  # fmt: skip
     except TimeoutError:
         raise Refused(408, "timeout", f"the body has not come within {PATIENCE:g} s") from None
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise Refused(400, "invalid-value", f"the body is not UTF-8 at byte {error.start}") from None
-    if not isinstance(operation.body, type):
-        return text
-    try:
-        return operation.body.model_validate_json(text)
-    except ValidationError as error:
-        raise _unreadable("the body", error) from None
+    return bytes(raw)
 
 
 def _unreadable(where: str, error: ValidationError) -> Refused:

@@ -82,6 +82,18 @@ def node(
         int, typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Of admin HTTP; 0 takes a free one.")
     ] = 8161,
     admin: Annotated[bool, typer.Option("--admin/--no-admin", help="Health, metrics, live page.")] = True,
+    envoy: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="HEADGATE_ENVOY",
+            metavar="FILE",
+            help="Serve Envoy's proxies: which descriptor asks which limiter.",
+        ),
+    ] = None,
+    envoy_host: Annotated[str, typer.Option(envvar="HEADGATE_ENVOY_HOST", help="Of that service.")] = "127.0.0.1",
+    envoy_port: Annotated[
+        int, typer.Option(envvar="HEADGATE_ENVOY_PORT", min=0, max=65535, help="Of that service; 0 takes a free one.")
+    ] = 8181,
     users: Annotated[
         Path | None,
         typer.Option(envvar="HEADGATE_USERS", metavar="FILE", help="Who may come; by default those kept in Redis."),
@@ -96,7 +108,8 @@ def node(
     """Serve AMQP 1.0 clients, under the limits that all nodes and SDKs of the namespace share.
 
     It holds no state: run as many as you like. SIGTERM lets it finish what is under way, a second one ends it.
-    The token of admin HTTP is read from HEADGATE_ADMIN_TOKEN; without one, it listens at loopback only.
+    The token of admin HTTP, and of what Envoy asks, is read from HEADGATE_ADMIN_TOKEN; without one, both listen at
+    loopback only.
     """
     from headgate.amqp.limits import Limits
     from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
@@ -104,7 +117,7 @@ def node(
     from headgate_coordinator.security import Users
     from headgate_coordinator.security.reach import Reach
     from headgate_coordinator.service.run import run as serve
-    from headgate_coordinator.service.service import AdminOptions
+    from headgate_coordinator.service.service import AdminOptions, EnvoyOptions
 
     if low_credit >= credit:
         raise headgate.InvalidValue(f"--low-credit {low_credit} is not below --credit {credit}")
@@ -130,6 +143,7 @@ def node(
         forwarding=forwarding,
         reach=Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
     )
+    proxies = EnvoyOptions(envoy, envoy_host, envoy_port, os.environ.get(TOKEN)) if envoy else None
     http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
 
     def users_of(client: headgate.Client) -> Users:
@@ -140,16 +154,19 @@ def node(
     def tell(node: Node) -> None:
         scheme = "amqps" if certificate else "amqp"
         if as_json:
-            typer.echo(json.dumps({"name": node.name, "amqp": f"{scheme}://{node.address}", "admin": node.admin}))
+            facts = {"name": node.name, "amqp": f"{scheme}://{node.address}", "admin": node.admin}
+            typer.echo(json.dumps(facts | ({"envoy": node.proxies} if node.proxies else {})))
         else:
             typer.echo(f"node {node.name} serves {scheme}://{node.address}, namespace {namespace}")
             if node.admin:
                 typer.echo(f"its page is {node.admin}/")
+            if node.proxies:
+                typer.echo(f"Envoy's proxies ask it at {node.proxies}")
 
     begin_logging()
     client = connect(redis, namespace)
     try:
-        run(serve(client, options, users_of, http, tell))
+        run(serve(client, options, users_of, http, tell, proxies))
     except headgate.HeadgateError:
         raise
     except OSError as error:

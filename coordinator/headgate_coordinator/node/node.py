@@ -70,6 +70,7 @@ class Node:
         self.deadlocks: Callable[[], DeadlockFacts] = DeadlockFacts
         """Returns what it knows of deadlocks."""
         self.admin = ""
+        self.proxies = ""
         """Base URL of its admin HTTP; empty when it has none."""
         self.lines: Lines
         self.emptied = asyncio.Event()

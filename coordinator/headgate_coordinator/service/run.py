@@ -8,7 +8,7 @@ from headgate.client import Client
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
-from headgate_coordinator.service.service import AdminOptions, service
+from headgate_coordinator.service.service import AdminOptions, EnvoyOptions, service
 
 
 async def run(
@@ -17,6 +17,7 @@ async def run(
     users: Callable[[Client], Users],
     admin: AdminOptions | None,
     tell: Callable[[Node], None],
+    envoy: EnvoyOptions | None = None,
 ) -> None:
     """Serve until a signal stops it.
 
@@ -26,13 +27,14 @@ async def run(
         users: makes those who may come from the client.
         admin: of its admin HTTP; None for none.
         tell: called once it listens.
+        envoy: of its rate limit service; None for none.
 
     Raises:
         CoordinatorUnavailable: Redis does not answer at the start; later on, the node waits for it.
-        InvalidValue: admin HTTP cannot listen where it should.
+        InvalidValue: admin HTTP or the rate limit service cannot listen where it should.
         OSError: the AMQP port cannot be had.
     """
-    async with client, service(client, options, users, admin) as node:
+    async with client, service(client, options, users, admin, envoy) as node:
         tell(node)
         await until_asked_to_stop(node)
 

@@ -6,10 +6,12 @@ import functools
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headgate._util.tasks import stop
 from headgate.client import Client
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.admin.app import create_app
 from headgate_coordinator.admin.serve import AdminServer
 from headgate_coordinator.deadlock.detector import Detector
@@ -21,6 +23,9 @@ from headgate_coordinator.security import Users
 from headgate_coordinator.service.spool_sweep import SpoolSweep
 from headgate_coordinator.service.sweep import Sweep
 from headgate_coordinator.service.takeovers import give_way
+
+if TYPE_CHECKING:  # it takes an extra of its own
+    from headgate_coordinator.envoy.server import RateLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,28 @@ class AdminOptions:
     token: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EnvoyOptions:
+    """Settings of the rate limit service for proxies.
+
+    Attributes:
+        rules: file that says which descriptor asks which limiter.
+        host: interface to listen at.
+        port: 0 takes a free one.
+        token: that requests must bear; None for none, which only loopback may do without.
+    """
+
+    rules: Path
+    host: str = "127.0.0.1"
+    port: int = 8181
+    token: str | None = None
+
+
 @contextlib.asynccontextmanager
 async def service(
-    client: Client, options: NodeOptions, users: Callable[[Client], Users], admin: AdminOptions | None
-) -> AsyncIterator[Node]:
+    client: Client, options: NodeOptions, users: Callable[[Client], Users], admin: AdminOptions | None,
+    envoy: EnvoyOptions | None = None,
+) -> AsyncIterator[Node]:  # fmt: skip
     """Run a node for as long as the block takes.
 
     Args:
@@ -49,10 +72,12 @@ async def service(
         options: of the node.
         users: makes those who may come from the client; started and closed here.
         admin: of its admin HTTP; None for none.
+        envoy: of its rate limit service; None for none.
 
     Raises:
         BadDocument: the file of users cannot be used.
-        InvalidValue: admin HTTP cannot listen where it should, or not without a token.
+        InvalidValue: admin HTTP or the rate limit service cannot listen where it should, or not without a token; or the
+            rules of the latter cannot be used.
         OSError: the AMQP port cannot be had.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -63,9 +88,16 @@ async def service(
         node = Node(client, options, known)
         await node.start()
         stack.push_async_callback(node.close)
+        proxies = None
+        if envoy is not None:
+            proxies = await _begin(client, options, envoy)
+            stack.push_async_callback(proxies.close)
+            node.proxies = f"{envoy.host}:{proxies.port}"
         if admin is not None:
             names = (options.public.rpartition(":")[0].strip("[]"), admin.host) if options.public else (admin.host,)
-            app = create_app(client, node, token=admin.token, hosts=names, users=known)
+            app = create_app(
+                client, node, token=admin.token, hosts=names, users=known, rate_limits=proxies and proxies.answer_json
+            )
             server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port)
             port = await server.start()
             stack.push_async_callback(server.close)
@@ -90,6 +122,22 @@ async def service(
             await supervisor.start()
             stack.push_async_callback(supervisor.close)
         yield node
+
+
+async def _begin(client: Client, options: NodeOptions, envoy: EnvoyOptions) -> "RateLimits":
+    try:
+        from headgate_coordinator.envoy.decisions import Decisions
+        from headgate_coordinator.envoy.mapping import Rules
+        from headgate_coordinator.envoy.server import RateLimits
+    except ImportError as error:
+        raise InvalidValue(f"--envoy needs headgate[envoy]; import says: {error}") from None
+    rules = await asyncio.to_thread(Rules.read, envoy.rules)
+    server = RateLimits(
+        Decisions(client, rules), token=envoy.token, host=envoy.host, port=envoy.port,
+        certificate=options.certificate, key=options.key,
+    )  # fmt: skip
+    await server.start()
+    return server
 
 
 async def _another(node: str, registry: NodeRegistry) -> tuple[str, int] | None:

@@ -17,13 +17,7 @@ from headgate.core.limiting.slices import Hand, Slice
 from headgate.core.limits import Limit, limits_of
 from headgate.core.limits.hold_off import read_reason
 from headgate.credit.calls import Ensure
-from headgate.errors import (
-    Closed,
-    DestinationFull,
-    InvalidValue,
-    PolicyError,
-    SessionExpired,
-)
+from headgate.errors import Closed, DestinationFull, InvalidValue, PolicyError, SessionExpired
 from headgate.explain.levels import LimiterState
 from headgate.limiting.hold import Hold, read_ttl
 from headgate.limiting.keeper import Keeper
@@ -213,14 +207,16 @@ class Limiter:
 
     async def decide(self, key: str | None, amounts: Mapping[str, int | str]) -> "Hold | Refused":
         """Return what Redis decides, without a wait for others; errors as :meth:`attempt`."""
-        checked = self._check(amounts)
-        waiter = self._ask(key, checked, monotonic() + ATTEMPT_WITHIN, self._ttl_ms, waits=False)
+        checked, now = self._check(amounts), monotonic()
+        if self._in_hand:
+            self._hand.missed(key, checked, now)
+        waiter = self._ask(key, checked, now + ATTEMPT_WITHIN, self._ttl_ms, waits=False)
         refusal = await waiter.outcome()
         if refusal is None:
             return waiter.hold
         now = monotonic()
-        if refusal.why in ("late", "timeout"):
-            return refused_by(self.name, refusal, now, checked, key)
+        if refusal.why in ("late", "timeout"):  # it may be refused for what came in hand meanwhile
+            return self._from_hand(key, checked) or refused_by(self.name, refusal, now, checked, key)
         raise error_of(self.name, refusal, now, now - waiter.since, checked, key)
 
     async def admit_under(

@@ -15,16 +15,32 @@ from headgate.limiting.limiter import Limiter
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from headgate.session.session import Session
-from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.making import Making
 
-WORD: Final = "http"
-"""The ids of all these holds begin with it, so that each node hears when one that waits there is admitted."""
 MOST_LIMITERS: Final = 1000
 """Limiters that one node has open for such callers."""
 MOST_CALLS: Final = 128
 """Operations in one call of the script."""
+
+
+class InProgress(HeadgateError):
+    """The same is being asked for at this moment."""
+
+
+class HoldOver(HeadgateError):
+    """A hold is held no more.
+
+    Attributes:
+        limiter: where it was.
+        hold: its id.
+    """
+
+    def __init__(self, limiter: str, hold: str) -> None:
+        self.limiter, self.hold = limiter, hold
+        super().__init__(
+            f"limiter {limiter!r} has no hold {hold} any more: it was released, or its lease is over; admit anew"
+        )
 
 
 class Holds:
@@ -32,10 +48,12 @@ class Holds:
 
     Args:
         client: connected; it stays the caller's.
+        word: that the ids of all these holds begin with, so that each node hears when one that waits there is admitted.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, word: str) -> None:
         self._client = client
+        self._word = word
         self._making = Making(client)
         self._opening = asyncio.Lock()
         self._lines: OrderedDict[str, _Line] = OrderedDict()
@@ -62,15 +80,13 @@ class Holds:
             idempotency: a hold that this user got with the same word, and holds still, is returned; empty for none.
 
         Raises:
-            Refused: the same is being asked for at this moment, or was, and its hold ended just now.
+            InProgress: the same is being asked for at this moment.
+            HoldOver: the same was asked for, and its hold ended just now.
             HeadgateError: as :meth:`Limiter.admit`.
         """
-        hold = f"{WORD}.{_number(name, access.user, idempotency)}"
+        hold = self._id(access, name, idempotency)
         if hold in self._asked:
-            raise Refused(
-                409, "in-progress", "a request with this Idempotency-Key is being answered; repeat it later",
-                headers={"Retry-After": "1"},
-            )  # fmt: skip
+            raise InProgress("a request with this Idempotency-Key is being answered; repeat it later")
         self._asked.add(hold)
         try:
             async with self._line(access, name) as line:
@@ -81,6 +97,15 @@ class Holds:
                 return line.limiter, hold
         finally:
             self._asked.discard(hold)
+
+    async def end(self, access: Access, name: str, idempotency: str) -> bool:
+        """End a hold that :meth:`admit` gave for the same word, at any node; returns whether it was held.
+
+        Raises:
+            PolicyError: there is no such limiter.
+            CoordinatorUnavailable: no answer; it may be repeated.
+        """
+        return await self.ask(access, name, HoldCall("release", self._id(access, name, idempotency))) == "ok"
 
     async def ask(self, access: Access, name: str, call: HoldCall) -> str:
         """Make one operation on one hold, and return the script's answer.
@@ -102,6 +127,9 @@ class Holds:
         async with self._line(access, name) as line:
             return line.limiter
 
+    def _id(self, access: Access, name: str, idempotency: str) -> str:
+        return f"{self._word}.{_number(name, access.user, idempotency)}"
+
     @asynccontextmanager
     async def _line(self, access: Access, name: str) -> "AsyncIterator[_Line]":
         line = self._lines.get(name) or await self._open(access, name)
@@ -121,7 +149,7 @@ class Holds:
             session = await stack.enter_async_context(self._client.session())
             async with self._making.by(access, name):
                 limiter = await session.limiter(name, in_hand=False)
-            line = self._lines[name] = _Line(self._client, session, limiter)
+            line = self._lines[name] = _Line(self._client, session, limiter, self._word)
             stack.pop_all()
             return line
 
@@ -136,20 +164,19 @@ class Holds:
 def see_held(name: str, hold: str, answer: str) -> None:
     """Raise where the answer to an operation says that the hold is over."""
     if answer == "gone":
-        detail = f"limiter {name!r} has no hold {hold} any more: it was released, or its lease is over; admit anew"
-        raise Refused(410, "hold-over", detail, limiter=name, hold=hold)
+        raise HoldOver(name, hold)
 
 
 class _Line:
     """Operations on the holds of one limiter, many in a call, one call at a time."""
 
-    def __init__(self, client: Client, session: Session, limiter: Limiter) -> None:
+    def __init__(self, client: Client, session: Session, limiter: Limiter, word: str) -> None:
         self.limiter = limiter
         self.users = 0
         self._of = session
         self._store = LimiterStore(client.store.server)
         self._address = Address.of(client.namespace, limiter.name)
-        self._session = f"{WORD}~{secrets.token_hex(8)}"
+        self._session = f"{word}~{secrets.token_hex(8)}"
         self._seq = 0
         self._waiting: deque[tuple[HoldCall, asyncio.Future[str]]] = deque()
         self._task: asyncio.Task[None] | None = None

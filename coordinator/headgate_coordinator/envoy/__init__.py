@@ -1,0 +1,1 @@
+"""Envoy's rate limit service: proxies ask a node, by descriptors, for what limiters admit."""

@@ -1,0 +1,289 @@
+"""The rate limit service, asked with gRPC's own client: rules, holds, what is refused, and who may ask."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
+from envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+from envoy.service.ratelimit.v3.rls_pb2_grpc import RateLimitServiceStub
+from google.protobuf.wrappers_pb2 import UInt64Value
+
+import headgate
+from headgate import InvalidValue
+from headgate_coordinator.admin import AdminServer, create_app
+from headgate_coordinator.envoy.decisions import MOST_DESCRIPTORS, Decisions
+from headgate_coordinator.envoy.mapping import Rules
+from headgate_coordinator.envoy.server import LARGEST, RateLimits
+from tests.support.waiting import wait_until
+
+OK, OVER = RateLimitResponse.OK, RateLimitResponse.OVER_LIMIT
+RULES = """
+[[descriptor]]
+domain = "shop"
+entries = ["path=/search", "tenant"]
+limiter = "api"
+amounts = { requests = 5 }
+key = "tenant"
+
+[[descriptor]]
+domain = "shop"
+entries = ["path", "tenant"]
+limiter = "api"
+amounts = { requests = 1 }
+key = "tenant"
+
+[[descriptor]]
+domain = "shop"
+entries = ["daily"]
+limiter = "daily"
+amounts = { calls = 1 }
+
+[[descriptor]]
+domain = "shop"
+entries = ["enter"]
+limiter = "api"
+amounts = { slots = 1 }
+hold = "enter"
+ttl = "10s"
+
+[[descriptor]]
+domain = "shop"
+entries = ["leave"]
+limiter = "api"
+release = "leave"
+
+[[descriptor]]
+domain = "shop"
+entries = ["wrong"]
+limiter = "api"
+amounts = { slots = 1 }
+"""
+LIMITS: dict[str, Any] = {"requests": {"rate": "60/min", "burst": 1000}, "slots": {"at_once": 2}}
+Open = Callable[..., Awaitable[tuple[RateLimits, RateLimitServiceStub]]]
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Rules:
+    file = tmp_path / "envoy.toml"
+    file.write_text(RULES)
+    return Rules.read(file)
+
+
+@pytest.fixture
+async def served(client: headgate.Client, rules: Rules) -> AsyncIterator[Open]:
+    """Opens services, each as that of another node, and clients of them."""
+    await client.apply("api", kind="limiter", limits=LIMITS, key_limits={"requests": {"rate": "1/min", "burst": 100}})
+    await client.apply("daily", kind="limiter", limits={"calls": {"quota": "1000/day"}})
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def one(token: str | None = None, **settings: Any) -> tuple[RateLimits, RateLimitServiceStub]:
+            server = RateLimits(Decisions(client, rules), token=token, **settings)
+            await server.start()
+            stack.push_async_callback(server.close)
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))
+            return server, RateLimitServiceStub(channel)
+
+        yield one
+
+
+def request(*descriptors: dict[str, str], hits: int = 0, domain: str = "shop") -> RateLimitRequest:
+    return RateLimitRequest(domain=domain, descriptors=map(descriptor, descriptors), hits_addend=hits)
+
+
+def descriptor(entries: dict[str, str], hits: int | None = None) -> RateLimitDescriptor:
+    items = [RateLimitDescriptor.Entry(key=key, value=value) for key, value in entries.items()]
+    return RateLimitDescriptor(entries=items, hits_addend=None if hits is None else UInt64Value(value=hits))
+
+
+async def taken(client: headgate.Client, limit: str, key: str | None = None, name: str = "api") -> int:
+    async with client.session() as session:
+        state = await (await session.limiter(name, in_hand=False)).state(key=key)
+        return int((state.key_limits if key else state.limits)[limit].taken)
+
+
+async def test_a_descriptor_asks_the_limiter_of_its_rule_for_its_key(client: headgate.Client, served: Open) -> None:
+    """Mutants: keys of entries in any order; values of rules not looked at; hits not counted."""
+    _, stub = await served()
+    page = {"path": "/", "tenant": "acme"}
+    assert (await stub.ShouldRateLimit(request(page, hits=60))).overall_code == OK
+    assert (await stub.ShouldRateLimit(request({"path": "/search", "tenant": "acme"}, hits=7))).overall_code == OK
+    refused = await stub.ShouldRateLimit(request(page, hits=6))
+    assert refused.overall_code == refused.statuses[0].code == OVER
+    assert refused.statuses[0].current_limit.name == "requests"
+    assert 1 <= refused.statuses[0].duration_until_reset.seconds <= 60
+    assert 1 <= int(refused.response_headers_to_add[0].value) <= 60
+    for other in (page | {"tenant": "other"}, {"tenant": "acme", "path": "/"}, {"nothing": "x"}):
+        assert (await stub.ShouldRateLimit(request(other))).overall_code == OK
+    assert (await stub.ShouldRateLimit(request(page, domain="another", hits=1000))).overall_code == OK
+    looks = RateLimitRequest(domain="shop", descriptors=[descriptor(page, hits=0)])
+    assert (await stub.ShouldRateLimit(looks)).overall_code == OK
+
+
+async def test_what_is_refused_takes_nothing_for_its_other_descriptors(client: headgate.Client, served: Open) -> None:
+    """Mutant: each descriptor is counted for itself, as other services do."""
+    _, stub = await served()
+    page, other = {"path": "/", "tenant": "acme"}, {"path": "/", "tenant": "other"}
+    assert (await stub.ShouldRateLimit(request({"path": "/", "tenant": "acme"}, hits=100))).overall_code == OK
+    for _ in range(5):
+        refused = await stub.ShouldRateLimit(request({"daily": ""}, {"enter": "a"}, other, page, hits=1))
+        assert [status.code for status in refused.statuses] == [OK, OK, OK, OVER]
+    for limit, key, name in (("calls", None, "daily"), ("slots", None, "api"), ("requests", "other", "api")):
+        await wait_until(lambda it=(limit, key, name): _is(client, 0, *it), timeout=60, description=f"{limit} is back")  # type: ignore[misc]
+
+
+async def _is(client: headgate.Client, count: int, *what: Any) -> bool:
+    return await taken(client, *what) == count
+
+
+async def test_many_are_answered_out_of_what_is_in_hand_and_never_more_than_the_limit(
+    client: headgate.Client, served: Open
+) -> None:
+    """Two nodes; a mutant that answers without asking, or asks each time, fails."""
+    stubs = [(await served())[1] for _ in range(2)]
+    await client.apply("daily", kind="limiter", limits={"calls": {"quota": "1000/day"}})
+
+    async def ask(stub: RateLimitServiceStub, count: int) -> int:
+        codes = [(await stub.ShouldRateLimit(request({"daily": "x"}))).overall_code for _ in range(count)]
+        return codes.count(OK)
+
+    admitted = sum(await asyncio.gather(*(ask(stub, 100) for stub in stubs for _ in range(6))))
+    while await ask(stubs[0], 1):
+        admitted += 1
+    assert admitted <= 1000
+    await wait_until(lambda: _is(client, admitted, "calls", None, "daily"), timeout=60, description="all is counted")
+
+
+async def test_a_hold_is_begun_and_ended_by_its_name_at_any_node(client: headgate.Client, served: Open) -> None:
+    (first, one), (_, two) = await served(), await served()
+    answer = RateLimitResponse()
+    for stub, name, code in ((one, "a", OK), (two, "b", OK), (one, "c", OVER), (two, "a", OK), (two, "c", OVER)):
+        answer = await stub.ShouldRateLimit(request({"enter": name}))
+        assert answer.overall_code == code, name
+    assert not answer.response_headers_to_add, "nobody knows when one is free"
+    await first.close()
+    for _ in range(2):  # once is enough
+        assert (await two.ShouldRateLimit(request({"leave": "a"}))).overall_code == OK
+    assert await taken(client, "slots") == 1
+    assert (await two.ShouldRateLimit(request({"enter": "c"}))).overall_code == OK
+    for name in "bc":
+        await two.ShouldRateLimit(request({"leave": name}))
+    assert await taken(client, "slots") == 0
+
+
+async def test_who_hangs_up_holds_nothing(client: headgate.Client, served: Open) -> None:
+    """As a proxy does that waits no longer than its timeout."""
+    _, stub = await served()
+    for number in range(20):
+        call = stub.ShouldRateLimit(request({"enter": f"s{number}"}, {"daily": "x"}))
+        await asyncio.sleep(number / 10_000)
+        if call.cancel():
+            await stub.ShouldRateLimit(request({"leave": f"s{number}"}))
+        else:
+            await stub.ShouldRateLimit(request({"leave": f"s{number}"}))
+    await wait_until(lambda: _is(client, 0, "slots"), timeout=60, description="all slots are free")
+
+
+async def test_what_is_out_of_bounds_is_refused_and_names_what(served: Open) -> None:
+    _, stub = await served()
+    many = [{"daily": "x"}] * (MOST_DESCRIPTORS + 1)
+    cases = [
+        (request({"daily": "x"}, domain=""), "domain"),
+        (request({"daily": "x"}, domain="d" * 256), "domain"),
+        (request(), "descriptors"),
+        (request(*many), "descriptors"),
+        (request({f"k{n}": "x" for n in range(17)}), "entries"),
+        (request({"k": "v" * 256}), "entries"),
+        (request({"path": "/", "tenant": "acme"}, hits=(1 << 20) + 1), "hits_addend"),
+        (request({"path": "/", "tenant": ""}), "key"),
+        (request({"enter": ""}), "enter"),
+        (request({"wrong": "x"}), "slots"),
+    ]
+    for asked, word in cases:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.ShouldRateLimit(asked)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, word
+        assert word in str(caught.value.details())
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.ShouldRateLimit(request({"k": "v" * (LARGEST + 1)}))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    more = await stub.ShouldRateLimit(request({"path": "/", "tenant": "acme"}, hits=101))
+    assert more.overall_code == OVER, "it is never admitted"
+
+
+async def test_where_there_is_a_token_it_is_asked_for_and_without_one_nobody_else_is_let_in(
+    client: headgate.Client, rules: Rules, served: Open
+) -> None:
+    _, stub = await served(token="t0ken")
+    for given in (None, "Bearer wrong", "t0ken", "Basic t0ken"):
+        metadata = (("authorization", given),) if given else ()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.ShouldRateLimit(request({"daily": "x"}), metadata=metadata)
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    right = (("authorization", "Bearer t0ken"),)
+    assert (await stub.ShouldRateLimit(request({"daily": "x"}), metadata=right)).overall_code == OK
+    for host in ("0.0.0.0", "::", "node.example"):
+        with pytest.raises(InvalidValue, match="has no token; set a token"):
+            await RateLimits(Decisions(client, rules), token=None, host=host).start()
+
+
+async def test_the_same_is_asked_in_json(client: headgate.Client, served: Open) -> None:
+    server, _ = await served()
+    app = create_app(client, None, token="t0ken", rate_limits=server.answer_json)
+    admin = AdminServer(app, token="t0ken")
+    base = f"http://127.0.0.1:{await admin.start()}"
+    entries = [{"key": "path", "value": "/"}, {"key": "tenant", "value": "acme"}]
+    body = {"domain": "shop", "descriptors": [{"entries": entries}], "hitsAddend": 100}
+    async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=60) as http:
+        assert (await http.post("/json", json=body)).status_code == 401
+        http.headers["Authorization"] = "Bearer t0ken"
+        admitted, refused = [await http.post("/json", json=body) for _ in range(2)]
+        assert (admitted.status_code, admitted.json()["overallCode"]) == (200, "OK")
+        assert (refused.status_code, refused.json()["overallCode"]) == (429, "OVER_LIMIT")
+        deep = b'{"a":' * 50 + b"1" + b"}" * 50
+        for wrong in (b"", b"{", b"[]", b"\xff", deep, b'{"domain": 1}', json.dumps(body | {"x": 1}).encode()):
+            assert (await http.post("/json", content=wrong)).status_code == 400, wrong
+        assert (await http.get("/json")).status_code == 405
+    await admin.close()
+
+
+async def test_a_limiter_that_is_not_there_fails_and_does_not_admit(client: headgate.Client, served: Open) -> None:
+    await client.apply("api", limits={"requests": {"rate": "1/s"}})
+    _, stub = await served()
+    await client.remove("daily")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.ShouldRateLimit(request({"daily": "x"}))
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "daily" in str(caught.value.details())
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", "descriptor"),
+        ("x = 1", "descriptor"),
+        ("[[descriptor]]\ndomain = 1", "descriptor.1.domain"),
+        (RULES.replace('key = "tenant"', 'key = "tenent"', 1), "descriptor.1: key: 'tenent' is none of"),
+        (RULES.replace("requests = 5", "requests = 0"), "descriptor.1.amounts.requests"),
+        (RULES.replace("amounts = { requests = 5 }\n", ""), "descriptor.1: amounts"),
+        (RULES.replace('hold = "enter"', 'hold = "enter"\nrelease = "enter"'), "hold and release"),
+        (RULES.replace('ttl = "10s"', 'ttl = "1ms"'), "descriptor.4: ttl"),
+        (RULES.replace('limiter = "daily"', 'limiter = ""'), "descriptor.3.limiter"),
+        (RULES.replace('entries = ["path", "tenant"]', 'entries = ["tenant", "tenant"]'), "each key once"),
+        (RULES + "[[descriptor]\n", "not TOML"),
+        (RULES.replace("domain", "domian", 1), "descriptor.1"),
+    ],
+)
+def test_rules_that_cannot_be_used_are_named_with_their_place(tmp_path: Path, text: str, word: str) -> None:
+    file = tmp_path / "envoy.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidValue) as caught:
+        Rules.read(file)
+    assert word in str(caught.value)
+    assert "envoy.toml" in str(caught.value)
