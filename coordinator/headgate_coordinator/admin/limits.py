@@ -1,15 +1,14 @@
 """The HTTP of limiters: admit, renew, settle, release, state, hold off, for programs of any language."""
 
-import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from headgate import CreditTimeout
 from headgate.core.limiting.amounts import amounts_text, check_amounts
-from headgate.core.limits import Limit
-from headgate.explain.levels import LimiterState, LimitState
+from headgate.explain.levels import LimitState
+from headgate.http import fields
 from headgate.limiting.hold import read_ttl
 from headgate.redis.stores.limiters import HoldCall
 from headgate_coordinator.admin.operations import Answer, Call, NoQuery, Operation, Query
@@ -23,7 +22,6 @@ LONGEST_WAIT: Final = 300.0
 TTL: Final = 30.0
 """Seconds of a hold's lease, where a request does not say."""
 MOST_AMOUNTS: Final = 16
-_SECONDS: Final = {"hour": 3600, "day": 86_400, "week": 604_800, "month": 2_678_400}
 Amount = StrictInt | Annotated[str, Field(max_length=30)]
 Amounts = Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)]
 HoldId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_~-]{1,90}\.[1-9][0-9]{0,18}$")]
@@ -170,14 +168,12 @@ class Limits:
             raise Refused(403, "access-denied", call.access.refusal(Action.PRODUCE, call.name))
         amounts = check_amounts(body.amounts)
         admitted = Admitted(limiter=call.name, hold=hold, key=body.key, amounts=amounts, ttl=body.ttl)
-        return Answer(admitted, _policy(limiter.limits.values()))
+        return Answer(admitted, fields.policy(limiter.limits.values()))
 
     async def _exceeded(self, call: Call, error: CreditTimeout) -> Refused:
         limiter = await self._holds.limiter(call.access, error.destination)
         state = await limiter.state(key=error.key)
-        headers = _policy(limiter.limits.values()) | _levels(state)
-        if error.retry_after is not None:
-            headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
+        headers = fields.policy(limiter.limits.values()) | fields.levels(state) | fields.retry_after(error.retry_after)
         return Refused(
             429, "quota-exceeded", str(error), headers=headers, limiter=error.destination, limit=error.limit,
             rule=error.rule, key=error.key, amounts=error.amounts, waited=error.waited, retry_after=error.retry_after,
@@ -216,7 +212,7 @@ class Limits:
         state = await limiter.state(key=call.query.key)
         facts: dict[str, Any] = {name: getattr(state, name) for name in State.model_fields if name != "limiter"}
         told = State(limiter=call.name, **facts)
-        return Answer(told, _policy(limiter.limits.values()) | _levels(state))
+        return Answer(told, fields.policy(limiter.limits.values()) | fields.levels(state))
 
 
 def _operation(
@@ -231,25 +227,3 @@ def _operation(
 ) -> Operation:
     waits = path == "/admit"
     return Operation(method, path, summary, run, (answer,), query, body, PREFIX, Action.PRODUCE, waits)
-
-
-def _policy(limits: Iterable[Limit]) -> dict[str, str]:
-    """Return the header of what may be taken at all (RateLimit-Policy, draft-ietf-httpapi-ratelimit-headers)."""
-    items = []
-    for limit in limits:
-        window = f";w={math.ceil(limit.most / limit.rate)}" if limit.rate else ""
-        window = f";w={_SECONDS[limit.window]}" if limit.window else window
-        unit = ';qu="concurrent-requests"' if limit.form == "at_once" else ""
-        items.append(f'"{limit.name}";q={limit.most}{window}{unit}')
-    return {"RateLimit-Policy": ", ".join(items)} if items else {}
-
-
-def _levels(state: LimiterState) -> dict[str, str]:
-    """Return the header of what may be taken now: of all keys together and of the key whichever is less."""
-    names: Mapping[str, LimitState] = {**state.key_limits, **state.limits}
-    items = []
-    for name in names:
-        level = state[name]
-        reset = f";t={math.ceil(level.reset_after)}" if level.reset_after else ""
-        items.append(f'"{name}";r={max(0, level.remaining)}{reset}')
-    return {"RateLimit": ", ".join(items)} if items else {}
