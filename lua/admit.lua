@@ -27,7 +27,7 @@ local function tell_waiter(id)
     return h and 'held' or 'gone'
   end
   local _, limit, whose = what_binds(h.key, h.amounts)
-  limit, whose = limit or 'line', whose or 'all'
+  limit, whose = limit or behind[id] or 'line', whose or 'all'
   if joined[id] then
     note('waits', id, of_ledger(h.key), limit, whose, for_ledger(h.amounts))
   end
@@ -82,6 +82,9 @@ end
 note_refusals()
 if #notes > 0 then
   note('levels', for_ledger(levels_text(limiter.levels)))
+  if limiter.skew > 0 then
+    table.insert(notes, 1, 'clock:' .. int(limiter.now_ms))
+  end
   write_ledger('admit', sid, 0, 0, 0)
 end
 local more = sweep(seq == 0 and MAX_SWEPT or 1)

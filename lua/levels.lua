@@ -61,7 +61,7 @@ end
 local holds = most > 0 and holds_of(redis.call('ZREVRANGE', K_LEASES, 0, int(most - 1))) or {}
 local own = holds_of_session(who)
 for _, of in ipairs(most > 0 and redis.call('ZREVRANGE', K_SHARES, 0, MAX_LISTED - 1) or {}) do
-  wanted[of] = true
+  wanted[key_of(of)] = true
 end
 return { 'OK', int(d.epoch), tell(limiter.limits, limiter.levels), of_key, int(redis.call('HLEN', K_KEYED)), int(d.blocked),
   records(most), rows, holds, own, int(math.max(0, d.learning_until - now_ms)), redis.call('HGET', K_DESTINATION, 'off_reason') or '',

@@ -1,37 +1,16 @@
---- @include "lib/queueing"
+--- @include "lib/lapsing"
 --- @include "lib/refused"
--- One operation on one hold, and what becomes of holds whose lease is over.
-local MAX_LAPSED = 16
+-- One operation on one hold.
 local MAX_WAITING = 100000
 
-local function end_wait(id, h)
-  limiter.refused = limiter.refused + 1
-  leave_line(id, h)
-  h.amounts = '-'
-  end_hold(id, h)
-  note('quit', id)
-end
-
-local function lapse(id)
-  local h = read_hold(id)
-  if not h then
-    redis.call('ZREM', K_LEASES, id)
-  elseif h.state == 'W' then
-    end_wait(id, h)
-  elseif h.strike > 0 and limiter.now_ms - h.strike >= grace(h.ttl) then
-    end_hold(id, h)
-    stir_key(h.key)
-    note('lapsed', id)
-  else
-    h.strike = h.strike > 0 and h.strike or limiter.now_ms
-    save_hold(id, h)
-    redis.call('ZADD', K_LEASES, int(h.strike + grace(h.ttl)), id)
+-- Whether it keeps nobody waiting longer who waits already.
+local function may_pass(key, amounts)
+  if first_waiter(unit_of(key, amounts)) then
+    return false
+  elseif d.tickets ~= looked_at then
+    serve_line()
   end
-end
-
--- Whoever waits asks again each second.
-local function stay(id, h)
-  redis.call('ZADD', K_LEASES, int(limiter.now_ms + stale_after(h)), id)
+  return not (is_cut or turn_in_key(key, amounts, math.huge) or whose_turn(key, amounts))
 end
 
 -- Returns the answer; nil for one that stands in line: it is known once the line was served.
@@ -40,7 +19,13 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   if h and h.state == 'H' then
     return 'held'
   elseif h then
-    return stay(id, h)
+    stay(id, h)
+    local _, limit, whose, most = what_binds(h.key, h.amounts)
+    if most then -- the limits were lowered
+      end_wait(id, h)
+      return table.concat({ 'never', int(most), limit, whose }, ' ')
+    end
+    return nil
   end
   local amounts, unknown = name_amounts(text)
   local _, is_named = weight_of(key)
@@ -58,7 +43,7 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   if most then
     count_refusal(limit, whose)
     return table.concat({ 'never', int(most), limit, whose }, ' ')
-  elseif wait == 0 and (d.blocked == 0 or not (first_waiter(key) or next_in_line())) then
+  elseif wait == 0 and (d.blocked == 0 or may_pass(key, amounts)) then
     hold_now(id, h, limiter.now_ms)
     return 'held'
   elseif wait_ms == 0 or d.blocked >= MAX_WAITING then

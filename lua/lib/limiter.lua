@@ -12,7 +12,7 @@ local function load_limiter(run_id)
   end
   local raw = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'key_weights', 'zone', 'unknown_keys', 'max_keys',
     'levels', 'skew_us', 'called_us', 'sweep', 'due', 'epochs', 'before', 'changed_us', 'generation', 'ledger_keys', 'front',
-    'admitted', 'refused', 'unsaid')
+    'admitted', 'refused', 'unsaid', 'lines')
   if K_LIMITED then
     take_settings(raw)
   end
@@ -20,7 +20,7 @@ local function load_limiter(run_id)
     skew = tonumber(raw[8] or 0), sweep = raw[10] or '0', due = tonumber(raw[11] or 0), before = raw[13] or '',
     changed_us = tonumber(raw[14] or 0), generation = tonumber(raw[15] or 0), names_keys = raw[16] ~= 'off',
     front = raw[17] or '', admitted = tonumber(raw[18] or 0), refused = tonumber(raw[19] or 0),
-    unsaid = raw[20] or '' }
+    unsaid = raw[20] or '', text = raw[1], lines = raw[21] }
   limiter.limits, limiter.forms = parse_limits(raw[1])
   limiter.key_limits, limiter.key_forms = parse_limits(raw[2])
   zone_text = raw[4]

@@ -17,7 +17,8 @@ local function parse_limits(text)
     elseif form == 'quota' then
       limit.window, limit.minutes = second, tonumber(third)
     end
-    limits[#limits + 1], forms[name] = limit, limit
+    limit.index = #limits + 1
+    limits[limit.index], forms[name] = limit, limit
   end
   return limits, forms
 end

@@ -4,47 +4,60 @@ local HOLD_KEY = '^%u %d+ %d+ %d+ (%S+)'
 local MAX_LISTED = 32
 local MAX_BUSIEST = 8
 local MAX_SOUGHT = 10000
-local rows, listed, wanted = {}, {}, {}
+local rows, listed, heads, wanted = {}, {}, {}, {}
 
-local function waiter_text(of, id, h)
-  local wait, limit, whose = what_binds(of, h.amounts)
-  local count = redis.call('ZLEXCOUNT', K_WAITERS, '[' .. of .. ' ', '(' .. of .. '!')
-  return table.concat({ 'W', of, int(count), id, int(h.since), wait and int(wait) or '-', limit or 'line', whose or 'all', h.amounts }, ' ')
+-- One that nothing refuses waits behind others, for the limit of that line.
+local function waiter_text(unit, id, h)
+  local wait, limit, whose = what_binds(h.key, h.amounts)
+  local count = redis.call('ZLEXCOUNT', K_WAITERS, '[' .. unit .. ' ', '(' .. unit .. '!')
+  local line = not limit and not heads[unit] and math.floor((redis.call('ZSCORE', K_LINE, unit) or 0) / BAND)
+  limit = limit or (limiter.limits[line] or {}).name or 'line'
+  return table.concat({ 'W', h.key, int(count), id, int(h.since), wait and int(wait) or '-', limit, whose or 'all', h.amounts }, ' ')
 end
 
--- A key's first waiter.
-local function list_key(of)
-  local id = not listed[of] and first_waiter(of)
+-- A unit's first waiter.
+local function list_unit(unit)
+  local id = not listed[unit] and first_waiter(unit)
   local h = id and read_hold(id)
   if h then
-    listed[of], wanted[of] = true, true
-    rows[#rows + 1] = waiter_text(of, id, h)
+    listed[unit], wanted[h.key] = true, true
+    rows[#rows + 1] = waiter_text(unit, id, h)
   end
 end
 
--- Of some waiters, drawn at random, the keys that come most often.
+-- Of some waiters, drawn at random, the units that come most often.
 local function busiest(most)
-  local counts, keys = {}, {}
+  local counts, units = {}, {}
   for _, member in ipairs(redis.call('ZRANDMEMBER', K_WAITERS, int(most))) do
-    local of = string.match(member, '^(%S+)')
-    keys[#keys + 1] = not counts[of] and of or nil
-    counts[of] = (counts[of] or 0) + 1
+    local unit = string.match(member, '^%S+ %S+')
+    units[#units + 1] = not counts[unit] and unit or nil
+    counts[unit] = (counts[unit] or 0) + 1
   end
-  table.sort(keys, function(a, b) return counts[a] > counts[b] or (counts[a] == counts[b] and a < b) end)
-  return keys
+  table.sort(units, function(a, b) return counts[a] > counts[b] or (counts[a] == counts[b] and a < b) end)
+  return units
 end
 
+-- The first of each line come first.
 local function list_waiters(key, most)
-  local head = next_in_line() or redis.call('ZRANGE', K_LINE, 0, 0)[1]
-  list_key(head or NO_KEY)
-  for _, of in ipairs(redis.call('ZRANGE', K_LINE, 0, MAX_LISTED - 1)) do
-    list_key(of)
+  local line = next_line(0)
+  for _ = 0, NEW do
+    local first = line and first_of(line)
+    if first then
+      heads[first.unit] = true
+      list_unit(first.unit)
+    end
+    line = line and next_line(line + 1)
+  end
+  for _, unit in ipairs(redis.call('ZRANGE', K_LINE, 0, MAX_LISTED - 1)) do
+    list_unit(unit)
   end
   local busy = busiest(most)
   for i = 1, math.min(#busy, MAX_BUSIEST) do
-    list_key(busy[i])
+    list_unit(busy[i])
   end
-  list_key(key)
+  for _, unit in ipairs(units_of(key)) do
+    list_unit(unit)
+  end
 end
 
 local function holds_of(ids)
@@ -63,7 +76,7 @@ local function holds_of_session(who)
   local all = who ~= '-' and redis.call('HSCAN', K_HOLDS, '0', 'MATCH', who .. '.*', 'COUNT', MAX_SOUGHT)[2] or {}
   for i = 1, math.min(#all, 2 * MAX_LISTED), 2 do
     local h = read_hold(all[i])
-    found[i], found[i + 1] = all[i], h.state == 'W' and waiter_text(h.key, all[i], h) or all[i + 1]
+    found[i], found[i + 1] = all[i], h.state == 'W' and waiter_text(unit_of(h.key, h.amounts), all[i], h) or all[i + 1]
   end
   return found
 end

@@ -1,10 +1,12 @@
---- @include "lib/waiters"
+--- @include "lib/passing"
 --- @include "lib/wake"
--- The line: one place for each key that waits, and in turn within a key.
+-- The lines are served: the first of each limit's line, until that has to wait, and then whoever was not looked at yet.
 local MAX_SERVED = 64
 local MAX_UNPARKED = 16
 local POLL_US = 1000000
-local due = {} -- of waiters that were looked at: us until it is their turn, as far as is known
+local due, behind = {}, {} -- of waiters that were looked at: us until it is their turn, as far as is known; the limit of others' turn
+local is_cut = false -- whether some were not looked at
+local looked_at = -1 -- the last ticket when that was
 
 local function hold_now(id, h, from_ms)
   h.state, h.since, h.ticket = 'H', now_ms, 0
@@ -12,85 +14,96 @@ local function hold_now(id, h, from_ms)
   take_amounts(h.key, h.amounts)
   renew_hold(id, h, h.ttl, from_ms)
   save_hold(id, h)
+  shift_key(h.key)
   note('held', id, of_ledger(h.key), for_ledger(h.amounts))
 end
 
 -- Its lease begins with its last sign of life, as its holder counts it too.
-local function admit_first(id, h)
+local function admit_first(first)
+  local id, h = first.id, first.h
   local asked_ms = (redis.call('ZSCORE', K_LEASES, id) or limiter.now_ms) - stale_after(h)
   take_turn(h.key, h.amounts)
-  leave_line(id, h)
+  local goes_on = leave_line(id, h)
   hold_now(id, h, math.min(asked_ms, limiter.now_ms))
-  if redis.call('ZSCORE', K_LINE, h.key) then
-    place_key(h.key)
+  if goes_on then
+    place_unit(first.unit, first.line)
   end
+  keep_turns(first.line)
   wake(session_of(id), 'held', id)
 end
 
--- Whether after this another one of its sort could not be held beside it.
-local function is_scarce(amounts)
-  for _, amount in ipairs(amounts_of(amounts)) do
-    local limit = amount[2] == ':' and limiter.forms[amount[1]]
-    if limit and limit.form == 'at_once' and (limiter.levels.held[amount[1]] or 0) + 2 * amount[3] > limit.most then
-      return true
-    end
-  end
-  return false
-end
-
--- The key whose turn it is, its first waiter, and that one's record.
-local function next_in_line()
-  local first = redis.call('ZRANGE', K_LINE, 0, 0, 'WITHSCORES')
-  if not first[1] or first[2] + 0 >= PARKED then
-    return nil
-  end
-  local key, id = first[1], first_waiter(first[1])
-  local h = id and read_hold(id)
-  if h and is_scarce(h.amounts) then
-    key = redis.call('ZRANGE', K_SHARES, 0, 0)[1] or key
-    id = first_waiter(key)
-    h = id and read_hold(id)
-  end
-  return key, id, h
-end
-
--- It is told once whose turn it is, and again where it comes sooner than it was told; a lost hint costs a poll.
-local function tell_front(id, wait_us)
-  local before, at = string.match(limiter.front, '^(.*)@(%d+)$')
+-- The first of a line is told once when its turn comes, and again where it comes sooner than it was told; a lost hint costs a poll.
+local function tell_front(fronts, id, wait_us)
   local turn_ms = limiter.now_ms + math.ceil(wait_us / 1000)
-  if id ~= before or turn_ms < at + 0 then
-    limiter.front = id .. '@' .. int(turn_ms)
+  local told = string.match(';' .. limiter.front, ';' .. string.gsub(id, '%p', '%%%0') .. '@(%d+)')
+  if not told or turn_ms < told + 0 then
+    told = int(turn_ms)
     wake(session_of(id), 'turn', id, int(wait_us))
+  end
+  fronts[#fronts + 1] = id .. '@' .. told
+end
+
+local function move_to(first, line)
+  place_unit(first.unit, line, first.start)
+  keep_turns(first.line)
+  keep_turns(line)
+  return math.min(first.line, line)
+end
+
+-- Looks at the first of a line; returns the line where to go on, nil where nobody can go on.
+local function look_at(first, fronts)
+  local line, key, id, amounts = first.line, first.key, first.id, first.h.amounts
+  local wait, limit, whose = what_binds(key, amounts)
+  if wait == 0 then
+    limit, wait = turn_in_key(key, amounts, first.ticket, first.unit)
+    whose = limit and 'key' or 'all'
+    limit = limit or whose_turn(key, amounts, first)
+    if not limit then
+      admit_first(first)
+      return line
+    end
+    behind[id] = limit
+  end
+  due[id] = wait
+  local at = (limiter.forms[limit] or {}).index
+  if whose == 'key' then
+    park_unit(first.unit, wait)
+    keep_turns(line)
+    if wait then
+      wake(session_of(id), 'turn', id, int(wait))
+    end
+    return line
+  elseif at and at ~= line then
+    return move_to(first, at)
+  end
+  tell_front(fronts, id, wait or POLL_US)
+  first.turns = turns_of(first)
+  return at and line + 1 -- else all are held off, or stopped
+end
+
+local function next_kept(line)
+  for at = line, NEW do
+    if kept[at] then
+      return kept[at]
+    end
   end
 end
 
 local function serve_line()
-  for _, key in ipairs(redis.call('ZRANGEBYSCORE', K_LINE, int(PARKED), int(PARKED + limiter.now_ms), 'LIMIT', 0, MAX_UNPARKED)) do
-    place_key(key)
+  number_lines()
+  for _, unit in ipairs(redis.call('ZRANGEBYSCORE', K_LINE, int(PARKED), int(PARKED + limiter.now_ms), 'LIMIT', 0, MAX_UNPARKED)) do
+    place_unit(unit, NEW)
   end
-  local learning_us = now_ms < d.learning_until and (d.learning_until - now_ms) * 1000 or nil
+  keep_all_turns() -- before anybody is let in
+  local line, fronts = 0, {}
+  is_cut, looked_at = true, d.tickets
   for _ = 1, MAX_SERVED do
-    local key, id, h = next_in_line()
-    if not key then
-      return
-    elseif not h then -- nobody waits there
-      redis.call('ZREM', K_LINE, key)
-      redis.call('ZREM', K_SHARES, key)
-    else
-      local wait, _, whose = what_binds(key, h.amounts)
-      if wait == 0 then
-        admit_first(id, h)
-      elseif whose == 'key' or (not wait and learning_us) then -- other limits need not wait for that
-        due[id] = wait
-        park_key(key, wait or learning_us)
-        if wait then
-          wake(session_of(id), 'turn', id, int(wait))
-        end
-      else
-        due[id] = wait
-        tell_front(id, wait or POLL_US)
-        return
-      end
+    local first = next_kept(line) or first_of(NEW)
+    line = first and look_at(first, fronts)
+    if not line then
+      is_cut = false
+      break
     end
   end
+  limiter.front = table.concat(fronts, ';')
 end

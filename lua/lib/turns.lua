@@ -1,14 +1,30 @@
 --- @include "lib/holding"
--- The order of keys that wait. They go by what they got, divided by their weight, and
--- where what is held at once is scarce by what they hold: whoever is served most has to wait until all are on one level.
-local PARKED = 4503599627370496 -- behind all others: a key that a limit of its own keeps waiting, until the ms added to this
+-- The order of those that wait. What one key asks for of the same limits is a unit, '<key> <limit>,...', in turn within itself.
+-- Units go by what their key got, divided by its weight, and where what is held at once keeps them waiting by what it holds:
+-- whoever is served most has to wait until all are on one level. Each limit of all together has a line of its own.
+local BAND = 140737488355328 -- between two lines: of the first limit, of the next ones, and of units that are to be looked at
+local NEW = 17
+local PARKED = 4503599627370496 -- behind all lines: what a limit of its key keeps waiting, until the ms added to this
 local LATER_MS = 2251799813685248 -- until something is released
+local SHARES = 1048576 -- steps of a share, of which none is a whole line
+local TICKETS = 16777216
 local STEPS = 1048576 -- of what a key got, for all of a limit, or a second of a rate
 local MOST_STEPS = 1073741824 -- for one of its holds
 local MOST_AHEAD_STEPS = 68719476736
-local MOST_TURNS = 1125899906842624
+local MOST_TURNS = 70368744177664
 
--- What the key holds at once, of the limit that it has most of.
+local function key_of(unit)
+  return string.match(unit, '^%S+')
+end
+
+-- Its hold and its ticket.
+local function first_waiter(unit)
+  local member = redis.call('ZRANGEBYLEX', K_WAITERS, '[' .. unit .. ' ', '(' .. unit .. '!', 'LIMIT', 0, 1)[1]
+  local ticket, id = string.match(member or '', '(%d+) (%S+)$')
+  return id, tonumber(ticket or 0)
+end
+
+-- What the key holds at once, of the limit that it has most of, in steps.
 local function share_of(key)
   local most, levels = 0, read_key(key).levels
   for _, limit in ipairs(limiter.limits) do
@@ -16,28 +32,51 @@ local function share_of(key)
       most = math.max(most, (levels.held[limit.name] or 0) / math.max(limit.most, 1))
     end
   end
-  return string.format('%.9f', most / weight_of(key))
+  most = most / weight_of(key)
+  return math.floor(most / (1 + most) * SHARES)
 end
 
 local function start_of(key)
   return math.max(d.turns, math.min(read_key(key).levels.tat.TAG or 0, d.turns + MOST_AHEAD_STEPS))
 end
 
-local function place_key(key)
-  redis.call('ZADD', K_LINE, int(start_of(key)), key)
-  redis.call('ZADD', K_SHARES, share_of(key), key)
+local function goes_by_share(line)
+  return limiter.limits[line] and limiter.limits[line].form == 'at_once'
 end
 
-local function park_key(key, wait_us)
+-- Those who hold alike go in turn.
+local function place_share(unit, line)
+  local _, ticket = first_waiter(unit)
+  redis.call('ZADD', K_SHARES, int((line * SHARES + share_of(key_of(unit))) * TICKETS + (ticket or 0) % TICKETS), unit)
+end
+
+-- Whoever changes lines keeps its start.
+local function place_unit(unit, line, start)
+  redis.call('ZADD', K_LINE, int(line * BAND + (start or start_of(key_of(unit)))), unit)
+  if goes_by_share(line) then
+    place_share(unit, line)
+  else
+    redis.call('ZREM', K_SHARES, unit)
+  end
+end
+
+local function park_unit(unit, wait_us)
   local until_ms = wait_us and limiter.now_ms + math.ceil(wait_us / 1000) or LATER_MS
-  redis.call('ZADD', K_LINE, int(PARKED + math.min(until_ms, LATER_MS)), key)
-  redis.call('ZREM', K_SHARES, key)
+  redis.call('ZADD', K_LINE, int(PARKED + math.min(until_ms, LATER_MS)), unit)
+  redis.call('ZREM', K_SHARES, unit)
 end
 
--- Something of the key came back: if it was parked it is looked at again.
-local function stir_key(key)
-  if d.blocked > 0 and redis.call('ZSCORE', K_LINE, key) then
-    place_key(key)
+local function begin_line_anew()
+  redis.call('ZUNIONSTORE', K_LINE, 1, K_LINE, 'WEIGHTS', 1 / PARKED)
+  redis.call('DEL', K_SHARES)
+end
+
+-- Lines are numbered as the limits are.
+local function number_lines()
+  if limiter.lines ~= limiter.text then
+    begin_line_anew()
+    limiter.lines = limiter.text
+    redis.call('HSET', K_DESTINATION, 'lines', limiter.text or '')
   end
 end
 
@@ -52,8 +91,8 @@ local function take_turn(key, amounts)
   local start = start_of(key)
   k.levels.tat.TAG = start + math.ceil(math.min(steps, MOST_STEPS) / weight_of(key))
   d.turns = start
-  if d.turns > MOST_TURNS then -- the count begins anew; all who wait keep their order, and the parked are looked at
+  if d.turns > MOST_TURNS then -- the count begins anew, and all who wait are looked at
     d.turns = 0
-    redis.call('ZUNIONSTORE', K_LINE, 1, K_LINE, 'WEIGHTS', 1 / PARKED)
+    begin_line_anew()
   end
 end

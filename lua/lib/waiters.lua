@@ -1,6 +1,8 @@
 --- @include "lib/turns"
--- Those who wait for one key, in turn.
+-- Those who wait in one unit, in turn, and the units of a key.
 local STALE_WAITER_MS = 3000
+local MAX_UNITS = 16
+local MAX_EMPTY = 4
 local joined = {} -- in this call, by id
 
 -- Until when a waiter keeps its place after it asked; one that died meanwhile gets nothing that it would keep past its TTL + 1 s.
@@ -8,30 +10,97 @@ local function stale_after(h)
   return math.min(STALE_WAITER_MS, 700 + math.floor(h.ttl * 6 / 10))
 end
 
-local function first_waiter(key)
-  local member = redis.call('ZRANGEBYLEX', K_WAITERS, '[' .. key .. ' ', '(' .. key .. '!', 'LIMIT', 0, 1)[1]
-  return member and string.match(member, '(%S+)$')
+local function unit_of(key, amounts)
+  return key .. ' ' .. string.gsub(amounts, '[=:]%d+', '')
+end
+
+local function units_of(key)
+  local units, from = {}, '[' .. key .. ' '
+  for _ = 1, MAX_UNITS do
+    local member = redis.call('ZRANGEBYLEX', K_WAITERS, from, '(' .. key .. '!', 'LIMIT', 0, 1)[1]
+    if not member then
+      break
+    end
+    units[#units + 1] = string.match(member, '^%S+ %S+')
+    from = '(' .. units[#units] .. '!'
+  end
+  return units
+end
+
+-- What the key holds became more or less. Where something came back, what was parked is looked at again.
+local function shift_key(key, came_back)
+  for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do
+    local score = tonumber(redis.call('ZSCORE', K_LINE, unit) or PARKED)
+    if score < PARKED and goes_by_share(math.floor(score / BAND)) then
+      place_share(unit, math.floor(score / BAND))
+    elseif score >= PARKED and came_back then
+      place_unit(unit, NEW)
+    end
+  end
+end
+
+local function stir_key(key)
+  shift_key(key, true)
 end
 
 local function waiter_member(id, h)
-  return string.format('%s %016d %s', h.key, h.ticket, id)
+  return string.format('%s %016d %s', unit_of(h.key, h.amounts), h.ticket, id)
 end
 
 local function join_line(id, h)
+  local unit = unit_of(h.key, h.amounts)
   d.tickets = d.tickets + 1
   h.state, h.ticket = 'W', d.tickets
   d.blocked = d.blocked + redis.call('ZADD', K_WAITERS, 0, waiter_member(id, h))
   joined[id] = true
   save_hold(id, h)
-  if not redis.call('ZSCORE', K_LINE, h.key) then
-    place_key(h.key)
+  if not redis.call('ZSCORE', K_LINE, unit) then
+    place_unit(unit, NEW)
+    d.turns = d.turns + 1 -- whoever comes later is behind it
   end
 end
 
+local function forget_unit(unit)
+  redis.call('ZREM', K_LINE, unit)
+  redis.call('ZREM', K_SHARES, unit)
+end
+
+-- Returns whether others of its unit wait still. The next may need less than it did.
 local function leave_line(id, h)
+  local unit = unit_of(h.key, h.amounts)
   d.blocked = d.blocked - redis.call('ZREM', K_WAITERS, waiter_member(id, h))
-  if not first_waiter(h.key) then
-    redis.call('ZREM', K_LINE, h.key)
-    redis.call('ZREM', K_SHARES, h.key)
+  if not first_waiter(unit) then
+    forget_unit(unit)
+    return false
+  elseif tonumber(redis.call('ZSCORE', K_LINE, unit) or PARKED) >= PARKED then
+    place_unit(unit, NEW)
+  end
+  return true
+end
+
+-- The first line from `from` on in which somebody is.
+local function next_line(from)
+  local first = redis.call('ZRANGEBYSCORE', K_LINE, int(from * BAND), '(' .. int(PARKED), 'WITHSCORES', 'LIMIT', 0, 1)
+  return first[1] and math.floor(first[2] / BAND)
+end
+
+-- The first of a line; nil where nobody is in it.
+local function first_of(line)
+  for _ = 1, MAX_EMPTY do
+    local first = redis.call('ZRANGEBYSCORE', K_LINE, int(line * BAND), '(' .. int((line + 1) * BAND), 'WITHSCORES', 'LIMIT', 0, 1)
+    local unit, score = first[1], first[2]
+    if not unit then
+      return nil
+    elseif goes_by_share(line) then
+      local from, to = int(line * SHARES * TICKETS), int((line + 1) * SHARES * TICKETS)
+      unit = redis.call('ZRANGEBYSCORE', K_SHARES, from, '(' .. to, 'LIMIT', 0, 1)[1] or unit
+      score = unit == first[1] and score or redis.call('ZSCORE', K_LINE, unit)
+    end
+    local id, ticket = first_waiter(unit)
+    local h = id and read_hold(id)
+    if h then
+      return { line = line, unit = unit, key = key_of(unit), start = score - line * BAND, id = id, ticket = ticket, h = h }
+    end
+    forget_unit(unit)
   end
 end

@@ -9,7 +9,7 @@ from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_l
 
 Violated = Callable[[str, str, object, object], None]
 _AMOUNT: Final = re.compile(r"(\w+)([=:])(\d+)(?:@(\d+))?")
-HOLD_EVENTS: Final = ("limiter", "held", "claimed", "used", "freed", "lapsed", "levels")
+HOLD_EVENTS: Final = ("limiter", "clock", "held", "claimed", "used", "freed", "lapsed", "levels")
 """Those that are about holds."""
 MOST_KEYS: Final = 100_000
 """Keys whose rates are followed; beyond, they are followed anew."""
@@ -28,10 +28,11 @@ class Holds:
     def __init__(self, violated: Violated) -> None:
         self._violated = violated
         self._handlers: dict[str, Callable[[list[str]], None]] = {
-            "limiter": self._set, "held": self._admitted, "claimed": self._claimed, "used": self._settled,
+            "limiter": self._set, "clock": self._tick, "held": self._admitted, "claimed": self._claimed, "used": self._settled,
             "freed": self._ended, "lapsed": self._ended, "levels": self._compare,
         }  # fmt: skip
-        self.ms = 0
+        self.ms = self._skew = 0
+        self._went_back = False
         self.forget(whole=False)
 
     def forget(self, *, whole: bool) -> None:
@@ -47,13 +48,15 @@ class Holds:
 
     def begin(self, ms: int) -> None:
         """Begin with an entry of that moment."""
-        if ms < self.ms:
-            self._tats.clear()  # the limiter's own clock goes on
-        self.ms = ms
+        self._went_back = ms + self._skew < self.ms
+        self.ms = ms + self._skew
         self._new.clear()
 
     def step(self, event: list[str]) -> None:
         """Follow one event: its name, and its arguments."""
+        if self._went_back and event[0] != "clock":
+            self._tats.clear()  # it is not known how far the limiter's own clock is
+        self._went_back = False
         self._handlers[event[0]](event)
 
     def _limits(self, key: str) -> list[tuple[str, dict[str, tuple[str, float, float]]]]:
@@ -62,6 +65,11 @@ class Holds:
     def _set(self, event: list[str]) -> None:
         self._all, self._each = map(_forms, event[1:3])
         self._tats.clear()
+
+    def _tick(self, event: list[str]) -> None:
+        """Go by the limiter's own clock from this entry on: it is ahead of Redis' by all that this was set back."""
+        self._skew += int(event[1]) - self.ms
+        self.ms = int(event[1])
 
     def _admitted(self, event: list[str]) -> None:
         hold, key, amounts = event[1], event[2], read_amounts(":".join(event[3:]))

@@ -58,6 +58,7 @@ EVENTS: Final[dict[str, tuple[str, ...]]] = {
     "used": ("hold", "amounts"),
     "freed": ("hold",),
     "lapsed": ("hold",),
+    "clock": ("ms",),
     "off": ("key", "ms"),
     "levels": ("levels",),
     "repair": ("pending_bytes", "pending_messages", "leased_bytes", "leased_messages"),

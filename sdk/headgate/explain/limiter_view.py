@@ -49,11 +49,11 @@ class KeyUse:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A key of which admissions wait, and the limit that keeps the first of them waiting.
+    """Admissions of one key that wait for the same limits, and the limit that keeps the first of them waiting.
 
     Attributes:
         key: its name; None for admissions without one.
-        waiting: how many of it wait.
+        waiting: how many of them wait.
         session: that asked for the first.
         seconds: for which the first has waited.
         limit: that it waits for; ``hold_off`` during one, ``line`` where others are first.
@@ -132,7 +132,7 @@ class LimiterView:
         key: that was asked about; None for all.
         key_limits: of that key.
         key_held_off: seconds for which nothing of that key is admitted.
-        line: keys that wait: the head of the line first, then as they come, and those of which most wait.
+        line: who waits, by key and limits: the first of each limit, then as they come, and those of which most wait.
         holders: holds that have most of what binds.
         own: holds of the session that was asked about.
         top: keys that have most.
@@ -307,7 +307,10 @@ def _top(
     for hold in holds:
         uses.setdefault(hold.key, KeyUse(hold.key)).holds += 1
     waiting = Counter(_name(text.split(" ")[4]) for text in levels.holds.values() if _is_wait(text))
-    for key, number in {**waiting, **{wait.key: wait.waiting for wait in line}}.items():
+    listed: Counter[str | None] = Counter()
+    for wait in line:
+        listed[wait.key] += wait.waiting
+    for key, number in {**waiting, **listed}.items():
         uses.setdefault(key, KeyUse(key)).waiting = number
 
     def share(use: KeyUse) -> tuple[float, int, int]:

@@ -282,8 +282,19 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, limit in ipairs(limiter.limits) do",
         "lib/holding": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
         "|for _, amount in ipairs(amounts_of(h.amounts)) do|for _, amount in ipairs(amounts_of(text)) do",
-        "lib/queueing": "for _, amount in ipairs(amounts_of(amounts)) do",
+        "lib/passing": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
+        "|for _, turn in ipairs(first.turns) do",
         "lib/turns": "for _, amount in ipairs(amounts_of(amounts)) do|for _, limit in ipairs(limiter.limits) do",
+    },
+    "the 17 lines of a limiter": {
+        "lib/passing": "for _ = 1, NEW do|for at, first in pairs(kept) do",
+        "lib/queueing": "for at = line, NEW do",
+        "lib/listing": "for _ = 0, NEW do",
+    },
+    "at most MAX_UNITS": {
+        "lib/waiters": "for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do",
+        "lib/passing": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
+        "lib/listing": "for _, unit in ipairs(units_of(key)) do",
     },
     "at most `most`, up to 1000, of each sort, and MAX_LISTED": {
         "lib/listing": "for _, member in ipairs(redis.call('ZRANDMEMBER', K_WAITERS, int(most))) do"

@@ -1,6 +1,7 @@
 """What the ledger of a limiter says of those who wait, and of those who are refused."""
 
 from tests.lua.limiters.trial import Limiter
+from tests.support.audited import audit
 
 LLM = "requests rate 10 5;tokens rate 1000 4000;in_flight at_once 3"
 
@@ -45,3 +46,18 @@ async def test_many_refusals_are_one_entry_a_second_and_none_is_lost(limiter: Li
         "refused:tokens:key:20",
         "refused:in_flight:all:1",
     ]
+
+
+async def test_where_the_clock_was_set_back_the_ledger_has_that_of_the_limiter(limiter: Limiter) -> None:
+    """Mutant: it has Redis' alone, by which more was admitted than a rate allows."""
+    await limiter.create("tokens rate 10 10")
+    assert await limiter.admit("ann.1", "tokens=10") == "held"
+    begun = limiter.now
+    await limiter.wait(-1000)
+    assert (await limiter.admit("ann.2", "tokens=1")).startswith("late ")
+    await limiter.wait(1000)
+    assert await limiter.admit("ann.2", "tokens=10") == "held"
+    assert [event for _, event in await limiter.events() if event.startswith("clock")] == [f"clock:{begun + 1000}"]
+    key = f"{limiter.address.key}:ledger"
+    entries = await limiter.server.command(key.encode(), "XRANGE", key, "-", "+")
+    assert audit([(number, tuple(entry)) for number, entry in entries]) == []

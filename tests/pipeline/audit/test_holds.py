@@ -47,6 +47,17 @@ def test_what_was_broken_is_found(promise: str, entries: list[str]) -> None:
     assert promise in {found.promise for found in judge(*((0, entry) for entry in entries))}
 
 
+def test_rates_are_judged_by_the_clock_of_the_limiter_which_never_goes_back() -> None:
+    """Redis' clock was set back, and forth again, between two entries."""
+    first, second = (0, "held:a.1:t1:tokens=5"), (0, "clock:1500;held:a.2:t1:tokens=5")
+    assert judge(first, second, (100, "held:a.3:t1:tokens=1")) == []
+    back = (-800, "clock:1500;held:a.2:t1:tokens=5")
+    assert judge(first, back) == []
+    for entry in (second, back):
+        found = judge(first, entry, (entry[0], "clock:1500;held:a.3:t1:tokens=1"))
+        assert {one.promise for one in found} == {"P8"}
+
+
 def test_limits_are_read_in_whatever_order_they_stand() -> None:
     """Mutant: what is held at once is read up to the next blank, beyond its own limit."""
     replay = Replay()

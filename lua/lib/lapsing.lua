@@ -1,0 +1,34 @@
+--- @include "lib/queueing"
+-- What becomes of holds and waiters whose lease is over.
+local MAX_LAPSED = 16
+
+local function end_wait(id, h)
+  limiter.refused = limiter.refused + 1
+  leave_line(id, h)
+  h.amounts = '-'
+  end_hold(id, h)
+  note('quit', id)
+  stir_key(h.key)
+end
+
+local function lapse(id)
+  local h = read_hold(id)
+  if not h then
+    redis.call('ZREM', K_LEASES, id)
+  elseif h.state == 'W' then
+    end_wait(id, h)
+  elseif h.strike > 0 and limiter.now_ms - h.strike >= grace(h.ttl) then
+    end_hold(id, h)
+    stir_key(h.key)
+    note('lapsed', id)
+  else
+    h.strike = h.strike > 0 and h.strike or limiter.now_ms
+    save_hold(id, h)
+    redis.call('ZADD', K_LEASES, int(h.strike + grace(h.ttl)), id)
+  end
+end
+
+-- Whoever waits asks again each second.
+local function stay(id, h)
+  redis.call('ZADD', K_LEASES, int(limiter.now_ms + stale_after(h)), id)
+end
