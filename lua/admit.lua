@@ -83,7 +83,8 @@ note_refusals()
 if #notes > 0 then
   note('levels', for_ledger(levels_text(limiter.levels)))
   if limiter.skew > 0 then
-    table.insert(notes, 1, 'clock:' .. int(limiter.now_ms))
+    note('clock', int(limiter.now_ms))
+    table.insert(notes, 1, table.remove(notes))
   end
   write_ledger('admit', sid, 0, 0, 0)
 end

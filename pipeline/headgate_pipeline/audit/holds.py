@@ -28,8 +28,8 @@ class Holds:
     def __init__(self, violated: Violated) -> None:
         self._violated = violated
         self._handlers: dict[str, Callable[[list[str]], None]] = {
-            "limiter": self._set, "clock": self._tick, "held": self._admitted, "claimed": self._claimed, "used": self._settled,
-            "freed": self._ended, "lapsed": self._ended, "levels": self._compare,
+            "limiter": self._set, "clock": self._tick, "held": self._admitted, "claimed": self._claimed,
+            "used": self._settled, "freed": self._ended, "lapsed": self._ended, "levels": self._compare,
         }  # fmt: skip
         self.ms = self._skew = 0
         self._went_back = False

@@ -13,7 +13,7 @@ from headgate.core.addresses.index import PatternIndex
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.links.channel import Channel, Feed
 from headgate.core.links.link import Link, Site
-from headgate.core.settings_table import BUCKET_FIELDS, LIMITER_FIELDS, MESSAGE_FIELDS
+from headgate.core.settings_table import BUCKET_FIELDS, KEYED_FIELDS, LIMITER_FIELDS, MESSAGE_FIELDS
 from headgate.errors import PolicyError
 
 __all__ = ["CACHED", "ORIGIN_BYTES", "SHARED", "Pattern", "Policy", "Pool", "Resolved", "Rule", "Store"]
@@ -221,6 +221,8 @@ class Policy:
         if kind is None:
             kind = next((rule.kind for rule in reversed(rules) if rule.kind), None)
         values = {name: value for name, value in self.defaults.items() if _belongs(name, kind)}
+        if kind != "limiter":  # what keys of a gate may have stays as it was set by hand, where no rule says anything
+            values = {name: value for name, value in values.items() if name not in KEYED_FIELDS}
         found: dict[str, str] = {}
         shared: dict[str, str] = {}
         for rule in rules:
@@ -291,7 +293,8 @@ class Policy:
 
 def _belongs(setting: str, kind: str | None) -> bool:
     if kind == "limiter" or setting in LIMITER_FIELDS:
-        return kind == "limiter" and (setting in LIMITER_FIELDS or setting in ("ledger", "ledger_keep"))
+        keyed = kind in ("gate", "bucket") and setting in KEYED_FIELDS
+        return keyed or (kind == "limiter" and (setting in LIMITER_FIELDS or setting in ("ledger", "ledger_keep")))
     if kind is None:
         return True
     if kind == "bucket":

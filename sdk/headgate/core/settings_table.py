@@ -193,18 +193,18 @@ class Settings:
         "of a bucket, tokens at once; one second's worth (at least 1) when only the rate is given.")
     limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=LIMITERS, doc=
         "of a limiter, by name: ``rate`` and ``burst``, ``at_once``, or ``quota`` and ``resets``.")
-    key_limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=KEYED, doc=
+    key_limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path="per_key", kinds=KEYED, doc=
         "limits of each key, below those of all keys together: of a limiter by their names, of a gate ``bytes`` and "
         "``calls``, of a bucket ``tokens``.")
-    key_weights: dict[str, int] | str | None = _row(WEIGHTS, path=None, kinds=KEYED, doc=
+    key_weights: dict[str, int] | str | None = _row(WEIGHTS, path="per_key.weight", kinds=KEYED, doc=
         'shares of keys that wait: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
     zone: str | None = _row(ZONE, path=None, kinds=LIMITERS, doc=
         "of a limiter, the time zone in which its quotas have their windows, such as ``Europe/Berlin``; else UTC.")
-    unknown_keys: str | None = _row(UNKNOWN_KEYS, path=None, kinds=KEYED, doc=
+    unknown_keys: str | None = _row(UNKNOWN_KEYS, kinds=KEYED, doc=
         "``refuse`` has keys refused that no pattern of ``key_weights`` matches; else ``allow``.")
-    max_keys: int | str | None = _row(KEYS, path=None, kinds=KEYED, doc=
+    max_keys: int | str | None = _row(KEYS, kinds=KEYED, doc=
         "keys that are known at a time, up to 10 million; 1 million when it does not say.")
-    hold_off: float | str | None = _row(HOLD_OFF, field="hold_off_ms", path=None, kinds=KEYED, doc=
+    hold_off: float | str | None = _row(HOLD_OFF, field="hold_off_ms", kinds=KEYED, doc=
         "seconds for which a client may hold it off at the most, up to a day; else an hour.")
     lease_ahead: float | str | None = _row(LEASE_AHEAD, field="lease_ahead_ms", path=None, kinds=LIMITERS, doc=
         "of a limiter, seconds of a rate that a session may take in hand at the most, up to 60.")
@@ -311,12 +311,12 @@ DEFAULTS: Final[dict[str, str]] = {
     row.field: row.default for row in ROWS.values() if row.governed and row.form and row.kinds not in (LIMITERS, KEYED)
 }
 """Every field that a policy governs, at its default: what a destination has that no rule says anything about."""
-BUCKET_FIELDS: Final = frozenset(
-    row.field for row in ROWS.values() if "bucket" in row.kinds and row.governed and row.kinds != KEYED
-)
+BUCKET_FIELDS: Final = frozenset(row.field for row in ROWS.values() if "bucket" in row.kinds and row.governed)
 """All that a policy can say about a bucket. Others have neither rate nor burst of their own."""
 LIMITER_FIELDS: Final = tuple(row.field for row in ROWS.values() if row.kinds in (LIMITERS, KEYED))
-"""Settings that policies say of limiters alone; of others they have those of the ledger."""
+"""Settings of limiters, which have those of the ledger beside."""
+KEYED_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == KEYED)
+"""Those of them that gates and buckets have too."""
 MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == MESSAGES)
 """Settings of destinations with messages: queues and topics, not gates."""
 

@@ -27,6 +27,7 @@ from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
 
 _SETTING_OF: Final = {field: setting for setting, field in FIELD_OF.items()}
 _SPELLED: Final = {setting: ".".join(map(str, path)) for setting, path in PATHS.items() if "_" in setting}
+_LIMITS_OF: Final = {"gate": ("bytes", "calls"), "bucket": ("tokens",)}
 
 Values = dict[str, tuple[Any, Path]]
 
@@ -142,6 +143,8 @@ def _find(rule: Destination, setting: str, steps: Path) -> tuple[Any, Path]:
     if setting == "subscription_windows":
         windows = _get(rule, steps) or {}
         return {name: _window(w.window, w.top_up) for name, w in windows.items()} or None, steps
+    if setting == "key_limits":
+        return (rule.per_key.limits if rule.per_key is not None else None), steps
     if setting in ("limit", "resume_at", "rate") and not isinstance(getattr(rule, str(steps[0])), Table | None):
         return getattr(rule, str(steps[0])), steps[:1]
     if setting == "limit_messages" and rule.limit in ("unlimited", DEFAULT):
@@ -186,7 +189,14 @@ def _belonging(rule: Destination, values: Values, source: Source, problems: list
     """Take away what destinations of the rule's kind do not have."""
     for setting, (_, path) in list(values.items()):
         if rule.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
-            problems.append(source.problem(path, "means nothing for a bucket; that takes rate, burst and ledger"))
+            problems.append(
+                source.problem(path, "means nothing for a bucket; that takes rate, burst, per_key and ledger")
+            )
+        elif setting == "key_limits" and (others := _of_others(rule)):
+            text = (
+                f"{others[0]} means nothing for a {rule.kind}; that takes {' and '.join(_LIMITS_OF[rule.kind or ''])}"
+            )
+            problems.append(source.problem((*path, others[0]), text))
         elif rule.kind == "gate" and FIELD_OF[setting] in MESSAGE_FIELDS:
             problems.append(
                 source.problem(path, "belongs to a queue or a topic, not to a gate, which holds no messages")
@@ -199,6 +209,12 @@ def _belonging(rule: Destination, values: Values, source: Source, problems: list
         else:
             continue
         del values[setting]
+
+
+def _of_others(rule: Destination) -> list[str]:
+    """Return the limits of keys that destinations of the rule's kind do not have."""
+    limits = rule.per_key.limits if rule.per_key is not None else None
+    return [name for name in limits or () if rule.kind in _LIMITS_OF and name not in _LIMITS_OF[rule.kind]]
 
 
 def _spelled(values: Values, source: Source, problems: list[Problem]) -> tuple[dict[str, str], dict[str, Path]]:

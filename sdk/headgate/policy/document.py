@@ -10,8 +10,10 @@ from headgate.core.spellings import Form
 from headgate.policy import forms
 from headgate.policy.channel_table import ChannelTable
 from headgate.policy.forms import (
+    Amount,
     Count,
     Flag,
+    KeyLimit,
     LimitCount,
     LimitSize,
     Name,
@@ -21,6 +23,7 @@ from headgate.policy.forms import (
     SiteName,
     Size,
     TopUp,
+    Weights,
     WindowWord,
 )
 from headgate.policy.limiter_table import LimiterTable
@@ -136,6 +139,23 @@ class Consumer(Table):
     slow: Slow | None = None
 
 
+class EachKey(Table):
+    """Limits of each key of a gate or a bucket, below those of all keys together, and shares of keys that wait."""
+
+    bytes: Size = Field(None, description="of a gate: bytes that one key may hold")
+    calls: Amount = Field(None, description="of a gate: calls of one key at once")
+    tokens: KeyLimit = Field(None, description="of a bucket: '20/s', or { rate = '20/s', burst = 5 }")
+    weight: Weights = Field(None, description="share of a key, or of those that begin so: { 'gold-*' = 4 }; else 1")
+
+    @property
+    def limits(self) -> dict[str, dict[str, Any]] | None:
+        """The limits of each key, as settings have them; None where there are none."""
+        held = {name: {"at_once": value} for name in ("bytes", "calls") if (value := getattr(self, name)) is not None}
+        if self.tokens is not None:
+            held["tokens"] = self.tokens if isinstance(self.tokens, dict) else {"rate": self.tokens}
+        return held or None
+
+
 @takes()
 class Destination(Table):
     """A rule: settings of the destinations that a pattern matches."""
@@ -154,6 +174,7 @@ class Destination(Table):
         Annotated[Annotated[SendRate, Tag("table")] | Annotated[Rate, Tag("value")], Discriminator(_is_table)] | None
     ) = Field(None, description="of all senders together, as a table; or tokens a second of a bucket")
     burst: Count = Field(None, description="of a bucket: tokens at once")
+    per_key: EachKey | None = None
     producer: Producer | None = None
     consumer: Consumer | None = None
 

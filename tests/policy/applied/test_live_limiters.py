@@ -100,3 +100,35 @@ async def test_a_policy_with_limiters_is_read_back_from_redis_as_it_was(client: 
     assert there.resolve("llm").origins == policy.resolve("llm").origins
     assert await other.apply_policy(policy) == there.version, "it says what is in force already"
     assert await other.apply_policy(loads(SMALL)) > there.version, "without strict it says something else"
+
+
+async def test_keys_of_gates_and_buckets_are_limited_by_a_rule_that_goes_as_it_came(client: headgate.Client) -> None:
+    """Mutants: only limiters follow; a rule that says nothing of keys takes away what was set by hand."""
+    await client.apply("by-hand", kind="gate", key_limits={"calls": {"at_once": 2}})
+    rule = """
+    [[destination]]
+    match = "#"
+    limit.messages = 8
+    [[destination]]
+    match = "legacy"
+    kind = "gate"
+    max_keys = 10
+    hold_off = "1min"
+    [destination.per_key]
+    calls = 1
+    weight = { "gold-*" = 3 }
+    """
+    await client.apply_policy(loads(rule))
+    assert await ensure(client, "legacy", "gate") == "gate"
+    await settles(
+        client, "legacy", key_limits="calls at_once 1", key_weights="gold-*=3", max_keys="10", hold_off_ms="60000"
+    )
+    await settles(client, "by-hand", limit_messages="8", key_limits="calls at_once 2")
+    gate = await client.session("shop").gate("legacy")
+    async with gate.admit(key="t1"):
+        assert not await gate.attempt(key="t1")
+        assert await gate.attempt(key="t2")
+    await client.apply_policy(loads(rule.replace("calls = 1", "calls = 2")))
+    await settles(client, "legacy", key_limits="calls at_once 2")
+    await client.apply_policy(NONE)
+    await settles(client, "legacy", key_limits=None, key_weights=None, max_keys=None, hold_off_ms=None)

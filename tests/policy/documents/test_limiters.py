@@ -280,3 +280,19 @@ def test_offsets_of_a_zone_are_right_at_and_around_each_change(zone: str) -> Non
 def test_settings_by_hand_are_refused_where_they_mean_nothing(settings: dict[str, Any], says: str) -> None:
     with pytest.raises((PolicyError, InvalidValue), match=re.escape(says)):
         Settings(**settings).fields()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("kind = 'gate'\nper_key.tokens = '1/s'", "per_key.tokens: tokens means nothing for a gate"),
+        ("kind = 'bucket'\nrate = 1\nper_key.calls = 1", "per_key.calls: calls means nothing for a bucket"),
+        ("kind = 'queue'\nper_key.calls = 1", "per_key: per_key belongs to a limiter, a gate or a bucket"),
+        ("per_key.call = 1", "per_key.call: unknown key; did you mean 'calls'?"),
+        ("per_key.tokens = '20'", "per_key: rate: '20' is not a rate"),
+    ],
+)
+def test_what_keys_of_a_kind_do_not_have_is_refused(text: str, problem: str) -> None:
+    found = refused("[[destination]]\nmatch = 'x'\n" + text)
+    assert len(found) == 1
+    assert f"destination[1].{problem}" in found[0]
