@@ -62,7 +62,7 @@ async def test_who_needs_much_is_not_passed_by_those_who_need_little_of_the_same
     ],
 )
 async def test_who_needs_two_limits_is_not_passed_for_ever_by_those_who_need_one(limiter: Limiter, limits: str) -> None:
-    """Each frees while the other is taken. Mutants: nothing is kept at what has room; at nothing that is held at once."""
+    """Each frees while the other is taken. Mutants: what has room is not kept; what is held at once is not."""
     await limiter.create(limits)
     numbers = itertools.count(1)
     held: dict[str, list[str]] = {"left": [], "right": []}
