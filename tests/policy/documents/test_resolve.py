@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.policy import CACHED, ORIGIN_BYTES, Policy, Pool, Rule, Store
-from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS, STORES
+from headgate.core.settings_table import BUCKET_FIELDS, KEYED_FIELDS, MESSAGE_FIELDS, STORES
 from headgate.errors import PolicyError
 from headgate.settings import DEFAULTS, KINDS, ROWS, settings_of
 
@@ -98,10 +98,10 @@ def test_without_rules_everything_is_at_its_default() -> None:
 
 
 def test_a_kind_takes_only_what_it_has() -> None:
-    everything = policy(("#", None, dict.fromkeys([*DEFAULTS, "rate", "burst"], "7")))
+    everything = policy(("#", None, dict.fromkeys([*DEFAULTS, *KEYED_FIELDS, "rate", "burst"], "7")))
     assert set(everything.resolve("a", "bucket").fields) == BUCKET_FIELDS
     assert set(everything.resolve("a", "queue").fields) == set(DEFAULTS)
-    assert set(everything.resolve("a", "gate").fields) == set(DEFAULTS) - MESSAGE_FIELDS
+    assert set(everything.resolve("a", "gate").fields) == set(DEFAULTS) - MESSAGE_FIELDS | KEYED_FIELDS
 
 
 def test_the_fields_of_messages_are_those_that_a_gate_refuses() -> None:
