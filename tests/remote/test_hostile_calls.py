@@ -9,8 +9,9 @@ import pytest
 
 import headgate
 from headgate import AccessDenied, MessageFormatError
-from headgate.amqp.calls import MAX_PARTS, MAX_WORDS, message, pack, read_calls
+from headgate.amqp.calls import MAX_WORDS, message, pack, read_calls
 from headgate.amqp.link import Terminus
+from headgate.core.amqp.packed import MAX_PARTS
 from headgate.redis.keys import policy_key
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.node import Node

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgpack
 
+from headgate.core.amqp.packed import counter
 from headgate.errors import (
     AccessDenied,
     CoordinatorUnavailable,
@@ -43,10 +44,6 @@ MAX_WORDS: Final = 1024
 """Values in one array of a call."""
 MAX_PAIRS: Final = 16
 """Pairs of a map, which no call has: it is refused by itself."""
-MAX_PARTS: Final = 100_000
-"""Values in one AMQP message with calls, at all depths: in memory one takes some 60 times its byte."""
-SMALL: Final = 64 << 10
-"""Bytes of a message that cannot have too many."""
 LARGE: Final = 1 << 20
 """Bytes above which a call goes alone, and only when no other such call of its connection is under way."""
 CREDIT: Final = 16
@@ -92,16 +89,7 @@ def read_calls(raw: bytes) -> list[list[Any]]:
     Raises:
         MessageFormatError: it is none of ours, or has too many values.
     """
-    parts = 0
-
-    def counted(values: Any) -> Any:
-        nonlocal parts
-        parts += 1 + len(values)
-        if parts > MAX_PARTS:
-            raise ValueError(f"more than {MAX_PARTS} values")
-        return values
-
-    hook = counted if len(raw) > SMALL else None
+    hook = counter(raw)
     bounds = {"max_array_len": MAX_WORDS, "max_map_len": MAX_PAIRS, "max_ext_len": 0}
     return _arrays(raw, **bounds, strict_map_key=False, list_hook=hook, object_hook=hook)
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from headgate.errors import HeadgateError
-from headgate.redis.backend import Listener, Words
+from headgate.redis.backend import Listener, Listening, Words
 
 CHANNELS: Final = 64
 """Channels in one call: one that may do little is not to be longer than a node takes of such a user."""
@@ -27,7 +27,7 @@ class NodeWakeUps:
 
     def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
         self._ask = ask
-        self._listeners: dict[str, dict[Listener, Words]] = {}
+        self._listeners = Listening()
 
     @property
     def channels(self) -> list[str]:
@@ -36,23 +36,14 @@ class NodeWakeUps:
 
     async def subscribe(self, channels: tuple[str, ...], listener: Listener, words: Words = None) -> None:
         """Call ``listener`` with the hints on these channels that it cares for; without a node, from its return on."""
-        fresh = [channel for channel in channels if channel not in self._listeners]
-        for channel in channels:
-            self._listeners.setdefault(channel, {})[listener] = words
-        if fresh:
+        if fresh := self._listeners.add(channels, listener, words):
             with contextlib.suppress(HeadgateError):
                 for some in in_calls(fresh):
                     await self._ask("hear", some, within=CONFIRM_WITHIN)
 
     async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
         """Stop calling ``listener``."""
-        gone = []
-        for channel in channels:
-            listeners = self._listeners.get(channel, {})
-            listeners.pop(listener, None)
-            if not listeners and self._listeners.pop(channel, None) is not None:
-                gone.append(channel)
-        if gone:
+        if gone := self._listeners.drop(channels, listener):
             with contextlib.suppress(HeadgateError):
                 for some in in_calls(gone):
                     await self._ask("unhear", some, within=CONFIRM_WITHIN)

@@ -281,15 +281,6 @@ class CreditAccount:
         return bool(self.outbox.waiting)
 
     @property
-    def consumers(self) -> int:
-        """Consumers that the session has here: while there are any, idling must not end its lease."""
-        return self.state.consumers
-
-    @consumers.setter
-    def consumers(self, count: int) -> None:
-        self.state.consumers = count
-
-    @property
     def lost_since(self) -> float | None:
         """When Redis stopped to answer, on the loop's clock; None while it does."""
         return self.state.lost_since

@@ -71,11 +71,6 @@ class Inflow:
         return len(self.account.outbox)
 
     @property
-    def is_confirming(self) -> bool:
-        """Whether messages are stored whose receipts wait for a channel, for replicas or for the disk."""
-        return self.account.is_confirming
-
-    @property
     def reason(self) -> str:
         """Why messages wait, as far as that is known without asking; empty when it is not."""
         return self.account.explained()

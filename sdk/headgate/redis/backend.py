@@ -17,6 +17,23 @@ AGAIN: Final = "again"
 """The word of a hint that nobody sent: earlier hints on the channel are lost, for the connection is a new one."""
 
 
+class Listening(dict[str, dict[Listener, Words]]):
+    """The listeners of each channel, in the order in which they came, and the words that they care for."""
+
+    def add(self, channels: tuple[str, ...], listener: Listener, words: Words) -> list[str]:
+        """Note that it listens; returns the channels that nobody listened to before."""
+        fresh = [channel for channel in channels if channel not in self]
+        for channel in channels:
+            self.setdefault(channel, {})[listener] = words
+        return fresh
+
+    def drop(self, channels: tuple[str, ...], listener: Listener) -> list[str]:
+        """Note that it listens no more; returns the channels that nobody listens to now."""
+        for channel in channels:
+            self.get(channel, {}).pop(listener, None)
+        return [channel for channel in channels if self.get(channel) == {} and self.pop(channel) == {}]
+
+
 class WakeUps(Protocol):
     """Hints, heard by a whole client. Nothing depends on them but speed: whoever waits also looks again by itself."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import redis.exceptions as rx
 
 from headgate._util.tasks import stop
-from headgate.redis.backend import AGAIN, Listener, Words
+from headgate.redis.backend import AGAIN, Listener, Listening, Words
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
@@ -32,7 +32,7 @@ class PubSubWakeUps:
 
     def __init__(self, dial: Callable[[], Awaitable[Any]]) -> None:
         self._dial = dial
-        self._listeners: dict[str, dict[Listener, Words]] = {}
+        self._listeners = Listening()
         self._wanted = asyncio.Event()
         self._unconfirmed: dict[str, asyncio.Future[None]] = {}
         self._pubsub: Any = None
@@ -48,9 +48,7 @@ class PubSubWakeUps:
 
     async def subscribe(self, channels: tuple[str, ...], listener: Listener, words: Words = None) -> None:
         """Call ``listener`` with the hints there that it cares for; on loss of Redis, from its return on."""
-        fresh = [channel for channel in channels if channel not in self._listeners]
-        for channel in channels:
-            self._listeners.setdefault(channel, {})[listener] = words
+        fresh = self._listeners.add(channels, listener, words)
         for channel in fresh:
             self._unconfirmed.setdefault(channel, asyncio.get_running_loop().create_future())
         self._wanted.set()
@@ -65,13 +63,9 @@ class PubSubWakeUps:
 
     async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
         """Stop calling ``listener``."""
-        gone = []
-        for channel in channels:
-            listeners = self._listeners.get(channel, {})
-            listeners.pop(listener, None)
-            if not listeners and self._listeners.pop(channel, None) is not None:
-                gone.append(channel)
-                self._confirm(channel)
+        gone = self._listeners.drop(channels, listener)
+        for channel in gone:
+            self._confirm(channel)
         if gone and self._pubsub is not None:
             with contextlib.suppress(*_BROKEN):
                 async with asyncio.timeout(0.2):

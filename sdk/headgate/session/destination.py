@@ -40,7 +40,7 @@ class Presence:
         """Close all of it."""
         await asyncio.gather(*(consumer.close() for consumer in tuple(self.consumers)))
         if self.account:
-            self.account.consumers = 0
+            self.account.state.consumers = 0
             await self.account.close(ends=True)
         await self.following.end()
 
@@ -48,13 +48,13 @@ class Presence:
         """Note that a consumer of it opens."""
         self.consumers.add(feed)
         if self.account:
-            self.account.consumers += 1
+            self.account.state.consumers += 1
 
     def part_with(self, feed: Feed) -> bool:
         """Note that a consumer closed; returns whether nothing is left that needs the lease."""
         self.consumers.discard(feed)
         if self.account and not self.account.closed:
-            self.account.consumers = len(self.consumers)
+            self.account.state.consumers = len(self.consumers)
             self.account.freed()
             return False
         return not self.consumers

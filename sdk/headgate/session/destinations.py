@@ -148,7 +148,7 @@ class Presences:
                     account.spool(writer, topic=presence.kind == "topic")
                 if before:
                     account.follow(before)
-                account.consumers = len(presence.consumers)
+                account.state.consumers = len(presence.consumers)
                 wish = presence.following.use(account, window, weight)
                 await account.start()
                 presence.account = account

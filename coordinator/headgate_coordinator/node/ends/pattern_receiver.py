@@ -13,7 +13,7 @@ from headgate.namespace.topics import read_pattern
 from headgate.session.opening import Consumers, Request
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import TooManyTopics
-from headgate_coordinator.node.ends.receiver import Outlet, Supply
+from headgate_coordinator.node.ends.receiver import ClientSink, Outlet, Supply
 
 MOST_TOPICS: Final = 1024
 """Topics that the receivers by pattern of one connection are on, each counted for itself."""
@@ -38,35 +38,12 @@ def refusal_by_pattern(pattern: str, source: Terminus) -> str | None:
     return f"{pattern!r} is a pattern, which subscribes to topics; {hint}"
 
 
-class TopicSink:
+class TopicSink(ClientSink):
     """The sink of the feed of one topic, which fetches when it is its turn."""
 
-    resumes = False
-
     def __init__(self, crowd: "LinkCrowd", feed: Feed) -> None:
-        self._crowd, self._outlet, self._feed = crowd, crowd.outlet, feed
-        self._buffer = crowd.rotation.lane()
-        self.deliver, self.clear = self._buffer.append, self._buffer.clear
-
-    @property
-    def asked(self) -> int:
-        """For how many messages the link has credit."""
-        return self._outlet.asked
-
-    @property
-    def waits(self) -> int:
-        """One, if the client has credit and nothing of this topic in hand."""
-        return 1 if self._outlet.asked and not self._feed.held_messages else 0
-
-    @property
-    def received(self) -> int:
-        """How many messages went to the client."""
-        return self._outlet.handed
-
-    @property
-    def started(self) -> bool:
-        """Whether the client ever gave credit."""
-        return self._outlet.started
+        super().__init__(crowd.outlet, feed, crowd.rotation.lane())
+        self._crowd = crowd
 
     def room(self, most: int) -> int:
         """Return ``most``: the window that all topics share keeps to the link's credit."""
@@ -104,12 +81,6 @@ class TopicSink:
         self.clear()
         self._outlet.expired(self._feed.settlements)
         self._crowd.looked()
-
-    def stir(self) -> None:
-        """Do nothing: nobody waits here."""
-
-    def close(self) -> None:
-        """Do nothing: the link goes on without this topic, or ends with a failure of the whole."""
 
 
 class LinkCrowd:

@@ -60,16 +60,14 @@ class Supply(Protocol):
         """Give back what the client was not sent."""
 
 
-class LinkSink:
-    """The sink of a link's only feed, which fetches no more than the link has credit for, and hands it on at once."""
+class ClientSink:
+    """A sink of a client's link, whose credit says how much is wanted."""
 
     resumes = False
 
-    def __init__(self, outlet: "Outlet", feed: Feed) -> None:
-        outlet.supply = feed
-        feed.on_end = lambda _, error: outlet.failed(error)
-        self._outlet, self._feed, self._buffer = outlet, feed, outlet.buffer
-        self.deliver, self.clear = outlet.buffer.append, outlet.buffer.clear
+    def __init__(self, outlet: "Outlet", feed: Feed, buffer: deque[Message]) -> None:
+        self._outlet, self._feed, self._buffer = outlet, feed, buffer
+        self.deliver, self.clear = buffer.append, buffer.clear
 
     @property
     def asked(self) -> int:
@@ -90,6 +88,21 @@ class LinkSink:
     def started(self) -> bool:
         """Whether the client ever gave credit: a receiver that asks for nothing is not started."""
         return self._outlet.started
+
+    def stir(self) -> None:
+        """Do nothing: nobody waits here, and the client hears of what lasts."""
+
+    def close(self) -> None:
+        """Do nothing: the client hears of the end by :attr:`Feed.on_end`, or the link goes on without this feed."""
+
+
+class LinkSink(ClientSink):
+    """The sink of a link's only feed, which fetches no more than the link has credit for, and hands it on at once."""
+
+    def __init__(self, outlet: "Outlet", feed: Feed) -> None:
+        super().__init__(outlet, feed, outlet.buffer)
+        outlet.supply = feed
+        feed.on_end = lambda _, error: outlet.failed(error)
 
     def room(self, most: int) -> int:
         """Return how many of ``most`` messages there is credit for, beside those that are here."""
@@ -116,12 +129,6 @@ class LinkSink:
         """Forget what others were given."""
         self.clear()
         self._outlet.expired(self._feed.settlements)
-
-    def stir(self) -> None:
-        """Do nothing: nobody waits here, and the client hears of what lasts."""
-
-    def close(self) -> None:
-        """Do nothing: the client hears of the end by :attr:`Feed.on_end`."""
 
 
 Opening = Callable[["Outlet", Consumers, Request], Awaitable[Supply]]

@@ -1,5 +1,6 @@
 """The SDK's own form of a message: a msgpack array of body and, where there are any, headers."""
 
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
@@ -19,7 +20,7 @@ _LENGTHS: Final = {b"\xc4": 1, b"\xc5": 2, b"\xc6": 4, b"\xd9": 1, b"\xda": 2, b
 _BODIES: Final = (bytes, str)
 _TEXT: Final = {str}
 MAX_PARTS: Final = 100_000
-"""Values in the headers of a message, at all depths: in memory one takes some 60 times its byte."""
+"""Values in the headers of a message, or in calls, at all depths: in memory one takes some 60 times its byte."""
 SMALL: Final = 64 << 10
 """Bytes that cannot have too many."""
 _ERRORS: Final = (ValueError, TypeError, OverflowError, RecursionError)
@@ -51,7 +52,8 @@ def _extended(code: int, content: bytes) -> Any:
     return msgpack.ExtType(code, content)
 
 
-def _unpack(content: bytes, *, timestamp: int) -> Any:
+def counter(content: bytes) -> Callable[[Any], Any] | None:
+    """Return a hook of msgpack that lets no more than :data:`MAX_PARTS` values come of this; None for what is short."""
     parts = 0
 
     def counted(values: Any) -> Any:
@@ -61,7 +63,11 @@ def _unpack(content: bytes, *, timestamp: int) -> Any:
             raise ValueError(f"more than {MAX_PARTS} values")
         return values
 
-    hook = counted if len(content) > SMALL else None
+    return counted if len(content) > SMALL else None
+
+
+def _unpack(content: bytes, *, timestamp: int) -> Any:
+    hook = counter(content)
     most = {"max_array_len": MAX_PARTS, "max_map_len": MAX_PARTS}
     return msgpack.unpackb(content, strict_map_key=False, timestamp=timestamp, ext_hook=_extended, list_hook=hook,
                            object_hook=hook, **most)  # fmt: skip
