@@ -2,7 +2,7 @@
 
 from headgate.redis.embedded import EmbeddedRedis
 from tests.support.cluster import RedisCluster3
-from tests.support.leaks import take_leftovers
+from tests.support.leaks import close, take_leftovers
 from tests.support.servers import ServerBinary, newest_server
 
 
@@ -44,6 +44,7 @@ class SharedServers:
         return {url: keys for url, keys in found.items() if keys}
 
     def stop(self) -> None:
+        close()
         for server in self._standalone.values():
             server.stop()
         for cluster in self._clusters.values():
