@@ -29,6 +29,7 @@ GOOD = ServerFacts(
     },
     config={
         "appendfsync": "everysec", "save": "", "min-replicas-to-write": "1", "min-replicas-max-lag": "3",
+        "repl-backlog-size": "67108864", "repl-backlog-ttl": "3600",
         "timeout": "0", "tcp-keepalive": "60", "stop-writes-on-bgsave-error": "yes",
         "client-output-buffer-limit": "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
     },
@@ -53,7 +54,7 @@ def test_nothing_is_wrong_with_a_server_that_is_set_up_as_advised(durability: st
     assert bad(found) == []
     assert {one.check for one in found} >= {
         "connection", "version", "permissions", "persistence", "eviction", "memory", "replicas", "min-replicas",
-        "clock", "connections", "scripts", "buffers",
+        "backlog", "clock", "connections", "scripts", "buffers",
     }  # fmt: skip
 
 
@@ -87,6 +88,7 @@ def test_nothing_is_wrong_with_a_server_that_is_set_up_as_advised(durability: st
         ({"min-replicas-to-write": "2"}, "memory", ("min-replicas", "problem")),
         ({"min-replicas-max-lag": "0"}, "memory", ("min-replicas", "warning")),
         ({"min-replicas-max-lag": "600"}, "memory", ("min-replicas", "warning")),
+        ({"repl-backlog-size": "1048576"}, "memory", ("backlog", "warning")),
         ({"timeout": "60"}, "memory", ("connections", "warning")),
         ({"tcp-keepalive": "0"}, "memory", ("connections", "warning")),
         ({"connected_clients": "9990"}, "memory", ("connections", "warning")),
@@ -101,6 +103,15 @@ def test_each_setting_that_is_wrong_is_found(
     info = {**GOOD.info, **{name: value for name, value in change.items() if name not in config}}
     found = findings(replace(GOOD, info=info, config=config), durability=durability)
     assert expected in bad(found)
+
+
+def test_a_server_that_would_forget_that_it_was_promoted_is_found() -> None:
+    alone = {name: value for name, value in GOOD.info.items() if name != "slave0"} | {"second_repl_offset": "42"}
+    settings = {**GOOD.config, "min-replicas-to-write": "0"}
+    assert bad(findings(replace(GOOD, info=alone, config=settings))) == [("backlog", "warning")]
+    assert bad(findings(replace(GOOD, info=alone | {"second_repl_offset": "-1"}, config=settings))) == []
+    assert bad(findings(replace(GOOD, info=alone, config=settings | {"repl-backlog-ttl": "0"}))) == []
+    assert bad(findings(replace(GOOD, info={**GOOD.info, "second_repl_offset": "42"}))) == []
 
 
 def test_a_clock_that_is_off_and_clocks_that_differ_are_found() -> None:

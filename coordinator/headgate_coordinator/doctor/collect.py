@@ -25,6 +25,7 @@ from headgate_coordinator.doctor.rights import Rights
 
 SETTINGS: Final = (
     *("appendfsync", "save", "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag"),
+    *("repl-backlog-size", "repl-backlog-ttl"),
     *("timeout", "tcp-keepalive", "client-output-buffer-limit", "cluster-require-full-coverage"),
 )
 SECTIONS: Final = ("server", "clients", "memory", "persistence", "stats", "replication")

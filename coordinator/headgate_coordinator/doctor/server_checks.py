@@ -24,6 +24,7 @@ _LAG: Final = 3
 """Seconds that a replica may be behind."""
 _SCRIPTS: Final = 5000
 _LEAST_BUFFER: Final = 1 << 20
+_LEAST_BACKLOG: Final = 10 << 20
 _MIB: Final = 1 << 20
 
 
@@ -176,6 +177,24 @@ def _min_replicas(server: ServerFacts, wanted: Durability, say: Say) -> Iterator
         yield say("min-replicas", "ok", f"min-replicas-to-write {least}, min-replicas-max-lag {lag}")
 
 
+def _backlog(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
+    """Yield what keeps clients from telling a failover that lost nothing from one that lost something."""
+    size, lasts, end = (server.number(name) for name in ("repl-backlog-size", "repl-backlog-ttl", "second_repl_offset"))
+    if size is None or lasts is None or server.is_replica:
+        return
+    text = f"repl-backlog-size {size}, repl-backlog-ttl {lasts}"
+    if end is not None and end >= 0 and lasts and not server.replicas:
+        yield say("backlog", "warning", f"{text}: promoted once, it has no replica, and forgets that after {lasts} s",
+                  "what that failover lost of destinations that nobody called since is then not reported",
+                  "start a replica, or CONFIG SET repl-backlog-ttl 0")  # fmt: skip
+    elif server.replicas and size < _LEAST_BACKLOG:
+        yield say("backlog", "warning", text,
+                  "a failover that was asked for seems to lose writes where more is written until both follow",
+                  "CONFIG SET repl-backlog-size 67108864, or as much as is written in some seconds")  # fmt: skip
+    elif server.replicas or (end is not None and end >= 0):
+        yield say("backlog", "ok", text)
+
+
 def _clock(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
     if server.clock is None:
         return
@@ -282,6 +301,6 @@ def _why(server: ServerFacts, what: str) -> str:
 
 
 _CHECKS: Final = (
-    _version, _permissions, _persistence, _loader, _eviction, _memory, _replicas, _min_replicas, _clock, _connections,
-    _scripts, _buffers, _unseen,
+    _version, _permissions, _persistence, _loader, _eviction, _memory, _replicas, _min_replicas, _backlog, _clock,
+    _connections, _scripts, _buffers, _unseen,
 )  # fmt: skip
