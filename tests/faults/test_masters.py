@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any, Self
 
 import pytest
+import redis
 from redis.crc import key_slot
 
 import headgate
@@ -93,6 +94,9 @@ async def test_a_master_that_hung_and_wakes_is_not_believed(sentinels: Watched) 
     """Idle connections of busier times lead to it, and it answers again, as a master, until it is demoted."""
     async with headgate.connect(sentinels.url) as client, client.session("s") as session, AsyncExitStack() as stack:
         await asyncio.gather(*(client.destinations() for _ in range(20)))  # as many connections
+        wake_ups, heard = client.store.server.wake_ups(), asyncio.Event()
+        stack.push_async_callback(wake_ups.close)
+        await wake_ups.subscribe(("hints",), lambda words: heard.set())
         sender = await stack.enter_async_context(Sender(await session.producer("orders")))
         await sender.goes_on()
         before = sentinels.master
@@ -100,6 +104,9 @@ async def test_a_master_that_hung_and_wakes_is_not_believed(sentinels: Watched) 
         try:
             await wait_until(lambda: sentinels.master is not before, timeout=GUARD)
             await sender.goes_on()
+            heard.clear()
+            with redis.Redis.from_url(sentinels.master.url) as master:
+                await wait_until(lambda: master.publish("hints", "word") and heard.is_set(), timeout=GUARD)
         finally:
             before.sigcont()
         assert await seen_by(client) != at(before)[1]

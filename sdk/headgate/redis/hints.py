@@ -83,10 +83,18 @@ class PubSubWakeUps:
         )
 
     def reconnect(self) -> None:
-        """Listen elsewhere: another server is in charge, and this one may hang."""
-        if self._pubsub is not None and (connection := self._pubsub.connection) is not None:
-            leaving = connection.disconnect(nowait=True)  # whoever reads from it makes another
-            self._leaving = asyncio.create_task(leaving, name="headgate wake-ups, moved")
+        """Listen elsewhere: another server is in charge, and this one may hang.
+
+        A connection that is only ended would be made again by redis-py, to the same host.
+        """
+        if self._task is not None and (self._leaving is None or self._leaving.done()):
+            self._leaving = asyncio.create_task(self._move(self._task), name="headgate wake-ups, moved")
+
+    async def _move(self, listening: "asyncio.Task[None]") -> None:
+        await stop(listening)
+        await self._hang_up()
+        if listening.done() and not self._closed:
+            self._task = asyncio.create_task(self._listen(), name="headgate wake-ups")
 
     async def close(self) -> None:
         """Stop listening."""
@@ -136,8 +144,8 @@ class PubSubWakeUps:
                 pubsub, since = self._pubsub, loop.time()
             with contextlib.suppress(*_BROKEN):
                 if pubsub is not None and loop.time() - max(since, self._answered_at or 0.0) > _GIVEN_UP:
-                    self._answered_at, pubsub = None, None
-                    await self._pubsub.connection.disconnect(nowait=True)  # whoever reads from it makes another
+                    pubsub = None
+                    self.reconnect()
                 elif pubsub is not None and self._listeners:
                     await pubsub.ping()
             await asyncio.sleep(HEARTBEAT)
