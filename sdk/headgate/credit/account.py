@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from headgate._util.forks import FORKED, watch
@@ -21,6 +22,7 @@ from headgate.credit.failures import tell
 from headgate.credit.observer import Outlook
 from headgate.errors import Closed, HeadgateError, SessionExpired
 from headgate.options import SessionOptions
+from headgate.redis import backend
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
@@ -79,7 +81,7 @@ class CreditAccount:
         self.credit = CreditLine() if credit is None else credit
         self._calls = calls = Calls(
             store, address, session, options, self.credit, outlook, self.confirming, ensure, forget, refill,
-            holds_messages=holds_messages,
+            partial(wake_ups.sure, address.channels(session)), holds_messages=holds_messages,
         )  # fmt: skip
         self.state, self.failures, self.attendance = calls.account, calls.failures, calls.attendance
         self.waiters, self.outbox, self.lease = self.state.waiters, self.state.outbox, self.state.lease
@@ -196,7 +198,7 @@ class CreditAccount:
             case "references":
                 if self.writer is None or not self.writer.hear_room():
                     return
-            case "settings":
+            case "settings" | backend.AGAIN:
                 self.state.ask()
             case "removed":
                 self.state.hear_removed()

@@ -22,7 +22,7 @@ from headgate.credit.securing import Nobody, Part, Securing, Written, secured_by
 from headgate.message import Receipt
 from headgate.options import SessionOptions
 from headgate.redis.keys import Address
-from headgate.redis.rounds import beat
+from headgate.redis.rounds import BEAT, beat
 from headgate.redis.secured import Waiting
 from headgate.redis.store import Store
 
@@ -51,6 +51,7 @@ class Calls:
         ensure: makes the destination exist.
         forget: drops what is remembered of the destination.
         refill: fetches what is missing from its pools.
+        sure: whether hints come for certain.
         holds_messages: False for a gate, whose grants are to be safe before they are used.
 
     Attributes:
@@ -75,6 +76,7 @@ class Calls:
         ensure: Ensure,
         forget: Callable[[], None],
         refill: Refill,
+        sure: Callable[[], bool],
         *,
         holds_messages: bool,
     ) -> None:
@@ -89,11 +91,11 @@ class Calls:
             any_incarnation, resumes=options.resumes, holds_messages=holds_messages,
         )  # fmt: skip
         self.attendance = Attendance(self.account, self.failures, outlook, self.wake.set)
-        self.beat, self.forget = beat, forget
+        self.forget = forget
         self._address, self._session = address, session
         self._outlook = outlook
         self._confirming = confirming
-        self._ensure, self._refill = ensure, refill
+        self._ensure, self._refill, self._sure = ensure, refill, sure
         self._gives_up = options.on_loss == "closed"
         self._holds_messages = holds_messages
         self._waiting: Waiting | None = None
@@ -163,7 +165,7 @@ class Calls:
         elif isinstance(call, Make):
             await self._ensure(call.recover)
         elif isinstance(call, Reap):
-            await self.store.reap(self._address, again=True)
+            await self.store.reap(self._address)
         elif isinstance(call, Look):
             await self._outlook.look(fully=call.fully)
         elif isinstance(call, Leave):
@@ -258,6 +260,13 @@ class Calls:
             part = Part(partial(self._raise, *grant), Nobody())
             self.securing.wrote(Written(epoch, math.inf, [part], self._loop.time()), self._held)
         return grows
+
+    def turn(self, when: float, latest: float) -> tuple[float, bool]:
+        """Return when to ask again, and whether to sweep then for all of this client who wait there."""
+        sweeps = self.store.rounds.takes_turn(self._address.shared[0], when)
+        if not sweeps and latest > when and self._sure():
+            when = latest - BEAT / 2  # the nearest beat is not after it
+        return beat(when), sweeps
 
     def refill(self) -> None:
         """Fetch what is missing from the destination's pools, or leave their lines."""

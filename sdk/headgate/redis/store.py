@@ -48,7 +48,7 @@ class Store:
 
     def __init__(self, server: Backend) -> None:
         self.server = server
-        self._rounds = Rounds(server)
+        self.rounds = Rounds(server)
         self._pools_read: dict[str, tuple[float, PoolRecord]] = {}
 
     async def _call(
@@ -57,7 +57,7 @@ class Store:
     ) -> Any:  # fmt: skip
         op = script(name)
         keys, argv = address.keys(session), op.argv({"run_id": None, **values}, rest)
-        return await (self._rounds if again else self.server).call(op, keys, argv)
+        return await (self.rounds if again else self.server).call(op, keys, argv)
 
     async def _credit(
         self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = (), *,
@@ -261,9 +261,9 @@ class Store:
         reply = await self._call("drop", address, session, {"session": session, "messages": messages, "bytes": size})
         return str(reply[0].decode())
 
-    async def reap(self, address: Address, *, again: bool = False) -> tuple[str, int]:
-        """Sweep once; returns the code and in how many ms the next lease ends. ``again``: one sweep for all who ask."""
-        reply = await self._call("reap", address, "-", {}, again=again)
+    async def reap(self, address: Address) -> tuple[str, int]:
+        """Sweep once; returns the code and in how many ms the next lease ends."""
+        reply = await self._call("reap", address, "-", {})
         return reply[0].decode(), int(reply[1]) if len(reply) > 1 else 0
 
     async def resolve(

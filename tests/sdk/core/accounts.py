@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -78,6 +79,8 @@ class Session:
         self.begun = False
         self.forgotten = 0
         self.retry_at = 0.0
+        self.relies = False
+        """Whether another session looks for all who wait, and hints come for certain."""
 
     def send(self, size: int, timeout: float = 1e9) -> Outgoing:
         item = Outgoing(bytes(0), size, self.world.now + timeout, Fate())
@@ -139,8 +142,8 @@ class Session:
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
         return self.account.credit.raise_to(granted, granted_m)
 
-    def beat(self, when: float) -> float:
-        return round(4 * when) / 4
+    def turn(self, when: float, latest: float) -> tuple[float, bool]:
+        return (latest, False) if self.relies else (round(4 * when) / 4, True)
 
     def refill(self) -> None:
         """It takes nothing from pools."""
@@ -154,6 +157,8 @@ class World:
     """The number of a call -> what happens to it."""
     now: float = 1000.0
     calls: int = 0
+    made: "Counter[tuple[str, type[Call]]]" = field(default_factory=Counter)
+    """Calls of each sort, by the session's name."""
     deaf: int = 0
     gone: bool = False
     shelf: dict[int, Outgoing] = field(default_factory=dict)
@@ -301,6 +306,7 @@ class World:
 
     def _begin(self, session: Session, call: Call) -> None:
         number, self.calls = self.calls, self.calls + 1
+        self.made[session.name, type(call)] += 1
         fault = self.fault_at.get(number, "")
         self._around(session, fault)
         answer = None if fault == "unsent" else self.serve(session, call)

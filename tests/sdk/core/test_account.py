@@ -1,10 +1,11 @@
 """An account as a machine: whatever happens to its calls, each message ends once, in order, and nothing leaks."""
 
 import random
+from functools import partial
 
 import pytest
 
-from headgate.core.account.calls import Acquire, Credit, Leave, Publish
+from headgate.core.account.calls import Acquire, Credit, Leave, Publish, Reap
 from tests.sdk.core.accounts import FAULTS, Session, World, check, story
 
 LONG = 60.0
@@ -69,6 +70,25 @@ def test_a_wait_without_a_deadline_sets_no_clock_once_it_is_explained() -> None:
     before = world.calls
     world.run(world.now + 10.0)
     assert world.calls - before < 80, "both sessions: sweeps, places in line and leases"
+
+
+def test_one_for_whom_another_looks_sweeps_nothing_and_asks_less_often() -> None:
+    world = World()
+    ann, *others = [world.session(name, 1000) for name in ("ann", "bob", "cid")]
+    world.at(0.0, lambda: ann.send(1000))
+    for number, session in enumerate(others):
+        session.account.lease.ttl, session.relies = 20.0, session.name == "cid"
+        world.at(1.0 + number, partial(session.send, 500))
+    world.run(world.now + 4.0)
+    assert world.model.line == ["bob", "cid"]
+    world.made.clear()
+    world.run(world.now + 30.0)
+    assert world.made["bob", Reap] > world.made["cid", Reap] == 0
+    asked = [world.made[name, Acquire] for name in ("bob", "cid")]
+    assert asked[0] > 1.5 * asked[1] > 15, "often enough to keep its place"
+    world.at(0.1, world.consume)
+    world.run(world.now + 1.0)
+    assert [item.done.value for session in others for item in session.items] == [2, 3], "hints bring what they wait for"
 
 
 def test_a_wait_is_explained_again_shortly_before_its_time_is_over() -> None:

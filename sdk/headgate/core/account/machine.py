@@ -22,6 +22,8 @@ PAUSE_MS: Final = 1000
 """The pause of those in line of whom Redis knows no better moment to ask again."""
 REFUSALS: Final = frozenset({"PASSED", "FULL", "STOPPED", "ABOVE"})
 """Answers to a batch that say nothing of the account."""
+LONG_PAUSE: Final = 1.75
+"""Seconds of the pause of those for whom another of the same client looks."""
 LATER: Final = 60.0
 """Seconds after which an account with nothing to do looks at the time again."""
 BUSY: Final = 0.05
@@ -637,7 +639,9 @@ class Account:
         again_at = now + answer.again_ms / 1000
         if answer.place:
             if answer.again_ms == PAUSE_MS:
-                again_at = self._effects.beat(again_at)
+                # Only the first in line has anything to see to; Redis lets the place go of whoever is silent for 3 s.
+                latest = min(asked_at + LONG_PAUSE, self.lease.renew_at) if answer.place > 1 else again_at
+                again_at, self._sweeps = self._effects.turn(again_at, latest)
             if self._destination.consumers:
                 self.waiters.watch(now)
         self._ask_at = 0.0 if served or not asked else again_at

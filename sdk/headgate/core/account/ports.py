@@ -112,8 +112,11 @@ class Effects(Protocol):
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
         """Raise a gate's credit to what was granted, now or once that is safe enough; returns whether it grows."""
 
-    def beat(self, when: float) -> float:
-        """Return the moment near that at which all accounts ask again that stand in line."""
+    def turn(self, when: float, latest: float) -> tuple[float, bool]:
+        """Return when to ask again that stands in line, near ``when``, and whether it sweeps then for all who do.
+
+        It is ``latest`` at the latest where another account of the client looks before, and hints come for certain.
+        """
         ...
 
     def refill(self) -> None:
