@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 PATIENCE: Final = 0.1
@@ -27,6 +27,31 @@ def in_background(work: Awaitable[object], running: "set[asyncio.Task[None]]", n
     task.add_done_callback(running.discard)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())  # who does not wait has lost nothing
     return task
+
+
+class Steps(set[Callable[[], None]]):
+    """Callbacks that a task makes after each of its steps."""
+
+    def made(self) -> None:
+        """Tell of a step."""
+        for hear in tuple(self):
+            hear()
+
+    async def until(self, true: Callable[[], object], task: "asyncio.Task[Any] | None") -> None:
+        """Wait until something is true after a step, or the task has ended."""
+        over = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            if true() and not over.done():
+                over.set_result(None)
+
+        look()
+        self.add(look)
+        try:
+            if task is not None:
+                await asyncio.wait([over, task], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.discard(look)
 
 
 async def stop(task: "asyncio.Task[Any] | None") -> None:

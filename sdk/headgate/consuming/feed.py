@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
-from headgate._util.tasks import in_background, stop
+from headgate._util.tasks import Steps, in_background, stop
 from headgate.consuming.settlements import Settlements
 from headgate.consuming.sink import Sink
 from headgate.consuming.strays import Strays
@@ -27,8 +26,6 @@ from headgate.spool.recall import Recall
 
 _log = logging.getLogger("headgate")
 HINTS: Final = frozenset({"ready", "wanted", "slow", "brisk", "settings", "removed"})
-CLOSED_STEP: Final = 0.001
-"""Seconds between looks at what a feed that closes has still to send."""
 
 
 class Feed:
@@ -72,7 +69,7 @@ class Feed:
         self._owner = owner
         self._sink = sink(self)
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
+        self._wake, self._steps = asyncio.Event(), Steps()
         self._lease = Lease(context.options.ttl)
         self._recall = Recall(context.spooling, address, self._recalled)
         holding: Allowance = Holding(terms.window) if shared is None else Share(shared, self._wake.set)
@@ -202,11 +199,8 @@ class Feed:
         self._sink.close()
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
-                while machine.outcomes and self.lost_since is None and self._task:
-                    if self._task.done():
-                        break
-                    self._wake.set()
-                    await asyncio.sleep(CLOSED_STEP)
+                self._wake.set()
+                await self._steps.until(lambda: self.lost_since is not None or not machine.outcomes, self._task)
         await asyncio.gather(*map(stop, (self._task, *self._configuring)))
         await asyncio.gather(self._recall.close(), self.settlements.close())
         with contextlib.suppress(HeadgateError, TimeoutError):
@@ -268,6 +262,8 @@ class Feed:
                 self._missing(error)
                 worked = await until_answered(self._missing)(self._step)
             self.lost_since = self.settlements.trouble = self.settlements.denied = None
+            if self._steps:
+                self._steps.made()
             until = self._machine.wake_at() if not worked else 0.0
             if until > self._loop.time() and not self._wake.is_set():
                 timer = self._loop.call_at(until, self._wake.set)
@@ -282,6 +278,7 @@ class Feed:
             _log.error("consumer %s of %r ends: %s", self.id, self.address.name, error)
             raise error
         self.lost_since, self.settlements.trouble = self.lost_since or self._loop.time(), error
+        self._steps.made()
         if isinstance(error, AccessDenied):
             self.settlements.deny(error)
             self._sink.stir()

@@ -30,7 +30,7 @@ from headgate.spool.node_writer import NodeWriter
 from headgate.spool.writer import Writer
 
 CLOSE_WITHIN: Final = 0.5
-HINTS: Final = frozenset({"credit", "recall", "released", "deadlock", "references", "settings", "removed"})
+HINTS: Final = frozenset({"credit", "recall", "released", "deadlock", "references", "settings", "removed", AGAIN})
 
 
 class CreditAccount:
@@ -154,9 +154,8 @@ class CreditAccount:
             tell(item, Closed(f"the producer of {self.address.name!r} was closed before there was credit"))
         with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
-                while self.outbox.batch() and self.lost_since is None and self._task and not self._task.done():
-                    self._wake.set()
-                    await asyncio.sleep(0.001)
+                self._wake.set()
+                await self.steps.until(lambda: self.lost_since is not None or not self.outbox.batch(), self._task)
         await stop(self._task)
         if self._calls.securing is not None:
             await self._calls.securing.close(CLOSE_WITHIN)

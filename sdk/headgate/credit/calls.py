@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from headgate._util.reconnect import AWAY, until_answered
+from headgate._util.tasks import Steps
 from headgate.core.account.calls import Acquire, Call, Credit, Leave, Look, Make, Publish, Reap
 from headgate.core.account.machine import Account
 from headgate.core.credit import CreditLine, Lease
@@ -59,7 +60,7 @@ class Calls:
         failures: tells callers why nothing was stored.
         attendance: sees to those who wait when their time comes.
         wake: set to have it look for a call that is due.
-        steps: called after each step, whether it made a call or not.
+        steps: called after each step, whether it made a call or not, and when Redis did not answer one.
         securing: what is stored, or granted, and not as safe yet as the durability asks; None where none is asked for.
         topic: whether subscriptions that are not behind get payloads along with references to them.
     """
@@ -82,7 +83,7 @@ class Calls:
     ) -> None:
         self.store = store
         self.wake = asyncio.Event()
-        self.steps: set[Callable[[], None]] = set()
+        self.steps = Steps()
         self.topic = False
         self.securing: Securing | None = None
         self.failures = Failures(address.name, session, outlook, confirming)
@@ -121,8 +122,8 @@ class Calls:
                     self._missed(error)
                     await until_answered(self._missed)(self._again)
                 self.failures.trouble = None
-            for step in tuple(self.steps):
-                step()
+            if self.steps:
+                self.steps.made()
             if account.waiters.attend_at < self.attendance.at:
                 self.attendance.arrange()
             if call is None and (until := account.wake_at(now := loop.time())) > now and not self.wake.is_set():
@@ -142,6 +143,7 @@ class Calls:
         self.failures.trouble = error
         self.account.missed(self._loop.time(), gives_up=self._gives_up)
         self.attendance.arrange()
+        self.steps.made()
 
     def stir(self) -> None:
         """Look for a call that is due, and for those whose wait is over."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Protocol
 
 from headgate._util.tasks import current
@@ -27,14 +27,16 @@ class Use:
     Attributes:
         task: the one that used it; the one that made it, before anybody did. None once another one used it too: then
             whoever has it may use it any time.
+        on_change: called in the loop when :attr:`task` is another.
     """
 
-    __slots__ = ("_alone", "_by_threads", "_going_out", "_loop", "_used", "task")
+    __slots__ = ("_alone", "_by_threads", "_going_out", "_loop", "_used", "on_change", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *going_out: object) -> None:
         self._loop = loop
         self._going_out = going_out
         self.task: Any = current(loop)
+        self.on_change: Callable[[], None] | None = None
         self._used = False
         self._alone = True
         self._by_threads = False
@@ -52,9 +54,13 @@ class Use:
     def note_by(self, who: object) -> None:
         """Note that this task or thread uses it."""
         if self._alone:
-            if who is not self.task and self._used:
-                self._alone, who = False, None
-            self.task, self._used = who, True
+            if who is not self.task:
+                if self._used:
+                    self._alone, who = False, None
+                self.task = who
+                if self.on_change is not None:
+                    self._loop.call_soon_threadsafe(self.on_change)
+            self._used = True
 
     def by_threads(self) -> None:
         """Look at no tasks from now on: they only work for threads, which :meth:`note_by` names."""

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final
 
 from headgate._util.reconnect import until_answered
-from headgate._util.tasks import stop
+from headgate._util.tasks import Steps, stop
 from headgate.core.limiting.calls import Call, Decide, Decided, Refusal
 from headgate.core.limiting.machine import Limiter
 from headgate.core.limiting.slices import Hand
@@ -45,7 +45,7 @@ class Keeper:
         self._ensure = ensure
         self._machine, self._hand = machine, hand
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
+        self._wake, self._steps = asyncio.Event(), Steps()
         self._task: asyncio.Task[None] | None = None
         self._attending: asyncio.TimerHandle | None = None
         self._words: set[str] = set()
@@ -71,9 +71,8 @@ class Keeper:
         """Make the calls that are due, as far as that is quick, and no more."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
-                while not self._machine.idle and self._task is not None and not self._task.done():
-                    self._wake.set()
-                    await asyncio.sleep(0.001)
+                self._wake.set()
+                await self._steps.until(lambda: self._machine.idle, self._task)
         await stop(self._task)
         if self._attending is not None:
             self._attending.cancel()
@@ -129,6 +128,7 @@ class Keeper:
             self._machine.made()
 
     async def _rest(self) -> None:
+        self._steps.made()
         now = monotonic()
         until = min(self._machine.wake_at(now), self._hand.look_at)
         if until <= now:

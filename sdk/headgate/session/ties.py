@@ -14,8 +14,8 @@ from headgate.session.destination import Presence
 
 TELL_AFTER: Final = 0.3
 """Seconds of waiting after which a send is worth telling of."""
-LOOK_EVERY: Final = 0.1
-"""Seconds between looks while the user of a consumer waits in a send: another may use it any moment."""
+LOOK_EVERY: Final = 1.05 * TELL_EVERY
+"""Seconds between looks at ties that nothing changes: they are announced again."""
 _log: Final = logging.getLogger("headgate")
 
 
@@ -30,13 +30,13 @@ class Ties:
         self._announced = AnnouncedTies(notes)
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._begun = asyncio.Event()
-        """Set when one more send waits."""
+        self._changed = asyncio.Event()
+        """Set when a send begins or ceases to wait, or somebody else uses a consumer."""
         self._loop = asyncio.get_running_loop()
 
     def begin(self) -> None:
         """Look once a send that begins to wait has waited long enough."""
-        self._begun.set()
+        self._changed.set()
         if self._task is None and self._timer is None and any(presence.consumers for presence in self._presences()):
             self._timer = self._loop.call_later(TELL_AFTER, self._start)
 
@@ -63,24 +63,35 @@ class Ties:
 
     async def _run(self) -> None:
         while True:
-            self._begun.clear()
-            now, pause = self._loop.time(), LOOK_EVERY
+            self._changed.clear()
+            now = self._loop.time()
             try:
                 await self._announced.tell(self._find(now), now)
             except HeadgateError as error:
                 _log.debug("ties could not be told: %s", error)
-                pause = TELL_EVERY
             # Now, and not before it was told: a send that began to wait meanwhile found this at work.
             sends = [one for place in self._presences() for one in _waiting(place)]
             if not sends and not self._announced.names:
                 self._task = None
                 return
+            uses = [consumer.use for place in self._presences() for consumer in place.consumers]
+            for use in uses:
+                use.on_change = self._changed.set
+            for one in sends:
+                if isinstance(one.done, asyncio.Future):
+                    one.done.remove_done_callback(self._over)  # each is called once
+                    one.done.add_done_callback(self._over)
             # Whoever waits uses no consumer meanwhile: only another send can bring a tie where there may be none now.
-            users = {consumer.use.task for place in self._presences() for consumer in place.consumers}
-            if self._announced.names or any(one.who in users for one in sends):
-                await asyncio.sleep(max(pause, min(one.since for one in sends) + TELL_AFTER - now if sends else 0.0))
-            else:
-                await self._begun.wait()
+            until: float | None = None
+            if self._announced.names or any(one.who in {use.task for use in uses} for one in sends):
+                young = [one.since + TELL_AFTER for one in sends if one.since + TELL_AFTER > now]
+                until = min([now + LOOK_EVERY, *young])
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._changed.wait()
+
+    def _over(self, _: "asyncio.Future[Any]") -> None:
+        self._changed.set()
 
     def _find(self, now: float) -> Iterable[Tie]:
         sends: dict[Any, tuple[Presence, Outgoing]] = {}
