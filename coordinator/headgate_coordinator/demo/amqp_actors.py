@@ -79,7 +79,7 @@ class _Sender:
         """Send over one connection until it is over, or all is done; first what is still not accepted, in order."""
         again = deque(self._unaccepted)
         while peer.usable and not self.done:
-            while peer.usable and peer.link.credit > 0 and (seq := self._next(again)):
+            while peer.usable and peer.only.credit > 0 and (seq := self._next(again)):
                 sending = Sending(self._unaccepted[seq], self._name, seq, connection)
                 payload = written(sending.piece.body, sending.headers, 0)
                 peer.send(payload, (sending, len(payload)))
@@ -118,8 +118,8 @@ async def consume(name: str, nodes: Mapping[str, str], journal: Journal, orders:
 
 async def _take(name: str, peer: Peer, journal: Journal, orders: Orders) -> None:
     here = len(peer.arrived)
-    if peer.link.credit + here <= CREDIT // 2:
-        peer.link.set_credit(CREDIT - here)
+    if peer.only.credit + here <= CREDIT // 2:
+        peer.only.set_credit(CREDIT - here)
         peer.flush_soon()
     if not here:
         await peer.wait(LOOK)
@@ -128,7 +128,7 @@ async def _take(name: str, peer: Peer, journal: Journal, orders: Orders) -> None
     if not orders.hurry.is_set():
         await asyncio.sleep(AMQP_CONSUMERS[name])
     if peer.usable:  # else it is not ours any more
-        peer.link.settle(delivery, "accepted")
+        peer.only.settle(delivery, "accepted")
         peer.flush_soon()
         journal.write("received", *received(*decode(raw), len(raw), header_of(raw).delivery_count))
 
