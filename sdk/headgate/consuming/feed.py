@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered

@@ -30,7 +30,9 @@ from headgate.spool.node_writer import NodeWriter
 from headgate.spool.writer import Writer
 
 CLOSE_WITHIN: Final = 0.5
-HINTS: Final = frozenset({"credit", "recall", "released", "deadlock", "references", "settings", "removed", AGAIN})
+HINTS: Final = frozenset(
+    {"credit", "recall", "released", "deadlock", "references", "settings", "removed", backend.AGAIN}
+)
 
 
 class CreditAccount:

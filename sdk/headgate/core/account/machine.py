@@ -11,7 +11,7 @@ from typing import Final
 
 from headgate.core.account.calls import Acquire, Call, Credit, Leave, Look, Make, Publish, Reap, Report, Totals
 from headgate.core.account.ports import Destination, Effects, Ends
-from headgate.core.account.waiters import Waiters
+from headgate.core.account.waiters import LONG_PAUSE, Waiters
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine, Lease
 from headgate.core.outbox import Batch, Outgoing
 from headgate.errors import SessionExpired
@@ -22,8 +22,6 @@ PAUSE_MS: Final = 1000
 """The pause of those in line of whom Redis knows no better moment to ask again."""
 REFUSALS: Final = frozenset({"PASSED", "FULL", "STOPPED", "ABOVE"})
 """Answers to a batch that say nothing of the account."""
-LONG_PAUSE: Final = 1.75
-"""Seconds of the pause of those for whom another of the same client looks."""
 LATER: Final = 60.0
 """Seconds after which an account with nothing to do looks at the time again."""
 BUSY: Final = 0.05
@@ -639,7 +637,6 @@ class Account:
         again_at = now + answer.again_ms / 1000
         if answer.place:
             if answer.again_ms == PAUSE_MS:
-                # Only the first in line has anything to see to; Redis lets the place go of whoever is silent for 3 s.
                 latest = min(asked_at + LONG_PAUSE, self.lease.renew_at) if answer.place > 1 else again_at
                 again_at, self._sweeps = self._effects.turn(again_at, latest)
             if self._destination.consumers:
