@@ -30,10 +30,12 @@ class Unreadable:
     Attributes:
         segment: where it was, in its storage.
         problem: what is wrong with it.
+        for_now: whether it may be there when it is read again.
     """
 
     segment: str
     problem: str
+    for_now: bool = False
 
     @property
     def trouble(self) -> str:

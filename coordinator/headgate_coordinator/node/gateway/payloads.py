@@ -20,7 +20,6 @@ WITHIN: Final = 2.0
 """Seconds for the payloads of one answer; clients wait a little longer for it."""
 LOOK: Final = 4 << 20
 """Bytes of payloads in the answer to a look at what is stored; its client asks for the others one by one."""
-FOR_NOW: Final = "for now: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Payloads:
                 return
             payload = silent or await self._read(wanted, stored)
             if isinstance(payload, Unreadable):
-                silent = payload if wanted.look and payload.problem.startswith(FOR_NOW) else None
+                silent = payload if wanted.look and payload.for_now else None
                 payload = payload.noted_in(Reference.parse(stored))
             holder[index] = payload
 
@@ -93,5 +92,5 @@ class Payloads:
             return await self._spooling.reader.read(wanted.address, stored)
         except SpoolUnavailable as error:
             if wanted.look:
-                return Unreadable(Reference.parse(stored).segment, f"{FOR_NOW}{error}")
+                return Unreadable(Reference.parse(stored).segment, f"for now: {error}", for_now=True)
             raise CoordinatorUnavailable(f"messages of {wanted.address.name!r} wait: {error}") from None
