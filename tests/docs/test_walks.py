@@ -48,3 +48,13 @@ def test_every_place_where_something_is_decided_is_there() -> None:
     files = [file for row in rows for file in re.findall(r"`([^`]+)`", row)]
     assert len(rows) >= 40
     assert [file for file in files if not (PAGE.parents[1] / file).is_file()] == []
+
+
+def test_the_table_of_rooms_names_each_room() -> None:
+    root = PAGE.parents[1]
+    table = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("| folder | what it is")[1].split("\n\n")[0]
+    named = {word for row in table.splitlines() for word in re.findall(r"`(?:[\w./]*/)?(\w+)`", row.split("|")[1])}
+    packages = (root / "sdk/headgate", root / "coordinator/headgate_coordinator", root / "pipeline/headgate_pipeline")
+    rooms = {path.parent.name for package in packages for path in package.glob("*/__init__.py")}
+    assert len(rooms) > 30
+    assert rooms <= named
