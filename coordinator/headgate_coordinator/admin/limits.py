@@ -211,8 +211,8 @@ class Limits:
         limiter = await self._holds.limiter(call.access, call.name)
         state = await limiter.state(key=call.query.key)
         facts: dict[str, Any] = {name: getattr(state, name) for name in State.model_fields if name != "limiter"}
-        told = State(limiter=call.name, **facts)
-        return Answer(told, fields.policy(limiter.limits.values()) | fields.levels(state))
+        answer = State(limiter=call.name, **facts)
+        return Answer(answer, fields.policy(limiter.limits.values()) | fields.levels(state))
 
 
 def _operation(

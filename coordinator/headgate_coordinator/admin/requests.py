@@ -89,8 +89,8 @@ async def respond(operation: Operation, name: str, scope: Scope, receive: Receiv
     call = await _read(operation, name, scope, receive)
     running = operation.run(call)
     result = await (_while_heard(receive, running) if operation.waits else running)
-    told, headers = (result.model, result.headers) if isinstance(result, Answer) else (result, None)
-    return Response(told.model_dump_json(), media_type="application/json", headers=headers)
+    model, headers = (result.model, result.headers) if isinstance(result, Answer) else (result, None)
+    return Response(model.model_dump_json(), media_type="application/json", headers=headers)
 
 
 async def _while_heard(receive: Receive, answering: Awaitable[T]) -> T:

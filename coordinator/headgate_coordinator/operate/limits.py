@@ -50,11 +50,11 @@ async def look(client: Client, name: str, key: str | None) -> tuple[Explanation,
 
 def as_dict(found: Explanation, view: LimiterView) -> dict[str, Any]:
     """Return a limiter as JSON has it; ``reason`` is that of its hold-off."""
-    told = asdict(view)
-    reason = told.pop("off_reason")
+    parts = asdict(view)
+    reason = parts.pop("off_reason")
     return {
         "name": found.destination, "state": found.state, "cause": found.cause, "why": found.reason, "reason": reason,
-        **told,
+        **parts,
     }  # fmt: skip
 
 

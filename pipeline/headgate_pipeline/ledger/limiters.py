@@ -28,8 +28,8 @@ def each_limiter(
 
     def one(place: tuple[Any, ...], rows: pd.DataFrame) -> pd.DataFrame:
         rows = rows.sort_values(ORDER)
-        told = course(zip(rows["epoch"].tolist(), rows["ms"].tolist(), rows["detail"].tolist(), strict=True))
-        records = [{"namespace": place[0], "destination": place[1], **row} for row in work(place[1], told)]
+        events = course(zip(rows["epoch"].tolist(), rows["ms"].tolist(), rows["detail"].tolist(), strict=True))
+        records = [{"namespace": place[0], "destination": place[1], **row} for row in work(place[1], events)]
         return pd.DataFrame(records, columns=[*PLACE, *columns])
 
     known = entries.where(F.col("problem").isNull() & F.col("time").isNotNull())

@@ -85,9 +85,9 @@ class Attendance:
         if first is not None:
             first.since = first.since or now
         notices.look(now, first.since if first else None, lambda: self._failures.why(first) if first else None)
-        self._waiters.announced = notices.told
+        self._waiters.announced = notices.announced
         if first is not None:
-            self._waiters.told_at(notices.due(first.since))
+            self._waiters.announce_at(notices.due(first.since))
 
     def close(self) -> None:
         """Stop."""

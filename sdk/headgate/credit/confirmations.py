@@ -52,8 +52,8 @@ class Confirming:
     @property
     def reason(self) -> str:
         """Why they wait, as last seen; empty when none does."""
-        told = self._why() if self._held else None
-        return told.reason if told else "waits for its channel" if self._held else ""
+        why = self._why() if self._held else None
+        return why.reason if why else "waits for its channel" if self._held else ""
 
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Take in the destination's settings: which link receipts wait for, if any."""

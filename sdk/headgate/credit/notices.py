@@ -138,7 +138,7 @@ class Notices:
         self._log = Wait(WARN_AFTER)
 
     @property
-    def told(self) -> bool:
+    def announced(self) -> bool:
         """Whether a wait was reported whose end was not yet."""
         return self._log.begun is not None or any(wait.begun is not None for wait in self._waits.values())
 
@@ -162,19 +162,19 @@ class Notices:
             return
         for callback, after in tuple(self._listeners.callbacks.items()):
             wait = self._waits.setdefault(callback, Wait(after, NOTIFY_EVERY))
-            told = wait.look(now, since)
-            if told == "begun":
+            change = wait.look(now, since)
+            if change == "begun":
                 explanation = why()
                 reason = explanation.reason if explanation else ""
                 begun = time.time() - (now - (wait.begun or now))
                 blocked = Blocked(self._destination, self._session, begun, reason, explanation)
                 self._listeners.tell(callback, blocked)
-            elif told == "ended":
+            elif change == "ended":
                 self._listeners.tell(callback, Unblocked(self._destination, self._session, wait.end(now)))
-        told = self._log.look(now, since)
-        if told == "begun":
+        change = self._log.look(now, since)
+        if change == "begun":
             explanation = why()
             text = explanation.line if explanation else f"{self._destination} does not answer why"
             log.warning("%s has waited %.1f s to send: %s", self._session, now - (since or now), text)
-        elif told == "ended":
+        elif change == "ended":
             log.info("%s waited %.1f s to send to %s", self._session, self._log.end(now), self._destination)

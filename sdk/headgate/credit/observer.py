@@ -151,8 +151,9 @@ class Outlook:
         """
         if self._seen is None:
             return None
-        told = through(self._explain(self._seen, size, paid=paid, durable=durable), self._hops)
-        return replace(told, deadlock=self.self_wait.deadlock) if self.self_wait.deadlock and not paid else told
+        explanation = through(self._explain(self._seen, size, paid=paid, durable=durable), self._hops)
+        deadlock = None if paid else self.self_wait.deadlock
+        return replace(explanation, deadlock=deadlock) if deadlock else explanation
 
     def _explain(
         self, seen: Snapshot, size: int | None = None, *, paid: bool = False, durable: bool | None = None

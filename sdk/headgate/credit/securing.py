@@ -219,24 +219,24 @@ class Securing:
         while self._line:
             covered, began = tuple(self._line), self._loop.time()
             try:
-                told = await secure(self._store.server, self._address, self._session, self.durability, ROUND_MS)
+                answer = await secure(self._store.server, self._address, self._session, self.durability, ROUND_MS)
             except AWAY as error:
                 self._trouble = str(error)
                 await asyncio.sleep(PAUSE)
                 continue
-            self.held, self._trouble = told.held, ""
-            if told.code != "OK":
+            self.held, self._trouble = answer.held, ""
+            if answer.code != "OK":
                 self._trouble = "the destination is gone"
                 self._late(math.inf)
                 continue
-            self._lose(covered, told.epoch, told.last)
-            met = self.durability.is_met(told.held)
+            self._lose(covered, answer.epoch, answer.last)
+            met = self.durability.is_met(answer.held)
             if met:
                 for written in covered:
                     if written in self._line:
                         self._line.remove(written)
                         self._confirm(written)
-            elif told.held.trouble == "refused":
+            elif answer.held.trouble == "refused":
                 self._late(math.inf)
             self._watch()
             if self._line and not met and self._loop.time() - began < PAUSE:  # else more was written meanwhile

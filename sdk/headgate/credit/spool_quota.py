@@ -49,7 +49,7 @@ class Quota:
         item = Outgoing(b"", size, math.inf, future)
         self._wanted[future] = item, stir
         self._account.outbox.head()  # lets go of what was given up, so that this one is asked for at once
-        future.add_done_callback(lambda told: self._wanted.pop(told, None))
+        future.add_done_callback(lambda given: self._wanted.pop(given, None))
         self._account.submit(item)
         return future
 

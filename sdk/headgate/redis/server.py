@@ -384,9 +384,9 @@ class Server:
 
         The first time, a server that says where the slot is now is believed. A slot on its way is where it was.
         """
-        told = error if isinstance(error, rx.MovedError) and attempt <= 1 else None
+        moved = error if isinstance(error, rx.MovedError) and attempt <= 1 else None
         under_way = isinstance(error, rx.TryAgainError)
-        if told is None:
+        if moved is None:
             await asyncio.sleep(min(0.02 * attempt, 0.05 if under_way else 0.2))
         if not self._cluster:
             await self._lane_at("only").drop()
@@ -394,6 +394,6 @@ class Server:
             manager, seeds = self._cluster.nodes_manager, list(self.url.hosts)
             with contextlib.suppress(*_FAILED):  # nobody answers yet: the map stays as it was, for the next attempt
                 async with asyncio.timeout(CALL_TIMEOUT):
-                    await (manager.move_slot(told) if told else manager.initialize(seeds, self._silent))
+                    await (manager.move_slot(moved) if moved else manager.initialize(seeds, self._silent))
             for place in self._lanes.keys() - set(self._masters()):  # who may come back as another than it was
                 await self._lanes[place].drop()

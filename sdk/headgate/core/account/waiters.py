@@ -64,8 +64,8 @@ class Waiters:
 
     # Coming and going.
 
-    def join(self, item: Outgoing, now: float, told_at: float = math.inf) -> None:
-        """Count in a message that was just put in line and is not paid; listeners hear of the wait at ``told_at``."""
+    def join(self, item: Outgoing, now: float, heard_at: float = math.inf) -> None:
+        """Count in a message that was just put in line and is not paid; listeners hear of the wait at ``heard_at``."""
         item.since = now
         self._hurried = self._hurried or item.when_full is not None
         patience = self.how(item).patience
@@ -74,7 +74,7 @@ class Waiters:
         if len(self.outbox.waiting) == 1:
             self.look_at = now + EXPLAIN_AFTER
             self.explain_at = max(self.look_at, over - EXPLAIN_AFTER)
-            self.told_at(told_at)
+            self.announce_at(heard_at)
         else:
             self._explain_before(over)
 
@@ -169,7 +169,7 @@ class Waiters:
             self.explain_at = min(self.explain_at, now)
         return old
 
-    def told_at(self, when: float) -> None:
+    def announce_at(self, when: float) -> None:
         """Note that somebody hears of the wait at that time, if it lasts."""
         self.attend_by(when)
         self._explain_before(when)
