@@ -45,7 +45,7 @@ async def _serve() -> None:  # noqa: C901, PLR0915 -- a function for each part
         from bench.traffic import brokers, flows, worker
     except ImportError:  # an older checkout
         from bench import brokers, flows, worker  # type: ignore[attr-defined,no-redef]
-    flows.cpu_seconds = _processor_seconds
+    flows.cpu_seconds = _processor_seconds  # type: ignore[attr-defined]  # as it imported it
     from bench.harness import private_client
     from headgate.redis.keys import Address
 
