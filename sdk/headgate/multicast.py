@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
-from headgate.core.reception import MEMORY, Loss, Reception
+from headgate.core.links.packet_reader import MEMORY, Loss, Reception
 from headgate.errors import Closed, InvalidValue
 from headgate.message import Stored
 from headgate.units import parse_size

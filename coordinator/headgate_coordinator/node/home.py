@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from headgate_coordinator.node import host
 from headgate_coordinator.node.claims import Claims
-from headgate_coordinator.node.seldom import Seldom
+from headgate_coordinator.node.log_throttle import Seldom
 
 
 class Home(host.Node, Protocol):

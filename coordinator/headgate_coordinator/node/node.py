@@ -25,8 +25,8 @@ from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
 from headgate_coordinator.node.door import Door
 from headgate_coordinator.node.ends.end import LinkEnd
+from headgate_coordinator.node.log_throttle import Seldom
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.node.seldom import Seldom
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.making import Making
 

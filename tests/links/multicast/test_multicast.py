@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.links.multicast import Packet, room, split
-from headgate.core.reception import MOST_STREAMS, OF_A_PART, Arrived, Loss, Reception
+from headgate.core.links.packet_reader import MOST_STREAMS, OF_A_PART, Arrived, Loss, Reception
 from headgate.errors import MessageFormatError
 
 NAMES = st.text(min_size=1, max_size=20)
