@@ -7,6 +7,7 @@ import pytest
 from headgate.redis.keys import Address
 from tests.lua.place import Place
 from tests.lua.pool_world import PoolWorld, Runner
+from tests.lua.world import World
 from tests.support.rewriting import RewritingServer, virtual_clock
 from tests.support.servers import newest_server
 
@@ -43,3 +44,18 @@ async def world(redis_url: str, namespace: str) -> AsyncIterator[PoolWorld]:
     yield world
     await world.close()
     await server.close()
+
+
+@pytest.fixture
+def driven(redis_url: str, namespace: str) -> Iterator[World]:
+    """What a state machine drives beside the model."""
+    world = World(redis_url, namespace)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def driven_cluster(cluster_url: str, namespace: str) -> Iterator[World]:
+    world = World(cluster_url, namespace)
+    yield world
+    world.close()

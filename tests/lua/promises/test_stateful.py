@@ -3,7 +3,6 @@
 What it finds, Hypothesis prints as a short program of calls.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,20 +15,6 @@ from tests.model.credit import NOTHING, UNLIMITED, Amount, Rules
 from tests.support.extent import examples
 
 KINDS = ("queue", "topic", "gate")
-
-
-@pytest.fixture
-def world(redis_url: str, namespace: str) -> Iterator[World]:
-    world = World(redis_url, namespace)
-    yield world
-    world.close()
-
-
-@pytest.fixture
-def cluster_world(cluster_url: str, namespace: str) -> Iterator[World]:
-    world = World(cluster_url, namespace)
-    yield world
-    world.close()
 
 
 def drive(world: World, kind: str, *, count: int, steps: int = 40) -> None:
@@ -48,12 +33,12 @@ def drive(world: World, kind: str, *, count: int, steps: int = 40) -> None:
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 @pytest.mark.parametrize("then", ["back", "clock"])
-def test_a_call_that_is_refused_after_a_restart_gives_no_numbers_away(world: World, kind: str, then: str) -> None:
+def test_a_call_that_is_refused_after_a_restart_gives_no_numbers_away(driven: World, kind: str, then: str) -> None:
     """Nothing is written by it: numbers go on from where they were when that run of the server is gone again.
 
     Two programs that Hypothesis found: the server of before is back, or the clock has jumped back meanwhile.
     """
-    state: Any = type("Chosen", (Machine,), {"world": world, "kind": kind})()
+    state: Any = type("Chosen", (Machine,), {"world": driven, "kind": kind})()
     state.create(limit=Amount(400, UNLIMITED), rules=Rules(), consumers=1)
     state.send("bob", [5, 6], 20, 20, too_much=False, skip=0, times=0)
     assert sorted(state.look().messages) == [1, 2]
@@ -75,25 +60,25 @@ def test_a_call_that_is_refused_after_a_restart_gives_no_numbers_away(world: Wor
 
 @pytest.mark.timeout(900)  # to shrink what it found may take long
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_scripts_do_what_the_model_does(world: World, kind: str, share: int) -> None:
-    drive(world, kind, count=examples(80 if kind != "gate" else 30) // share)
+def test_the_scripts_do_what_the_model_does(driven: World, kind: str, share: int) -> None:
+    drive(driven, kind, count=examples(80 if kind != "gate" else 30) // share)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_scripts_do_what_the_model_does_on_a_cluster(cluster_world: World, kind: str) -> None:
-    drive(cluster_world, kind, count=examples(15))
+def test_the_scripts_do_what_the_model_does_on_a_cluster(driven_cluster: World, kind: str) -> None:
+    drive(driven_cluster, kind, count=examples(15))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_scripts_do_what_the_model_does_for_long(world: World, kind: str) -> None:
-    drive(world, kind, count=800, steps=80)
+def test_the_scripts_do_what_the_model_does_for_long(driven: World, kind: str) -> None:
+    drive(driven, kind, count=800, steps=80)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_scripts_do_what_the_model_does_on_a_cluster_for_long(cluster_world: World, kind: str) -> None:
-    drive(cluster_world, kind, count=150, steps=80)
+def test_the_scripts_do_what_the_model_does_on_a_cluster_for_long(driven_cluster: World, kind: str) -> None:
+    drive(driven_cluster, kind, count=150, steps=80)
