@@ -55,6 +55,8 @@ class Everything:
         await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 10}})
         self.limiter = await self.session.limiter("llm", in_hand=False)
         self.hold = await self.limiter.admit(slots=1)
+        await client.set_store("disk", "memory://calls", limit="1MB")
+        self.spool = await client.parts.registry.spooling.spools.get("disk")
         for _ in VERBS:
             await self.producer.send(b"x")
         received = [await self.consumer.receive(timeout=GUARD) for _ in VERBS]
@@ -105,6 +107,7 @@ class Everything:
                 "gate": lambda: session.gate("g"),
                 "bucket": lambda: session.bucket("b"),
                 "limiter": lambda: session.limiter("l"),
+                "room_at": lambda: session.room_at(self.spool),
                 "inflow": lambda: session.inflow("i", window=100, kind="queue"),
             },
             headgate.Client: {
@@ -160,7 +163,7 @@ class _Nothing(Everything):
     def __init__(self) -> None:
         nothing: Any = MagicMock()
         self.client = self.session = self.producer = self.consumer = self.wildcard = nothing
-        self.gate = self.bucket = self.limiter = self.hold = self.messages = nothing
+        self.gate = self.bucket = self.limiter = self.hold = self.messages = self.spool = nothing
 
 
 @pytest.mark.parametrize("way", ["stopped", "hangs"])
