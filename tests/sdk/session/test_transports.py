@@ -75,6 +75,7 @@ async def exchange(url: str) -> bytes | str:
         return message.body
 
 
+@pytest.mark.usefixtures("patient")
 async def test_messages_travel_over_tls_and_secrets_stay_unseen(certificate: Path, tmp_path: Path) -> None:
     port = free_port()
     arguments = ["--port", "0", "--tls-port", str(port), "--tls-cert-file", "cert.pem", "--tls-key-file", "key.pem",
