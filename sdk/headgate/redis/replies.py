@@ -15,11 +15,8 @@ STORE_FIELDS: Final = ("limit_bytes", "pending_bytes", "pending_messages", "leas
 """Of a spool store, what tells whether it has room."""
 
 
-def credit(reply: list[Any]) -> Credit:
-    """Return the answer to acquire or publish; what follows TOO_LARGE or FENCED stands where granted would."""
-    code, *numbers = reply
-    if len(numbers) > 4:
-        return Credit(code.decode(), *map(int, numbers))
+def no_credit(code: bytes, numbers: list[Any]) -> Credit:
+    """Return a short answer to acquire or publish; what follows TOO_LARGE or FENCED stands where granted would."""
     if code == NO_STORE:
         epoch, why, when_full, limit = numbers
         return Credit("FULL", int(epoch), no_store=calls.NoStore(why.decode(), when_full.decode(), limit))

@@ -23,8 +23,8 @@ from headgate.redis.replies import (
     PoolRecord,
     Recount,
     Snapshot,
-    credit,
     held,
+    no_credit,
     pairs,
     records,
 )
@@ -64,7 +64,8 @@ class Store:
         again: bool = False,
     ) -> Credit:  # fmt: skip
         """Call acquire or publish."""
-        return credit(await self._call(name, address, session, values, rest, again=again))
+        code, *numbers = await self._call(name, address, session, values, rest, again=again)
+        return Credit(code.decode(), *map(int, numbers)) if len(numbers) > 4 else no_credit(code, numbers)
 
     async def apply(
         self,
