@@ -117,6 +117,8 @@ async def test_stores_and_what_is_spooled_are_apart_from_memory(http: Http, clie
     samples = await scrape(http)
     one, store = {"namespace": client.namespace, "destination": "orders"}, {"namespace": client.namespace}
     assert value(samples, "headgate_spooled_bytes", **one) >= 4000
+    assert 4 * 30 <= value(samples, "headgate_reference_bytes", **one) <= 5 * 64
+    assert value(samples, "headgate_limit_reference_bytes", **one) == 64 << 20
     assert value(samples, "headgate_pending_bytes", **one) < 2000
     assert value(samples, "headgate_store_held_bytes", store="temp", **store) >= 4000
     assert value(samples, "headgate_store_segments", store="temp", **store) >= 1
@@ -127,7 +129,9 @@ async def test_stores_and_what_is_spooled_are_apart_from_memory(http: Http, clie
     assert [(one["name"], one["url"], one["waiting"]) for one in told] == [
         ("disk", "s3://bucket/spool", 0), ("temp", "memory://metrics", 0),
     ]  # fmt: skip
-    assert (await http.get("/api/v1/destinations/orders")).json()["spooled_bytes"] >= 4000
+    shown = (await http.get("/api/v1/destinations/orders")).json()
+    assert shown["spooled_bytes"] >= 4000
+    assert 4 * 30 <= shown["reference_bytes"] <= 5 * 64 < shown["limit_reference_bytes"] == 64 << 20
     assert (await http.get("/api/v1/overview")).json()["totals"]["spooled_bytes"] >= 4000
 
 

@@ -192,6 +192,7 @@ async def test_status_and_top_show_memory_and_stores_apart(redis_url: str, order
         for _ in range(12):
             await producer.send(b"x" * 1000)
         (store,) = await client.stores()
+        references = int((await client.explain("large")).fields["reference_bytes"])
         told = await asyncio.gather(_run("status", *place), _run("top", *place), _run("explain", "large", *place))
         as_json = await _run("status", "--json", *place)
         await client.purge("large")
@@ -201,6 +202,7 @@ async def test_status_and_top_show_memory_and_stores_apart(redis_url: str, order
         (row,) = (line.split() for line in picture.splitlines() if line.split()[:1] == ["large"])
         held = [f"{store.held / 1024:.2f}", "KiB"]
         assert row[7:9] == held, row
+        assert row[9:11] == [str(references), "B"], row
         (line,) = (line.split() for line in picture.splitlines() if line.split()[:1] == ["disk"])
         assert line[1:5] == [*held, "1.00", "MiB"]
         assert line[7:9] == [str(store.segments), "0"], line

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.limits.hold_off import left_of
+from headgate.explain.facts import MOST_REFERENCES
 
 FIELDS: Final = (
     "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes", "leased_messages",
     "peak_bytes", "blocked", "consumers", "stopped", "held_off", "shut", "learning_until", "enforce", "message_seq",
-    "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "epoch", "epoch_ms", "epochs",
-    "lost_messages", "epoch_lost",
+    "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "reference_bytes",
+    "limit_reference_bytes", "epoch", "epoch_ms", "epochs", "lost_messages", "epoch_lost",
 )  # fmt: skip
 """The fields that are read of each destination."""
 
@@ -46,6 +47,7 @@ class Figures:
         settled: of these, those that are not pending any more.
         dropped: messages that producers dropped for want of room; ``dropped_bytes`` are theirs.
         spooled_bytes: of the segments in spool stores that its messages refer to; not part of what is pending.
+        reference_bytes: of the references to these that Redis has, ``limit_reference_bytes`` the most that it may have.
         taken: tokens taken of a bucket.
         stopped: why it was stopped by hand; empty when it was not.
         rate: tokens a second of a bucket; None when unlimited or no bucket.
@@ -71,6 +73,8 @@ class Figures:
     dropped: int
     dropped_bytes: int
     spooled_bytes: int
+    reference_bytes: int
+    limit_reference_bytes: int | None
     taken: float
     stopped: str
     rate: float | None
@@ -125,6 +129,8 @@ def from_fields(name: str, fields: Mapping[str, str], now_ms: float) -> Figures:
         dropped=number("dropped_messages"),
         dropped_bytes=number("dropped_bytes"),
         spooled_bytes=number("spooled_bytes"),
+        reference_bytes=number("reference_bytes"),
+        limit_reference_bytes=_limit(fields.get("limit_reference_bytes", str(MOST_REFERENCES))),
         taken=float(fields.get("taken") or 0),
         stopped=fields.get("stopped", ""),
         rate=float(rate) if rate else None,

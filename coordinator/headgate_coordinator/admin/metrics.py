@@ -66,6 +66,10 @@ OF_DESTINATIONS: Final = (
     _each("dropped_bytes", "counter", "Bytes of these.", lambda one: one.dropped_bytes),
     _each("spooled_bytes", "gauge", "Bytes of segments in spool stores that messages here refer to; not pending.",
           lambda one: one.spooled_bytes),
+    _each("reference_bytes", "gauge", "Bytes of references to spooled messages, which Redis has beside pending ones.",
+          lambda one: one.reference_bytes),
+    _each("limit_reference_bytes", "gauge", "Most of these, of queues and topics; absent when unlimited.",
+          lambda one: one.limit_reference_bytes if one.kind in ("queue", "topic") else None),
     _each("epochs", "counter", "Times that Redis may have lost its last writes: it restarted, failed over or was "
           "emptied.", lambda one: one.epochs),
     _each("lost_messages", "counter", "Messages that senders have receipts for, and Redis lost; consumers may have had "

@@ -41,6 +41,8 @@ class Destination(Answer):
     in_per_second: float | None = Field(description="messages stored a second; null: not known yet")
     out_per_second: float | None = Field(description="messages settled a second; null: not known yet")
     spooled_bytes: int = Field(description="of segments in spool stores that its messages refer to; not pending")
+    reference_bytes: int = Field(description="of references to these that Redis has")
+    limit_reference_bytes: int | None = Field(description="the most of them; null: unlimited")
     dropped_messages: int = Field(description="by producers, for want of room")
     rate: float | None = Field(description="tokens a second of a bucket")
     stopped: str = Field(description="why it was stopped by hand; empty: it was not")
@@ -66,7 +68,8 @@ class Destination(Answer):
 
 _SAME = (
     "name", "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes",
-    "leased_messages", "peak_bytes", "spooled_bytes", "blocked", "consumers", "rate", "stopped",
+    "leased_messages", "peak_bytes", "spooled_bytes", "reference_bytes",
+    "limit_reference_bytes", "blocked", "consumers", "rate", "stopped",
 )  # fmt: skip
 
 

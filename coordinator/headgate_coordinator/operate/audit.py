@@ -16,6 +16,8 @@ COUNTERS: Final = (
     "pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "blocked", "weight", "active",
 )  # fmt: skip
 """In the order of :class:`headgate.redis.replies.Recount`."""
+SPOOLED: Final = ("spooled_bytes", "reference_bytes")
+"""Of what is in stores, as a destination counts it."""
 AT_ONCE: Final = 500
 """Segments read at once."""
 LOOKS: Final = 5
@@ -78,31 +80,37 @@ async def audit(client: Client, *, repair: bool) -> list[Finding]:
             verdict = "repaired" if count.code == "OK" else "differs"
         stored, counted = (dict(zip(COUNTERS, numbers, strict=False)) for numbers in (count.stored, count.counted))
         spooled = await spooled_bytes(client, name)
-        if any(spooled):
-            stored["spooled_bytes"], counted["spooled_bytes"] = spooled
-            verdict = verdict if spooled[0] == spooled[1] or verdict == "not counted" else "differs"
+        for field, (kept, found) in spooled.items():
+            stored[field], counted[field] = kept, found
+            verdict = verdict if kept == found or verdict == "not counted" else "differs"
         findings.append(Finding(name, verdict, stored, counted))
     return findings
 
 
-async def spooled_bytes(client: Client, name: str) -> tuple[int, int]:
-    """Return how many bytes of segments a destination says that it refers to, and how many its segments have.
+async def spooled_bytes(client: Client, name: str) -> dict[str, tuple[int, int]]:
+    """Return the bytes of segments, and of references to them, that a destination has: as it counts, and counted anew.
 
-    It is read piece by piece, so a difference is looked at again: messages may have come or gone meanwhile.
+    Nothing where it has none. It is read piece by piece, so a difference is looked at again: messages may have come or
+    gone meanwhile.
     """
     address = Address.of(client.namespace, name)
     key, refs = address.shared[0], address.shared[1 + PARTS.index("refs")]
-    stored = counted = 0
+    stored: tuple[int, ...] = ()
+    counted: tuple[int, ...] = ()
     for _ in range(LOOKS):
         segments = list(await client.parts.registry.spooling.spools.calls.segments(address))
-        counted = 0
+        rows: list[list[bytes]] = []
         for at in range(0, len(segments), AT_ONCE):
             values = await client.store.server.command(refs, "HMGET", refs, *segments[at : at + AT_ONCE])
-            counted += sum(int(value.split()[-1]) for value in values if value)
-        stored = int(await client.store.server.command(key, "HGET", key, "spooled_bytes") or 0)
+            rows += [value.split() for value in values if value]
+        # Rows of scripts of before have no bytes of references, and they counted none.
+        counted = sum(int(row[-1]) for row in rows), sum(int(row[1]) for row in rows if len(row) > 2)
+        values = await client.store.server.command(key, "HMGET", key, *SPOOLED)
+        stored = tuple(int(value or 0) for value in values)
         if stored == counted:
             break
-    return stored, counted
+    pairs = dict(zip(SPOOLED, zip(stored, counted, strict=True), strict=True))
+    return {field: pair for field, pair in pairs.items() if any(pair)}
 
 
 def render(findings: Sequence[Finding], namespace: str) -> RenderableType:

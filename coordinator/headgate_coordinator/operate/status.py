@@ -112,7 +112,8 @@ def render(
     left_out = ("kind",) if width < NARROW else ()
     names = [name for name in COLUMNS if name not in left_out]
     if any(_spooled(one) for one in found):
-        names.insert(names.index("limit") + 1, "spooled")
+        at = names.index("limit") + 1
+        names[at:at] = ["spooled", "references"] if width >= NARROW else ["spooled"]
     for name in names:
         table.add_column(name, justify="left" if name in ("kind", "state") else "right", no_wrap=True)
     for one in shown:
@@ -216,6 +217,7 @@ def _row(one: Explanation) -> dict[str, RenderableType]:
         "pending": f"{in_messages.pending} {msg}" if by_messages else size(in_bytes.pending),
         "limit": "\n".join(limits) or "unlimited",
         "spooled": size_of(_spooled(one)),
+        "references": size_of(int(fields.get("reference_bytes", 0))),
         "leased": f"{in_messages.leased} {msg}" if by_messages else size(in_bytes.leased),
         "blocked": str(one.blocked),
         "consumers": fields["consumers"],

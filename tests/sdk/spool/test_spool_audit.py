@@ -158,6 +158,11 @@ async def test_a_wrong_count_of_what_a_destination_has_spooled_is_found(
         (finding,) = await audit(client, repair=False)
         assert finding.verdict == "differs"
         assert finding.differences[0].startswith("spooled_bytes is ")
+        await client.store.server.command(own, "HINCRBY", own, "spooled_bytes", -7)
+        await client.store.server.command(own, "HINCRBY", own, "reference_bytes", 7)
+        (finding,) = await audit(client, repair=False)
+        assert (finding.verdict, len(finding.differences)) == ("differs", 1)
+        assert finding.differences[0].startswith("reference_bytes is ")
 
 
 async def test_spent_segments_that_nobody_is_there_to_delete_go_with_a_repair(

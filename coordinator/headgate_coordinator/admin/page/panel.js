@@ -107,6 +107,10 @@ export class Panel {
         : limits.join(", ") || "unlimited"],
       ["Peak", size(one.peak_bytes)],
       ...(one.spooled_bytes ? [["Spooled", bytes(one.spooled_bytes)]] : []),
+      ...(one.reference_bytes
+        ? [["References", `${bytes(one.reference_bytes)} of ${
+          one.limit_reference_bytes === null ? "unlimited" : bytes(one.limit_reference_bytes)}`]]
+        : []),
       ["Waiting senders", number(one.blocked)],
       ["Consumers", number(one.consumers)],
       ["In / out", `${rate(one.in_per_second)} / ${rate(one.out_per_second)}`],
