@@ -30,6 +30,10 @@ PASSWORDS: Final = 5_000
 SILENT: Final = 1_000
 RULES: Final = 4_000
 KEYS: Final = 60_000
+BRIDGES: Final = 17_000
+"""About as many as a policy has room for; one node works on all of them."""
+SETTLES: Final = 30.0
+"""Seconds for which a node is watched that works on its links."""
 TOKEN: Final = "bench"
 
 
@@ -154,6 +158,23 @@ async def _policies(*, quick: bool) -> list[Figure]:
     return figures
 
 
+async def _bridges(count: int) -> list[Figure]:
+    """Return the longest that `/live` took under silent connections, as a policy of links came in force, and after."""
+    text = "".join(f'[[bridge]]\nname = "b{n}"\nfrom = "a{n}"\nto = "a{n + 1}"\n' for n in range(count)).encode()
+    async with _node() as node, contextlib.AsyncExitStack() as stack:
+        host, port = node.admin.rpartition("/")[2].split(":")
+        for _ in range(SILENT):
+            _, writer = await asyncio.open_connection(host, int(port))
+            stack.callback(writer.close)
+        put = await _while_asked(node, lambda: node.get("/api/v1/policy", text))
+        after = await _while_asked(node, lambda: time.sleep(SETTLES))
+    what = f"/live, at the longest, under {SILENT} silent connections"
+    return [
+        _figure(f"{what}, while {count} bridges come into force", put, 1),
+        _figure(f"{what}, in the {SETTLES:g} s after, as one node begins to work on all", after, 1),
+    ]
+
+
 def _calls(most: int) -> float:
     """Return the seconds that the worst message with calls of so many bytes keeps the loop."""
     head, longest = b"\0\x53\x75\xb0\0\0\0\0", 0.0
@@ -177,6 +198,7 @@ async def measure(*, quick: bool) -> list[Figure]:
             figures.append(_figure(f"log-in {when} {count} wrong passwords {what}", seconds, 2))
     figures.append(_figure(f"/live, at the longest, under {SILENT} silent connections", await _silent(SILENT), 1))
     figures += await _policies(quick=quick)
+    figures += await _bridges(BRIDGES // (10 if quick else 1))
     figures.append(_figure("the loop, for the worst call of who has no grants", _calls(NOTHING.calls), 0.05))
     figures.append(Figure("the loop, for the worst 24 MiB of who may send", _calls(24 << 20), "s"))
     return figures

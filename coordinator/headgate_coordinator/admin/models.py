@@ -41,8 +41,8 @@ class Destination(Answer):
     in_per_second: float | None = Field(description="messages stored a second; null: not known yet")
     out_per_second: float | None = Field(description="messages settled a second; null: not known yet")
     spooled_bytes: int = Field(description="of segments in spool stores that its messages refer to; not pending")
-    reference_bytes: int = Field(description="of references to these that Redis has")
-    limit_reference_bytes: int | None = Field(description="the most of them; null: unlimited")
+    reference_bytes: int = Field(description="of references to these in Redis")
+    limit_reference_bytes: int | None = Field(description="null: unlimited")
     dropped_messages: int = Field(description="by producers, for want of room")
     rate: float | None = Field(description="tokens a second of a bucket")
     stopped: str = Field(description="why it was stopped by hand; empty: it was not")
@@ -53,6 +53,7 @@ class Destination(Answer):
     @classmethod
     def of(cls, one: Figures, flow: Flow | None, explanation: Explanation | None) -> "Destination":
         """Return it from what was read."""
+        why: dict[str, Any] = {word: getattr(explanation, word, "") for word in ("cause", "reason", "remedy")}
         return cls(
             **{name: getattr(one, name) for name in _SAME},
             used=explanation.limiter.used if explanation and explanation.limiter else one.used,
@@ -60,9 +61,7 @@ class Destination(Answer):
             dropped_messages=one.dropped,
             in_per_second=flow.into if flow else None,
             out_per_second=flow.out_of if flow else None,
-            cause=explanation.cause if explanation else "",
-            reason=explanation.reason if explanation else "",
-            remedy=explanation.remedy if explanation else "",
+            **why,
         )
 
 

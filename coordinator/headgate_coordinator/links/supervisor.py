@@ -233,7 +233,8 @@ class Supervisor:
 
     async def _stop(self, links: Iterable[str], *, lost: bool = False) -> None:
         ending = {link: self._jobs.pop(link) for link in tuple(links) if link in self._jobs}
-        await asyncio.gather(*(job.stop(lost=lost) for job in ending.values()))
+        for page in _pages(list(ending)):  # all of a large policy at once would hold up whatever else the node does
+            await asyncio.gather(*(ending[link].stop(lost=lost) for link in page))
         for link, job in ending.items():
             self._carried[link] = self._total(link, job)
 

@@ -227,7 +227,7 @@ def burst_of(rate: float) -> int:
     return max(1, round(rate / 10))
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=32768)  # more than a policy has room for
 def ends_of(link: str) -> Ends:
     """Return source and target of a :attr:`Link.link`.
 
