@@ -60,7 +60,7 @@ LIMITERS: Final = (
     ("P7", "lib/waiters", "key .. ' ' .. string.gsub(amounts, '[=:]%d+', '')", "key .. ' -'",
      f"{_PASSING}::test_whoever_waits_for_a_quota_keeps_only_those_who_need_it_waiting"),
     ("P7", "lib/passing", "  if turn.whole then", "  if false then",
-     f"{_PASSING}::test_who_needs_much_is_not_passed_by_those_who_need_little_of_the_same"),
+     f"{_PASSING}::test_whoever_waits_for_a_quota_keeps_only_those_who_need_it_waiting"),
     ("P7", "lib/passing", "if not mine or at ~= mine.line then", "if false then",
      f"{_PASSING}::test_who_needs_much_is_not_passed_by_those_who_need_little_of_the_same"),
     ("P7", "lib/passing", "limit.rate) - limit.tolerance - now_us > turn.us", "limit.rate) < 0",

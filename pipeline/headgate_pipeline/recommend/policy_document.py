@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from textwrap import wrap
 from typing import Final
 
 from headgate.core.addresses.pattern import Pattern
-from headgate.core.names import encode_name
+from headgate.core.limits.limit import FORMS, Limit, limits_of
+from headgate.core.names import decode_name, encode_name
 from headgate.errors import HeadgateError
 from headgate_pipeline.formatting import moment
 from headgate_pipeline.recommend.demand import Need
@@ -31,8 +33,9 @@ def document(
     lines = list(_head(needs, bounds, base))
     for need in needs:
         of_limits = list(propose_limits(need, bounds))
-        rule = _rule(need, propose(need, bounds, (settings or {}).get(need.name)))
-        lines += ["", *(_limiter(need, of_limits) if of_limits else rule)]
+        fields = (settings or {}).get(need.name)
+        rule = _rule(need, propose(need, bounds, fields))
+        lines += ["", *(_limiter(need, of_limits, fields or {}) if of_limits else rule)]
     return "\n".join(([base.rstrip("\n"), ""] if base else []) + lines) + "\n"
 
 
@@ -82,12 +85,86 @@ def _rule(need: Need, proposals: list[Proposal]) -> Iterator[str]:
             yield f"{proposal.key} = {_number(proposal.value, mark='_')}"
 
 
-def _limiter(need: Need, proposals: list[Proposal]) -> Iterator[str]:
-    """Yield proposals as comments: limits come from one rule as a whole, with weights and zones that no ledger has."""
+def _limiter(need: Need, proposals: list[Proposal], fields: Fields) -> Iterator[str]:
+    """Yield the rule of a limiter, whose limits come from one rule as a whole.
+
+    Weights of keys are in no ledger, and the state keeps offsets of a time zone, not its name: where either is missing
+    the proposals are comments.
+    """
     seen = f"{moment(need.first_ms)} to {moment(need.last_ms)}, {need.entries:,} entries"
-    yield f"# {_quoted(need.name)}: {seen}. Its limits are in its own table, [[limiter]]:"
+    limits, of_keys = limits_of(fields.get("limits", "")), limits_of(fields.get("key_limits", ""))
+    in_zone = fields.get("zone") and any(limit.window for limit in limits.values())
+    if not limits or in_zone or not _can_be_named(need.name):
+        why = "the name of its time zone is not known" if in_zone else "its settings in force are not known"
+        yield f"# {_quoted(need.name)}: {seen}. Change its own table, [[limiter]], by hand, for {why}:"
+        for proposal in proposals:
+            yield from _comment(_stays(proposal) if proposal.value is None else _spelled(proposal))
+        return
+    yield f"# {_quoted(need.name)}: {seen}"
+    yield "[[limiter]]"
+    yield f"match = {_text(need.name)}"
+    by_key = {proposal.key: proposal for proposal in proposals}
+    wholes = {}
+    for limit in limits.values():
+        yield "[[limiter.limit]]"
+        yield f"name = {_text(limit.name)}"
+        wholes[limit.name], because = _changed(limit, by_key, f"limit.{limit.name}")
+        yield from because
+        yield from (f"{key} = {value}" for key, value in _as_toml(wholes[limit.name]).items())
+    if of_keys or fields.get("key_weights"):
+        yield "[limiter.per_key]"
+    for limit in of_keys.values():
+        one, because = _changed(limit, by_key, f"per_key.{limit.name}", wholes.get(limit.name))
+        yield from because
+        yield f"{limit.name} = {{ {', '.join(f'{key} = {value}' for key, value in _as_toml(one).items())} }}"
+    if weights := fields.get("key_weights"):
+        pairs = (entry.rpartition("=") for entry in weights.split(";"))
+        yield f"weight = {{ {', '.join(f'{_text(_key(key))} = {weight}' for key, _, weight in pairs)} }}"
     for proposal in proposals:
-        yield from _comment(_stays(proposal) if proposal.value is None else _spelled(proposal))
+        if proposal.key not in {f"{place}.{form}" for place in _places(limits, of_keys) for form in FORMS}:
+            yield from _comment(_stays(proposal) if proposal.value is None else _spelled(proposal))
+
+
+def _places(limits: Mapping[str, Limit], of_keys: Mapping[str, Limit]) -> list[str]:
+    return [*(f"limit.{name}" for name in limits), *(f"per_key.{name}" for name in of_keys)]
+
+
+def _changed(
+    limit: Limit, proposals: Mapping[str, Proposal], place: str, whole: Limit | None = None
+) -> tuple[Limit, list[str]]:
+    """Return the limit as it is proposed, that of one key not above that of all, and the reason."""
+    proposal = proposals.get(f"{place}.{limit.form}")
+    if proposal is None:
+        return limit, []
+    if proposal.value is None:
+        return limit, list(_comment(_stays(proposal)))
+    value = proposal.value
+    if limit.form == "rate":
+        value = value if whole is None else min(value, whole.rate or value)
+        changed = replace(limit, rate=float(value))
+    else:
+        changed = replace(limit, most=int(value if whole is None else min(value, whole.most)))
+    return changed, list(_comment(f"now {_number(proposal.now)}: {proposal.reason}"))
+
+
+def _as_toml(limit: Limit) -> dict[str, str]:
+    if limit.form == "rate":
+        return {"rate": _number(limit.rate, mark="_"), "burst": _number(limit.most, mark="_")}
+    if limit.form == "at_once":
+        return {"at_once": _number(limit.most, mark="_")}
+    return {"quota": _text(f"{limit.most}/{limit.window}"), "resets": _text(limit.resets or "")}
+
+
+def _key(encoded: str) -> str:
+    return f"{decode_name(encoded[:-1])}*" if encoded.endswith("*") else decode_name(encoded)
+
+
+def _can_be_named(name: str) -> bool:
+    try:
+        Pattern.parse(encode_name(name) and name)
+    except HeadgateError:
+        return False
+    return True
 
 
 def _stays(proposal: Proposal) -> str:

@@ -55,7 +55,7 @@ async def test_who_needs_much_is_not_passed_by_those_who_need_little_of_the_same
 @pytest.mark.parametrize(
     "limits",
     [
-        "left rate 1000 10;right rate 1000 10",
+        "left rate 1000 10;right rate 100 10",
         "left at_once 10;right at_once 10",
         "left at_once 10;right rate 1000 10",
         "left rate 1000 10;right at_once 10",
@@ -84,7 +84,7 @@ async def test_who_needs_two_limits_is_not_passed_for_ever_by_those_who_need_one
             await limiter.release(hold)
         del holds[:2]
         await busy()
-        await limiter.wait(7)
+        await limiter.wait(20)
         if await limiter.admit("big.1", "left=10,right=10", key="big", wait_ms=9000) == "held":
             break
     else:
@@ -137,7 +137,7 @@ async def test_those_who_wait_are_found_where_limits_come_in_another_order(limit
     assert await limiter.admit("ann.1", "slots=1,mails=1") == "held"
     assert (await limiter.admit("bob.1", "mails=1", key="b", wait_ms=9000)).endswith(" mails all")
     assert (await limiter.admit("cid.1", "slots=1", key="c", wait_ms=9000)).endswith(" slots all")
-    await limiter.change(limits="mails quota 2 day 0;seats at_once 1;slots at_once 1")
+    await limiter.change(limits="mails quota 2 day 0;slots at_once 1")
     assert await limiter.admit("bob.1", "mails=1", key="b", wait_ms=9000) == "held"
     assert await limiter.release("ann.1") == "ok"
     assert await limiter.admit("cid.1", "slots=1", key="c", wait_ms=9000) == "held"

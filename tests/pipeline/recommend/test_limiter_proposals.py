@@ -5,6 +5,7 @@ import tomllib
 import pytest
 from pyspark.sql import SparkSession
 
+from headgate.policy import loads
 from headgate_pipeline.cli.what_if import render
 from headgate_pipeline.ledger.events import prepare
 from headgate_pipeline.ledger.limiter_course import course
@@ -60,6 +61,29 @@ def test_a_rate_that_was_reached_is_raised_and_too_little_proposes_nothing() -> 
     assert proposals(steady(used=10))["limit.tokens.rate"].value == 13
     few = proposals(steady(9))
     assert (few["limit.tokens.rate"].value, few["ttl of admit, s"].value) == (None, None)
+
+
+def test_with_the_settings_in_force_they_are_a_policy_that_applies() -> None:
+    """Mutants: what stays is left out, and so taken away; weights are; a key may have more than all together."""
+    limits = tuple(
+        LimitNeed(**{key: value for key, value in row.items() if value is not None})
+        for row in needs_of(course(steady()))
+    )
+    need = Need("llm", 1, 0, 1, kind="limiter", limits=limits)
+    fields = {
+        "limits": "slots at_once 10;tokens rate 10.0 10;spend quota 99 week 540;other rate 0.5 3",
+        "key_limits": "slots at_once 9;spend quota 9 week 540", "key_weights": "lead=2;gold-%C3%A4*=4", "zone": "",
+    }  # fmt: skip
+    text = document([need], Bounds(), {"llm": fields})
+    resolved = loads(text).resolve("llm")
+    assert resolved.kind == "limiter"
+    assert resolved.fields["limits"] == "slots at_once 5;tokens rate 6.3 10;spend quota 99 week 540;other rate 0.5 3"
+    assert resolved.fields["key_limits"] == "slots at_once 3;spend quota 9 week 540"
+    assert resolved.fields["key_weights"] == "lead=2;gold-%C3%A4*=4"
+    assert "# now 10: held and waited for at the same time" in text
+    zoned = document([need], Bounds(), {"llm": fields | {"zone": "0 7200"}})
+    assert tomllib.loads(zoned) == {}
+    assert "by hand, for the name of its time zone is not known" in zoned
 
 
 @pytest.mark.xdist_group("spark")
