@@ -138,7 +138,7 @@ class Everything:
         }
 
 
-ELSEWHERE = {"close", "__aexit__", "__anext__", "confirm", "start", "began", "find_queue", "undo"}
+ELSEWHERE = {"close", "__aexit__", "__anext__", "confirm", "start", "began", "find_queue", "undo", "room_at"}
 """Closing has tests of its own; iterating is receiving; `confirm` is what verbs call; the rest is not for callers."""
 
 
