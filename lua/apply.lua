@@ -53,6 +53,8 @@
            producer_timeout_ms   'unlimited' or ms
            consumer_window       window
            consumer_rate         rate
+           fair_by               text to 300
+           fair_weights          weights
            durable_window        window
            browser_window        size
            subscription_windows  text to 100000
@@ -79,7 +81,7 @@
            policy                text to 4000
            policy_version        total
 ]]
---- @include "lib/orphans"
+--- @include "lib/changed"
 --- @include "lib/limiter_settings"
 --- @include "lib/carry_over"
 local run_id, mode, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -160,8 +162,7 @@ if not changes then
   return { code, int(d.epoch), d.kind }
 end
 redis.call('HDEL', K_DESTINATION, 'shut')
-redis.call('HSET', K_DESTINATION, 'rules', name_rules())
-d = read_destination()
+read_changed()
 if d.kind ~= 'limiter' then -- whose leases are of holds: who waits comes again
   reap()
   hand_over()

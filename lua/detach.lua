@@ -8,7 +8,8 @@
                             settled
   ARGV[4] failed    0 to 1  '1' counts what it holds as failed attempts, '0' does not
   Returns {code, epoch}
-  Codes    OK, MORE (call again), UNKNOWN, BUSY (a subscription with consumers is not removed)
+  Codes    OK, MORE (call again), UNKNOWN, BUSY (a subscription with consumers is not removed, nor a queue's
+           own while its keys take turns)
 ]]
 --- @include "lib/orphans"
 local run_id, sid, member, failed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
@@ -18,7 +19,7 @@ if not load_destination(run_id, 0) then
 end
 local ending = string.sub(member, 1, 1) == '!' and string.sub(member, 2)
 local subscription = ending and read_subscription(ending)
-if subscription and subscription.consumers > 0 then
+if subscription and (subscription.consumers > 0 or (d.fair and ending == 'queue')) then
   return { 'BUSY', int(d.epoch) }
 end
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows

@@ -16,7 +16,8 @@
   ARGV[9]  need     'same' or size    bytes of the message that comes after these entries, 0 when that is not known,
                                       'same' leaves what was asked for, and the place in line
   ARGV[10] want     size              bytes of credit to hold, unless need is 'same'
-  ARGV[11..] entries  up to 256 of total; 'never', 'skip' or ms; text to 60000; bytes  number at the source, ms that it
+  ARGV[11] keys     text to 33024     as publish has them, of each entry
+  ARGV[12..] entries  up to 256 of total; 'never', 'skip' or ms; text to 60000; bytes  number at the source, ms that it
                                       lives or 'never' or 'skip', path, body
   Returns {code, epoch, mark, held, held_m, place, blocked, again_ms}; mark: number of the last entry that is here, or was
            skipped; held: bytes of credit; place: in line for more, 0 when not
@@ -32,7 +33,7 @@
 --- @include "lib/link"
 local run_id, link, fence, ttl_ms, from = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local prev, need = tonumber(ARGV[7]), tonumber(ARGV[9])
-local at = 10 -- the last of ARGV before the entries
+local at = 11 -- the last of ARGV before the entries
 local NOTHING = { epoch = 0, granted = 0, granted_m = 0, used = 0, used_m = 0, returned = 0, returned_m = 0 }
 
 if not load_destination(run_id, ttl_ms) then
@@ -98,9 +99,7 @@ if #puts > 0 and (d.send_rate or d.send_byte_rate) then
 end
 
 local first, kept = d.message_seq + 1, keeps_messages()
-for _, i in ipairs(puts) do
-  append_one(ARGV[i + 3], shortest_ms(tonumber(ARGV[i + 1]) or 0), ARGV[i + 2], kept)
-end
+append_each(puts, at, keys_of(ARGV[11], link, (#ARGV - at) / 4), kept)
 s.used, s.used_m = s.used + bytes, s.used_m + #puts
 add_lease(s, -bytes, -#puts)
 if above then

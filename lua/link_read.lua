@@ -54,7 +54,7 @@ l.fence, l.released, l.taken = fence, math.max(l.released, mark), math.max(l.tak
 if ARGV[9] == 'ends' and code == 'OK' then -- else the next reader would get it after what was never read
   l.taken = l.released
 end
-if most > 0 and d.returned > 0 and c.sub == 'queue' then -- who reads nothing more may be giving back what it held
+if most > 0 and (d.returned > 0 or d.fair) and c.sub == 'queue' then -- who reads nothing more may be giving back what it held
   renumber_returned(c.sub, l.taken)
 end
 
@@ -82,9 +82,11 @@ if most > 0 then
   entries, bytes = within_bytes(hand)
   if #entries == 0 or (#entries < most and bytes < most_b) then
     local before, fresh = c.delivered, {}
+    c.after = d.fair and c.sub == 'queue' and int(l.taken) .. ANY_SIZE or nil
     local _, _, new_b, due_ms = deliver(cid, c, most - #entries, most_b - bytes, 1, fresh)
     delivered, delivered_b, again_ms = c.delivered - before, new_b, due_ms
     entries = within_bytes(#hand == 0 and fresh or in_hand())
+    l.taken = math.max(l.taken, tonumber(string.match(c.after or '0', '^%d+')))
     if #entries == 0 and again_ms == 0 and is_beside(c) then
       seek(c)
       again_ms = BESIDE_MS

@@ -32,14 +32,17 @@ local function forget_deliveries(sub, ids)
   end
 end
 
-local ids, bytes = {}, 0
-for i, entry in ipairs(redis.call('XRANGE', K_MESSAGES, '-', '+', 'COUNT', PIECE)) do
+local ids, bytes, entries = {}, 0, redis.call('XRANGE', K_MESSAGES, '-', '+', 'COUNT', PIECE)
+for i, entry in ipairs(entries) do
   ids[i] = entry[1]
   bytes = bytes + size_of(entry[1])
   redis.call('HDEL', K_REFS, string.match(entry[1], '^%d+'))
   cool(string.match(entry[1], '^%d+'))
 end
 if #ids > 0 then
+  if d.fair then
+    in_turn().unfile(entries)
+  end
   redis.call('XDEL', K_MESSAGES, unpack(ids))
   redis.call('ZREM', K_EXPIRY, unpack(ids))
   for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do

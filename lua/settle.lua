@@ -82,7 +82,7 @@ end
 for _, ids in ipairs({ accepted, rejected }) do
   if #ids > 0 then
     -- XACK does not ask who holds it: what was given back waits for its next delivery, and others hold what is theirs.
-    local shared = d.returned > 0 or d.consumers > 1
+    local shared = d.returned > 0 or d.consumers > 1 or d.fair
     local n, n_bytes, gone, gone_bytes = settle_ids(c.sub, shared and mine(ids) or ids)
     settled, settled_b, freed, bytes = settled + n, settled_b + n_bytes, freed + gone, bytes + gone_bytes
     stale = stale + #ids - n

@@ -1,10 +1,13 @@
 --- @include "lib/destination"
+--- @include "lib/in_turn"
 --- @include "lib/reference"
+local MOST_KEY = 128 -- bytes
 -- Messages into the stream, each with its number and what it counts for under the limit as its id, the moment at which it
 -- expires, if it does, and the places that it came through, if it came over links.
 
--- Stores one message under a number, and returns its id. `counts` are its bytes under the limit.
-local function store(seq, body, expires_ms, path, counts)
+-- Stores one message under a number, and returns its id. `counts` are its bytes under the limit; `key` is the one in whose
+-- turn it is delivered, where keys take turns.
+local function store(seq, body, expires_ms, path, counts, key)
   local id = string.format('%d-%d', seq, counts)
   local entry = { 'XADD', K_MESSAGES, id, 'm', body }
   if expires_ms > 0 then
@@ -13,6 +16,9 @@ local function store(seq, body, expires_ms, path, counts)
   end
   if path ~= '' then
     entry[#entry + 1], entry[#entry + 2] = 'h', path
+  end
+  if key then
+    entry[#entry + 1], entry[#entry + 2] = 'k', key
   end
   redis.call(unpack(entry))
   if d.subscriptions > 1 then
@@ -35,20 +41,55 @@ end
 
 -- Gives a message the next number, and stores it if messages are kept. `payload` are the bytes of what a reference leads
 -- to; a reference counts nothing under the limit, for it has one of its own.
-local function append_one(body, expires_ms, path, kept, payload)
+local function append_one(body, expires_ms, path, kept, payload, key)
   local seq = d.message_seq + 1
-  if kept then
-    store(seq, body, expires_ms, path, payload and 0 or #body)
-  end
+  local id = kept and store(seq, body, expires_ms, path, payload and 0 or #body, key)
   d.message_seq, d.largest_bytes = seq, math.max(d.largest_bytes, payload or #body)
+  return id
 end
 
--- Appends `count` of ARGV after `at`, all of them references or none; returns whether they are stored.
-local function append(at, count, expires_ms, references)
-  local kept = keeps_messages()
+-- The keys of so many messages, where keys take turns: those that a call says, one after the other, else the producer or none.
+local function keys_of(text, producer, count)
+  if not d.fair_by then
+    return nil
+  end
+  local keys = {}
+  for key in string.gmatch(text, '%S+') do
+    keys[#keys + 1] = #key <= MOST_KEY and key or NO_KEY
+  end
+  for i = #keys + 1, count do
+    keys[i] = d.fair_by == 'producer' and producer or NO_KEY
+  end
+  return keys
+end
+
+-- Appends what came over a link, of which these ARGV are the first; `keys` are those of all that begin after `at`.
+local function append_each(puts, at, keys, kept)
+  local before, ids, its = d.message_seq, {}, {}
+  for n, i in ipairs(puts) do
+    its[n] = keys and keys[(i - at + 3) / 4]
+    ids[n] = append_one(ARGV[i + 3], shortest_ms(tonumber(ARGV[i + 1]) or 0), ARGV[i + 2], kept, nil, its[n])
+  end
+  if keys then
+    in_turn().added(before, ids, its)
+  end
+end
+
+-- Appends `count` of ARGV after `at`, all of them references or none; returns whether they are stored. `keys`, where keys
+-- take turns, are those of each.
+local function append(at, count, expires_ms, references, keys)
+  local kept, before, ids = keeps_messages(), d.message_seq, {}
   expires_ms = shortest_ms(expires_ms)
   for i = 1, count do
-    append_one(ARGV[at + i], expires_ms, '', kept, references and payload_size(ARGV[at + i]))
+    local payload = references and payload_size(ARGV[at + i])
+    if keys then
+      ids[i] = append_one(ARGV[at + i], expires_ms, '', kept, payload, keys[i])
+    else
+      append_one(ARGV[at + i], expires_ms, '', kept, payload)
+    end
+  end
+  if keys then
+    in_turn().added(before, ids, keys)
   end
   return kept
 end

@@ -1,4 +1,5 @@
 --- @include "lib/deliveryrate"
+--- @include "lib/next_in_turn"
 --- @include "lib/redeliver"
 -- Deliver within the room of a consumer's window: what came back first, in order, then what is new.
 local MAX_DELIVERED = 256
@@ -13,7 +14,7 @@ local function deliver(cid, c, max_messages, max_bytes, waits, whole)
   local out, counts, bytes, payload, read, again_ms = {}, {}, 0, 0, 0, 0
   max_messages = math.min(max_messages, MAX_DELIVERED)
   local most = deliverable(max_messages)
-  if d.returned > 0 and most > 0 then
+  if d.returned > 0 and most > 0 and not c.after then
     read, bytes, payload = deliver_returned(cid, c, out, counts, most, max_bytes, whole)
   end
   for _ = 1, MAX_DELIVERED do
@@ -23,18 +24,19 @@ local function deliver(cid, c, max_messages, max_bytes, waits, whole)
       break
     end
     local n = math.max(1, math.min(left, fits))
-    local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(n), 'STREAMS', K_MESSAGES, '>')
-    local entries = reply and reply[1] and reply[1][2] or {}
-    read = read + #entries
-    local stored, new = take(out, unexpired_entries(c.sub, entries), whole)
+    local entries, looked_at = read_new(c, cid, n)
+    read = read + looked_at
+    entries = unexpired_entries(c.sub, entries)
+    count_attempts(c.sub, entries, counts, #out / 2)
+    local stored, new = take(out, entries, whole)
     bytes, payload = bytes + stored, payload + new
-    if #entries < n then
+    if looked_at < n and (d.more or not d.fair_left) then -- what comes after those that were in turn may follow
       break
     end
   end
   c.delivered, c.delivered_b = c.delivered + #out / 2, c.delivered_b + bytes
   count_delivered(#out / 2)
-  if read > #out / 2 then
+  if read > #out / 2 or d.more then
     again_ms = 1
   elseif most < max_messages and #out / 2 == most then
     again_ms = delivery_due_ms(max_messages - most)

@@ -1,3 +1,4 @@
+--- @include "lib/in_turn"
 --- @include "lib/settle"
 -- Messages that expire. `expiry` holds the moment of each; EXPIRED for one that consumers had in hand at that moment:
 -- it is theirs until they settle it or give it back, and nobody else's.
@@ -67,8 +68,8 @@ local function count_holders(id, subs)
   for _, sub in ipairs(subs) do
     local entry = redis.call('XPENDING', K_MESSAGES, sub, id, id, 1)[1]
     local who = entry and entry[2]
-    if who == RETURNED then
-      d.returned = d.returned - redis.call('XACK', K_MESSAGES, sub, id)
+    if who == RETURNED or who == IN_TURN then
+      d.returned = d.returned - redis.call('XACK', K_MESSAGES, sub, id) * (who == RETURNED and 1 or 0)
       redis.call('HDEL', K_REDELIVERED, sub .. '|' .. id)
     elseif who and who ~= ENDED then
       holders = holders + 1
@@ -91,7 +92,7 @@ local function expire_due()
   end
   local subs, gone, bytes = redis.call('HKEYS', K_SUBSCRIPTIONS), {}, 0
   for i = 1, math.min(#due, math.max(1, math.floor(MAX_MOVED / math.max(1, #subs)))) do
-    local id = due[i]
+    local id = d.fair and in_turn().forget(due[i]) or due[i]
     local seq, holders = string.match(id, '^(%d+)'), count_holders(id, subs)
     if holders > 1 then
       redis.call('HSET', K_REFS, seq, int(holders))

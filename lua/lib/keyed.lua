@@ -1,6 +1,7 @@
 --- @include "lib/taking"
 --- @include "lib/limiter"
 --- @include "lib/owed"
+--- @include "lib/weights"
 -- The records of the keys that a call meets, read once and written once; what is whole again has none.
 local NO_KEY = '*'
 local SWEEP_AT = 64 -- records that are due to be looked at
@@ -37,13 +38,7 @@ end
 
 -- Its share beside other keys, and whether the policy speaks of it.
 local function weight_of(key)
-  for pattern, weight in string.gmatch(limiter.weights, '([^=;]+)=(%d+)') do
-    local prefix = string.match(pattern, '^(.*)%*$')
-    if pattern == key or (prefix and string.sub(key, 1, #prefix) == prefix) then
-      return weight + 0, true
-    end
-  end
-  return 1, false
+  return weight_among(limiter.weights, key)
 end
 
 local function has_room_for(key)

@@ -64,6 +64,9 @@ local function drain_subscription(member)
     redis.call('XGROUP', 'DESTROY', K_MESSAGES, name)
     redis.call('HDEL', K_SUBSCRIPTIONS, name)
     redis.call('HDEL', K_DESTINATION, sought_field(name))
+    if name == 'queue' and d.fair then
+      in_turn().begin() -- with the next subscription
+    end
   end
   forget_orphan(member)
 end

@@ -31,7 +31,9 @@ local function waiting_for(sub)
       returned = tonumber(holder[2])
     end
   end
-  if d.kind == 'queue' and d.subscriptions < 2 then
+  if d.fair and sub == 'queue' then
+    return redis.call('ZCARD', K_FAIR) + math.min(d.pending_messages, d.message_seq - d.sorted) + returned
+  elseif d.kind == 'queue' and d.subscriptions < 2 then
     return d.pending_messages - delivered + returned
   end
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do

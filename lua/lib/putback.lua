@@ -1,11 +1,12 @@
 --- @include "lib/expiry"
--- Give deliveries back for redelivery, before all that is new. A failed attempt is counted, a release is not.
+-- Give deliveries back for redelivery, before all that is new, or all of its key where keys take turns. A failed attempt is counted, a release is not.
 local function put_back(sub, ids, failed)
   ids = unexpired(sub, ids)
   if #ids == 0 then
     return
   end
-  local claim = { 'XCLAIM', K_MESSAGES, sub, RETURNED, 0 }
+  local takes_turn = d.fair_by and sub == 'queue'
+  local claim = { 'XCLAIM', K_MESSAGES, sub, takes_turn and IN_TURN or RETURNED, 0 }
   for i, id in ipairs(ids) do
     claim[5 + i] = id
   end
@@ -16,6 +17,10 @@ local function put_back(sub, ids, failed)
       redis.call('HINCRBY', K_REDELIVERED, sub .. '|' .. id, 1)
     end
   end
-  d.returned = d.returned + #ids
+  if takes_turn then
+    in_turn().back(ids)
+  else
+    d.returned = d.returned + #ids
+  end
   wake_hungry(#ids)
 end

@@ -9,6 +9,20 @@ local function delivery_counts(sub, ids)
   return redis.call('HMGET', K_REDELIVERED, unpack(fields))
 end
 
+-- Where keys take turns, what failed comes among what is new: adds how often, after those of so many.
+local function count_attempts(sub, entries, counts, before)
+  if not d.fair or #entries == 0 or redis.call('EXISTS', K_REDELIVERED) == 0 then
+    return
+  end
+  local ids = {}
+  for i, entry in ipairs(entries) do
+    ids[i] = entry[1]
+  end
+  for i, n in ipairs(delivery_counts(sub, ids)) do
+    counts[before + i] = n or '0'
+  end
+end
+
 -- Returns the bytes that they count for under the limit, and those that count for a window: the payload of references.
 local function take(out, entries, whole)
   local bytes, payload, n = 0, 0, #out

@@ -9,6 +9,9 @@ local function renumber_returned(sub, taken)
     ids[i] = entry[1]
   end
   d.returned = d.returned - #ids
+  for _, entry in ipairs(d.fair and redis.call('XPENDING', K_MESSAGES, sub, '-', int(taken), MAX_MOVED, IN_TURN) or {}) do
+    ids[#ids + 1] = in_turn().forget(entry[1])
+  end
   for _, id in ipairs(unexpired(sub, ids)) do
     local entry = redis.call('XRANGE', K_MESSAGES, id, id)[1]
     redis.call('XACK', K_MESSAGES, sub, id)
@@ -22,7 +25,8 @@ local function renumber_returned(sub, taken)
       redis.call('ZREM', K_EXPIRY, id)
       redis.call('HDEL', K_REDELIVERED, sub .. '|' .. id)
       d.message_seq = d.message_seq + 1
-      local again = store(d.message_seq, fields.m, fields.x and tonumber(fields.x) - now_ms or 0, fields.h or '', size_of(id))
+      local again = store(d.message_seq, fields.m, fields.x and tonumber(fields.x) - now_ms or 0, fields.h or '', size_of(id),
+        fields.k)
       keep_longer(fields.m, d.message_seq)
       if failures then
         redis.call('HSET', K_REDELIVERED, sub .. '|' .. again, failures)

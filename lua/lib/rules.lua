@@ -36,7 +36,7 @@ end
 
 local function load_rules(read)
   local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'send_us', 'delivery_burst',
-    'delivery_tat' }
+    'delivery_tat', 'sorted' }
   local names = {}
   for name in string.gmatch(read.rules, '%S+') do
     names[#names + 1] = name
@@ -57,13 +57,16 @@ local function load_rules(read)
   read.set_bytes, read.set_messages = read.limit_bytes, read.limit_messages
   read.resume_bytes = level(read.resume_bytes, read.set_bytes)
   read.resume_messages = level(read.resume_messages, read.set_messages)
+  read.fair = read.kind == 'queue' and (read.fair_by or read.fair_left) or nil
+  read.fair_by = read.fair and read.fair_by
   judge_rules(read)
 end
 
 -- The names of the rules among the fields of a destination, as the field `rules` keeps them.
 local function name_rules()
   local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'store', 'send_rate',
-    'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate', 'held_off', 'ramp' }
+    'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate', 'held_off', 'ramp',
+    'fair_by', 'fair_weights', 'fair_left' }
   local names = {}
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(RULES))) do
     local unused = RULES[i] == 'store' and redis.call('HGET', K_DESTINATION, 'when_full') ~= 'spool'

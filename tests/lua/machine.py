@@ -32,7 +32,7 @@ rules_beside = st.one_of(
     st.just(Rules()),
     st.builds(
         Rules, off=st.sampled_from((False, False, True)), stopped=st.sampled_from((False, False, False, True)),
-        resume=st.sampled_from((None, 20, 50)), allow_one=st.booleans(),
+        resume=st.sampled_from((None, 20, 50)), allow_one=st.booleans(), fair=st.booleans(),
     ),
 )  # fmt: skip
 
@@ -62,6 +62,7 @@ class Machine(RuleBasedStateMachine):
         self.set_clock()
         self.apply(limit, rules, "ensure")
         self.model.limit, self.model.rules = limit, rules
+        self.model.take_turns()
         for number in range(consumers):
             self.attach(SESSIONS[number], 1, SUBSCRIPTIONS[number % 2], durable=number == 1, times=0)
 
@@ -82,6 +83,8 @@ class Machine(RuleBasedStateMachine):
             "stopped": "for a while" if rules.stopped else "",
             "resume_bytes": "" if rules.resume is None else str(rules.resume),
             "oversize": "allow-one" if rules.allow_one else "",
+            "fair_by": "header:tenant" if rules.fair else "",
+            "fair_weights": "b=2" if rules.fair else "",
         }
         if mode != "change":
             settings["kind"] = self.kind
@@ -119,12 +122,14 @@ class Machine(RuleBasedStateMachine):
         self.compare(credit, self.model.acquire(totals, leave=leave, resume=resume))
         return credit
 
-    def publish(self, totals: Totals, seq: int, sizes: tuple[int, ...]) -> Credit:
+    def publish(self, totals: Totals, seq: int, sizes: tuple[int, ...], keys: tuple[str, ...] = ()) -> Credit:
         bodies = [b"x" * size for size in sizes]
         credit: Credit = self.world.run(
-            self.store.publish(self.address, wire(totals), seq=seq, bodies=bodies, ttl_ms=totals.ttl_ms)
+            self.store.publish(
+                self.address, wire(totals), seq=seq, bodies=bodies, ttl_ms=totals.ttl_ms, keys=" ".join(keys)
+            )
         )
-        self.compare(credit, self.model.publish(totals, seq, list(sizes)))
+        self.compare(credit, self.model.publish(totals, seq, list(sizes), list(keys)))
         return credit
 
     @staticmethod
@@ -198,10 +203,11 @@ class Machine(RuleBasedStateMachine):
         if more:
             totals = replace(totals, need=client.used + client.returned + spent + Amount(more, 1))
         seq = client.next_seq + skip
+        keys = tuple("abc*"[(seq + size) % 4] for size in sizes)
         codes: list[str] = []
 
         def call() -> None:
-            answer = self.publish(totals, seq, tuple(sizes))
+            answer = self.publish(totals, seq, tuple(sizes), keys)
             codes.append(answer.code)
             client.hear(answer)
 
@@ -319,7 +325,8 @@ class Machine(RuleBasedStateMachine):
         self.repeatedly(lambda: self.end(reader.session, reader.cid, failed=failed), times)
 
     def unsubscribe(self, data: st.DataObject, times: int) -> None:
-        name = data.draw(st.sampled_from((*sorted(self.model.shelf.subscriptions), "none")))
+        there = set(self.model.shelf.subscriptions) - {"queue"}  # which stays while keys take turns
+        name = data.draw(st.sampled_from((*sorted(there), "none")))
         self.repeatedly(lambda: self.end("ann", f"!{name}", failed=False), times)
 
     def end(self, sid: str, member: str, *, failed: bool) -> None:
@@ -499,6 +506,9 @@ class Machine(RuleBasedStateMachine):
         assert all(counted[seq] == left for seq, left in seen.references.items())
         assert all(left == 1 or seq in seen.references for seq, left in counted.items())
         assert seen.number("returned") == seen.returned
+        turns = shelf.turns
+        assert seen.fair == {(key, seq) for key, line in (turns.filed if turns else {}).items() for seq in line}
+        assert seen.rota == (turns.rota if turns else {}), (seen.rota, turns)
         assert seen.number("orphans") == len(seen.orphans)
         assert seen.number("consumers") == len(seen.consumers)
         assert seen.number("subscriptions") == len(shelf.live())

@@ -24,7 +24,7 @@ SPOOL: Final = (
      f"{_S}::test_a_destination_counts_references_and_the_store_their_payload"),
     ("P2", "lib/append", "payload and 0 or #body", "#body",
      f"{_S}::test_a_destination_counts_references_and_the_store_their_payload"),
-    ("P2", "lib/renumber", ", size_of(id))", ", #fields.m)",
+    ("P2", "lib/renumber", ", size_of(id),\n", ", #fields.m,\n",
      f"{_S}::test_a_reference_that_gets_a_later_number_keeps_its_segment"),
     ("P2", "remove", "bytes = bytes + size_of(entry[1])", "bytes = bytes + #entry[2][2]",
      f"{_S}::test_messages_that_expire_or_are_purged_free_their_segments"),

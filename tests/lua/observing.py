@@ -24,14 +24,15 @@ return { 'OK', redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]),
   redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), redis.call('ZRANGE', KEYS[4], 0, -1),
   redis.call('XRANGE', KEYS[5], '-', '+'), redis.call('HGETALL', KEYS[6]), redis.call('HGETALL', KEYS[7]),
   redis.call('ZRANGE', KEYS[8], 0, -1), redis.call('HGETALL', KEYS[9]), redis.call('HGETALL', KEYS[10]),
-  redis.call('ZRANGE', KEYS[11], 0, -1), held }
+  redis.call('ZRANGE', KEYS[11], 0, -1), held,
+  redis.call('ZRANGE', KEYS[18], 0, -1), redis.call('ZRANGE', KEYS[19], 0, -1, 'WITHSCORES') }
 """,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What lies in Redis. ``holders``: by subscription, message number to consumer."""
+    """What lies in Redis. ``holders``: by subscription, message number to consumer; ``fair``: what is in whose turn."""
 
     fields: dict[str, str]
     sessions: dict[str, dict[str, int]]
@@ -45,6 +46,8 @@ class Observation:
     references: dict[int, int]
     orphans: list[str]
     holders: dict[str, dict[int, str]] = field(default_factory=dict)
+    fair: set[tuple[str, int]] = field(default_factory=set)
+    rota: dict[str, int] = field(default_factory=dict)
 
     def number(self, name: str) -> int:
         return int(self.fields[name])
@@ -89,6 +92,8 @@ async def observe(server: Server, address: Address) -> Observation | None:
         references={int(seq): int(count) for seq, count in _pairs(reply[10]).items() if seq.isdigit()},  # no segment
         orphans=[member.decode() for member in reply[11]],
         holders={name: {seq_of(e[0]): e[1].decode() for e in held} for name, held in _pairs(reply[12]).items()},
+        fair={(key.decode(), seq_of(id_)) for key, *_, id_ in (member.split(b" ") for member in reply[13])},
+        rota={key: int(float(score)) for key, score in _pairs(reply[14]).items()},
     )
 
 

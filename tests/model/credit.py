@@ -86,6 +86,7 @@ class Rules:
     stopped: bool = False
     resume: int | None = None
     allow_one: bool = False
+    fair: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.model.credit import NOTHING, UNLIMITED, Account, Amount, Answer, Rules, Totals
 from tests.model.messages import RETURNED, Consumer, Shelf, Subscription
+from tests.model.turns import NO_KEY
 
 LEASES_A_CALL: Final = 16
 MOVED_A_CALL: Final = 64
@@ -57,8 +58,13 @@ class Destination:
 
     def __post_init__(self) -> None:
         self.shelf.topic = self.kind == "topic"
+        self.take_turns()
         self.epoch = self.epoch or self.now
         self.known_run = self.known_run or self.run
+
+    def take_turns(self) -> None:
+        """Have keys of a queue take turns as the rules say."""
+        self.shelf.take_turns(self.rules.fair and self.kind == "queue")
 
     # What there is.
 
@@ -179,7 +185,7 @@ class Destination:
         epochs, in_all, in_this = self.losses
         self.losses = epochs, in_all + messages, in_this + messages
 
-    def publish(self, totals: Totals, seq: int, sizes: list[int]) -> Answer:
+    def publish(self, totals: Totals, seq: int, sizes: list[int], keys: list[str] | None = None) -> Answer:
         sid, account = totals.session, self.accounts.get(totals.session)
         before = self._met()
         self._meet_run(totals.ttl_ms)
@@ -210,8 +216,9 @@ class Destination:
             return Answer(code, epoch, account.held if code == "OVERUSE" and account else NOTHING)
         self.housekeeping(sid, orphans=False)
         first = self.shelf.seq + 1
-        for size in sizes:
-            self.shelf.append(size)
+        for size, key in zip(sizes, keys or [NO_KEY] * len(sizes), strict=True):
+            self.shelf.append(size, key)
+        self.shelf.sort()
         account.used += spent
         self._lose(seq - last - 1 if last else 0)
         self.receipts[sid] = (seq + len(sizes) - 1, seq, first, 0)
@@ -385,7 +392,7 @@ class Destination:
         known = 0 < fetch <= consumer.fetches  # a repeated call gives nothing back twice
         for back, as_failed in () if known else ((released, False), (failed, True)):
             mine = sorted({seq for seq in back if sub.holders.get(seq) == cid})
-            sub.put_back(mine, failed=as_failed)
+            self.shelf.put_back(consumer.subscription, mine, failed=as_failed)
             settled += len(mine)
         if freed or gone:
             self.serve_line(sid)
@@ -414,6 +421,13 @@ class Destination:
         consumer.fetches = fetch
         if waits and room.messages and self.shelf.awaiting_redelivery() and len(self.shelf.consumers) > 1:
             room = Amount(room.bytes, min(room.messages, waits))  # one each, for others may wait too
+        expected = self.shelf.fetch(consumer.subscription, min(room.messages, FETCHED_A_CALL), room.bytes)
+        if expected is not None:
+            assert seqs == expected
+            assert [failures for _, failures in got] == [sub.failures.get(seq, 0) for seq in seqs]
+            for seq in seqs:
+                sub.deliver(seq, cid)
+            return
         expected = sub.in_order()
         sizes = [self.shelf.stored[seq].size for seq in seqs]
         assert seqs == expected[: len(seqs)]
@@ -428,7 +442,7 @@ class Destination:
 
     def detach(self, sid: str, member: str, *, failed: bool) -> str:
         ending = self.shelf.subscriptions.get(member[1:]) if member.startswith("!") else None
-        if ending and ending.consumers:
+        if ending and (ending.consumers or (self.shelf.turns and member[1:] == "queue")):
             return "BUSY"
         self._meet_run(0)
         code = "OK"
@@ -438,7 +452,7 @@ class Destination:
         if consumer and not failed:
             sub = self.shelf.subscriptions[consumer.subscription]
             mine = sub.held_by(member)[:MOVED_A_CALL]
-            sub.put_back(mine, failed=False)
+            self.shelf.put_back(consumer.subscription, mine, failed=False)
             code = "MORE" if len(mine) == MOVED_A_CALL else "OK"
         if consumer and code == "OK":
             self.orphans.setdefault(member, 0)
@@ -485,6 +499,7 @@ class Destination:
         if (limit, rules) == (self.limit, self.rules):
             return "OK"
         self.limit, self.rules, self.shut = limit, rules, False
+        self.take_turns()
         self.housekeeping()
         self.serve_line()
         return "OK"
@@ -526,7 +541,7 @@ class Destination:
         sub = self.shelf.subscriptions.get(consumer.subscription) if consumer else None
         if consumer and sub:
             mine = sub.held_by(cid)[:MOVED_A_CALL]
-            sub.put_back(mine, failed=True)
+            self.shelf.put_back(consumer.subscription, mine, failed=True)
             if len(mine) == MOVED_A_CALL:
                 return False
             sub.consumers -= 1

@@ -3,7 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.model.turns import NO_KEY, Turns
+
 RETURNED: Final = "~returned"
+IN_TURN: Final = "~turn"
+QUEUE: Final = "queue"
+WEIGHTS: Final = {"b": 2}
 
 
 @dataclass(slots=True)
@@ -12,6 +17,7 @@ class Message:
 
     size: int
     waited_for_by: set[str]
+    key: str = NO_KEY
 
 
 @dataclass(slots=True)
@@ -37,9 +43,9 @@ class Subscription:
         if seq in self.unread:
             self.unread.remove(seq)
 
-    def put_back(self, seqs: list[int], *, failed: bool) -> None:
+    def put_back(self, seqs: list[int], *, failed: bool, to: str = RETURNED) -> None:
         for seq in seqs:
-            self.holders[seq] = RETURNED
+            self.holders[seq] = to
             if failed:
                 self.failures[seq] = self.failures.get(seq, 0) + 1
 
@@ -60,6 +66,8 @@ class Shelf:
     stored: dict[int, Message] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     consumers: dict[str, Consumer] = field(default_factory=dict)
+    turns: Turns | None = None
+    fair: bool = False
 
     def live(self) -> set[str]:
         return {name for name, sub in self.subscriptions.items() if not sub.ending}
@@ -67,14 +75,69 @@ class Shelf:
     def awaiting_redelivery(self) -> bool:
         return any(sub.held_by(RETURNED) for sub in self.subscriptions.values())
 
-    def append(self, size: int) -> bool:
+    def take_turns(self, fair: bool) -> None:
+        """Begin to have keys take turns, or end it: then what is in turn stays so."""
+        self.fair = fair
+        if fair:
+            self.subscribe(QUEUE, durable=True)
+            self.turns = self.turns or Turns(WEIGHTS)
+        elif self.turns and not self.turns.seqs:
+            self.turns = None
+        if self.turns:
+            self.turns.weights = WEIGHTS if fair else {}
+
+    def sort(self) -> None:
+        """Put in turn what is not yet."""
+        if self.fair and self.turns:
+            unread = self.subscriptions[QUEUE].unread
+            for seq in unread:
+                self.turns.file(self.stored[seq].key, seq)
+            unread.clear()
+
+    def put_back(self, name: str, seqs: list[int], *, failed: bool) -> None:
+        """Give deliveries back: before all others, or all others of their keys."""
+        in_turn = self.fair and name == QUEUE
+        self.subscriptions[name].put_back(seqs, failed=failed, to=IN_TURN if in_turn else RETURNED)
+        for seq in seqs if in_turn and self.turns else ():
+            self.turns.file(self.stored[seq].key, seq)  # type: ignore[union-attr]
+
+    def fetch(self, name: str, messages: int, most_bytes: int) -> list[int] | None:
+        """Return what a fetch gets where keys take turns; None where none do."""
+        sub = self.subscriptions[name]
+        if not self.turns or name != QUEUE:
+            return None
+        got: list[int] = []
+        size = 0
+        for seq in sub.held_by(RETURNED)[:messages]:
+            if got and size + self.stored[seq].size > most_bytes:
+                break
+            got.append(seq)
+            size += self.stored[seq].size
+        while True:
+            left, fits = messages - len(got), (most_bytes - size) // max(self.largest, 1)
+            if left < 1 or (fits < 1 and size > 0):
+                return got
+            most = max(1, min(left, fits))
+            self.sort()
+            some = [] if self.turns is None else self.turns.take(most)
+            if not some and not self.fair:
+                self.turns = None
+            if self.turns is None:
+                some = sub.unread[:most]
+                del sub.unread[:most]
+            got += some
+            size += sum(self.stored[seq].size for seq in some)
+            if len(some) < most and (self.fair or self.turns is None):
+                return got
+
+    def append(self, size: int, key: str = NO_KEY) -> bool:
         """Store one message; returns whether anybody will get it."""
         self.seq += 1
         self.largest = max(self.largest, size)
         waiting = self.live() if self.topic else {"queue"}
         if not waiting:
             return False
-        self.stored[self.seq] = Message(size, waiting)
+        self.stored[self.seq] = Message(size, waiting, key if self.fair else NO_KEY)
         for name in waiting & self.live():
             self.subscriptions[name].unread.append(self.seq)
         return True
@@ -101,6 +164,8 @@ class Shelf:
 
     def purge(self) -> None:
         self.stored.clear()
+        for seq in self.turns.seqs if self.turns else ():
+            self.turns.forget(seq)  # type: ignore[union-attr]
         for sub in self.subscriptions.values():
             sub.unread.clear()
             sub.holders.clear()

@@ -80,7 +80,7 @@ def words_of(op: Script, user: str, name: str) -> dict[str, Any]:
     said: dict[str, Any] = {argument: goods(of)[0] for argument, of in op.declared.fixed} | {
         "run_id": None, "session": session, "consumer": f"{session}.1", "number": 1, "ttl_ms": 1000,
         "subscription": "s", "window": "1/1", "after": "0", "leave": "stay", "beyond": "refuse", "segment": "-",
-        "reserved": "no", "debt": "keep", "repair": "look", "what": "messages", "expected": 0,
+        "keys": "", "reserved": "no", "debt": "keep", "repair": "look", "what": "messages", "expected": 0,
         "member": name,
         "pool": "memory", "name": name, "holder": f"{session}~0000", "document": "{}", "source": "", "inc": 1,
         "present": 1,

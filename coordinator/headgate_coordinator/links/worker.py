@@ -95,6 +95,8 @@ class LinkWorker:
         self._event = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy_at = 0.0
+        self._fair_by: str | None = None
+        """By what keys take turns at the target, as its settings say; None while that is to be read."""
         self._recalled = False
 
     async def perform(self, call: Call) -> tuple[Opened | Read | Committed | Paced, int]:
@@ -120,9 +122,11 @@ class LinkWorker:
                     read = replace(read, entries=await source.whole(source.address, read.entries, size))
                 return read, 0
             case Commit(born, prev, entries, need, want, lost):
+                if self._fair_by is None:
+                    self._fair_by = await target.store.fair_by(target.address)
                 commit = target.store.commit(
                     target.address, self.link, entries, fence=fence, born=born, prev=prev, ttl_ms=self.ttl_ms,
-                    lost=lost, need=need, want=want, weight=self.weight,
+                    lost=lost, need=need, want=want, weight=self.weight, fair_by=self._fair_by,
                 )  # fmt: skip
                 return await commit, 0
             case Secure(born=born):
@@ -230,6 +234,8 @@ class LinkWorker:
 
     def _hear_target(self, words: list[str]) -> None:
         self._recalled = self._recalled or words[0] == "recall"
+        if words[0] in ("settings", AGAIN):
+            self._fair_by = None
         if words[0] in ("credit", "settings", "recall", AGAIN):
             self.forwarder.woken(target=words[0] != "recall")
             self._event.set()

@@ -39,6 +39,7 @@ class Outgoing:
         whole: the payload where a reference to it has taken its place, for it is in a spool store.
         who: the task, or the thread, that does nothing else until the message is paid; None when that is not known.
         durable: whether it is not to be lost, where that decides which store it goes to; None until somebody asked.
+        producer: which of the session's clients sent it, where it has several; empty where it has one.
     """
 
     payload: bytes
@@ -56,6 +57,7 @@ class Outgoing:
     whole: bytes | None = None
     who: Any = None
     durable: bool | None = None
+    producer: str = ""
 
     def refer(self, reference: bytes) -> None:
         """Put a reference in the place of the payload, which is in a spool store: it costs no credit."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from dataclasses import field as field_of
 from typing import Any, Final, Literal
 
+from headgate.core.limits.fairness import FAIR_BY, FAIR_WEIGHTS
 from headgate.core.limits.forms import HOLD_OFF, KEYS, LEASE_AHEAD, LEDGER_KEYS, LIMITS, UNKNOWN_KEYS, WEIGHTS, ZONE
 from headgate.core.limits.limit import check_key_limits, limits_of
 from headgate.core.spellings import (
@@ -165,6 +166,10 @@ class Settings:
         "what a slow consumer gets: ``notify`` or ``detach``.")
     max_subscriptions: int | str | None = _row(SUBSCRIPTIONS, kinds=MESSAGES, doc=
         "subscriptions that a topic may have, up to 10000; 1000 when it does not say.")
+    fair_by: str | None = _row(FAIR_BY, kinds=MESSAGES, doc=
+        "of a queue, by whose values messages take turns: ``header:<name>`` of a header, ``group-id`` or ``producer``.")
+    fair_weights: dict[str, int] | str | None = _row(FAIR_WEIGHTS, kinds=MESSAGES, doc=
+        'of a queue with ``fair_by``, shares of keys: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
     durability: str | None = _row(DURABILITY, doc=
         "where a write must be before it is confirmed: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.")
     producer_window: int | str | None = _row(CREDIT, path="producer.window", doc=
@@ -248,11 +253,10 @@ class Settings:
                 text = f"nothing goes to {getattr(self, name)!r}, for when_full is not 'spool'; set both, or neither"
                 raise PolicyError(text, setting=name)
         self._limiter(out)
-        if self.kind == "queue":
-            for name in ("durable_window", "subscription_windows"):
-                if out.get(name):
-                    text = f"{name} belongs to a topic: a queue has no subscriptions; leave it out"
-                    raise PolicyError(text, settings=(name,))
+        names, why = _NOT_OF.get(self.kind or "", ((), ""))
+        for name in names:
+            if out.get(name):
+                raise PolicyError(f"{name} {why}", settings=(name,))
         if self.kind == "bucket" and self.durability not in (None, DEFAULT, "memory"):
             raise PolicyError(
                 "a bucket begins full after a failover, whoever has it; leave it out", setting="durability"
@@ -320,6 +324,13 @@ KEYED_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds 
 MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == MESSAGES)
 """Settings of destinations with messages: queues and topics, not gates."""
 
+_NOT_OF: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "queue": (
+        ("durable_window", "subscription_windows"), "belongs to a topic: a queue has no subscriptions; leave it out"
+    ),
+    "topic": (("fair_by", "fair_weights"), "belongs to a queue: subscriptions of a topic share nothing; leave it out"),
+}  # fmt: skip
+"""Settings that destinations with messages of that kind do not have, and why."""
 STORES: Final = ("store", "store_nonpersistent")
 """Fields that name a spool store."""
 _LEVELS: Final = (

@@ -210,6 +210,7 @@ class Calls:
             expires_ms=batch.items[0].ttl_ms or 0,
             beyond="spool" if spools else "hard" if batch.beyond else "refuse",
             segment=f"{batch.segment} {len(bodies)}" if written else MARKED, copies=copies,
+            keys=self._outlook.keys(batch) if self._outlook.fair_by else "",
         )  # fmt: skip
         self._waiting = waiting
         return answer

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 
 from headgate.core.account.waiters import EXPLAIN_AFTER, EXPLAIN_EVERY
 from headgate.core.full import BLOCK, WhenFull
-from headgate.core.outbox import Outgoing
+from headgate.core.limits.fairness import fair_keys
+from headgate.core.outbox import Batch, Outgoing
 from headgate.credit.notices import Listeners, Notices
 from headgate.explain.explainer import explain, leased
 from headgate.explain.facts import is_clear
@@ -52,6 +53,7 @@ class Outlook:
         self_wait: whether its sends wait for room that only the very tasks that send can make.
         consumers: the session's own there; looks may find that its sends wait for themselves.
         pooled: whether it takes slices of pools.
+        fair_by: what its keys are that take turns; empty where it has none.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Outlook:
         self.confirmations = Notices(address.name, session, listeners)
         self.when_full = BLOCK
         self.hard = self.pooled = False
-        self.store = self.store_nonpersistent = ""
+        self.store = self.store_nonpersistent = self.fair_by = ""
         self.most_copied = math.inf
         self.dropped = self.dropped_bytes = 0
         self.unreported = False
@@ -92,6 +94,7 @@ class Outlook:
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Take in the settings that are in force."""
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
+        self.fair_by = fields.get("fair_by", "")
         self.hard, self.pooled = bool(fields.get("hard_bytes")), bool(fields.get("pools"))
         self.store = fields.get("store", "") if self.when_full.spools else ""
         self.store_nonpersistent = fields.get("store_nonpersistent", "")
@@ -99,6 +102,10 @@ class Outlook:
         self.most_copied = int(limit) // 16 if limit.isdigit() else math.inf
         action = fields.get("deadlock") or "none"
         self.self_wait.action = action if action in ("alert", "fail") else "none"
+
+    def keys(self, batch: Batch) -> str:
+        """Return the keys in whose turn the messages of a batch are delivered."""
+        return fair_keys(batch.items, self.fair_by)
 
     async def look(self, *, fully: bool = True, unless_seconds: float = 0.0) -> None:
         """See how the destination is, unless it was looked at so short a time ago.

@@ -12,6 +12,7 @@ from pydantic import Field, PlainValidator, Strict, ValidationInfo, WithJsonSche
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
+from headgate.core.limits.fairness import FAIR_BY
 from headgate.core.limits.forms import weights_text
 from headgate.core.limits.limit import check_name, check_quota, check_reset
 from headgate.core.links.link import is_site_variable
@@ -244,6 +245,7 @@ Weights = form(
     weights_text,
     {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT}},
 )
+FairBy = form(_as(FAIR_BY), _text("group-id|producer|header:.+"))
 Number = form(_as(NUMBER), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
 TopUp = form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})

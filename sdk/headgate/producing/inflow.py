@@ -82,7 +82,7 @@ class Inflow:
 
     def put(
         self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None, beyond: bool = False,
-        safe_within: float = math.inf,
+        safe_within: float = math.inf, producer: str = "",
     ) -> Outgoing:  # fmt: skip
         """Put a message in line; ``paid`` of what is returned says whether it has its credit.
 
@@ -98,6 +98,7 @@ class Inflow:
                 :class:`DestinationFull` above it.
             safe_within: seconds after it is stored until ``done`` fails with :class:`NotDurable`, if the timeout is
                 not over before.
+            producer: whose message it is, where keys of a queue take turns by producer; the session's when empty.
 
         Raises:
             InvalidValue: the payload is too long, or an argument cannot be used.
@@ -113,7 +114,7 @@ class Inflow:
             raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
         result: Any = self._loop.create_future() if done is None else done
         item = Outgoing(payload, len(payload), self._loop.time() + timeout, result, ttl_ms)
-        item.beyond, item.safe_within = beyond, safe_within
+        item.beyond, item.safe_within, item.producer = beyond, safe_within, producer
         self.account.submit(item)
         return item
 

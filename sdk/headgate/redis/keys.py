@@ -31,6 +31,8 @@ PARTS: Final = (
     "slices",
     "links",
     "spooled",
+    "fair",
+    "rota",
     "ledger",
 )
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""

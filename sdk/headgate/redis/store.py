@@ -142,34 +142,21 @@ class Store:
         expires_ms: int = 0,
         segment: str = "-",
         copies: Sequence[bytes] = (),
+        keys: str = "",
     ) -> Credit:
-        """Append a batch, numbered by the session, and ask for more.
+        """Append a batch, numbered by the session, and ask for more. ``keys`` are of each, where keys take turns.
 
-        ``beyond`` ``hard`` pays the rest up to the hard limit; it expires after ``expires_ms``, 0 for never. With
-        ``spool`` they are references, and ``segment`` is ``<name> <bytes> <messages>`` of what they refer to;
-        ``copies`` are their payloads.
+        ``beyond`` ``hard`` pays up to the hard limit; ``expires_ms`` 0 is never. With ``spool`` they are references,
+        ``segment`` is ``<name> <bytes> <messages>`` of what they refer to, and ``copies`` are their payloads.
         """
         a = account
-        return await self._credit(
-            "publish",
-            address,
-            a.session,
-            {
-                "session": a.session,
-                "inc": a.inc,
-                "epoch": a.epoch,
-                "ttl_ms": ttl_ms,
-                "seq": seq,
-                "expires_ms": expires_ms,
-                "need": a.need,
-                "need_m": a.need_m,
-                "want": a.want,
-                "want_m": a.want_m,
-                "beyond": beyond,
-                "segment": segment,
-            },
-            [*bodies, *copies] if copies else bodies,
-        )
+        values = {
+            "session": a.session, "inc": a.inc, "epoch": a.epoch, "ttl_ms": ttl_ms, "seq": seq,
+            "expires_ms": expires_ms, "need": a.need, "need_m": a.need_m, "want": a.want, "want_m": a.want_m,
+            "beyond": beyond, "segment": segment, "keys": keys,
+        }  # fmt: skip
+        rest = [*bodies, *copies] if copies else bodies
+        return await self._credit("publish", address, a.session, values, rest)
 
     async def attach(
         self,

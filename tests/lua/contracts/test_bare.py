@@ -16,6 +16,7 @@ BIG: Final = {
     "admit",
     "apply",
     "attach",
+    "detach",
     "hold_off",
     "levels",
     "link_commit",
@@ -23,6 +24,7 @@ BIG: Final = {
     "link_read",
     "publish",
     "reap",
+    "remove",
     "settle",
 }
 """Those that are still beyond what Redis reads together with the call behind them."""

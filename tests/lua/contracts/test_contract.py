@@ -24,7 +24,7 @@ from tests.support.extent import each
 LUA: Final = Path(__file__).resolve().parents[3] / "lua"
 SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
 _POOL: Final = ("the pool's, as lib/pool_keys", "local K_POOL = KEYS[1]")
-_LIMITER: Final = ("the destination's and a limiter's, as lib/limiter_keys", "local K_HOLDS = KEYS[20]")
+_LIMITER: Final = ("the destination's and a limiter's, as lib/limiter_keys", "local K_HOLDS = KEYS[22]")
 _INDEX: Final = ("the namespace's, as lib/index", "local K_WILDCARDS = KEYS[1]")
 KEYS: Final = {
     "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
@@ -223,12 +223,14 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most the arguments": {
         "apply": "for field in pairs(settings) do",
         "pool_set": "for field, value in pairs(settings) do",
-        "lib/append": "for i = 1, count do",
+        "lib/append": "for i = 1, count do|for n, i in ipairs(puts) do"
+        "|for key in string.gmatch(text, '%S+') do"
+        "|for i = #keys + 1, count do",
         "lib/hot": "for i = 1, count do",
         "lib/sendrate": "for i = 1, count do",
         "lib/spooled": "for i = 1, count do|for i = 1, fits do",
         "publish": "for i = 1, count do",
-        "link_commit": "for i = 1, #puts do|for _, i in ipairs(puts) do",
+        "link_commit": "for i = 1, #puts do",
         "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(ids) do|for _, id in ipairs(back) do|"
         "for _, entry in ipairs(look) do",
     },
@@ -241,7 +243,14 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/putback": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do",
         "lib/redeliver": "for i, id in ipairs(ids) do|for _, entry in ipairs(entries) do"
         "|for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do"
-        "|for i, n in ipairs(delivery_counts(c.sub, ids)) do",
+        "|for i, n in ipairs(delivery_counts(c.sub, ids)) do|for i, entry in ipairs(entries) do"
+        "|for i, n in ipairs(delivery_counts(sub, ids)) do",
+        "lib/in_turn": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do|for i, entry in ipairs(entries) do"
+        "|for _, entry in ipairs(entries) do",
+        "lib/next_in_turn": "for _, member in ipairs(its) do|for i, id in ipairs(ids) do"
+        "|for _, entry in ipairs(redis.call(unpack(claim))) do|for _, id in ipairs(#entries < #ids and ids or {}) do",
+        "lib/next_in_order": "for _, entry in ipairs(entries) do|for _, held in ipairs(redis.call("
+        "'XPENDING', K_MESSAGES, c.sub, entries[1][1], entries[#entries][1], #entries)) do",
         "lib/renumber": "for _, id in ipairs(unexpired(sub, ids)) do",
         "lib/settle": "for _, id in ipairs(ids) do",
         "link_read": "for i, entry in ipairs(entries) do|for _, entry in ipairs(entries) do",
@@ -252,7 +261,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "admit": "for answer in string.gmatch(seq == last and stored or '', '\\n([^\\n]*)') do"
         "|for i, id in pairs(waiting) do",
         "take": "for slot in string.gmatch(string.sub(stored, #seq + 2), '%S+') do",
-        "remove": "for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
+        "remove": "for i, entry in ipairs(entries) do"
+        "|for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
     },
     "the entries of a text that a header bounds": {
         "lib/limiter_settings": "for entry in string.gmatch(text == '' and '' or text .. ';', '([^;]*);') do"
@@ -275,8 +285,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for name, sign, value, from in string.gmatch(text or '', LEVEL) do|for name, tat in pairs(levels.tat) do"
         "|for name, held in pairs(levels.held) do|for name, used in pairs(levels.used) do",
         "lib/calendar": "for from, value in string.gmatch(zone_text or '', '(%d+) (%-?%d+)') do",
-        "lib/keyed": "for _, limit in ipairs(limiter.key_limits) do"
-        "|for pattern, weight in string.gmatch(limiter.weights, '([^=;]+)=(%d+)') do",
+        "lib/keyed": "for _, limit in ipairs(limiter.key_limits) do",
         "lib/hold": "for name, sign, number in string.gmatch(text, AMOUNT) do"
         "|for _, amount in ipairs(amounts_of(text)) do"
         "|for _, limit in ipairs(limiter.limits) do",
@@ -307,7 +316,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most the keys of one call, and MAX_SWEPT": {
         "lib/keyed": "for i = 1, #found[2], 2 do|for key, k in pairs(keyed) do",
     },
-    "at most 4 pools, at most 14 rules": {
+    "at most 256 weights": {
+        "lib/weights": "for pattern, weight in string.gmatch(weights, '([^=;]+)=(%d+)') do",
+    },
+    "at most 4 pools, at most 19 rules": {
         "lib/rules": "for _, name in ipairs(read.pools) do|for name in string.gmatch(read.rules, '%S+') do"
         "|for name in string.gmatch(read.pools, '%S+') do",
         "slice": "for _, name in ipairs(d.pools or {}) do",

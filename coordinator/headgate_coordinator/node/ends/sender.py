@@ -83,6 +83,7 @@ class Inlet(LinkEnd):
         super().__init__(connection, link, destination)
         self._kind = kind
         self._line: Line | None = None
+        self._container = ""
         self._held: dict[Arrival, None] = {}
         self._over = False
         """Whether the link is gone: what came before that is still stored."""
@@ -106,7 +107,7 @@ class Inlet(LinkEnd):
             line = await node.lines.get(self.destination, self._kind)
         if not self.link.alive:
             return
-        self._line = line
+        self._line, self._container = line, self.connection.engine.peer
         target = Terminus(self.destination, dynamic=self.link.target.dynamic, capabilities=(line.inflow.kind,))
         self.link.accept(self.link.source, target, max_message=node.options.limits.message)
         line.join(self)
@@ -147,7 +148,10 @@ class Inlet(LinkEnd):
             expires, ttl_ms = check(raw), header_of(raw).ttl_ms
             if expires:
                 ttl_ms = _sooner(raw, ttl_ms)
-            inflow.put(raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True, safe_within=SAFE_WITHIN)
+            inflow.put(
+                raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True, safe_within=SAFE_WITHIN,
+                producer=self._container,
+            )  # fmt: skip
         except HeadgateError as error:
             arrival.set_exception(error)
 

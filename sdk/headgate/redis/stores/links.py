@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from headgate.core.durability import Durability, Held
+from headgate.core.limits.fairness import keys_over_a_link
 from headgate.core.links.calls import Committed, Entry, Opened, Put, Read, Skip
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PARTS, Address
@@ -126,13 +127,19 @@ class LinkStore:
         found = await self.server.command(at.shared[0], "HGET", at.shared[_LINKS], f"{part}:{link}")
         return int(record(found or b"").get(field, 0)) or None
 
+    async def fair_by(self, target: Address) -> str:
+        """Return what the keys are that take turns at a target; empty where none do."""
+        found: bytes | None = await self.server.command(target.shared[0], "HGET", target.shared[0], "fair_by")
+        return (found or b"").decode()
+
     @staticmethod
     def _target(
-        *, fence: int, born: int, prev: int, lost: bool, need: int | str, want: int, ttl_ms: int, weight: int
-    ) -> dict[str, Any]:
+        *, fence: int, born: int, prev: int, lost: bool, need: int | str, want: int, ttl_ms: int, weight: int,
+        keys: str = "",
+    ) -> dict[str, Any]:  # fmt: skip
         chain = "lost" if lost else "keep"
         values = {"fence": fence, "ttl_ms": ttl_ms, "weight": weight, "born": born, "prev": prev, "chain": chain}
-        return {**values, "need": need, "want": want}
+        return {**values, "need": need, "want": want, "keys": keys}
 
     async def commit(
         self,
@@ -148,6 +155,7 @@ class LinkStore:
         need: int = 0,
         want: int = 0,
         weight: int = 1,
+        fair_by: str = "",
     ) -> Committed:
         """Put entries into the target once and in order, as far as credit goes, and ask for more. Without any: reserve.
 
@@ -163,13 +171,15 @@ class LinkStore:
             need: bytes of the message after these entries, 0 when not known.
             want: bytes of credit to hold.
             weight: share among producers.
+            fair_by: as :meth:`fair_by` returns it.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
         """
         values = self._target(
-            fence=fence, born=born, prev=prev, lost=lost, need=need, want=want, ttl_ms=ttl_ms, weight=weight
-        )
+            fence=fence, born=born, prev=prev, lost=lost, need=need, want=want, ttl_ms=ttl_ms, weight=weight,
+            keys=keys_over_a_link(entries, fair_by),
+        )  # fmt: skip
         return _committed(await self._call("link_commit", target, link, values, _flat(entries)))
 
     async def barrier(

@@ -1,0 +1,79 @@
+"""Keys that take turns at a queue: what a message is delivered by, where the setting ``fair_by`` says so."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from headgate.core.amqp.mapping import PREFIX
+from headgate.core.limiting.amounts import NO_KEY
+from headgate.core.limits.forms import weights_text
+from headgate.core.links.calls import Put, Skip
+from headgate.core.outbox import Outgoing
+from headgate.core.selector.messages import headers_of
+from headgate.core.spellings import Form
+from headgate.errors import InvalidValue, MessageFormatError
+
+PRODUCER: Final = "producer"
+GROUP_ID: Final = "group-id"
+HEADER: Final = "header:"
+MAX_KEY: Final = 128
+"""Bytes of an encoded key; of a longer one the first are kept, and a hash of all."""
+_KEPT: Final = 64
+_MAX_HEADER: Final = 200
+
+
+def _fair_by(value: Any, what: str) -> str:
+    header = value.removeprefix(HEADER) if isinstance(value, str) and value.startswith(HEADER) else ""
+    if value not in (PRODUCER, GROUP_ID) and not (0 < len(header) <= _MAX_HEADER and header.isprintable()):
+        raise InvalidValue(
+            f"{value!r}; write '{HEADER}<name>' for the value of a header, '{GROUP_ID}' or '{PRODUCER}'", setting=what
+        )
+    return str(value)
+
+
+FAIR_BY: Final = Form(_fair_by, "FairBy")
+FAIR_WEIGHTS: Final = Form(weights_text, "Weights")
+
+
+def fair_key(stored: bytes, fair_by: str) -> str:
+    """Return the key of a stored message, encoded; :data:`NO_KEY` where it has none.
+
+    Text, numbers and truth values are keys; other values of a header are none, nor is a header that nobody can read.
+
+    >>> from headgate.message import encode
+    >>> fair_key(encode(b"", {"tenant": "a b"}), "header:tenant")
+    'a%20b'
+    """
+    try:
+        headers = headers_of(stored)
+    except MessageFormatError:
+        return NO_KEY
+    name = f"{PREFIX}{GROUP_ID}" if fair_by == GROUP_ID else fair_by.removeprefix(HEADER)
+    return encoded_key(headers.get(name))
+
+
+def encoded_key(value: Any) -> str:
+    """Return a value as the scripts take it for a key."""
+    if isinstance(value, bool):
+        value = "true" if value else "false"
+    if not isinstance(value, str | int) or value == "":
+        return NO_KEY
+    key = quote(str(value), safe="", errors="replace")
+    if len(key) <= MAX_KEY:
+        return key
+    return f"{key[:_KEPT]}~{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+
+
+def keys_over_a_link(entries: Sequence[Put | Skip], fair_by: str) -> str:
+    """Return the same of what a link brings; as a producer it is one."""
+    if fair_by in ("", PRODUCER):
+        return ""
+    return " ".join(fair_key(entry.body, fair_by) if isinstance(entry, Put) else NO_KEY for entry in entries)
+
+
+def fair_keys(items: Sequence[Outgoing], fair_by: str) -> str:
+    """Return the keys of a batch as the scripts take them; nothing where all are of the session, which these know."""
+    if fair_by != PRODUCER:
+        return " ".join(fair_key(item.payload if item.whole is None else item.whole, fair_by) for item in items)
+    return " ".join(encoded_key(item.producer) for item in items) if any(item.producer for item in items) else ""

@@ -1,0 +1,130 @@
+"""Queues whose keys take turns, over the SDK: what the keys are, live changes, threads, and the Redis that is none."""
+
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import headgate
+import headgate.sync
+import headgate.testing
+from headgate.core.amqp.message import AmqpMessage, Properties
+from headgate.core.amqp.message import encode as encode_amqp
+from headgate.core.limits.fairness import MAX_KEY, fair_key
+from headgate.errors import InvalidValue, PolicyError
+from headgate.message import encode
+from tests.sdk.observing import GUARD
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+
+
+async def send(session: headgate.Session, *tenants: str | None) -> None:
+    producer = await session.producer("orders")
+    for tenant in tenants:
+        await producer.send(b"x", headers={"tenant": tenant} if tenant else None, timeout=GUARD)
+
+
+async def tenants(session: headgate.Session, count: int) -> list[Any]:
+    """Return the tenants of the next messages, each received and accepted before the next."""
+    consumer = await session.consumer("orders", window=1)
+    found = []
+    for _ in range(count):
+        message = await consumer.receive(timeout=GUARD)
+        assert message is not None
+        found.append(message.headers.get("tenant"))
+        await message.accept(confirm=True)
+    await consumer.close()
+    return found
+
+
+async def test_tenants_take_turns(client: headgate.Client) -> None:
+    await client.apply("orders", kind="queue", fair_by="header:tenant", fair_weights={"gold-*": 2})
+    async with client.session("s") as session:
+        await send(session, *["a"] * 20, "b", "b", *["gold-1"] * 4, None)
+        first = await tenants(session, 8)
+        assert Counter(first) == {"a": 2, "b": 2, "gold-1": 3, None: 1} or first.count("gold-1") == 4
+        assert Counter(first)["a"] <= 3
+
+
+async def test_a_change_reaches_producers_that_are_open(client: headgate.Client) -> None:
+    await client.apply("orders", kind="queue")
+    async with client.session("s") as session:
+        await send(session, *["a"] * 5)
+        producer = await session.producer("orders")
+        await client.apply("orders", fair_by="header:tenant")
+        await wait_until(lambda: producer._account.outlook.fair_by == "header:tenant")
+        await send(session, *["b"] * 5, "c")
+        assert "c" in await tenants(session, 4)
+        await client.apply("orders", fair_by="default")
+        await wait_until(lambda: producer._account.outlook.fair_by == "")
+        await send(session, "d")
+        rest = await tenants(session, 8)
+        assert (rest[-1], sorted(filter(None, rest))) == ("d", sorted(rest))
+
+
+async def test_on_a_redis_that_is_none() -> None:
+    async with headgate.testing.client() as client:
+        await client.apply("orders", kind="queue", fair_by="header:tenant")
+        async with client.session("s") as session:
+            await send(session, *["a"] * 9, "b")
+            assert "b" in await tenants(session, 2)
+
+
+def test_in_threads(redis_url: str, cleanup_namespace: str) -> None:
+    with headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client, client.session("s") as session:
+        client.apply("orders", kind="queue", fair_by="group-id")
+        producer = session.producer("orders")
+        for group in "aaab":
+            producer.send(b"x", headers={"amqp.group-id": group}, timeout=GUARD)
+        consumer = session.consumer("orders", window=1)
+        found = []
+        for _ in range(4):
+            message = consumer.receive(timeout=GUARD)
+            assert message is not None
+            found.append(message.headers["amqp.group-id"])
+            message.accept(confirm=True)
+        assert found == ["a", "b", "a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("a", "a"), ("a b", "a%20b"), ("*", "%2A"), ("é", "%C3%A9"), (7, "7"), (True, "true"), ("", "*"), (None, "*"),
+        (1.5, "*"), (b"a", "*"), (Decimal(1), "*"), ("\ud800", "%3F"),
+    ],
+)  # fmt: skip
+def test_what_is_a_key(value: Any, key: str) -> None:
+    if value != "\ud800":
+        assert fair_key(encode(b"", {"tenant": value}), "header:tenant") == key
+    assert fair_key(encode(b"", {"tenant": "x"}), "header:other") == "*"
+
+
+def test_a_long_key_is_cut_and_stays_its_own() -> None:
+    one, other = (fair_key(encode(b"", {"tenant": "x" * 500 + end}), "header:tenant") for end in "ab")
+    assert one != other
+    assert one[:64] == other[:64] == "x" * 64
+    assert len(one) <= MAX_KEY
+
+
+def test_amqp_says_it_in_sections_of_its_own() -> None:
+    message = AmqpMessage(kind="data", body=b"x", properties=Properties(group_id="g 1"))
+    message.application_properties = {"tenant": "t"}
+    stored = encode_amqp(message)
+    assert (fair_key(stored, "group-id"), fair_key(stored, "header:tenant")) == ("g%201", "t")
+    assert fair_key(b"\0damaged", "group-id") == "*"
+
+
+@pytest.mark.parametrize("value", ["tenant", "header:", "header:" + "x" * 201, "header:a\n", "group_id", 7, ""])
+async def test_what_no_key_can_be(client: headgate.Client, value: Any) -> None:
+    with pytest.raises(InvalidValue, match="header:<name>"):
+        await client.apply("orders", kind="queue", fair_by=value)
+
+
+async def test_it_belongs_to_a_queue(client: headgate.Client) -> None:
+    for kind in ("topic", "gate", "bucket"):
+        with pytest.raises(PolicyError, match="fair_by"):
+            await client.apply("orders", kind=kind, fair_by="producer", rate=5 if kind == "bucket" else None)
+    with pytest.raises(InvalidValue, match="weight of 1 to 1000"):
+        await client.apply("orders", kind="queue", fair_by="producer", fair_weights={"a": 0})
