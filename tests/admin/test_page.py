@@ -98,7 +98,7 @@ def test_memory_and_store_are_shown_apart(page: Browser, site: Site, width: int)
     """Mutants: stores are not drawn; what a destination has there is not said."""
     page.look_like(width, 900)
     site.run(_spool(site.client))
-    assert "KiB spooled" in page.wait(f"/spooled/.test({TEXT}) && {TEXT}", "tr[data-name=orders] .spooled")
+    page.wait(f"/KiB spooled/.test({TEXT})", "tr[data-name=orders] .spooled")
     store = page.wait(TEXT, "#stores li")
     for words in ("disk", "segments", "when full: block", "memory://page", "of 19.5"):
         assert words in store
