@@ -131,8 +131,8 @@ async def test_what_is_refused_takes_nothing_for_its_other_descriptors(client: h
     _, stub = await served()
     page, other = {"path": "/", "tenant": "acme"}, {"path": "/", "tenant": "other"}
     assert (await stub.ShouldRateLimit(request({"path": "/", "tenant": "acme"}, hits=100))).overall_code == OK
-    for _ in range(5):
-        refused = await stub.ShouldRateLimit(request({"daily": ""}, {"enter": "a"}, other, page, hits=1))
+    for number in range(5):  # each with a name of its own: the hold of the one before may be ending still
+        refused = await stub.ShouldRateLimit(request({"daily": ""}, {"enter": f"a{number}"}, other, page, hits=1))
         assert [status.code for status in refused.statuses] == [OK, OK, OK, OVER]
     for limit, key, name in (("calls", None, "daily"), ("slots", None, "api"), ("requests", "other", "api")):
         await wait_until(lambda it=(limit, key, name): _is(client, 0, *it), timeout=60, description=f"{limit} is back")  # type: ignore[misc]
