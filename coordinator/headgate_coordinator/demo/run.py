@@ -356,6 +356,8 @@ async def _end(task: asyncio.Task[None]) -> None:
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=EVERY)
+    if not task.cancelled():
+        task.exception()  # else asyncio prints one that nobody asks for, as when Redis is slow while all is interrupted
 
 
 def _runs(pid: int) -> bool:
