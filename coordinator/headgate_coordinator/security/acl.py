@@ -21,7 +21,7 @@ _CONNECT: Final = ("evalsha", "info", "ping", "select", "subscribe", "unsubscrib
 _READ: Final = (
     *("scan", "hget", "hmget", "hgetall", "hkeys", "hlen", "hexists", "hscan", "sismember", "sscan"),
     *("xrange", "xlen", "zcard", "zrange", "zscore", "wait"),
-    *("zlexcount", "zrandmember", "zrangebylex", "zrevrange"),  # of limiters: all that `levels` calls beside these
+    *("zlexcount", "zrandmember", "zrangebylex", "zrangebyscore", "zrevrange"),  # of limiters: `levels`
 )
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
