@@ -312,7 +312,7 @@ class Permits:
         name, wanted = text_of(words[0]).upper(), text_of(words[1])
         base, part = _split(wanted)
         place = self.place(base)
-        if len(words) > 64 or (name in ("XRANGE", "HSCAN", "SSCAN") and not _is_bounded(words)):
+        if len(words) > 128 or (name in ("XRANGE", "HSCAN", "SSCAN") and not _is_bounded(words)):
             raise InvalidValue(f"{name} reads at most {MOST_READ} at a time: COUNT is its last word but one")
         if _split(text_of(key))[0] != base:
             raise InvalidValue("a command reads the key that it is sent for")
