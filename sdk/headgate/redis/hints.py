@@ -1,7 +1,7 @@
 """Wake-up hints, heard on one pub/sub connection for a whole client.
 
-Nothing depends on them but speed: whoever waits also looks again by itself, at least every two seconds. Thousands who wait
-may ask whether hints come for certain, which heartbeats tell, and then look less often.
+Nothing depends on them but speed: whoever waits also looks again by itself, at least every two seconds. Thousands
+who wait may ask whether hints come for certain, which heartbeats tell, and then look less often.
 """
 
 import asyncio
