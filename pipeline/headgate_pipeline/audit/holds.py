@@ -48,7 +48,7 @@ class Holds:
 
     def begin(self, ms: int) -> None:
         """Begin with an entry of that moment."""
-        self._went_back = ms + self._skew < self.ms
+        self._went_back |= bool(self._tats) and ms + self._skew < self.ms
         self.ms = ms + self._skew
         self._new.clear()
 
