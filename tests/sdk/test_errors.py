@@ -88,6 +88,7 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     *("attempt_turn", "keys", "refused", "take_turn", "try_turn"),
     "forked",
     "inflow",
+    "room_at",
     *("is_of", "address", "durable", "pacing", "session", "subscription", "topics", "use"),
 }
 """What only the async side has: for tools and brokers, or for its own use. A bucket closes with its session."""
