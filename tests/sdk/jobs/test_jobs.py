@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import dramatiq
 import pytest
-from celery import Celery
+from celery import Celery, signals
 from celery.contrib.testing.worker import start_worker
 from dramatiq.brokers.stub import StubBroker
 from taskiq import InMemoryBroker, TaskiqDepends
@@ -71,6 +71,18 @@ def session(redis_url: str, cleanup_namespace: str) -> Iterator[headgate.sync.Se
 @pytest.fixture
 def limiter(session: headgate.sync.Session) -> headgate.sync.Limiter:
     return session.limiter("slots", in_hand=False)
+
+
+@pytest.fixture(autouse=True)
+def no_worker_sets_up_logging() -> Iterator[None]:
+    """Keep Celery from the level of the root logger: other tests read what is logged."""
+
+    def leave_it(**_: Any) -> None:
+        """Do nothing."""
+
+    signals.setup_logging.connect(leave_it)
+    yield
+    signals.setup_logging.disconnect(leave_it)
 
 
 @pytest.fixture(autouse=True)
