@@ -85,9 +85,12 @@ class Terms(Generic[S]):
 
     def of(self, *call: Any, **named: Any) -> dict[str, Any]:
         """Return the key and the amounts of one call, as arguments of an admission."""
-        key = self.key(*call, **named) if callable(self.key) else self.key
         costs = {name: cost(*call, **named) if callable(cost) else cost for name, cost in self.cost.items()}
-        return {"key": key, **costs}
+        return {"key": self.key_of(*call, **named), **costs}
+
+    def key_of(self, *call: Any, **named: Any) -> str | None:
+        """Return for whom a call is."""
+        return self.key(*call, **named) if callable(self.key) else self.key
 
     def settled(self, held: Held, answer: Any) -> None:
         """Say what a call used, where ``settle`` can tell."""
@@ -137,7 +140,7 @@ class Charge(Terms[Source]):
     async def hold_off(self, seconds: float, reason: str, *call: Any) -> None:
         """Have nobody call for a while, as the other side asks; a failure of it is logged, for the call is done."""
         try:
-            await self.on.hold_off(seconds, reason=reason, key=self.of(*call)["key"])
+            await self.on.hold_off(seconds, reason=reason, key=self.key_of(*call))
         except HeadgateError as error:
             _log.warning("%r could not be held off for %s s: %s", self.on, seconds, error)
 
@@ -169,6 +172,6 @@ class SyncCharge(Terms[SyncSource]):
     def hold_off(self, seconds: float, reason: str, *call: Any) -> None:
         """Have nobody call for a while, as the other side asks; a failure of it is logged, for the call is done."""
         try:
-            self.on.hold_off(seconds, reason=reason, key=self.of(*call)["key"])
+            self.on.hold_off(seconds, reason=reason, key=self.key_of(*call))
         except HeadgateError as error:
             _log.warning("%r could not be held off for %s s: %s", self.on, seconds, error)

@@ -31,11 +31,16 @@ def limited(
         held = await charge.admit(request)
         try:
             response = await handler(request)
+        except BaseException:
+            held.release()
+            raise
+        try:
             seconds = read_retry_after(response.status, response.headers.get("Retry-After"))
             if seconds is not None:
                 await charge.hold_off(seconds, f"{response.status} of {request.url.host}", request)
             charge.settled(held, response)
         except BaseException:
+            response.close()  # nobody else can
             held.release()
             raise
         if response.connection is None:  # the body was so short that it is here

@@ -72,14 +72,18 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         held = await self._charge.admit(request)
         try:
             response = await self._inner.handle_async_request(request)
+        except BaseException:
+            held.release()
+            raise
+        response.stream = _Body(cast("httpx.AsyncByteStream", response.stream), held)
+        try:
             seconds = read_retry_after(response.status_code, response.headers.get("retry-after"))
             if seconds is not None:
                 await self._charge.hold_off(seconds, f"{response.status_code} of {request.url.host}", request)
             self._charge.settled(held, response)
         except BaseException:
-            held.release()
+            await response.aclose()  # nobody else can, and what it held goes back with it
             raise
-        response.stream = _Body(cast("httpx.AsyncByteStream", response.stream), held)
         return response
 
     async def aclose(self) -> None:
@@ -105,14 +109,18 @@ class LimitedTransport(httpx.BaseTransport):
         held = self._charge.admit(request)
         try:
             response = self._inner.handle_request(request)
+        except BaseException:
+            held.release()
+            raise
+        response.stream = _SyncBody(cast("httpx.SyncByteStream", response.stream), held)
+        try:
             seconds = read_retry_after(response.status_code, response.headers.get("retry-after"))
             if seconds is not None:
                 self._charge.hold_off(seconds, f"{response.status_code} of {request.url.host}", request)
             self._charge.settled(held, response)
         except BaseException:
-            held.release()
+            response.close()  # nobody else can, and what it held goes back with it
             raise
-        response.stream = _SyncBody(cast("httpx.SyncByteStream", response.stream), held)
         return response
 
     def close(self) -> None:

@@ -38,11 +38,16 @@ class LimitedAdapter(HTTPAdapter):
         held = self._charge.admit(request)
         try:
             response = super().send(request, *args, **named)
+        except BaseException:
+            held.release()
+            raise
+        try:
             seconds = read_retry_after(response.status_code, response.headers.get("retry-after"))
             if seconds is not None:
                 self._charge.hold_off(seconds, f"{response.status_code} of {request.url}"[:200], request)
             self._charge.settled(held, response)
         except BaseException:
+            response.close()  # nobody else can
             held.release()
             raise
         _release_with(response, held)

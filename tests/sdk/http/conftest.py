@@ -20,13 +20,14 @@ class Site:
     Attributes:
         url: where it is served.
         under_way, most: requests, now and at the most.
+        gone: clients that hung up before their answer had ended.
         codes: what it answers next; 200 when empty.
         go: holds back the second part of a body until it is set.
     """
 
     def __init__(self) -> None:
         self.url = ""
-        self.under_way = self.most = self.seen = 0
+        self.under_way = self.most = self.seen = self.gone = 0
         self.codes: list[tuple[int, dict[str, str]]] = []
         self.go = asyncio.Event()
         self.go.set()
@@ -37,6 +38,7 @@ class Site:
         self.under_way += 1
         self.seen += 1
         self.most = max(self.most, self.under_way)
+        hearing = asyncio.create_task(self._hear(receive))
         try:
             code, fields = self.codes.pop(0) if self.codes else (200, {})
             headers = [(name.encode(), value.encode()) for name, value in fields.items()]
@@ -45,7 +47,13 @@ class Site:
                 await send({"type": "http.response.body", "body": b"x" * 70_000, "more_body": part < PARTS - 1})
                 await self.go.wait()
         finally:
+            hearing.cancel()
             self.under_way -= 1
+
+    async def _hear(self, receive: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.gone += 1
 
 
 @asynccontextmanager

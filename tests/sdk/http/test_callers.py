@@ -164,6 +164,27 @@ async def test_what_an_answer_says_that_it_cost_is_settled(
     await wait_until(lambda: _left(limiter, 993))
 
 
+async def test_an_answer_whose_cost_cannot_be_told_is_closed_and_holds_nothing(
+    site: Site, session: headgate.Session, slots: headgate.Limiter, caller: Caller
+) -> None:
+    asked = 0
+
+    def cost(_: object) -> int:
+        nonlocal asked
+        asked += 1
+        return 1
+
+    await caller.open(session, slots=cost, settle=lambda answer: {"slots": int(answer.headers["X-Cost"])})
+    site.go.clear()
+    site.codes = [(429, {"Retry-After": "0"})]
+    with pytest.raises(KeyError):
+        await caller.begin(site.url)
+    await wait_until(lambda: _is(slots, 0))
+    await wait_until(lambda: site.gone == 1)
+    site.go.set()
+    assert asked == 1, "to be admitted, and not again to hold off"
+
+
 async def _is(limiter: headgate.Limiter, slots: int) -> bool:
     return await held(limiter) == slots
 
