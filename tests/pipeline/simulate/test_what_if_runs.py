@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ Rows = dict[tuple[str, str], dict[str, Any]]
 
 KEPT = '[[destination]]\nmatch = "a.#"\nkind = "queue"\nledger_keep = 1_000_000\n'
 LIMIT = f'{KEPT}limit = "48KiB"\n'
+MOST_PAIRS = 7
 
 
 class Runs:
@@ -54,6 +56,11 @@ class Runs:
         )
         assert told.exit_code == 0, told.output
         return {(row["destination"], row["case"]): row for row in json.loads(told.stdout)["destinations"]}
+
+    def forget(self) -> None:
+        """Delete all that both runs left."""
+        for namespace in (f"{self.namespace}-before", self.namespace):
+            delete_namespace(self.url, namespace)
 
     async def _run(self, namespace: str, names: Sequence[str], limit: str | None) -> list[Load]:
         return await asyncio.gather(*(run(self.url, namespace, name, limit=limit, **self.load) for name in names))
@@ -119,6 +126,8 @@ def test_the_replay_of_a_run_is_as_a_run_with_that_policy(
 ) -> None:
     """Each of what is ``tight`` within 0.6 to 1.6 of the fact, of all destinations together.
 
+    Two runs differ where the machine was busy with something else in one of them: then the median of several pairs is
+    taken.
     Senders that a rate makes wait tell no ledger, so what they waited is compared with their own clocks.
     Mutants: the rules asked about not used; consumers that are as fast as they ever were; rates not replayed.
     """
@@ -126,16 +135,26 @@ def test_the_replay_of_a_run_is_as_a_run_with_that_policy(
     file.write_text(rules, encoding="utf-8")
     queues = ["a.one", "a.two"][:names]
     runs = Runs(*place, file, limit="48KiB", senders=3, bursts=3)
+    pairs: list[dict[str, float]] = []
+    while True:
+        pairs.append(_ratios(runs, queues, cause, tight))
+        medians = {what: median(pair[what] for pair in pairs) for what in pairs[0]}
+        if len(pairs) % 2 and all(0.6 < ratio < 1.6 for ratio in medians.values()):
+            return
+        assert len(pairs) < MOST_PAIRS, (medians, pairs)
+        runs.forget()
+
+
+def _ratios(runs: Runs, queues: Sequence[str], cause: str, tight: Sequence[str]) -> dict[str, float]:
+    """Run once more, and return how what is said is to what happened: with the policy, by clocks, and without it."""
     said, loads = runs.both(queues)
-    fact = runs.ask(runs.namespace)
-    for value in tight:
-        ratio = total(said, "what if", value) / total(fact, "recorded", value)
-        assert 0.6 < ratio < 1.6, (value, said, fact)
-    by_clock = sum(load.waited for load in loads) * 1000
-    assert 0.6 < total(said, "what if", "waited") / by_clock < 1.6, (by_clock, said)
     assert all(cause in said[name, "what if"]["causes"] for name in queues)
+    fact = runs.ask(runs.namespace)
+    ratios = {value: total(said, "what if", value) / total(fact, "recorded", value) for value in tight}
+    ratios["by clock"] = total(said, "what if", "waited") / (1000 * sum(load.waited for load in loads))
     for value in ("waited", "peak", "delay"):
-        assert 0.6 < total(said, "same rules", value) / total(said, "recorded", value) < 1.6, (value, said)
+        ratios[f"same rules: {value}"] = total(said, "same rules", value) / total(said, "recorded", value)
+    return ratios
 
 
 @pytest.mark.soak  # processes of Spark, one after the other
