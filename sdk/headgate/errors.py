@@ -81,8 +81,9 @@ class CreditTimeout(HeadgateError, TimeoutError):
             amount = f"{' '.join(f'{name}={number}' for name, number in self.amounts.items())} at limiter"
             whose = f" of key {key!r}" if rule == "key" else ""
             soonest = "when is not known" if retry_after is None else f"in {retry_after:.3g} s at the soonest"
-            why = f": {limit!r}{whose} has no room, and {soonest}" if limit else ""
-            remedy = "wait longer, ask for less, or raise the limit"
+            if not reason:
+                why = f": {limit!r}{whose} has no room, and {soonest}" if limit else ""
+                remedy = "wait longer, ask for less, or raise the limit"
         else:
             amount = f"{size} at gate" if gate else f"{size} bytes on"  # a gate's size may be in calls
         within = f"within {waited:.3g} s" if waited >= 0.001 else "at once"

@@ -3,12 +3,13 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 
 import pytest
 from redis.crc import key_slot
 
 import headgate
+from headgate.limiting import limiter as limiter_module
 from headgate.redis.keys import Address, forwarder_id
 from headgate_coordinator.links.endpoints import Place
 from headgate_coordinator.links.removal import end_link
@@ -139,6 +140,47 @@ async def test_a_gate_admits_once_replicas_know_of_the_grant(
             waiting = asyncio.create_task(admitted(late))
         assert await asyncio.wait_for(waiting, GUARD) == 1
         await other.close()
+
+
+@pytest.mark.parametrize("over_node", [False, True], ids=["redis", "node"])
+async def test_a_limiter_admits_once_replicas_know_of_the_hold(
+    servers: tuple[RedisServer, RedisServer], namespace: str, monkeypatch: pytest.MonkeyPatch, over_node: bool
+) -> None:
+    """Also who stands in line meanwhile; keys of a gate take turns in such a limiter too."""
+    master, replica = servers
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        client = await enter(headgate.connect(master.url, namespace=namespace))
+        await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 400}}, durability="replicas:1")
+        of_keys = {"bytes": {"at_once": 20}}
+        await client.apply("door", kind="gate", limit=40, key_limits=of_keys, durability="replicas:1")
+        if over_node:
+            node = Node(client, NodeOptions(port=0), Users.from_redis(client))
+            await node.start()
+            stack.push_async_callback(node.close)
+            client = await enter(headgate.connect(f"amqp://{node.address}", namespace=namespace))
+        session = await enter(client.session("s"))
+        limiter, door = await session.limiter("llm"), await session.gate("door")
+
+        async def admitted_to(admission: AbstractAsyncContextManager[object]) -> None:
+            async with admission:
+                pass
+
+        await admitted_to(limiter.admit(slots=300))
+        monkeypatch.setattr(limiter_module, "ATTEMPT_WITHIN", 0.3)
+        with stopped(replica):
+            with pytest.raises(headgate.CreditTimeout, match="not known in time to replicas") as told:
+                await limiter.admit(slots=300, timeout=0.3)
+            refused = await limiter.attempt(slots=1)
+            assert isinstance(refused, headgate.Refused)
+            assert (told.value.limit, refused.limit) == ("durability", "durability")
+            many = [asyncio.create_task(admitted_to(limiter.admit(slots=150, timeout=GUARD))) for _ in range(20)]
+            keyed = asyncio.create_task(admitted_to(door.admit(1, key="a", timeout=GUARD)))
+            with pytest.raises(headgate.CreditTimeout):
+                await limiter.admit(slots=300, timeout=0.3)
+            assert [task for task in (*many, keyed) if task.done()] == []
+        async with asyncio.timeout(GUARD):
+            await asyncio.gather(*many, keyed)
 
 
 async def test_over_a_node_what_is_accepted_is_on_replicas(

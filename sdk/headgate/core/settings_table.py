@@ -170,7 +170,7 @@ class Settings:
         "of a queue, by whose values messages take turns: ``header:<name>`` of a header, ``group-id`` or ``producer``.")
     fair_weights: dict[str, int] | str | None = _row(FAIR_WEIGHTS, kinds=MESSAGES, doc=
         'of a queue with ``fair_by``, shares of keys: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
-    durability: str | None = _row(DURABILITY, doc=
+    durability: str | None = _row(DURABILITY, kinds=LIMITED | LIMITERS, doc=
         "where a write must be before it is confirmed: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.")
     producer_window: int | str | None = _row(CREDIT, path="producer.window", doc=
         "bytes of credit that a producer keeps in hand when it does not say.")

@@ -166,4 +166,5 @@ def _as_limiter(fields: Mapping[str, str]) -> dict[str, str]:
             for name, free in most.items()
         )
         limits = f"bytes at_once {size};calls at_once {calls}"
-    return {"limits": limits, "key_limits": fields.get("key_limits", "")}
+    durability = fields.get("durability", "memory")
+    return {"limits": limits, "key_limits": fields.get("key_limits", ""), "durability": durability}

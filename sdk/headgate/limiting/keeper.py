@@ -8,17 +8,21 @@ from typing import Final
 
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import Steps, stop
-from headgate.core.limiting.calls import Call, Decide, Decided, Refusal
+from headgate.core.durability import MEMORY, Durability
+from headgate.core.limiting.calls import UNSAFE, Call, Decide, Decided, Refusal
 from headgate.core.limiting.machine import Limiter
 from headgate.core.limiting.slices import Hand
 from headgate.credit.calls import Ensure
 from headgate.errors import CoordinatorUnavailable, HeadgateError
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
+from headgate.redis.secured import secure
 from headgate.redis.stores.limiters import LimiterStore
 
 CLOSE_WITHIN: Final = 0.5
 """Seconds that closing may take to give back what is held."""
+SECURE_MS: Final = 50
+"""Milliseconds that it waits for replicas, or the disk, to have what was admitted: no lease is renewed meanwhile."""
 PAUSE: Final = 1.0
 """Seconds until a call that was refused as a whole is made again, for what is held."""
 
@@ -44,6 +48,7 @@ class Keeper:
         self._address, self._session = address, session
         self._ensure = ensure
         self._machine, self._hand = machine, hand
+        self._durability = MEMORY
         self._loop = asyncio.get_running_loop()
         self._wake, self._steps = asyncio.Event(), Steps()
         self._task: asyncio.Task[None] | None = None
@@ -56,6 +61,10 @@ class Keeper:
         """Begin to hear hints and to make calls."""
         await self._wake_ups.subscribe(self._address.channels(self._session), self._hear)
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self._address.name}")
+
+    def secure(self, durability: Durability) -> None:
+        """Have nothing admitted from now on before it is as safe as that."""
+        self._durability = durability
 
     async def listen(self, word: str) -> None:
         """Hear of admissions whose ids begin with this word too."""
@@ -122,10 +131,24 @@ class Keeper:
             answer = await self._store.decide(
                 self._address, self._session, seq=call.seq, epoch=call.epoch, words=call.words
             )
-            self._machine.hear(call, Decided(answer.code, answer.epoch, answer.answers), monotonic())
+            answers = await self._secured(call, answer.epoch, answer.answers) if self._durability else answer.answers
+            self._machine.hear(call, Decided(answer.code, answer.epoch, answers), monotonic())
         else:
             await self._ensure(call.recover)
             self._machine.made()
+
+    async def _secured(self, call: Decide, epoch: int, answers: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the answers, where what they admit is as safe as asked for; else those who ask are to ask again."""
+        admits = [
+            operation.verb == "admit" and text == "held"
+            for operation, text in zip(call.operations, answers, strict=False)
+        ]
+        if not any(admits):
+            return answers
+        done = await secure(self._store.server, self._address, self._session, self._durability, SECURE_MS)
+        if done.code == "OK" and done.epoch == epoch and self._durability.is_met(done.held):
+            return answers
+        return tuple(UNSAFE if admit else text for admit, text in zip(admits, answers, strict=True))
 
     async def _rest(self) -> None:
         self._steps.made()
@@ -140,6 +163,8 @@ class Keeper:
 
     def _hear(self, words: list[str]) -> None:
         """Take a hint."""
+        if words[0] == "held" and self._durability:  # it asks, and so hears once that is safe
+            words = ["turn", *words[1:2], "0"]
         if words[0] == "recall":
             self._hand.recall()
         elif self._machine.hear_hint(words, monotonic()):

@@ -23,6 +23,7 @@ from headgate.limiting.hold import Hold, read_ttl
 from headgate.limiting.keeper import Keeper
 from headgate.limiting.refusals import Refused, error_of, refused_by
 from headgate.limiting.waiter import Waiter
+from headgate.namespace.defaults import durability_of
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
@@ -137,6 +138,7 @@ class Limiter:
         self.at_once = frozenset(name for name, limit in self.limits.items() if limit.form == "at_once")
         ahead = int(fields.get("lease_ahead_ms") or AHEAD_MS) / 1000
         self._hand.adopt(self.limits, limits_of(fields.get("key_limits", "")), ahead)
+        self._keeper.secure(durability_of(fields))
 
     def forked(self) -> None:
         """Admit nothing from now on: what is held is the parent process's."""

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
-from headgate.core.limiting.calls import Refusal
+from headgate.core.limiting.calls import NOT_SAFE, Refusal
 from headgate.errors import (
     CoordinatorUnavailable,
     CreditTimeout,
@@ -16,6 +16,8 @@ from headgate.errors import (
     PolicyError,
 )
 
+_UNSAFE: Final = "it was admitted, but not known in time to replicas, or to the disk, as its durability asks"
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -23,7 +25,8 @@ class Refused:
 
     Attributes:
         destination: name of the limiter.
-        limit: name of the limit that binds; ``hold_off`` during one, ``line`` where others are first.
+        limit: name of the limit that binds; ``hold_off`` during one, ``line`` where others are first, ``durability``
+            where replicas, or the disk, do not have it yet.
         rule: ``all`` where the limit is that of all callers together, ``key`` where it is that of the key.
         retry_after: seconds until it could be admitted, if nobody else comes; None where nobody knows.
         amounts: that were asked for.
@@ -58,7 +61,7 @@ def error_of(
             after = None if refusal.retry_at is None else max(0.0, refusal.retry_at - now)
             return CreditTimeout(
                 name, waited, size, limit=refusal.limit, rule=refusal.rule or "all", retry_after=after,
-                amounts=amounts, key=key,
+                amounts=amounts, key=key, reason=_UNSAFE if refusal.limit == NOT_SAFE else "",
             )  # fmt: skip
         case "never":
             return MessageTooLarge(name, size, refusal.most, name=refusal.limit, rule=refusal.rule, gate=True)

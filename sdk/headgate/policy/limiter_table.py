@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from headgate.policy.forms import (
     Amount,
+    DurabilityText,
     Duration,
     Kept,
     KeyLimit,
@@ -61,6 +62,9 @@ class LimiterTable(Table):
     max_keys: Amount = Field(None, description="keys that are known at a time; else 1 million")
     hold_off: Duration = Field(None, description="the longest hold-off that a client may ask for; else 1h")
     lease_ahead: Duration = Field(None, description="of a rate that a session may take in hand at the most")
+    durability: DurabilityText = Field(
+        None, description="what knows of an admission before it is given: memory, fsync, replicas:1, fsync replicas:1"
+    )
     ledger_keys: Literal["all", "off"] | None = Field(None, description="off: entries of the ledger do not name keys")
     ledger: Literal["all", "off"] | None = Field(None, description="all keeps an entry for every change, off none")
     ledger_keep: Kept = None

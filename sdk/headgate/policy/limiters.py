@@ -24,7 +24,9 @@ KEYS: Final = {
 """Keys of the document of fields that are not called so there."""
 _TOGETHER: Final = ("limits", "key_limits", "key_weights", "zone")
 """Fields of which one rule says all or nothing: limits of keys are below those of all keys together."""
-_OTHERS: Final = ("unknown_keys", "max_keys", "hold_off", "lease_ahead", "ledger_keys", "ledger", "ledger_keep")
+_OTHERS: Final = (
+    "unknown_keys", "max_keys", "hold_off", "lease_ahead", "durability", "ledger_keys", "ledger", "ledger_keep",
+)  # fmt: skip
 
 
 def compile_limiters(tables: list[LimiterTable], source: Source, at: Origin, problems: list[Problem]) -> list[Rule]:

@@ -26,6 +26,7 @@ from headgate.limiting.bucket import Bucket
 from headgate.limiting.by_key import Keys
 from headgate.limiting.gate import Gate
 from headgate.limiting.limiter import Limiter
+from headgate.namespace.defaults import durability_of
 from headgate.options import DEFAULT_TIMEOUT, SessionOptions, read_weight, read_window
 from headgate.producing.inflow import Inflow
 from headgate.producing.producer import Producer
@@ -273,6 +274,7 @@ class Session:
             if address.key not in self._limiters:
                 ensure = at.ensure(address, ("limiter",))
                 await ensure(False)
+                context.store.server.promise(durability_of(context.registry.fields(address)))
                 limiter = Limiter(
                     LimiterStore(context.store.server), context.wake_ups, address, self._bucket_id,
                     context.options.ttl, ensure, lambda epoch: context.losses.meet(address, epoch),

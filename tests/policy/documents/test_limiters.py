@@ -38,6 +38,7 @@ def refused(text: str) -> list[str]:
 def test_a_limiter_with_every_form() -> None:
     text = HEAD + (
         'unknown_keys = "refuse"\nmax_keys = "200k"\nhold_off = "2min"\nlease_ahead = "250ms"\nledger_keys = "off"\n'
+        'durability = "replicas:1"\n'
         + limit("requests", 'rate = "500/min"')
         + limit("tokens", 'rate = "200k/min"\nburst = "4k"')
         + limit("in_flight", "at_once = 50")
@@ -57,10 +58,16 @@ def test_a_limiter_with_every_form() -> None:
         "zone": offsets_text("Europe/Berlin"),
         "unknown_keys": "refuse", "max_keys": "200000", "hold_off_ms": "120000", "lease_ahead_ms": "250",
         "ledger_keys": "off", "ledger": "all", "ledger_keep": "10000",
+        "durability": "replicas:1",
     }  # fmt: skip
-    assert resolved.origins["limits"] == "llm@shop.toml:8"
-    assert resolved.origins["key_weights"] == "llm@shop.toml:29"
+    assert resolved.origins["limits"] == "llm@shop.toml:9"
+    assert resolved.origins["key_weights"] == "llm@shop.toml:30"
     assert Policy.from_json(policy.to_json(), defaults=DEFAULTS).resolve("llm") == resolved
+
+
+def test_the_durability_of_all_is_that_of_limiters_too() -> None:
+    found = fields('[[destination]]\nmatch = "#"\ndurability = "replicas:2"\n' + HEAD + limit("a", "rate = 1"))
+    assert found["durability"] == "replicas:2"
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ class Permits:
                 raise InvalidValue("note is for the waits of a namespace")
             self._waits(argv[len(values) :])
             return (waits,), values
-        if not isinstance(place, Address) or (place.limited and op.name not in LIMITER_SCRIPTS):
+        if not isinstance(place, Address) or (place.limited and op.name not in (*LIMITER_SCRIPTS, "secure")):
             raise InvalidValue(f"{op.name} is for destinations")
         if _is_store(place):
             self._store(op.name, place.name, allowed=op.name in STORE_SCRIPTS)

@@ -13,6 +13,11 @@ HEARD_WITHIN: Final = 2.5
 LEARNT: Final = 60.0
 """Seconds for which nothing new is held where state was lost, at the most."""
 
+NOT_SAFE: Final = "durability"
+"""Stands in place of a limit where what was admitted is not yet as safe as the durability asks."""
+UNSAFE: Final = f"wait 100000 {NOT_SAFE} all"
+"""The answer to such an admission: it is held in Redis, and is asked for again."""
+
 
 class State(Enum):
     """How far an admission has come."""
@@ -135,6 +140,13 @@ class Reservation:
         if self.confirmed_at < self.held_since + HEARD_WITHIN:
             lease = min(lease, LEARNT)
         return self.confirmed_at + USE_UNTIL * lease
+
+    def stand_in_line(self, binding: Refusal, asked_at: float) -> Refusal:
+        """Note what it waits for, as it was answered, and return that."""
+        self.state, self.binding = State.IN_LINE, binding
+        if binding.limit != NOT_SAFE:  # else its lease began already
+            self.confirmed_at = asked_at
+        return binding
 
     def confirm(self, asked_at: float) -> None:
         """Note that its lease began again, and when to renew it."""

@@ -356,9 +356,8 @@ class Limiter:
         elif words[0] == "gone":  # its place was given up, for it was not asked for in time
             self._again(one, now)
         elif words[0] == "wait":
-            one.state, one.confirmed_at = State.IN_LINE, asked_at
-            one.binding = Refusal.read(words, now)
-            again_at = min(one.binding.retry_at or math.inf, now + POLL, now + RENEW_EVERY * one.ttl_ms / 1000)
+            binding = one.stand_in_line(Refusal.read(words, now), asked_at)
+            again_at = min(binding.retry_at or math.inf, now + POLL, now + RENEW_EVERY * one.ttl_ms / 1000)
             self._again(one, min(one.again_at, again_at))  # a hint that came meanwhile may say that it is sooner
         else:
             self._refused(one, Refusal.read(words, now))
