@@ -190,7 +190,11 @@ class Client(Administration):
             raise self._unknown(destination)
         if snapshot.fields["kind"] == "limiter" and not consumer:
             limiters = LimiterStore(store.server)
-            return await explain_limiter(limiters, address, snapshot.fields, key=key, session=producer)
+            explained, deadlock = await asyncio.gather(
+                explain_limiter(limiters, address, snapshot.fields, key=key, session=producer),
+                self._deadlock(destination, producer),
+            )
+            return replace(explained, deadlock=deadlock)
         if key is not None:
             raise InvalidValue(f"{destination!r} is a {snapshot.fields['kind']}: limiters have keys", setting="key")
         if producer and not snapshot.own:

@@ -16,6 +16,7 @@ DEFAULT: Final = "alert"
 """The setting of a destination that has none."""
 STRONGEST: Final = ("ticket", "fail", "alert", "none")
 """Of several destinations in a cycle one is enough; nothing fails where a ticket may do."""
+_SENDERS: Final = ("session", "link")
 _ABOVE: Final = {
     "ABOVE": "something is above the limit there already",
     "REFUSED": "it is not the limit alone that holds it up",
@@ -23,7 +24,7 @@ _ABOVE: Final = {
 
 
 def action_of(deadlock: Deadlock, sight: Sight) -> str:
-    """Return the strongest action that the destinations where somebody waits for room say."""
+    """Return the strongest action that the destinations where somebody waits for room say; those of limits say none."""
     settings = {_setting(step, sight) for step in _sends(deadlock)}
     return next((word for word in STRONGEST if word in settings), DEFAULT)
 
@@ -74,13 +75,13 @@ async def _fail_newest(client: Client, deadlock: Deadlock, sight: Sight) -> str:
 
 def _sends(deadlock: Deadlock) -> Iterator[Step]:
     """Yield the steps in which somebody waits for room."""
-    return (step for step in deadlock.steps if step.who.kind in ("session", "link"))
+    return (step for step in deadlock.steps if step.what.kind in ("queue", "topic") and step.who.kind in _SENDERS)
 
 
 def _ties(deadlock: Deadlock, sight: Sight) -> Iterator[tuple[Tie, Step]]:
     """Yield the sends of sessions that hold the cycle up, and their steps."""
     for before, step in zip((deadlock.steps[-1], *deadlock.steps), deadlock.steps, strict=False):
-        if step.who.kind == "session":
+        if step.who.kind == "session" and step.what.kind in ("queue", "topic"):
             for tie in sight.ties:
                 if waiter(tie) == step.who and tie.destination == before.who.name:
                     yield tie, step

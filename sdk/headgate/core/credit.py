@@ -66,6 +66,11 @@ class CreditLine:
         """Messages granted and neither published nor given back."""
         return self.granted_m - self.used_m - self.returned_m
 
+    @property
+    def taken_m(self) -> int:
+        """Messages, or permits of a gate, that credit was taken for, and that are neither put back nor given back."""
+        return self.spent_m - self.returned_m
+
     def take(self, size: int) -> bool:
         """Take credit for one message of ``size`` bytes if it is in hand."""
         spent = self.spent + size

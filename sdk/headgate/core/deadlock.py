@@ -1,10 +1,10 @@
 """A graph of waits, and which of them can never end. No I/O and no clock.
 
-A party is a session, a link or a destination. A party's wait is a conjunction of choices: it goes on once, of
-each group, any one goes on. A queue with room missing needs any of its consumers; a topic, of every subscription, any
-consumer; a session that waits to send needs room in a destination that it sends to; a link needs room in all of its
-targets. A party that waits for nobody goes on, and so does, step by step, one that needs only those. The rest
-waits for itself: that is a deadlock.
+A party is a session, a link, a destination, or a limit of a limiter. A party's wait is a conjunction of choices: it
+goes on once, of each group, any one goes on. A queue with room missing needs any of its consumers; a topic, of every
+subscription, any consumer; a session that waits to send needs room in a destination that it sends to; a link needs room
+in all of its targets; a gate, and a limit of what is held at once, needs any of its holders. A party that waits for
+nobody goes on, and so does, step by step, one that needs only those. The rest waits for itself: that is a deadlock.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["session", "link", "queue", "topic"]
+Kind = Literal["session", "link", "queue", "topic", "gate", "limiter"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,8 +22,8 @@ class Party:
     Attributes:
         kind: what it is.
         name: unique within its kind, with ``at``.
-        at: where it waits to send, for a session that may wait at several destinations, each by another task; its step
-            tells it, so its text does not.
+        at: where it waits, for a session that may wait at several destinations, each by another task; its step tells
+            it, so its text does not. Of a limiter the limit in question.
     """
 
     kind: Kind
@@ -31,7 +31,7 @@ class Party:
     at: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
+        return f"{self.kind} {self.name}{f' ({self.at})' if self.kind == 'limiter' else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,10 @@ class Step:
 
     def __str__(self) -> str:
         if self.who.kind in ("session", "link"):
-            text = f"{self.who} waits for room in {self.what}"
+            room = "room in " if self.what.kind in ("queue", "topic") else ""
+            text = f"{self.who} waits for {room}{self.what}"
+        elif self.who.kind in ("gate", "limiter"):
+            text = f"{self.who} waits for {self.what} to release"
         else:
             which = f" (subscription {self.needed})" if self.needed else ""
             text = f"{self.who}{which} waits for {self.what} to consume"
@@ -191,6 +194,11 @@ def topic(subscriptions: Mapping[str, Iterable[Party]], epoch: Hashable = ()) ->
     """Return the wait of a full topic: every subscription has to settle, which any of its consumers can do."""
     names = sorted(subscriptions)
     return Wait(tuple(_group(subscriptions[name]) for name in names), epoch, tuple(names))
+
+
+def held(holders: Iterable[Party], epoch: Hashable = ()) -> Wait:
+    """Return the wait of a gate, or of a limit of what is held at once: any of its holders can release."""
+    return Wait((_group(holders),), epoch)
 
 
 def _group(parties: Iterable[Party]) -> tuple[Party, ...]:

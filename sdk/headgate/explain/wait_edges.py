@@ -13,6 +13,7 @@ from headgate.core.deadlock import Party, Wait
 from headgate.core.links.link import known_by
 from headgate.explain.explainer import explain
 from headgate.explain.facts import read
+from headgate.explain.hold_edges import Holds, gate_wait, limiter_waits
 from headgate.explain.link_view import LINK
 from headgate.explain.model import CONSUMERS_HOLD
 from headgate.redis.replies import Snapshot
@@ -41,7 +42,8 @@ def waiter(tie: Tie) -> Party:
 
 def destination(name: str, snapshot: Snapshot) -> Party:
     """Return the destination, under that name."""
-    return Party("topic" if snapshot.fields["kind"] == "topic" else "queue", name)
+    kind = snapshot.fields["kind"]
+    return Party("topic" if kind == "topic" else "gate" if kind == "gate" else "queue", name)
 
 
 def wait_for_consumers(
@@ -95,25 +97,39 @@ def suspects(ties: Iterable[Tie]) -> list[Tie]:
         found = left
 
 
-def graph_of(ties: Iterable[Tie], snapshots: Mapping[str, Snapshot]) -> dict[Party, Wait]:
+def graph_of(
+    ties: Iterable[Tie], snapshots: Mapping[str, Snapshot], holds: Mapping[str, Holds] | None = None
+) -> dict[Party, Wait]:
     """Return who waits for whom.
 
     Args:
         ties: the consumers that are tied to sends that wait.
         snapshots: of the destinations where they wait, by name, with their first waiters and all their consumers; who
             is not among those goes on.
+        holds: what is held of those that are gates and limiters.
     """
     graph: dict[Party, Wait] = {}
-    tied: dict[tuple[str, str], Party] = {}
+    tied: dict[tuple[str, str], list[Party]] = {}
     sends: dict[Party, tuple[str, set[str]]] = {}
+    at_limiters: dict[str, list[Tie]] = {}
     for tie in ties:
-        party = tied[tie.destination, tie.consumer] = waiter(tie)
+        party = waiter(tie)
+        tied.setdefault((tie.destination, tie.holder), []).append(party)
         sends.setdefault(party, (tie.session, set()))[1].add(tie.wait)
+        at_limiters.setdefault(tie.at, []).append(tie)
     for name, snapshot in snapshots.items():
 
-        def who(consumer: str, name: str = name) -> Party:
-            return tied.get((name, consumer)) or owner_of(consumer)
+        def those(holder: str, name: str = name) -> list[Party]:
+            return tied.get((name, holder)) or [owner_of(holder)]
 
+        def who(consumer: str, name: str = name) -> Party:
+            return those(consumer, name)[0]
+
+        held = (holds or {}).get(name)
+        if held is not None and held.levels is not None:
+            graph |= limiter_waits(name, snapshot, held.levels, at_limiters[name], those)
+        elif held is not None and (release := gate_wait(snapshot, held.sessions or {}, those)):
+            graph[destination(name, snapshot)] = release
         for head, record in snapshot.waiters[:1]:
             if wait := wait_for_consumers(snapshot, head, record, 1, who):
                 graph[destination(name, snapshot)] = wait

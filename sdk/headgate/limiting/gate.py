@@ -7,6 +7,7 @@ from time import monotonic
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
+from headgate._util.tasks import current
 from headgate.core.full import FAIL, WhenFull
 from headgate.core.limiting.amounts import encode_key
 from headgate.core.outbox import Outgoing
@@ -14,7 +15,7 @@ from headgate.credit.account import CreditAccount
 from headgate.errors import Closed, CreditTimeout, DestinationFull
 from headgate.explain.levels import LimiterState
 from headgate.limiting.by_key import Keys
-from headgate.limiting.hold import Hold
+from headgate.limiting.hold import Hold, Holding
 from headgate.limiting.limiter import ATTEMPT_WITHIN
 from headgate.limiting.refusals import Refused
 from headgate.namespace.defaults import Defaults
@@ -56,6 +57,14 @@ class Permit:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def holding(self) -> Holding | None:
+        """Return by what Redis knows it, its session's credit; None once it is released."""
+        gate = self._gate
+        if gate is None:
+            return None
+        account, line = gate._account, gate._credit
+        return Holding(account.address.name, f"{account.session}.0", line.taken_m)
+
 
 class KeyedPermit(Permit):
     """A permit for a key, which has its turn as long as it is held."""
@@ -75,8 +84,8 @@ class KeyedPermit(Permit):
 class Admission:
     """``async with gate.admit(...)``: held while inside."""
 
-    __slots__ = ("_gate", "_key", "_permit", "_size", "_timeout")
-    _permit: Permit  # there from entering on
+    __slots__ = ("_gate", "_key", "_size", "_timeout", "held")
+    held: Permit  # there from entering on
 
     def __init__(self, gate: "Gate", size: int, timeout: float | str | None, key: str | None) -> None:
         self._gate = gate
@@ -91,13 +100,13 @@ class Admission:
             permit = self._gate.try_admit(self._size)
         if permit is None:
             permit = await self._gate._wait(self._size, self._timeout)
-        self._permit = permit
+        self.held = permit
         return permit
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._permit.release()
+        self.held.release()
 
 
 class Gate:
@@ -292,7 +301,8 @@ class Gate:
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         done: Any = loop.create_future()
         item = Outgoing(b"", size, loop.time() + patience, done, when_full=when_full or self._when_full)
-        self._account.submit(item)
+        if not self._account.submit(item):
+            self._account.awaits(item, current(loop))
         try:
             paid: int = await done
         except asyncio.CancelledError:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from headgate.core.limiting.amounts import amounts_text, check_amounts
 from headgate.core.limiting.calls import Reservation, State
@@ -14,6 +14,20 @@ from headgate.units import parse_duration
 
 RENEWED_WITHIN: Final = 2.5
 """Seconds for Redis to answer whoever waits until a hold is renewed."""
+
+
+class Holding(NamedTuple):
+    """One block's part of a limiter or a gate, for those who look for deadlocks.
+
+    Attributes:
+        name: of the limiter or gate.
+        holder: by which Redis knows it.
+        out: how many blocks, and holds outside of blocks, are of this holder.
+    """
+
+    name: str
+    holder: str
+    out: int
 
 
 class Owner(Protocol):
@@ -242,6 +256,13 @@ class Hold:
                 "with in_hand=False", setting=what,
             )  # fmt: skip
         return self._reservation
+
+    def holding(self) -> Holding | None:
+        """Return by what Redis knows it; None once it is over."""
+        reservation = self._reservation if self._slice is None else self._slice.reservation
+        if self._over or self.lost or reservation is None:
+            return None
+        return Holding(self._limiter.name, reservation.id, 1 if self._slice is None else self._slice.out)
 
     def become_lost(self) -> None:
         """Note that it is held no more."""

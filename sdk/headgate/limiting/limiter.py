@@ -24,6 +24,7 @@ from headgate.limiting.keeper import Keeper
 from headgate.limiting.refusals import Refused, error_of, refused_by
 from headgate.limiting.waiter import Waiter
 from headgate.namespace.defaults import durability_of
+from headgate.limiting.waiter import Line, Waiter
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
@@ -42,8 +43,8 @@ _HOLD: Final = re.compile(r"[A-Za-z0-9_~-]{1,90}\.[1-9]\d{0,18}\Z", re.ASCII)
 class Admission:
     """``async with limiter.admit(...)``: held while inside; awaited, a :class:`Hold` to be released."""
 
-    __slots__ = ("_amounts", "_hold", "_key", "_limiter", "_timeout", "_ttl")
-    _hold: Hold  # there from entering on
+    __slots__ = ("_amounts", "_key", "_limiter", "_timeout", "_ttl", "held")
+    held: Hold  # there from entering on
 
     def __init__(
         self, limiter: "Limiter", key: str | None, amounts: dict[str, Any], timeout: float | str | None,
@@ -57,13 +58,13 @@ class Admission:
         hold = limiter._from_hand(self._key, self._amounts) if self._ttl is None else None
         if hold is None:
             hold = await limiter._wait(self._key, self._amounts, self._timeout, self._ttl)
-        self._hold = hold
+        self.held = hold
         return hold
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hold.release()
+        self.held.release()
 
     def __await__(self) -> Generator[Any, None, Hold]:
         return self.__aenter__().__await__()
@@ -97,8 +98,8 @@ class Limiter:
         self.at_once: frozenset[str] = frozenset()
         self._store = store
         self._session, self._ttl_ms = session, int(ttl * 1000)
-        self._ensure = ensure
-        self._timeout = timeout
+        self._ensure, self._timeout = ensure, timeout
+        self.line = Line()
         self._machine = Machine(session, lambda _, epoch: met(epoch))
         self._hand = Hand(self._machine, self._ttl_ms, monotonic, self.lock)
         self._keeper = Keeper(store, wake_ups, address, session, ensure, self._machine, self._hand)
@@ -112,6 +113,11 @@ class Limiter:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._machine)} holds and waits"
         return f"Limiter({self.name!r}, {state})"
+
+    @property
+    def holds(self) -> int:
+        """How many holds, slices in hand and admissions on their way it has, those that wait in line left out."""
+        return len(self._machine) - len(self.line.waiting)
 
     # Its life.
 
@@ -334,7 +340,7 @@ class Limiter:
             self._hand.missed(key, checked, now)
         ttl_ms, waits = self._ttl_ms if ttl is None else read_ttl(ttl), patience > 0 or not hold
         waiter = self._ask(key, checked, now + (patience if waits else ATTEMPT_WITHIN), ttl_ms, waits=waits, hold=hold)
-        refusal = await waiter.outcome()
+        refusal = await self.line.outcome(waiter)
         if refusal is None:
             return waiter.hold
         now = monotonic()

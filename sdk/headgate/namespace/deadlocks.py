@@ -44,7 +44,7 @@ class FoundDeadlock:
     @property
     def destinations(self) -> tuple[str, ...]:
         """The destinations in it."""
-        return tuple(party.name for party in self.deadlock.parties if party.kind in ("queue", "topic"))
+        return tuple(party.name for party in self.deadlock.parties if party.kind not in ("session", "link"))
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data, for JSON."""

@@ -17,6 +17,7 @@ from headgate.credit.observer import Outlook
 from headgate.credit.spool_quota import Quota
 from headgate.credit.wish import Wish
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue
+from headgate.limiting.limiter import Limiter
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import NoteStore
 from headgate.session.destination import Presence
@@ -50,7 +51,9 @@ class Presences:
         self._quotas: dict[str, Quota] = {}
         self._listeners = listeners
         self._all: dict[str, Presence] = {}
-        self._ties = Ties(NoteStore(context.store.server, context.namespace), self._all.values)
+        self.limiters: dict[str, Limiter] = {}
+        """Those that are open, by key."""
+        self.ties = Ties(NoteStore(context.store.server, context.namespace), self._all.values, self.limiters.values)
 
     def at(self, destination: str) -> Presence:
         """Return what the session has at a destination.
@@ -62,7 +65,7 @@ class Presences:
         if address.key not in self._all:
             following = Following(self.context.registry, address)
             outlook = self._outlook(address)
-            outlook.waits, outlook.doomed = self._ties.begin, functools.partial(self._ties.doomed, destination)
+            outlook.waits, outlook.doomed = self.ties.begin, functools.partial(self.ties.doomed, destination)
             self._all[address.key] = Presence(address, following, outlook)
         return self._all[address.key]
 
@@ -214,6 +217,6 @@ class Presences:
 
     async def close(self) -> None:
         """Close all there is."""
-        await self._ties.close()
+        await self.ties.close()
         await asyncio.gather(*(presence.close() for presence in self._all.values()))
         await asyncio.gather(*(quota.close() for quota in self._quotas.values()))

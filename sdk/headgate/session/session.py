@@ -59,7 +59,7 @@ class Session:
         self._consumers = Consumers(self._presences)
         self._buckets: dict[str, Bucket] = {}
         self._by_key: dict[str, Keys] = {}
-        self._limiters: dict[str, Limiter] = {}
+        self._limiters = self._presences.limiters
         self._closed = False
         watch(self)
 
@@ -282,6 +282,7 @@ class Session:
                 )  # fmt: skip
                 await context.registry.follow(address, limiter.adopt)
                 limiter.adopt(context.registry.fields(address))
+                limiter.line.on_wait = at.ties.begin
                 await limiter.start()
                 self._limiters[address.key] = limiter
         limiter = self._limiters[address.key]

@@ -1,4 +1,7 @@
-"""A session's notes of its waits, for the search of deadlocks over many sessions: its consumers that are tied."""
+"""A session's notes of its waits, for the search of deadlocks over many sessions.
+
+They name its consumers, and its holds of limiters and gates, that are tied to a wait: nobody else settles or releases.
+"""
 
 import asyncio
 import contextlib
@@ -9,24 +12,34 @@ from typing import Any, Final
 from headgate._util.tasks import stop
 from headgate.core.outbox import Outgoing
 from headgate.errors import HeadgateError
+from headgate.limiting.limiter import Limiter
 from headgate.redis.stores.notes import TELL_EVERY, AnnouncedTies, NoteStore, Tie
 from headgate.session.destination import Presence
+from headgate.session.waits import Waiting, holds_of, name_of, sends, waits_of
 
 TELL_AFTER: Final = 0.3
 """Seconds of waiting after which a send is worth telling of."""
 LOOK_EVERY: Final = 1.05 * TELL_EVERY
 """Seconds between looks at ties that nothing changes: they are announced again."""
+PAUSE: Final = 0.05
+"""Seconds between two looks, at the least."""
+SHARE: Final = 0.02
+"""The part of a processor that looks take, at the most: where thousands wait, they come less often."""
 _log: Final = logging.getLogger("headgate")
 
 
 class Ties:
-    """Consumers of one session that are tied to sends of its own: who alone uses them waits in such a send.
+    """Consumers and holds of one session that are tied to waits of its own: who alone uses them waits.
 
-    It works only while sends wait in a session that has consumers, and writes only of those that are tied.
+    It works only while somebody waits in a session that has consumers, or holds something, and writes only of those
+    that are tied.
     """
 
-    def __init__(self, notes: NoteStore, presences: Callable[[], Iterable[Presence]]) -> None:
-        self._presences = presences
+    def __init__(
+        self, notes: NoteStore, presences: Callable[[], Iterable[Presence]], limiters: Callable[[], Iterable[Limiter]]
+    ) -> None:
+        self._presences, self._limiters = presences, limiters
+        self._holders: set[Any] = set()  # those who wait and hold something, as last seen
         self._announced = AnnouncedTies(notes)
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -35,10 +48,23 @@ class Ties:
         self._loop = asyncio.get_running_loop()
 
     def begin(self) -> None:
-        """Look once a send that begins to wait has waited long enough."""
+        """Look once a send, or an admission, that begins to wait has waited long enough."""
         self._changed.set()
-        if self._task is None and self._timer is None and any(presence.consumers for presence in self._presences()):
+        if self._task is None and self._timer is None and self._has_something:
             self._timer = self._loop.call_later(TELL_AFTER, self._start)
+
+    @property
+    def _has_something(self) -> bool:
+        """Whether others may wait for this session: it has consumers, or holds something."""
+        return self._holds or any(presence.consumers for presence in self._presences())
+
+    @property
+    def _holds(self) -> bool:
+        """Whether it holds something of a limiter or a gate."""
+        return any(limiter.holds for limiter in self._limiters()) or any(
+            presence.kind == "gate" and presence.account and presence.account.credit.taken_m
+            for presence in self._presences()
+        )
 
     def _start(self) -> None:
         self._timer = None
@@ -47,9 +73,10 @@ class Ties:
     def doomed(self, destination: str, wait: str) -> Outgoing | None:
         """Return the send that waits there under that name, if it does still and somebody uses a consumer beside it."""
         users = {consumer.use.task for presence in self._presences() for consumer in presence.consumers}
+        users |= self._holders
         for presence in self._presences():
             if presence.address.name == destination:
-                return next((one for one in _waiting(presence) if one.who in users and _name(one) == wait), None)
+                return next((one for one in sends(presence) if one.who in users and name_of(one) == wait), None)
         return None
 
     async def close(self) -> None:
@@ -65,57 +92,52 @@ class Ties:
         while True:
             self._changed.clear()
             now = self._loop.time()
+            ties = self._find(now)
+            took = self._loop.time() - now
             try:
-                await self._announced.tell(self._find(now), now)
+                await self._announced.tell(ties, now)
             except HeadgateError as error:
                 _log.debug("ties could not be told: %s", error)
             # Now, and not before it was told: a send that began to wait meanwhile found this at work.
-            sends = [one for place in self._presences() for one in _waiting(place)]
-            if not sends and not self._announced.names:
+            waits = list(self._waits())
+            if not waits and not self._announced.names:
                 self._task = None
                 return
             uses = [consumer.use for place in self._presences() for consumer in place.consumers]
             for use in uses:
                 use.on_change = self._changed.set
-            for one in sends:
+            for one in waits:
                 if isinstance(one.done, asyncio.Future):
                     one.done.remove_done_callback(self._over)  # each is called once
                     one.done.add_done_callback(self._over)
-            # Whoever waits uses no consumer meanwhile: only another send can bring a tie where there may be none now.
+            # Whoever waits uses no consumer meanwhile: only another wait can bring a tie where there may be none now.
             until: float | None = None
-            if self._announced.names or any(one.who in {use.task for use in uses} for one in sends):
-                young = [one.since + TELL_AFTER for one in sends if one.since + TELL_AFTER > now]
+            users = {use.task for use in uses}
+            if self._announced.names or self._holds or any(one.who in users for one in waits):
+                young = [one.since + TELL_AFTER for one in waits if one.since + TELL_AFTER > now]
                 until = min([now + LOOK_EVERY, *young])
+            await asyncio.sleep(max(PAUSE, took / SHARE))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     await self._changed.wait()
 
+    def _waits(self) -> Iterable[Waiting]:
+        return waits_of(self._presences(), self._limiters())
+
     def _over(self, _: "asyncio.Future[Any]") -> None:
         self._changed.set()
 
-    def _find(self, now: float) -> Iterable[Tie]:
-        sends: dict[Any, tuple[Presence, Outgoing]] = {}
-        for presence in self._presences():
-            for item in _waiting(presence):
-                if now - item.since >= TELL_AFTER:
-                    sends[item.who] = presence, item
-        if not sends:
-            return
-        for presence in self._presences():
-            for consumer in presence.consumers:
-                if consumer.use.task in sends and not consumer.use.is_settling:
-                    at, item = sends[consumer.use.task]
-                    waited, left = int((now - item.since) * 1000), int(max(0.0, item.deadline - now) * 1000)
-                    yield Tie(presence.address.name, consumer.id, at.address.name, _name(item), waited, left)
-
-
-def _waiting(presence: Presence) -> Iterable[Outgoing]:
-    """Yield the sends that wait there, of which it is known for whom."""
-    if presence.account is not None:
-        for item in presence.account.outbox.waiting:
-            if item.who is not None and item.since and not (item.done.done() or item.abandoned()):
-                yield item
-
-
-def _name(item: Outgoing) -> str:
-    return f"{item.since:.6f}"
+    def _find(self, now: float) -> list[Tie]:
+        waits = {one.who: one for one in self._waits() if now - one.since >= TELL_AFTER}
+        found: list[Tie] = []
+        for presence in self._presences() if waits else ():
+            found += [
+                waits[consumer.use.task].tie(presence.address.name, consumer.id, now)
+                for consumer in presence.consumers
+                if consumer.use.task in waits and not consumer.use.is_settling
+            ]
+        self._holders = set()
+        for name, holder, wait in holds_of(waits) if waits and self._holds else ():
+            found.append(wait.tie(name, holder, now))
+            self._holders.add(wait.who)
+        return found

@@ -22,15 +22,17 @@ PAGE: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """A consumer that settles nothing until a send goes on: nobody but who waits in that send uses it.
+    """A consumer that settles nothing, or a hold that is not released, until a wait ends: only who waits uses it.
 
     Attributes:
-        destination: where the consumer is.
-        consumer: its id.
-        at: the destination where the send waits.
+        destination: where the consumer is, or what is held.
+        consumer: its id; of a hold of a limiter its id, of permits of a gate that of the session and ``.0``, and ``/``
+            with a number where several waits each have a part in it.
+        at: the destination, the gate or the limiter where the wait is.
         wait: names that wait: another send has another word, without blanks.
         waited_ms: how long it had waited when it was written.
         left_ms: how long it would go on then; None for ever.
+        limit: ``all:<name>`` or ``key:<name>``, the limit of a limiter that it is for; empty elsewhere.
     """
 
     destination: str
@@ -39,6 +41,12 @@ class Tie:
     wait: str
     waited_ms: int = 0
     left_ms: int | None = None
+    limit: str = ""
+
+    @property
+    def holder(self) -> str:
+        """Id of the consumer or of the hold, without the number of a part."""
+        return self.consumer.partition("/")[0]
 
     @property
     def session(self) -> str:
@@ -54,7 +62,8 @@ class Tie:
     def text(self) -> str:
         """The text of its note."""
         left = "-" if self.left_ms is None else str(self.left_ms)
-        return f"at={encode_name(self.at)} wait={self.wait} waited={self.waited_ms} left={left}"
+        limit = f" limit={self.limit}" if self.limit else ""
+        return f"at={encode_name(self.at)} wait={self.wait} waited={self.waited_ms} left={left}{limit}"
 
     @classmethod
     def read(cls, name: str, text: str, age_ms: int) -> "Tie":
@@ -68,7 +77,7 @@ class Tie:
         left = None if note["left"] == "-" else max(0, int(note["left"]) - age_ms)
         return cls(
             decode_name(destination), consumer, decode_name(note["at"]), note["wait"],
-            int(note["waited"]) + age_ms, left,
+            int(note["waited"]) + age_ms, left, note.get("limit", ""),
         )  # fmt: skip
 
 
