@@ -22,9 +22,8 @@ from headgate.explain.levels import LimiterState
 from headgate.limiting.hold import Hold, read_ttl
 from headgate.limiting.keeper import Keeper
 from headgate.limiting.refusals import Refused, error_of, refused_by
-from headgate.limiting.waiter import Waiter
-from headgate.namespace.defaults import durability_of
 from headgate.limiting.waiter import Line, Waiter
+from headgate.namespace.defaults import durability_of
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
@@ -99,8 +98,8 @@ class Limiter:
         self._store = store
         self._session, self._ttl_ms = session, int(ttl * 1000)
         self._ensure, self._timeout = ensure, timeout
-        self.line = Line()
         self._machine = Machine(session, lambda _, epoch: met(epoch))
+        self.line = Line(self._machine)
         self._hand = Hand(self._machine, self._ttl_ms, monotonic, self.lock)
         self._keeper = Keeper(store, wake_ups, address, session, ensure, self._machine, self._hand)
         self._stir = self._keeper.stir
@@ -113,11 +112,6 @@ class Limiter:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._machine)} holds and waits"
         return f"Limiter({self.name!r}, {state})"
-
-    @property
-    def holds(self) -> int:
-        """How many holds, slices in hand and admissions on their way it has, those that wait in line left out."""
-        return len(self._machine) - len(self.line.waiting)
 
     # Its life.
 

@@ -1,7 +1,7 @@
 """Somebody who waits for an admission, and the hold that comes of it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from time import monotonic
 from typing import Any
 
@@ -71,9 +71,15 @@ class Line:
         on_wait: called as one begins to wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, all_of_it: Sized) -> None:
+        self._all = all_of_it
         self.waiting: set[Waiter] = set()
         self.on_wait: Callable[[], object] = bool
+
+    @property
+    def others(self) -> int:
+        """How many holds there are, with slices in hand and admissions on their way that nobody stands in line for."""
+        return len(self._all) - len(self.waiting)
 
     async def outcome(self, waiter: Waiter) -> Refusal | None:
         """Wait as :meth:`Waiter.outcome` does, as one of them."""

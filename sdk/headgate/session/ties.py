@@ -61,7 +61,7 @@ class Ties:
     @property
     def _holds(self) -> bool:
         """Whether it holds something of a limiter or a gate."""
-        return any(limiter.holds for limiter in self._limiters()) or any(
+        return any(limiter.line.others for limiter in self._limiters()) or any(
             presence.kind == "gate" and presence.account and presence.account.credit.taken_m
             for presence in self._presences()
         )
@@ -138,6 +138,6 @@ class Ties:
             ]
         self._holders = set()
         for name, holder, wait in holds_of(waits) if waits and self._holds else ():
-            found.append(wait.tie(name, holder, now))
+            found.append(wait.tie(name, holder, now, held=True))
             self._holders.add(wait.who)
         return found

@@ -35,10 +35,10 @@ class Waiting:
     done: "asyncio.Future[Any]"
     limit: str = ""
 
-    def tie(self, destination: str, consumer: str, now: float) -> Tie:
+    def tie(self, destination: str, consumer: str, now: float, *, held: bool = False) -> Tie:
         """Return the tie to it of a consumer, or of what is held."""
         waited, left = int((now - self.since) * 1000), int(max(0.0, self.deadline - now) * 1000)
-        return Tie(destination, consumer, self.at, self.name, waited, left, self.limit)
+        return Tie(destination, consumer, self.at, self.name, waited, left, self.limit, held)
 
 
 def waits_of(presences: Iterable[Presence], limiters: Iterable[limiter.Limiter]) -> Iterator[Waiting]:

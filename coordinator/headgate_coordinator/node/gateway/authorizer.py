@@ -294,7 +294,7 @@ class Permits:
                 raise InvalidValue(f"{name[:80]!r} is no note of a wait")
             self.own(tie.session)
             if text:
-                self.need(RIGHTS["note"], tie.destination, "a note of a wait")
+                self.need(frozenset({SENDS if tie.held else TAKES}), tie.destination, "a note of a wait")
                 self.need(frozenset({SENDS}), tie.at, "a note of a wait")
 
     def read(self, key: Any, words: Sequence[Any]) -> None:

@@ -31,7 +31,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "link_read": NOBODY,
     "made": NOBODY,
     "node": NOBODY,
-    "note": frozenset({TAKES}),  # of waits, and of its own consumers
+    "note": frozenset({SENDS, TAKES}),  # of waits, and of its own consumers, where it takes, or holds
     "pause": frozenset({SENDS}),  # as hold_off
     "policy": frozenset({MANAGES}),
     "pool": frozenset({SENDS}),  # who does not manage has the node do it

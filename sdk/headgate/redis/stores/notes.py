@@ -33,6 +33,7 @@ class Tie:
         waited_ms: how long it had waited when it was written.
         left_ms: how long it would go on then; None for ever.
         limit: ``all:<name>`` or ``key:<name>``, the limit of a limiter that it is for; empty elsewhere.
+        held: whether it is a hold, or permits, and no consumer.
     """
 
     destination: str
@@ -42,6 +43,7 @@ class Tie:
     waited_ms: int = 0
     left_ms: int | None = None
     limit: str = ""
+    held: bool = False
 
     @property
     def holder(self) -> str:
@@ -62,7 +64,7 @@ class Tie:
     def text(self) -> str:
         """The text of its note."""
         left = "-" if self.left_ms is None else str(self.left_ms)
-        limit = f" limit={self.limit}" if self.limit else ""
+        limit = f"{' held=yes' if self.held else ''}{f' limit={self.limit}' if self.limit else ''}"
         return f"at={encode_name(self.at)} wait={self.wait} waited={self.waited_ms} left={left}{limit}"
 
     @classmethod
@@ -77,7 +79,7 @@ class Tie:
         left = None if note["left"] == "-" else max(0, int(note["left"]) - age_ms)
         return cls(
             decode_name(destination), consumer, decode_name(note["at"]), note["wait"],
-            int(note["waited"]) + age_ms, left, note.get("limit", ""),
+            int(note["waited"]) + age_ms, left, note.get("limit", ""), "held" in note,
         )  # fmt: skip
 
 
