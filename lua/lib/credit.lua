@@ -4,7 +4,14 @@
 --- @include "lib/line"
 -- The line of those who wait for credit: served in turn, by whichever script frees room.
 local MAX_HAND_OVERS = 64
-local STALE_WAITER_MS = 3000 -- three missed polls: it lost its place, so the living behind it need not wait for its lease
+local STALE_WAITER_MS = 3000
+local MOST_STALE_MS = 6000
+
+-- A waiter asks again at the latest when it renews its lease, after a quarter of it and 2.5 s at most: one call that comes
+-- late, or not at all, costs no place. After two it lost it, so that the living behind it need not wait for its lease.
+local function is_silent(s)
+  return now_ms - s.seen > math.max(STALE_WAITER_MS, math.min(MOST_STALE_MS, math.floor(s.ttl * 6 / 10)))
+end
 
 -- Walk the line in order while room covers the head's need: no barging, no herd, no second round trip.
 local function hand_over(caller, caller_record)
@@ -23,7 +30,7 @@ local function hand_over(caller, caller_record)
     local s = sid == caller and caller_record or read_session(sid)
     if not s then
       leave_line(sid)
-    elseif sid ~= caller and (now_ms - s.seen > STALE_WAITER_MS or never_fits(s)) then
+    elseif sid ~= caller and (is_silent(s) or never_fits(s)) then
       give_up(sid, s) -- its next poll joins again, or is told that the message is too large
       save_session(sid, s)
     else

@@ -63,6 +63,10 @@ class Account:
     def blocked(self) -> bool:
         return self.lacks != NOTHING
 
+    def is_silent(self, now: int) -> bool:
+        """Return whether it was not heard of for so long that it loses its place in line."""
+        return now - self.seen > max(3000, min(6000, self.ttl_ms * 6 // 10))
+
     @property
     def grace(self) -> int:
         return self.ttl_ms * 3 // 10

@@ -14,7 +14,6 @@ from tests.model.turns import NO_KEY
 LEASES_A_CALL: Final = 16
 MOVED_A_CALL: Final = 64
 HANDED_OVER_A_CALL: Final = 64
-STALE_MS: Final = 3000
 SLOWLY_MS: Final = 10_000
 FETCHED_A_CALL: Final = 256
 STEPS_A_BYTE: Final = 16
@@ -309,7 +308,7 @@ class Destination:
             if not self.line:
                 return
             account = self.accounts[self.line[0]]
-            silent = self.now - account.seen > STALE_MS or self.too_large(account.need - account.granted)
+            silent = account.is_silent(self.now) or self.too_large(account.need - account.granted)
             before = account.granted
             if not (silent and self.line[0] != caller):
                 if not self._grant(account):

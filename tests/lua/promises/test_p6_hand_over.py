@@ -192,18 +192,35 @@ async def test_who_no_longer_needs_credit_leaves_the_line(place: Place) -> None:
     assert (await place.look()).line == ["first", "third"]
 
 
-async def test_a_silent_waiter_does_not_hold_up_the_living(place: Place) -> None:
-    """Mutant: `hand_over` waits for everybody."""
+@pytest.mark.parametrize("ttl_ms", [TTL_MS, 3_600_000])
+async def test_a_silent_waiter_does_not_hold_up_the_living(place: Place, ttl_ms: int) -> None:
+    """Mutant: `hand_over` waits for everybody, or as long as a long lease lasts."""
     (holder,) = await place.full(100)
-    dead, waiting = place.producer("dead"), place.producer("waiting")
+    dead, waiting = place.producer("dead", ttl_ms=ttl_ms), place.producer("waiting")
     await dead.ask(need=50)
-    for _ in range(4):
+    for _ in range(7):
         await place.wait(1000)
         await waiting.ask(need=50)
+        await holder.renew()
     await holder.give_back(50)
     seen = await place.look()
     assert (seen.line, seen.granted("waiting").bytes, seen.granted("dead").bytes) == ([], 50, 0)
     assert await place.usage() == 100
+
+
+async def test_a_waiter_keeps_its_place_while_it_asks_as_often_as_it_renews_its_lease(place: Place) -> None:
+    """One call that is lost costs nothing. Mutant: whoever is silent for 3 s loses the place."""
+    (holder,) = await place.full(100)
+    first, second = place.producer("first"), place.producer("second")
+    await first.ask(need=50)
+    await second.ask(need=50)
+    for _ in range(2 * TTL_MS // 4 // 1000):
+        await place.wait(1000)
+        await second.ask(need=50)
+        await holder.renew()
+    await holder.give_back(50)
+    seen = await place.look()
+    assert (seen.line, seen.granted("first").bytes, seen.granted("second").bytes) == (["second"], 50, 0)
 
 
 async def test_a_waiter_that_can_never_be_served_does_not_hold_up_the_others(place: Place) -> None:

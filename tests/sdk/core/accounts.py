@@ -229,7 +229,7 @@ class World:
             session=t.session, inc=t.inc, epoch=t.epoch, granted=Amount(t.granted, t.granted_m),
             used=Amount(t.used, t.used_m), returned=Amount(t.returned, t.returned_m), need=Amount(t.need, t.need_m),
             want=Amount(t.want, t.want_m), weight=t.weight, size=t.size, sent=getattr(call, "sent", 0),
-            ttl_ms=int(TTL * 1000),
+            ttl_ms=session.account.lease.ttl_ms,
         )  # fmt: skip
         if isinstance(call, Publish):
             return self._publish(session, call, totals)

@@ -18,9 +18,9 @@ EXPLAIN_AFTER: Final = 0.1
 """Seconds after which a wait is worth one call that finds out why."""
 EXPLAIN_EVERY: Final = 1.0
 """Seconds for which what is known of a wait is new enough."""
-LONG_PAUSE: Final = 1.75
-"""Seconds after which those ask again who are not first in line, and for whom another of their client looks: whoever is
-silent for 3 s loses the place."""
+LONG_PAUSE: Final = 2.5
+"""Seconds after which those ask again who are not first in line, and for whom another of their client looks. Whoever is
+silent for 0.6 of its lease loses the place, but not before 3 s, and after 6 s even where the lease is longer."""
 RATE_POLL: Final = 1.0
 """Seconds after which a wait for a rate asks again at the latest: the hint that it was raised may be lost."""
 
