@@ -145,6 +145,14 @@ def _loads(missing: Script) -> bytes:
     return b"".join(_pack(("SCRIPT", "LOAD", one.source)) for one in (*map(script, SHOW), missing))
 
 
+def _of_run(words: Sequence[Any], run_id: bytes) -> tuple[Any, ...]:
+    """Return a command with the run id in the place of None, which is there once at the most."""
+    if None not in words:
+        return tuple(words)
+    at = words.index(None)
+    return (*words[:at], run_id, *words[at + 1 :])
+
+
 class Lane:
     """The connections to one server; each carries one call at a time."""
 
@@ -242,10 +250,13 @@ class Lane:
             return run_of(connection.headgate_run_id.decode().partition(".")[0], facts), facts
 
     async def burst(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send commands in one write and return their replies; an error is returned as one. None is the run id."""
+        """Send commands in one write and return their replies; an error is returned as one.
+
+        None stands for the run id, once in a command.
+        """
         async with self._connection() as connection:
             run_id = connection.headgate_run_id
-            packed = [_pack(tuple(run_id if word is None else word for word in words)) for words in commands]
+            packed = [_pack(_of_run(words, run_id)) for words in commands]
             await connection.send_packed_command(b"".join(packed))
             return [await self._reply(connection) for _ in commands]
 
