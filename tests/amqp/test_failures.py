@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -278,6 +278,36 @@ async def test_a_drained_node_ends_within_its_bound_though_a_client_never_settle
         await message.accept(confirm=True)
         assert message.delivery_count == 0, "given back untried"
     await peer.close()
+
+
+async def test_a_drained_node_ends_as_soon_as_the_last_is_stored_and_settled(
+    redis_url: str, client: headgate.Client
+) -> None:
+    with nodes(redis_url, client.namespace, 1, "--drain", 300) as (node,):
+        held: list[Any] = []
+        peer = await Peer.connect(node.port)
+        sender = await peer.sender("orders")
+        receiver = await peer.receiver("orders", lambda _, __, delivery: held.append(delivery))
+        assert await peer.send(sender, "a/0") == ("accepted", "")
+        await client.apply("tight", limit="100")
+        tight = await peer.sender("tight", name="tight")
+        assert await peer.send(tight, "a" * 50) == ("accepted", "")
+        waits = await peer.put(tight, "b" * 50)
+        await wait_until(lambda: held)
+        node.signal(signal.SIGTERM)
+        await wait_until(lambda: sender.credit == 0)
+        await asyncio.sleep(0.3)  # what is under way is waited for by now
+        async with client.session("s") as session:
+            consumer = await session.consumer("tight")
+            message = await consumer.receive(timeout=60)
+            assert message is not None
+            await message.accept(confirm=True)
+            assert await waits == ("accepted", "")
+        assert not peer.over, "it holds a message still"
+        receiver.settle(held[0], "accepted")
+        peer.flush_soon()
+        assert await asyncio.to_thread(node.ended, timeout=60) == 0
+        await peer.close()
 
 
 @pytest.mark.parametrize("outage", ["frozen", "restarted"])

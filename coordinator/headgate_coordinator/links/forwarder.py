@@ -109,6 +109,11 @@ class Forwarder:
         return len(self._hand.items)
 
     @property
+    def waits(self) -> str:
+        """Name of its wait in line at the target, another one after each message; empty while it does not wait."""
+        return f"{self.born}.{self.mark}" if self.trouble == NO_ROOM else ""
+
+    @property
     def wake_at(self) -> float:
         """When to ask for calls again if nothing is answered and nothing is heard before."""
         if not self._hand.head:

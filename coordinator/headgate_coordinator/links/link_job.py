@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.links.link import STORES, Link
-from headgate.core.links.trouble import NO_ROOM, Trouble
+from headgate.core.links.trouble import Trouble
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
 from headgate.errors import HeadgateError, PolicyError
@@ -31,11 +32,14 @@ class LinkJob(Job[Link]):
         link: what the policy says.
         fence: number of the lease.
         ttl: seconds for which the target keeps its credit without hearing of it.
+        on_wait: called when it begins or ceases to wait in line at the target.
     """
 
-    def __init__(self, client: Client, sites: Sites, link: Link, fence: int, *, ttl: float) -> None:
+    def __init__(
+        self, client: Client, sites: Sites, link: Link, fence: int, *, ttl: float, on_wait: Callable[[], None]
+    ) -> None:
         super().__init__(link, fence)
-        self._client, self._sites, self._ttl = client, sites, ttl
+        self._client, self._sites, self._ttl, self._on_wait = client, sites, ttl, on_wait
         self._worker: LinkWorker | None = None
         self._there = client
         self._kinds: tuple[str, ...] = STORES
@@ -55,8 +59,8 @@ class LinkJob(Job[Link]):
     @property
     def waits(self) -> str:
         """Name of its wait in line at the target, of one at this site: who looks for deadlocks sees no other."""
-        at = self._worker.forwarder if self._worker and self.link.site is None else None
-        return f"{at.born}.{at.mark}" if at and self.trouble == NO_ROOM else ""
+        worker = self._worker if self.link.site is None and not self._trouble else None
+        return worker.forwarder.waits if worker else ""
 
     def look_after(self) -> None:
         """Begin to make ends that are gone again, and to fetch what a target without room lacks from its pools."""
@@ -104,7 +108,7 @@ class LinkJob(Job[Link]):
                 rate = await LinkRate.open(session, link)
             worker = LinkWorker(
                 forwarder_id(here.namespace, link.link), source, target, how, fence=self.fence, dead=dead,
-                ttl=self._ttl, pace=rate.allow if rate else None,
+                ttl=self._ttl, pace=rate.allow if rate else None, on_wait=self._on_wait,
             )  # fmt: skip
             self._worker, self._there, self._trouble = worker, there, None
             try:

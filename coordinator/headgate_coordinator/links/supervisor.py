@@ -55,6 +55,7 @@ class Supervisor:
         self._leases = LeaseStore(client.store.server, client.namespace)
         self._sites = Sites(client.namespace, reach or Reach())
         self._jobs: dict[str, AnyJob] = {}
+        self._ties = LinkTies(client, self._jobs)
         self._carried: dict[str, Carried] = {}  # by jobs that ended
         self._where: dict[str, str] = {}  # targets of links in the policy, for people
         self._troubles: dict[str, Trouble] = {}  # of links that could not be ended
@@ -69,7 +70,7 @@ class Supervisor:
         """Begin."""
         await self._client.parts.wake_ups.subscribe((namespace_channel(self._client.namespace),), self._hear)
         self._task = asyncio.create_task(self._run(), name="headgate links")
-        self._tells = asyncio.create_task(LinkTies(self._client, self._jobs).run(), name="headgate ties of links")
+        self._tells = asyncio.create_task(self._ties.run(), name="headgate ties of links")
         self._looking = asyncio.create_task(self._look_after(), name="headgate ends of links")
 
     async def close(self) -> None:
@@ -176,7 +177,7 @@ class Supervisor:
     def _begin(self, link: Link | Feed, fence: int) -> AnyJob:
         if isinstance(link, Feed):
             return ChannelJob(self._client, link, fence)
-        return LinkJob(self._client, self._sites, link, fence, ttl=self._ttl)
+        return LinkJob(self._client, self._sites, link, fence, ttl=self._ttl, on_wait=self._ties.changed.set)
 
     async def _known(self) -> set[str]:
         """Return the links of which there is or was a lease."""

@@ -71,6 +71,7 @@ class LinkWorker:
         ttl: seconds for which the target keeps its credit without hearing of it.
         weight: share among the producers of the target.
         pace: returns once the rate of the link allows so many messages and bytes; of a link that has one.
+        on_wait: called when the link begins or ceases to wait in line at the target.
     """
 
     def __init__(
@@ -85,8 +86,9 @@ class LinkWorker:
         ttl: float = 10.0,
         weight: int = 1,
         pace: Callable[[int, int], Awaitable[None]] | None = None,
+        on_wait: Callable[[], None] | None = None,
     ) -> None:
-        self._pace = pace
+        self._pace, self._on_wait, self._waits = pace, on_wait, ""
         self.link, self.source, self.target, self.dead = link, source, target, dead
         self.fence, self.ttl_ms, self.weight = fence, int(ttl * 1000), weight
         self.forwarder = Forwarder(how)
@@ -213,6 +215,10 @@ class LinkWorker:
             self.forwarder.trouble = Trouble.of("error", error)
         else:
             self.forwarder.hear(call, answer, loop.time(), replicas=replicas)
+        if self._waits != self.forwarder.waits:
+            self._waits = self.forwarder.waits
+            if self._on_wait is not None:
+                self._on_wait()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

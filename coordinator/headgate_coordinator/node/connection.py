@@ -327,6 +327,12 @@ class Connection(Wire):
                 description = f"it has been silent for {self.node.options.limits.idle:g} s"
             _log.info("%s: %s: %s", self.client, condition, description)
 
+    def flush(self) -> None:
+        """Send what the engine has to say, at the end of a turn in which something came to its end."""
+        super().flush()
+        if self.node.draining:
+            self.node.stir()
+
     def pause_writing(self) -> None:
         """Wait for a client that does not read, for some time."""
         super().pause_writing()
@@ -376,6 +382,7 @@ class Connection(Wire):
             self._identifying.cancel()  # nobody waits for that any more
         self.node.silent.pop(self, None)
         self.node.connections.discard(self)
+        self.node.stir()
         if not self.node.connections:
             self.node.emptied.set()
         ends, self.ends = self.ends, {}

@@ -36,6 +36,10 @@ class Home(host.Node, Protocol):
         """Return why a new connection cannot be served, as an AMQP error; None if it can."""
         ...
 
+    def stir(self) -> None:
+        """Note that a client may have less under way than before; a node that is about to stop waits for that."""
+        ...
+
     def has_too_many(self, newcomer: Any) -> bool:
         """Return whether the user of a connection has more of them than it may."""
         ...

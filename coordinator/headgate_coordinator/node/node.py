@@ -220,14 +220,21 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.drain):
                 await asyncio.sleep(GRACE)
+                stirred = self.lines.stirred()
                 while self._part():
+                    stirred.clear()
                     self.lines.confirm()
-                    await asyncio.sleep(0.02)
+                    await stirred.wait()
                 await self.lines.flush()
         self._part(busy_too=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.emptied.wait()
+
+    def stir(self) -> None:
+        """Note that a client may have less under way than before: :meth:`drain` waits for that."""
+        if self.draining:
+            self.lines.stirred().set()
 
     def _part(self, *, busy_too: bool = False) -> bool:
         """Send the clients away that have nothing under way; returns whether others have."""

@@ -27,6 +27,7 @@ class Lines:
         self._options = options
         self._lines: dict[str, Line] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._stirred: asyncio.Event | None = None
 
     async def get(self, destination: str, kind: str = "queue") -> Line:
         """Return the line to a destination; an unknown one is made, of that kind.
@@ -40,6 +41,8 @@ class Lines:
             if line is None or line.inflow.is_closed:
                 inflow = await self._session.inflow(destination, window=self._options.window, kind=kind)
                 line = self._lines[destination] = Line(inflow, self._options.credit, self._options.low_credit)
+                if self._stirred is not None:
+                    inflow.steps.add(self._stirred.set)
             return line
 
     async def _check_link_queue(self, destination: str) -> None:
@@ -68,13 +71,17 @@ class Lines:
         for line in self._lines.values():
             line.inflow.confirm()
 
+    def stirred(self) -> asyncio.Event:
+        """Return what is set from now on after each step of each line: the node is about to stop."""
+        if self._stirred is None:
+            self._stirred = asyncio.Event()
+            for line in self._lines.values():
+                line.inflow.steps.add(self._stirred.set)
+        return self._stirred
+
     async def flush(self) -> None:
         """Wait until nothing is on its way to Redis any more."""
-        stepped = asyncio.Event()
-        while busy := [line.inflow for line in self._lines.values() if line.inflow.queued]:
-            stepped.clear()
-            for inflow in busy:
-                inflow.steps.add(stepped.set)
-            await stepped.wait()
-            for inflow in busy:
-                inflow.steps.discard(stepped.set)
+        stirred = self.stirred()
+        while any(line.inflow.queued for line in self._lines.values()):
+            stirred.clear()
+            await stirred.wait()

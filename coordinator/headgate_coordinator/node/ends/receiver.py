@@ -341,6 +341,7 @@ class Outlet(LinkEnd):
             del self._unsettled[delivery]
             if self.link.alive:
                 self.link.settle(delivery, "released")
+        self.connection.flush_soon()
 
     def failed(self, error: BaseException) -> None:
         """End the link: nothing can come any more."""
