@@ -124,12 +124,10 @@ class Connection(Wire):
         code = UNAVAILABLE
         try:
             users = self.node.users
-            nameless = mechanism == "ANONYMOUS" or users.is_open
-            self.access.identity = (
-                users.anonymous()
-                if nameless
-                else await users.authenticate(name, password, peer=network_of(self.peername))
-            )
+            if mechanism == "ANONYMOUS" or users.is_open:
+                self.access.identity = users.anonymous()
+            else:
+                self.access.identity = await users.authenticate(name, password, peer=network_of(self.peername))
             code = OK if self.identity is not None else REFUSED
         except Crowded:
             self.node.counters.refused("crowd")
@@ -153,13 +151,9 @@ class Connection(Wire):
         self.standing = standing_of(self.identity)
         self._bound_writing()
         return Engine(
-            self,
-            server=True,
-            container=self.node.name,
-            limits=self.standing.limits(self.node.options.limits),
-            offered=("ANONYMOUS-RELAY", "SHARED-SUBS"),
-            properties={"product": "Headgate", "version": __version__},
-        )
+            self, server=True, container=self.node.name, limits=self.standing.limits(self.node.options.limits),
+            offered=("ANONYMOUS-RELAY", "SHARED-SUBS"), properties={"product": "Headgate", "version": __version__},
+        )  # fmt: skip
 
     def _stand(self) -> None:
         """Heed that grants have changed: what it may take of the node goes by them."""
