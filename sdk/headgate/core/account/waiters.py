@@ -20,7 +20,7 @@ EXPLAIN_EVERY: Final = 1.0
 """Seconds for which what is known of a wait is new enough."""
 LONG_PAUSE: Final = 2.5
 """Seconds after which those ask again who are not first in line, and for whom another of their client looks. A session
-that is silent for 0.6 of its lease loses the place, but not before 3 s, and after 6 s even where the lease is longer."""
+that is silent for 0.6 of its lease loses the place; not before 3 s, but after 6 s even where the lease is longer."""
 RATE_POLL: Final = 1.0
 """Seconds after which a wait for a rate asks again at the latest: the hint that it was raised may be lost."""
 
