@@ -3,8 +3,9 @@
 
   KEYS  the namespace's, as lib/owned
   ARGV[1] owner   word               id of who holds them
-  ARGV[2] mode    'hold', 'alone', 'watch', 'release', 'leave' or 'forget'  'hold' renews and claims, 'alone' the same
-                                     without a share in the whole: these are nobody's part of it, 'watch' renews only,
+  ARGV[2] mode    'hold', 'known', 'alone', 'watch', 'release', 'leave' or 'forget'  'hold' renews and claims, 'known' the
+                                     same of leases that there are, 'alone' as 'hold' without a share in the
+                                     whole: these are nobody's part of it, 'watch' renews only,
                                      'release' gives these up, 'leave' that and the owner's place among those who share,
                                      'forget' removes these, if nobody else has them
   ARGV[3] ttl_ms  ttl                length of a lease
@@ -27,20 +28,20 @@ end
 for _, late in ipairs(redis.call('ZRANGEBYSCORE', K_OWNERS, '(' .. int(now_ms + ttl_ms), '+inf', 'LIMIT', 0, MAX_OWNERS_LAPSED)) do
   redis.call('ZADD', K_OWNERS, int(doubted), late) -- the clock was set back
 end
-if mode == 'hold' or mode == 'watch' then
+if mode == 'hold' or mode == 'known' or mode == 'watch' then
   redis.call('ZADD', K_OWNERS, int(doubted), owner)
 elseif mode == 'leave' then
   redis.call('ZREM', K_OWNERS, owner)
 end
 local sharing = math.max(1, redis.call('ZCOUNT', K_OWNERS, '(' .. int(now_ms), '+inf'))
 local fair = mode == 'alone' and total or math.ceil(total / sharing)
-local claims = mode == 'hold' or mode == 'alone'
+local claims = mode == 'hold' or mode == 'known' or mode == 'alone'
 local mine, again = {}, math.huge
 for i = 7, #ARGV do
   local name, o = ARGV[i], read_owned(ARGV[i])
   if claims or mode == 'watch' then
     local has = o.owner == owner
-    if not has and claims then
+    if not has and claims and (mode ~= 'known' or o.fence > 0) then -- else it was forgotten since its name was read
       local free, look = may_be_taken(name, o, ttl_ms)
       has = free and held < fair
       again = math.min(again, not free and look or math.huge)

@@ -125,10 +125,12 @@ LINKS: Final = (
      f"{_LEASE}::test_numbers_grow_even_when_all_was_lost"),
     ("P5", "lease", "  elseif o.owner == owner then", "  elseif true then",
      f"{_LEASE}::test_only_the_owner_lets_go"),
-    ("P7", "lease", "if mode == 'hold' or mode == 'watch' then", "if mode ~= 'leave' then",
+    ("P7", "lease", "if mode == 'hold' or mode == 'known' or mode == 'watch' then", "if mode ~= 'leave' then",
      f"{_LEASE}::test_a_lease_that_is_alone_is_nobodys_part_of_the_whole"),
-    ("P4", "lease", "local claims = mode == 'hold' or mode == 'alone'", "local claims = mode == 'hold'",
+    ("P4", "lease", "or mode == 'known' or mode == 'alone'", "or mode == 'known'",
      f"{_LEASE}::test_a_lease_that_is_alone_is_nobodys_part_of_the_whole"),
+    ("P4", "lease", "(mode ~= 'known' or o.fence > 0)", "true",
+     f"{_LEASE}::test_of_leases_that_are_known_none_is_made_that_was_forgotten"),
     # Deadlocks: notes that end by themselves, one message above the limit and no more.
     # What users make.
     ("P1", "made", "redis.call('ZCARD', K_MADE) < most then", "true then",

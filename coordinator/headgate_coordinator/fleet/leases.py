@@ -8,7 +8,7 @@ from headgate.redis.backend import Backend
 from headgate.redis.keys import owned_keys
 from headgate.redis.scripts import script
 
-Mode = Literal["hold", "alone", "watch", "release", "leave", "forget"]
+Mode = Literal["hold", "known", "alone", "watch", "release", "leave", "forget"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class LeaseStore:
         Args:
             owner: who calls; an id without blanks.
             names: at most 256, without blanks.
-            mode: ``hold`` renews and claims, ``alone`` the same for what is not shared out, ``watch`` renews only,
-                ``release`` gives these up, ``leave`` also gives up the owner's part of the whole, ``forget`` removes
-                what nobody else has.
+            mode: ``hold`` renews and claims, ``known`` the same of leases that there are, ``alone`` as ``hold`` for
+                what is not shared out, ``watch`` renews only, ``release`` gives these up, ``leave`` also gives up the
+                owner's part of the whole, ``forget`` removes what nobody else has.
             ttl_ms: how long a lease lasts without being renewed; renew it every quarter.
             held: leases that the caller has by now, these included.
             total: leases that there are to share.

@@ -50,8 +50,8 @@ async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_m
             break
         fence = later + 1  # the leases were lost, and are numbered anew
     await _secure(there, target, link, fence, opened.born, ttl_ms)
-    if opened.code == "OK":
-        code = "OK" if answer.code in ("UNKNOWN", "KIND", "STALE") else "MORE"
+    if opened.code in ("OK", "GONE"):  # gone: whoever began to end it died, and what the target has had left by then
+        code = "OK" if opened.code == "GONE" or answer.code in ("UNKNOWN", "KIND", "STALE") else "MORE"
         while code == "MORE":
             code = await here.close(source.address, link, fence=fence, born=opened.born, mark=answer.mark)
         for member in (f"{link}.1", f"!{link}"):
@@ -124,7 +124,7 @@ async def end_source(client: Client, source: Address, link: str, fence: int, *, 
     links = LinkStore(client.store.server)
     while later := (opened := await links.open(source, link, fence=fence, window="1/1", copies=copies)).fence:
         fence = later + 1  # the leases were lost, and are numbered anew
-    if opened.code == "OK":
+    if opened.code in ("OK", "GONE"):
         for member in (f"{link}.1", f"!{link}"):
             while await client.store.detach(source, link, member, failed=False) == "MORE":
                 pass

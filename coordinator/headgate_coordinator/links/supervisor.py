@@ -59,6 +59,8 @@ class Supervisor:
         self._carried: dict[str, Carried] = {}  # by jobs that ended
         self._where: dict[str, str] = {}  # targets of links in the policy, for people
         self._troubles: dict[str, Trouble] = {}  # of links that could not be ended
+        self._ending: dict[str, tuple[int, asyncio.Task[None]]] = {}  # with the numbers of their leases
+        self._enders = asyncio.Semaphore(ENDING)
         self._above = 0
         self._by_pattern = False
         self._heard = asyncio.Event()
@@ -78,6 +80,7 @@ class Supervisor:
         await self._client.parts.wake_ups.unsubscribe((namespace_channel(self._client.namespace),), self._hear)
         await stop(self._looking)
         await stop(self._task)
+        await self._stop_ending({})
         await stop(self._tells)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSING):
@@ -157,20 +160,25 @@ class Supervisor:
         self._carried = {link: carried for link, carried in self._carried.items() if link in wanted}
         names = sorted({*wanted, *known}, key=lambda link: (link not in self._jobs, hash((self._node, link))))
         held, fences, fair, again = len(self._jobs), dict[str, int](), 1, list[int]()
-        for page in _pages(names):
-            answer = await self._call("hold", page, held=held, total=len(names))
+        sought: list[tuple[Mode, list[str]]] = [
+            ("hold", [link for link in names if link in wanted]),
+            ("known", [link for link in names if link not in wanted]),  # another may have ended it just now
+        ]
+        for mode, page in [(mode, page) for mode, links in sought for page in _pages(links)]:
+            answer = await self._call(mode, page, held=held, total=len(names))
             held += len(answer.fences) - sum(link in self._jobs for link in page)
             fences |= answer.fences
             fair = answer.fair
             again += [answer.again_ms] if answer.again_ms else []
         await self._stop([link for link, job in self._jobs.items() if fences.get(link) != job.fence], lost=True)
+        ending = {link: fence for link, fence in fences.items() if link not in wanted}
+        await self._stop_ending(ending)
         mine = [link for link in fences if link in wanted]
         given = await self._give_back(mine, len(fences) - fair)
         begin = sorted({*mine} - {*self._jobs} - {*given})
         for page in _pages(begin):
             self._jobs |= {link: self._begin(wanted[link], fences[link]) for link in page}
             await asyncio.sleep(0)  # all of a large policy at once would hold up whatever else the node does
-        ending = {link: fence for link, fence in fences.items() if link not in wanted}
         await self._end_each(ending, {site.name: site for site in policy.sites})
         return min(again, default=None)
 
@@ -202,35 +210,45 @@ class Supervisor:
         return given
 
     async def _end_each(self, fences: dict[str, int], sites: dict[str, Site]) -> None:
-        """End links that the policy does not name; what cannot be ended now is tried again in the next round."""
-        self._troubles = dict.fromkeys(fences, Trouble.of("slow-end"))
-        rest = iter(fences.items())
-
-        async def work() -> None:
-            for link, fence in rest:
-                await self._end(link, fence, sites)
-
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._ttl / 4):  # leases are to be renewed meanwhile
-                await asyncio.gather(*(work() for _ in range(ENDING)))
+        """End links that the policy does not name; what takes longer than a round goes on beside the next ones."""
+        for page in _pages([link for link in fences if link not in self._ending]):
+            for link in page:
+                task = asyncio.create_task(self._end(link, fences[link], sites), name=f"headgate ends {link}")
+                self._ending[link] = fences[link], task
+            await asyncio.sleep(0)
+        tasks = {task for _, task in self._ending.values()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._ttl / 4)  # leases are to be renewed meanwhile
+        self._ending = {link: (fence, task) for link, (fence, task) in self._ending.items() if not task.done()}
+        slow = dict.fromkeys(self._ending, Trouble.of("slow-end"))
+        self._troubles = slow | {link: trouble for link, trouble in self._troubles.items() if link in fences}
         for link, trouble in self._troubles.items():
             _log.warning("the link %s, which the policy does not name any more, has not ended: %s", link, trouble.text)
 
+    async def _stop_ending(self, fences: dict[str, int]) -> None:
+        """Leave links alone that are another's to end now, or that the policy names again."""
+        for link in [link for link, (fence, _) in self._ending.items() if fences.get(link) != fence]:
+            await stop(self._ending.pop(link)[1])
+
     async def _end(self, link: str, fence: int, sites: dict[str, Site]) -> None:
         try:
-            if feed_of(link):
-                await end_feed(self._client, link, fence=fence + 1)
-            else:
-                name, source, target = await places_of(link, self._client, self._sites, sites)
-                await end_link(
-                    name, source, target, fence=fence + 1, ttl_ms=int(self._ttl * 1000), copies=ends_of(link).copies
-                )
-            await self._call("forget", [link], held=0, total=0)
+            async with self._enders:
+                await self._end_now(link, fence, sites)
         except HeadgateError as error:
             self._troubles[link] = Trouble.of("error", error)
         else:
-            del self._troubles[link]
+            self._troubles.pop(link, None)
             _log.info("the link %s has ended: the policy does not name it any more", link)
+
+    async def _end_now(self, link: str, fence: int, sites: dict[str, Site]) -> None:
+        if feed_of(link):
+            await end_feed(self._client, link, fence=fence + 1)
+        else:
+            name, source, target = await places_of(link, self._client, self._sites, sites)
+            await end_link(
+                name, source, target, fence=fence + 1, ttl_ms=int(self._ttl * 1000), copies=ends_of(link).copies
+            )
+        await self._call("forget", [link], held=0, total=0)
 
     async def _stop(self, links: Iterable[str], *, lost: bool = False) -> None:
         ending = {link: self._jobs.pop(link) for link in tuple(links) if link in self._jobs}

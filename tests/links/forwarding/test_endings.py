@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +16,17 @@ from headgate.policy import loads
 from headgate.redis.keys import Address, owned_keys
 from headgate.redis.scripts import Script
 from headgate.redis.server import Server
+from headgate_coordinator.links import supervisor
 from headgate_coordinator.links.endpoints import Place
 from headgate_coordinator.links.removal import end_link
 from tests.amqp.node_processes import nodes
-from tests.links.chaos import Breeder, Load, at_rest, linked, look
+from tests.links.chaos import Breeder, Gone, Load, at_rest, linked, look
 from tests.links.site import Dead
 from tests.links.worker_process import LINK, Plan
 from tests.support.waiting import wait_until
 
 Ends = tuple[headgate.Client, headgate.Client]
+TTL = 1.0
 TTL_MS = 60_000
 """Nothing that is given back here is given back because a lease ended."""
 
@@ -155,13 +158,12 @@ async def taken(client: headgate.Client, name: str = "orders") -> list[str]:
 async def remove_and_kill(url: str, namespace: str, *, rounds: int) -> None:
     """Remove a bridge whose target is full, and kill its nodes, at any moment of that; so many times."""
     limit = '[[destination]]\nmatch = "billing"\nlimit = 400\n'
-    bridge = '[[bridge]]\nname = "one"\nfrom = "orders"\nto = "billing"\n'
     dice = random.Random(rounds)
     async with headgate.connect(url, namespace=namespace) as client:
         with nodes(url, namespace, 2, "--ttl", 1) as pair:
             for number in range(rounds):
                 sent = [f"{number} {position}" for position in range(100)]
-                await client.apply_policy(loads(limit + bridge))
+                await client.apply_policy(loads(limit + BRIDGE))
                 async with client.session() as session:
                     producer = await session.producer("orders")
                     for body in sent:
@@ -182,6 +184,71 @@ async def remove_and_kill(url: str, namespace: str, *, rounds: int) -> None:
                 forwarded, rest = [await taken(client, name) for name in ("billing", "orders")]
                 assert forwarded == sent[: len(forwarded)]
                 assert sorted(rest) == sorted(sent[len(forwarded) :])
+
+
+BRIDGE = '[[bridge]]\nname = "one"\nfrom = "orders"\nto = "billing"\n'
+
+
+@pytest.mark.one_server
+async def test_a_bridge_whose_end_takes_longer_than_a_round_is_ended(
+    redis_url: str, cleanup_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As to a site that is far away. Mutant: what a round does not finish is begun anew in the next."""
+
+    async def slowly(*ends: Any, **how: Any) -> None:
+        await asyncio.sleep(2 * TTL / 4)
+        await end_link(*ends, **how)
+
+    monkeypatch.setattr(supervisor, "end_link", slowly)
+    async with supervised(redis_url, cleanup_namespace) as client:
+        await client.apply_policy(loads("destination = []"))
+        await wait_until(lambda: gone(client), timeout=60)
+        assert (await look(client))["consumers"] == "0"
+
+
+@pytest.mark.one_server
+async def test_a_bridge_that_another_node_has_just_ended_is_not_begun_again(
+    redis_url: str, cleanup_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: what was known before the policy was read is claimed, although it was forgotten since."""
+    async with supervised(redis_url, cleanup_namespace) as client:
+        await client.apply_policy(loads("destination = []"))
+        await wait_until(lambda: gone(client), timeout=60)
+        other = supervisor.Supervisor(client, "node~2", ttl=TTL)
+        begun = dict[str, int]()
+
+        async def late() -> set[str]:
+            return {"orders>billing"}
+
+        async def end_each(fences: dict[str, int], _: object) -> None:
+            begun.update(fences)
+
+        monkeypatch.setattr(other, "_known", late)
+        monkeypatch.setattr(other, "_end_each", end_each)
+        await other.round()
+        assert not begun
+        assert await gone(client)
+        await other.close()
+
+
+@asynccontextmanager
+async def supervised(url: str, namespace: str) -> AsyncIterator[headgate.Client]:
+    """A bridge, on which a node works."""
+    async with headgate.connect(url, namespace=namespace) as client:
+        await client.apply_policy(loads(BRIDGE))
+        node = supervisor.Supervisor(client, "node~1", ttl=TTL)
+        await node.start()
+
+        async def works() -> bool:
+            with contextlib.suppress(Gone):
+                return not await gone(client) and (await look(client))["consumers"] == "1"
+            return False
+
+        try:
+            await wait_until(works, timeout=60)
+            yield client
+        finally:
+            await node.close()
 
 
 async def gone(client: headgate.Client) -> bool:

@@ -146,6 +146,16 @@ async def test_a_lease_that_is_alone_is_nobodys_part_of_the_whole(board: Board) 
     assert taken == {"!one"}, "ann was not heard of"
 
 
+async def test_of_leases_that_are_known_none_is_made_that_was_forgotten(board: Board) -> None:
+    """Mutants: it is made; what is there is not claimed."""
+    await board.call("ann", "one")
+    await board.call("ann", "one", mode="release")
+    assert set((await board.call("bob", "one", "two", mode="known")).fences) == {"one"}
+    await board.call("bob", "one", mode="forget")
+    assert (await board.call("ann", "one", "two", mode="known")).fences == {}
+    assert await board.server.command(board.keys[0], "HLEN", board.keys[0]) == 0
+
+
 async def test_who_waits_is_told_when_to_look_again(board: Board) -> None:
     await board.call("ann")
     assert (await board.call("bob")).again_ms == 6000
