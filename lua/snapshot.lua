@@ -8,12 +8,14 @@
   ARGV[4] entries    0 to 100  how many of the newest ledger entries to return
   Returns {code, now_ms, {field, value, ...}, {session, record, ...}, place, sessions, {consumer, record, ...},
            {subscription, record, ...}, record, {pool, record, ...}, {{subscription, unsettled, last delivered id}, ...},
-           {entry, ...}}
+           {entry, ...}, {} or {messages in turn, keys in turn, {key, its messages, ...}}}; keys are listed in nobody's view only
   Codes    OK, UNKNOWN
 ]]
 --- @include "lib/keys"
 --- @include "lib/clock"
 --- @include "lib/number"
+local MAX_DRAWN = 64 -- messages drawn at random, to find the keys that have most
+local MAX_TOLD = 5 -- keys that are told of, each time
 local fields = redis.call('HGETALL', K_DESTINATION)
 if #fields == 0 then
   return { 'UNKNOWN' }
@@ -46,5 +48,28 @@ if ARGV[4] ~= '0' then
     entries[i] = entry[2][2]
   end
 end
+-- Of a queue whose keys take turns, those that are next, and of messages drawn at random the keys that come most often.
+local function keys_in_turn()
+  local names, counts, found = {}, {}, {}
+  local function name(key)
+    counts[key] = (counts[key] or 0) + 1
+    names[#names + 1] = counts[key] == 1 and key or nil
+  end
+  for _, member in ipairs(redis.call('ZRANDMEMBER', K_FAIR, MAX_DRAWN)) do
+    name(string.match(member, '^%S+'))
+  end
+  table.sort(names, function(a, b) return counts[a] > counts[b] or (counts[a] == counts[b] and a < b) end)
+  for i = #names, MAX_TOLD + 1, -1 do
+    counts[names[i]], names[i] = nil, nil
+  end
+  for _, key in ipairs(redis.call('ZRANGE', K_ROTA, 0, MAX_TOLD - 1)) do
+    name(key)
+  end
+  for i, key in ipairs(names) do
+    found[2 * i - 1], found[2 * i] = key, int(redis.call('ZLEXCOUNT', K_FAIR, '[' .. key .. ' ', '(' .. key .. '!'))
+  end
+  return { int(redis.call('ZCARD', K_FAIR)), int(redis.call('ZCARD', K_ROTA)), found }
+end
+local turns = ARGV[1] ~= '0' and ARGV[2] == '' and redis.call('EXISTS', K_ROTA) == 1 and keys_in_turn() or {}
 return { 'OK', int(now_ms), fields, line, int(place), int(redis.call('HLEN', K_SESSIONS)), consumers, subscriptions,
-  redis.call('HGET', K_SESSIONS, ARGV[2]) or '', redis.call('HGETALL', K_SLICES), groups, entries }
+  redis.call('HGET', K_SESSIONS, ARGV[2]) or '', redis.call('HGETALL', K_SLICES), groups, entries, turns }

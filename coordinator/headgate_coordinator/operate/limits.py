@@ -130,6 +130,22 @@ def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[Rend
     return [table]
 
 
+def turns(found: Sequence[Explanation], width: int) -> list[RenderableType]:
+    """Return the table of queues whose keys take turns; none where there are none."""
+    named = [(one.destination, one.turns) for one in found if one.turns is not None]
+    if not named:
+        return []
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("keys take turns", overflow="fold", min_width=10, max_width=max(14, width // 4))
+    for column in ("ready", "keys"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("top keys and their shares", no_wrap=True, overflow="ellipsis", max_width=max(16, width - 50))
+    for name, view in named:
+        top = (f"{shown(one.key)}: {one.waiting}, {one.share:.0%}" for one in view.first[:NAMED])
+        table.add_row(Text(name), str(view.waiting), str(view.keys), Text("; ".join(top)))
+    return [table]
+
+
 def _withholds(named: Sequence[tuple[Explanation, LimiterView]]) -> bool:
     return any(limit.withheld for _, view in named for limit in view.limits)
 

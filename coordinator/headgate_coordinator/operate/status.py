@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import Client, Explanation, PolicyError, PoolState, StoreState
-from headgate_coordinator.operate.limits import limiters
+from headgate_coordinator.operate.limits import limiters, turns
 from headgate_coordinator.operate.terminal import WIDE, number
 from headgate_coordinator.operate.terminal import size as size_of
 
@@ -96,12 +96,14 @@ def render(
         stores: spool stores, in a table of their own.
         pools: likewise.
     """
-    shared = (*limiters(ordered(found, by), width, NARROW), *_pools(pools, width), *_stores(stores, width))
+    in_turn = turns(ordered(found, by), width)
+    shared = (*limiters(ordered(found, by), width, NARROW), *in_turn, *_pools(pools, width), *_stores(stores, width))
     if not found:
         return Group(Text(f"There are no destinations in namespace {namespace!r}."), *shared)
     if most is not None and shared:
         limits = [limit for one in found if one.limiter is not None for limit in one.limiter.limits]
-        most = max(6, most - sum(len(some) + 3 for some in (limits, pools, stores) if some))
+        fair = [one for one in found if one.turns is not None]
+        most = max(6, most - sum(len(some) + 3 for some in (limits, fair, pools, stores) if some))
     shown = ordered(found, by)
     held_up = [one for one in shown if one.state != "open"]
     if most is not None:

@@ -23,6 +23,8 @@ from headgate_coordinator.policy.lint_spool import spool_traps
 
 RESUME_SHARE: Final = 0.1
 BURST_SECONDS: Final = 0.01
+DEFAULT_WINDOW: Final = (float(Window().messages), float("inf"))
+"""Messages and bytes that a consumer takes where nothing says how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,24 @@ def _window_above_pool(at: _Place) -> Found:
             )
 
 
+def _turns_in_the_window(at: _Place) -> Found:
+    window = at.window("consumer_window") if at.word("consumer_window") else DEFAULT_WINDOW
+    if at.word("fair_by") and window:
+        size, mean = at.number("limit_bytes"), at.known.mean
+        most = min(at.number("limit_messages") or float("inf"), size / mean if size and mean else float("inf"))
+        if window[0] >= most and window[1] >= (size or float("inf")):
+            backlog = (
+                "however many messages wait" if most == float("inf") else f"all that there is room for ({most:.0f})"
+            )
+            yield at.finding(
+                "HG125",
+                "consumer_window" if at.word("consumer_window") else "fair_by",
+                f"one consumer's window of {_count(window[0])} messages takes {backlog}: what it has in hand is "
+                "delivered already, so keys that come later wait for all of that, and turns show nowhere",
+                "make consumer.window a fraction of the limit",
+            )
+
+
 def _limit_that_never_binds(at: _Place) -> Found:
     limit = "limit_bytes" if at.number("limit_bytes") else "limit_messages"
     if any(at.example.name in channel.topics for channel in at.policy.channels):
@@ -315,6 +335,7 @@ RULES: Final[dict[str, Callable[[_Place], Found]]] = {
     "HG112": _larger_than_pool,
     "HG113": _largest_message,
     "HG114": _unknown_pool,
+    "HG125": _turns_in_the_window,
 }
 CODES: Final = tuple(sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118", *lint_limiters.CODES]))
 

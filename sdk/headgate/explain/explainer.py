@@ -10,6 +10,7 @@ from headgate.explain.beside import ELSEWHERE, beside
 from headgate.explain.causes import judge
 from headgate.explain.facts import Facts, held, read, stores_of
 from headgate.explain.model import Cause, Explanation, State
+from headgate.explain.turns import Turns
 from headgate.explain.views import Holder, count
 from headgate.redis.replies import Snapshot
 
@@ -74,6 +75,7 @@ def explain(
         place=snapshot.place,
         holds=held(snapshot.own)[0] if snapshot.own else 0,
         deadlock=deadlock,
+        turns=Turns.of(snapshot),
         fields=fields,
     )
 

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 from headgate.core.deadlock import Deadlock
 from headgate.explain.limiter_view import LimiterView
 from headgate.explain.link_view import LinkAt, LinkEnds, LinkView, Side
+from headgate.explain.turns import Turns
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Waiter, amount, count
 
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
@@ -158,6 +159,7 @@ class Explanation:
         chain: links that wait one for the next, where a link holds it up; the last is the one that binds.
         link: the link itself, where it was asked about; ``destination`` is then what the link is known by.
         limiter: levels of a limiter, and whoever holds or waits; None for all else. ``blocked`` counts admissions then.
+        turns: keys of a queue with ``fair_by``; None for all else, in a session's view, and where they may not be seen.
     """
 
     destination: str
@@ -194,6 +196,7 @@ class Explanation:
     link: LinkView | None = None
     limiter: LimiterView | None = None
     deadlock: Deadlock | None = None
+    turns: Turns | None = None
     fields: dict[str, str] = field(default_factory=dict, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -232,6 +235,8 @@ class Explanation:
             yield f"  {self.link}"
         if self.limiter is not None:
             yield from (f"  {row}" for row in self.limiter.rows())
+        if self.turns is not None:
+            yield from (f"  {row}" for row in self.turns.rows())
         for limit in self.limits:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""

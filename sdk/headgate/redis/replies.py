@@ -64,6 +64,8 @@ class Snapshot:
         stores: fields of the spool stores where it spools, by setting, read a moment later; empty where it does not.
         pools: encoded name of a pool that it takes slices of -> that pool, read a moment later; only while a session
             waits.
+        turns: of a queue whose keys take turns, the messages that nobody has, the keys, and the messages of some keys;
+            None where that was not read.
     """
 
     now_ms: int
@@ -79,6 +81,7 @@ class Snapshot:
     ledger: tuple[str, ...] = ()
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
     pools: dict[str, PoolRecord] = field(default_factory=dict)
+    turns: tuple[int, int, dict[str, int]] | None = None
 
     @classmethod
     def of(cls, reply: Sequence[Any]) -> "Snapshot":
@@ -95,6 +98,7 @@ class Snapshot:
             slices=records(reply[9]),
             groups={name.decode(): (int(n), int(last.split(b"-")[0])) for name, n, last in reply[10]},
             ledger=tuple(entry.decode() for entry in reply[11]),
+            turns=_turns(reply[12]) if len(reply) > 12 and reply[12] else None,  # a node of before has none
         )
 
 
@@ -138,3 +142,8 @@ def records(flat: Iterable[bytes]) -> dict[str, dict[str, str]]:
     """Return a flat reply of names and records as a dict."""
     words = iter(flat)
     return {name.decode(): record(text) for name, text in zip(words, words, strict=True)}
+
+
+def _turns(reply: Sequence[Any]) -> tuple[int, int, dict[str, int]]:
+    messages, keys, found = reply
+    return int(messages), int(keys), {name: int(count) for name, count in pairs(found).items()}

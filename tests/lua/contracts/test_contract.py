@@ -316,6 +316,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most the keys of one call, and MAX_SWEPT": {
         "lib/keyed": "for i = 1, #found[2], 2 do|for key, k in pairs(keyed) do",
     },
+    "at most twice MAX_TOLD, for all others are taken out before": {
+        "snapshot": "for i, key in ipairs(names) do",
+    },
     "at most 256 weights": {
         "lib/weights": "for pattern, weight in string.gmatch(weights, '([^=;]+)=(%d+)') do",
     },

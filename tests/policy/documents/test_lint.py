@@ -135,6 +135,20 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
         LLM + 'unknown_keys = "refuse"\n' + SLOTS + PER_KEY + "slots = 5\nweight = { a = 1, b = 1 }",
     ),
     ("HG124", 3, Known(), LLM + 'lease_ahead = "1min"\n' + REQUESTS, LLM + 'lease_ahead = "1s"\n' + REQUESTS),
+    (
+        "HG125", 3, Known(),
+        RULE + 'fair_by = "group-id"\nlimit.messages = 800', RULE + 'fair_by = "group-id"\nlimit.messages = 8000',
+    ),
+    (
+        "HG125", 4, Known(mean=1000),
+        RULE + 'fair_by = "group-id"\nconsumer.window.messages = 1000\n' + LIMIT,
+        RULE + 'fair_by = "group-id"\nconsumer.window.messages = 100\n' + LIMIT,
+    ),
+    (
+        "HG125", 4, Known(),
+        RULE + 'fair_by = "group-id"\nconsumer.window = "unlimited"',
+        RULE + 'fair_by = "group-id"\nconsumer.window.messages = 100',
+    ),
 ]  # fmt: skip
 
 

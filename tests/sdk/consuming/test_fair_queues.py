@@ -1,10 +1,12 @@
 """Queues whose keys take turns, over the SDK: what the keys are, live changes, threads, and the Redis that is none."""
 
+import io
 from collections import Counter
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import headgate
 import headgate.sync
@@ -14,6 +16,7 @@ from headgate.core.amqp.message import encode as encode_amqp
 from headgate.core.limits.fairness import MAX_KEY, fair_key
 from headgate.errors import InvalidValue, PolicyError
 from headgate.message import encode
+from headgate_coordinator.operate.status import render
 from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 
@@ -128,3 +131,25 @@ async def test_it_belongs_to_a_queue(client: headgate.Client) -> None:
             await client.apply("orders", kind=kind, fair_by="producer", rate=5 if kind == "bucket" else None)
     with pytest.raises(InvalidValue, match="weight of 1 to 1000"):
         await client.apply("orders", kind="queue", fair_by="producer", fair_weights={"a": 0})
+
+
+async def test_which_keys_wait_and_what_share_they_have_is_seen(client: headgate.Client) -> None:
+    """Mutant: shares do not follow weights."""
+    await client.apply("orders", kind="queue", fair_by="header:tenant", fair_weights={"gold-*": 3})
+    async with client.session("s") as session:
+        await send(session, *["a b"] * 6, *["gold-1"] * 4, None)
+        explanation = await client.explain("orders")
+        turns = explanation.turns
+        assert turns is not None
+        assert (turns.by, turns.waiting, turns.keys) == ("header:tenant", 11, 3)
+        assert {one.key: (one.waiting, one.weight, one.share) for one in turns.first} == {
+            "a b": (6, 1, 0.2), "gold-1": (4, 3, 0.6), None: (1, 1, 0.2),
+        }  # fmt: skip
+        text = str(explanation)
+        assert "keys take turns by header:tenant: 11 messages of 3 keys are ready" in text
+        assert "  key gold-1: 4 waiting, 60% of the deliveries (weight 3)" in text
+        console = Console(width=120, record=True, file=io.StringIO())
+        console.print(render([explanation], "shop", by="name", width=120))
+        assert "key a b: 6, 20%; key gold-1: 4, 60%; no key: 1, 20%" in console.export_text()
+    await client.apply("plain", kind="queue")
+    assert (await client.explain("plain")).turns is None

@@ -21,7 +21,7 @@ POLICY_WORDS: Final = ("version", "document", "applied_ms")
 """Parts of the namespace's policy that all may read."""
 LISTED: Final = slice(6, 10)
 """Of a limiter's levels: keys, waiters, holds, and holds of the session that was asked for."""
-FIELDS, LINE, LEDGER = 2, 3, 11
+FIELDS, LINE, LEDGER, TURNS = 2, 3, 11, 12
 """Places of a snapshot's answer."""
 
 
@@ -103,7 +103,7 @@ def asks_for_policy(words: Sequence[Any]) -> bool:
 
 
 def hide_holds(name: str, reply: list[Any], *, own: bool) -> None:
-    """Take out of what is read of a limiter its keys, holds and waiters: a hold's id is all it takes to release it.
+    """Take keys out of what is read, and of a limiter holds and waiters: a hold's id is all it takes to release it.
 
     Args:
         name: of the script, ``levels`` or ``snapshot``.
@@ -112,7 +112,9 @@ def hide_holds(name: str, reply: list[Any], *, own: bool) -> None:
     """
     if name == "levels" and len(reply) > LISTED.stop:
         reply[LISTED] = [[], [], [], reply[LISTED.stop - 1] if own else []]
-    elif name == "snapshot" and len(reply) > LEDGER and (fields := pairs(reply[FIELDS]))["kind"] == b"limiter":
+    if name == "snapshot" and len(reply) > TURNS:
+        reply[TURNS] = []
+    if name == "snapshot" and len(reply) > LEDGER and (fields := pairs(reply[FIELDS]))["kind"] == b"limiter":
         fields.pop("front", None)
         reply[FIELDS] = [word for field, value in fields.items() for word in (field.encode(), value)]
         reply[LINE], reply[LEDGER] = [], []
