@@ -24,6 +24,8 @@ _LEXEME: Final = re.compile(
     re.DOTALL,
 )
 """All in which Lua sees a comment, a quote or a line's beginning: read from left to right, none is found in another."""
+_FUNCTION: Final = re.compile(r"^local function (\w+)\([^\n]*\n(?:(?:[ \t][^\n]*)?\n)*end$", re.MULTILINE)
+"""A function of a script, from its first column to its ``end`` there."""
 _ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}(.*?))?(?: {2,}|$)", re.MULTILINE)
 _NUMBER: Final = re.compile(r"tonumber\(ARGV\[(\d+)\]\)")
 _CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
@@ -114,12 +116,30 @@ def hasten(source: str) -> str:
 
     Redis runs the whole text at each call, and so makes each function anew, with the outer variables that it uses. Lua
     looks for those one after the other among all that are open, but has those of an enclosing function at hand: what
-    follows ``--- @enclose`` becomes a function of its own.
+    follows ``--- @enclose`` becomes a function of its own. Functions that nothing uses here, for a part serves other
+    scripts too, are left out.
     """
     constants = dict(_CONSTANT.findall(source))
     source = _WORD.sub(lambda word: constants.get(word[0], word[0]), _CONSTANT.sub("", source))
-    source, enclosed = _ENCLOSE.subn("return (function()", source)
+    source, enclosed = _ENCLOSE.subn("return (function()", _used(source))
     return source + "end)()\n" * enclosed
+
+
+def _used(source: str) -> str:
+    """Return a script without the functions that none of its statements leads to, line for line."""
+    code = _LEXEME.sub(lambda lexeme: re.sub(r"[^\n]", " ", lexeme[0]), source)  # what follows stays where it is
+    functions = list(_FUNCTION.finditer(code))
+    leads_to = {function[1]: set[str]() for function in functions}
+    for function in functions:
+        leads_to[function[1]] |= leads_to.keys() & set(re.findall(r"\w+", function[0])[2:])
+    reached, new = set[str](), leads_to.keys() & set(re.findall(r"\w+", _FUNCTION.sub("", code)))
+    while new:
+        reached |= new
+        new = set[str]().union(*(leads_to[name] for name in new)) - reached
+    for function in reversed(functions):
+        if function[1] not in reached:
+            source = source[: function.start()] + "\n" * function[0].count("\n") + source[function.end() :]
+    return source
 
 
 def bare(source: str) -> str:

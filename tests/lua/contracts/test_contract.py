@@ -399,6 +399,24 @@ return { 'EMPTY', EMPTY, MOST, K_LINE, LONG, MOST_OF_ALL } -- EMPTY
         assert hastened[0] == source.splitlines()[0]
         assert len(hastened) == len(source.splitlines()), "an error names the line as it is in the files together"
 
+    def test_functions_that_no_statement_leads_to_are_left_out(self) -> None:
+        source = """local function lone(n)
+  return lone(n - 1) + used() -- both() is for others
+end
+local function used()
+
+  return 'lone()'
+end
+local function short() return used() end
+local function both()
+-- used by nobody
+  return lone(1)
+end
+return short()
+"""
+        lines = hasten(source).splitlines()
+        assert lines == ["", "", "", *source.splitlines()[3:8], "", "", "", "", "return short()"]
+
     def test_what_follows_a_mark_is_a_function_of_its_own(self) -> None:
         assert hasten("local d\n--- @enclose\nreturn d\n") == "local d\nreturn (function()\nreturn d\nend)()\n"
 
