@@ -9,9 +9,13 @@ All are shared by the tests of one process, so a test that changes settings or k
 """
 
 import gc
+import importlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -49,9 +53,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Look for no garbage among the tests: they stay for as long as the process."""
+    """Look for no garbage among the tests: they stay for as long as the process.
+
+    Of several processes, each first imports a share of its own: what that compiles, the others find compiled.
+    """
     gc.disable()
     try:
+        worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+        if worker and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+            root = session.config.rootpath
+            paths = sorted(Path(root, "tests").rglob("test_*.py"))
+            for path in paths[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+                with suppress(Exception, pytest.skip.Exception):  # to be told when it is collected
+                    importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
         return (yield)
     finally:
         gc.enable()
