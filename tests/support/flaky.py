@@ -51,6 +51,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.section(f"{len(flaky)} flaky: failed beside others, passed alone ({verdict}: at most {TOLERATED})")
     for nodeid in flaky:
         terminalreporter.write_line(f"FLAKY {nodeid}")
+    for report in terminalreporter.stats.get("flaky", ()):
+        terminalreporter.section(f"{report.nodeid} beside others", "_")
+        terminalreporter.write_line(report.longreprtext)
 
 
 def _passes_alone(nodeid: str, config: pytest.Config, reporter: pytest.TerminalReporter) -> bool:
