@@ -206,7 +206,8 @@ def test_each_process_has_a_session_of_its_own(
         assert said.get(timeout=60) == str(child.pid)
         child.join(60)
         assert child.exitcode == 0
-    wait_for(lambda: limiter.state()["slots"].taken == 0)
+    with limiter.admit(slots=2, timeout=60):  # the child may have ended before its server heard that it gave back
+        assert limiter.state()["slots"].taken == 2
 
 
 @pytest.fixture

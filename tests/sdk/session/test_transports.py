@@ -14,6 +14,8 @@ import pytest
 import redis
 
 import headgate
+from headgate.redis import connection_options
+from headgate.redis import server as redis_server
 from headgate.redis.bulk import Direct
 from tests.support.waiting import wait_for, wait_until
 
@@ -179,8 +181,11 @@ async def test_a_cluster_is_reached_over_tls_with_a_certificate_of_its_own_autho
             await exchange(f"{scheme}://127.0.0.1:{port}")
 
 
-@pytest.mark.usefixtures("patient")
-async def test_any_host_of_a_cluster_s_url_will_do(cluster_url: str, cleanup_namespace: str) -> None:
+async def test_any_host_of_a_cluster_s_url_will_do(
+    cluster_url: str, cleanup_namespace: str, monkeypatch: pytest.MonkeyPatch, patient: None
+) -> None:
+    for module in (connection_options, redis_server):
+        monkeypatch.setattr(module, "CONNECT_TIMEOUT", 3.0)  # of each host; one of them hangs
     alive = cluster_url.removeprefix("redis://").partition("/")[0]
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dead, hangs = f"127.0.0.1:{free_port()}", f"127.0.0.1:{silent.getsockname()[1]}"
