@@ -4,6 +4,7 @@ python -m tests.lua.mutants                 all: every named test passes, and fa
 python -m tests.lua.mutants settle 'p[14]'  those whose file or test matches
 """
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.lua import mutating
 from tests.lua.mutants_of_fair_queues import FAIR_QUEUES
 from tests.lua.mutants_of_limiters import LIMITERS
 from tests.lua.mutants_of_links import LINKS
@@ -712,20 +714,20 @@ def file_of(test: str) -> Path:
     return file
 
 
-def run(folder: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, tests: list[str], *more: str, **environment: str) -> subprocess.CompletedProcess[str]:
     module = [str(file_of(name).relative_to(ROOT)) + f"::{name.partition('::')[2]}" for name in tests]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", *module],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", *more, *module],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "HEADGATE_TEST_WHOLE": "1"},
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "HEADGATE_TEST_WHOLE": "1"} | environment,
     )
 
 
 def survives(mutant: Mutant) -> str:
-    """Return '' when the mutant's test fails as it should, else what happened."""
+    """Return '' when the mutant's test fails as it should, in a process that begins with it, else what happened."""
     with tempfile.TemporaryDirectory(prefix="hg-mutant-") as folder:
         copy(Path(folder))
         file = Path(folder, "lua", f"{mutant.file}.lua")
@@ -739,23 +741,53 @@ def survives(mutant: Mutant) -> str:
         return "SURVIVED" if done.returncode == 0 else f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}"
 
 
+def judge(mutants: list[Mutant]) -> list[str]:
+    """Return what :func:`survives` does of each, all of whose tests are in one file, which is imported once.
+
+    The tests run first without any mutant, in the same way. A mutant that is not caught has a process of its own.
+
+    Raises:
+        RuntimeError: a test fails without any mutant.
+    """
+    with tempfile.TemporaryDirectory(prefix="hg-mutants-") as folder:
+        copy(Path(folder))
+        rows = Path(folder, "mutants.json")
+        each = [(m.file, m.old, m.new, m.test.partition("::")[2]) for m in mutants]
+        rows.write_text(json.dumps([(None, None, None, None), *each]), encoding="utf-8")
+        tests = sorted({mutant.test for mutant in mutants})
+        done = run(Path(folder), tests, "-p", mutating.__name__, HEADGATE_MUTANTS=str(rows))
+        try:
+            sound, *codes = json.loads(rows.with_suffix(".codes").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            sound, codes = done.returncode or -1, []
+        if sound:
+            raise RuntimeError(
+                f"without any mutant, not all of {tests} pass:\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
+            )
+    return ["" if code == 1 else survives(mutant) for mutant, code in zip(mutants, codes, strict=True)]
+
+
 def main(words: list[str]) -> int:
     mutants = matching(words)
     if not mutants:  # pytest without any test's name would run all there are
         print(f"no mutant's file or test matches {' or '.join(map(repr, words))}")
         return 2
-    sound = run(ROOT, sorted({mutant.test for mutant in mutants}))
-    if sound.returncode:
-        print(f"without any mutant, not all tests pass:\n{sound.stdout[-4000:]}")
-        return 1
-    print(f"without any mutant, all {len({m.test for m in mutants})} tests pass")
+    by_file: dict[Path, list[Mutant]] = {}
+    for mutant in mutants:
+        by_file.setdefault(file_of(mutant.test), []).append(mutant)
+    batches = sorted(by_file.values(), key=len, reverse=True)
     failures = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for mutant, trouble in zip(mutants, pool.map(survives, mutants), strict=True):
-            failures += bool(trouble)
-            print(
-                f"{'FAILED' if trouble else 'caught'}  {mutant}  {trouble and mutant.test + ' ' + trouble}", flush=True
-            )
+        for batch, judged in zip(batches, [pool.submit(judge, batch) for batch in batches], strict=True):
+            try:
+                troubles = judged.result()
+            except RuntimeError as error:
+                print(error, flush=True)
+                troubles = ["not tried"] * len(batch)
+            for mutant, trouble in zip(batch, troubles, strict=True):
+                failures += bool(trouble)
+                said = f"{'FAILED' if trouble else 'caught'}  {mutant}  {trouble and mutant.test + ' ' + trouble}"
+                print(said, flush=True)
     print(f"{len(mutants) - failures} of {len(mutants)} mutants caught")
     return 1 if failures else 0
 
