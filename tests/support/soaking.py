@@ -29,6 +29,10 @@ class Progress:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._total = len(session.items)
 
+    @pytest.hookimpl(optionalhook=True)  # of several processes each has collected the same
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self._total = len(ids)
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._number += 1
         self._say(f"{self._number} of {self._total} after {self._passed()}: {nodeid}")
@@ -39,7 +43,7 @@ class Progress:
             self.outcomes[report.nodeid] = report.outcome
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self._say(f"{self.outcomes.get(nodeid, 'not run')} in {self.seconds.get(nodeid, 0.0):.0f} s")
+        self._say(f"{self.outcomes.get(nodeid, 'not run')} in {self.seconds.get(nodeid, 0.0):.0f} s: {nodeid}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
         counts = dict.fromkeys(("passed", "failed", "skipped"), 0) | Counter(self.outcomes.values())

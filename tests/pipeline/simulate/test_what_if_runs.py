@@ -81,6 +81,7 @@ def total(rows: Rows, case: str, value: str) -> float:
 
 
 @pytest.mark.soak  # test_what_if.py has rates and pools in small
+@pytest.mark.alone
 def test_a_rate_and_a_pool_are_told_before_they_are_in_force(
     place: tuple[str, str], spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -102,7 +103,8 @@ def test_a_rate_and_a_pool_are_told_before_they_are_in_force(
     assert all(said[name, "what if"]["peak"] <= 16 * 1024 + 1 for name in names[1:])
 
 
-@pytest.mark.soak  # it compares two runs in time, and so wants a machine of its own
+@pytest.mark.soak
+@pytest.mark.alone  # it compares two runs in time
 @pytest.mark.parametrize(
     ("rules", "names", "cause", "tight"),
     [
