@@ -39,8 +39,13 @@ async def test_it_shows_what_is_taken_and_who_has_most(redis_url: str, cleanup_n
             for hold in holds:
                 hold.release()
         missing = run("state", "orders", *command[2:])
-        assert missing.returncode == 1
-        assert_one_line(missing.stderr, "there is no limiter, gate or bucket 'orders'")
+        assert missing.returncode == 2
+        assert_one_line(missing.stderr, "there is no destination 'orders' in namespace")
+        await client.apply("orders", limit="1MiB")
+        other = run("state", "orders", *command[2:])
+        assert other.returncode == 2
+        assert_one_line(other.stderr, "'orders' is a queue, no limiter, gate or bucket; see headgate explain orders")
+        await client.remove("orders")
         await client.remove("llm")
 
 

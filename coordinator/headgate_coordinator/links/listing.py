@@ -123,7 +123,7 @@ def _found(pattern: re.Pattern[bytes], record: bytes) -> str:
 
 def render(links: list[LinkState], namespace: str) -> Table:
     """Return links for people."""
-    table = Table(title=f"{len(links)} link(s) of namespace {namespace}", title_justify="left", box=None)
+    table = Table(title=f"links of namespace {namespace}: {len(links)}", title_justify="left", box=None)
     for column in ("link", "from", "to", "state", "node"):
         table.add_column(column, overflow="fold")
     table.add_column("mark", justify="right")

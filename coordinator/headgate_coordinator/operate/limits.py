@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate import Client, Explanation, HeadgateError, LimitState
+from headgate import Client, Explanation, LimitState, PolicyError
+from headgate.errors import UnknownDestination
 from headgate.explain.limiter_view import KeyUse, LimiterView, duration, shown
 from headgate.explain.limiters import explain_limiter
 from headgate.limiting.by_key import read_state
@@ -27,7 +28,8 @@ async def look(client: Client, name: str, key: str | None) -> tuple[Explanation,
     """Read a limiter, a gate or a bucket, and one of its keys.
 
     Raises:
-        HeadgateError: there is none of that name.
+        UnknownDestination: there is none of that name.
+        PolicyError: it is a queue or a topic.
         InvalidName: no key is spelled so.
     """
     address, server = Address.of(client.namespace, name), client.store.server
@@ -44,8 +46,10 @@ async def look(client: Client, name: str, key: str | None) -> tuple[Explanation,
             held_off=state.held_off, off_reason=state.reason, learning=state.learning,
         )  # fmt: skip
         return await client.explain(name), view
-    where = f"in the namespace {client.namespace!r}; see headgate status"
-    raise HeadgateError(f"there is no limiter, gate or bucket {name!r} {where}")
+    if snapshot is None:
+        raise UnknownDestination(name, client.namespace, "; see headgate status")
+    kind = snapshot.fields["kind"]
+    raise PolicyError(f"{name!r} is a {kind}, no limiter, gate or bucket; see headgate explain {name}")
 
 
 def as_dict(found: Explanation, view: LimiterView) -> dict[str, Any]:
