@@ -10,7 +10,9 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, Self
 
 import pytest
@@ -36,15 +38,21 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 TTL: Final = 5.0
 SEEDS: Final = range(3)
 LIMIT: Final = 8
+NAMES: Final = ("orders", "door", "llm")
 
 
 @dataclass
 class Work:
-    """A sender, a receiver and holders of a gate, of two services, at one deployment."""
+    """A sender, a receiver and holders of a gate and of a limiter, of two services, at one deployment.
+
+    In a cluster it is the master of ``hit`` that is lost.
+    """
 
     url: str
     told: list[headgate.StateLoss] = field(default_factory=list)
+    hit: str = "orders"
     inside: Inside = field(default_factory=Inside)
+    limited: Inside = field(default_factory=Inside)
     holders: list[Holder] = field(default_factory=list)
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     began: float | None = None
@@ -55,11 +63,15 @@ class Work:
         self.clients = [await enter(headgate.connect(self.url, namespace="shop")) for _ in range(2)]
         await self.clients[0].apply("orders", kind="queue", limit="1 MiB")
         await self.clients[0].apply("door", kind="gate", limit=LIMIT)
+        await self.clients[0].apply("llm", kind="limiter", limits={"slots": {"at_once": LIMIT}})
         for number, client in enumerate(self.clients):
             client.on_state_loss(self.told.append)
             session = await enter(client.session(f"s{number}", ttl=TTL))
             gate = await session.gate("door")
+            limiter = await session.limiter("llm")
+            slots = SimpleNamespace(admit=partial(limiter.admit, slots=1))
             self.holders += [await enter(Holder(gate, self.inside)) for _ in range(LIMIT)]
+            self.holders += [await enter(Holder(slots, self.limited)) for _ in range(LIMIT)]
             if number:
                 self.receiver = await enter(Receiver(await session.consumer("orders")))
             else:
@@ -115,6 +127,7 @@ class Work:
             "scenario": name, "sent": len(self.sender.sent), "lost": len(lost),
             "told": sum(loss.lost for loss in self.told if loss.destination == "orders"), "epochs": len(self.told),
             "again": len(self.receiver.got) - len(seen), "in_order": seen == sorted(seen), "gate": self.inside.most,
+            "hit": self.hit, "limiter": self.limited.most,
             "without_sends_s": round(self.sender.stood, 2), "without_deliveries_s": round(self.receiver.stood, 2),
             "first_send_at_new_master_s": self.began, "first_grant_at_new_master_s": self.granted,
             "without_admissions_s": round(max(holder.stood for holder in self.holders), 2),
@@ -123,6 +136,7 @@ class Work:
             await asyncio.to_thread(append, Path(path), json.dumps(figures))
         assert figures["lost"] <= figures["told"], figures
         assert figures["gate"] <= LIMIT, figures
+        assert figures["limiter"] <= LIMIT, figures
         return figures
 
 
@@ -132,25 +146,25 @@ def append(path: Path, line: str) -> None:
 
 
 async def planned(cluster: Replicated, work: Work) -> None:
-    for slot in {work.slot("orders"), work.slot("door")}:
-        await hand_over(*cluster.pair_of(slot))
+    for master, replica in {cluster.pair_of(work.slot(name)) for name in NAMES}:
+        await hand_over(master, replica)
 
 
 async def slots_move(cluster: Replicated, work: Work) -> None:
-    for slot in {work.slot("orders"), work.slot("door")}:
+    for slot in {work.slot(name) for name in NAMES}:
         source, _ = cluster.pair_of(slot)
         target, *others = [node for node in cluster.masters if node is not source]
         await asyncio.to_thread(move_slot, slot, source, target, *others)
 
 
 async def killed(cluster: Replicated, work: Work) -> None:
-    master, replica = cluster.pair_of(work.slot("orders"))
+    master, replica = cluster.pair_of(work.slot(work.hit))
     master.kill9()
     await work.goes_on_at(lambda: is_master(replica))
 
 
 async def hangs(cluster: Replicated, work: Work) -> None:
-    master, replica = cluster.pair_of(work.slot("orders"))
+    master, replica = cluster.pair_of(work.slot(work.hit))
     master.sigstop()
     try:
         await work.goes_on_at(lambda: is_master(replica))
@@ -161,7 +175,7 @@ async def hangs(cluster: Replicated, work: Work) -> None:
 
 async def there_and_back(cluster: Replicated, work: Work) -> None:
     """A -> B as asked for, then B dies and A is back."""
-    master, replica = cluster.pair_of(work.slot("orders"))
+    master, replica = cluster.pair_of(work.slot(work.hit))
     await hand_over(master, replica)
     await work.go_on()
     replica.kill9()
@@ -210,7 +224,7 @@ def judged(name: str, figures: dict[str, Any]) -> None:
 @pytest.mark.parametrize("fault", [none, planned, slots_move, killed, hangs, there_and_back], ids=lambda f: f.__name__)
 async def test_a_cluster_through_each_fault(fault: Callable[[Replicated, Work], Awaitable[None]], seed: int) -> None:
     with replicated() as cluster:
-        async with Work(cluster.url) as work:
+        async with Work(cluster.url, hit=NAMES[seed % 2]) as work:
             await fault(cluster, work)
             judged(fault.__name__, await work.ends(f"cluster {fault.__name__} {seed}"))
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import headgate
 from tests.support.waiting import wait_until
@@ -105,9 +105,9 @@ class Inside:
 
 
 class Holder(Worker):
-    """Is admitted by a gate, stays a moment and leaves, again and again."""
+    """Is admitted by a gate, or what admits like one, stays a moment and leaves, again and again."""
 
-    def __init__(self, gate: headgate.Gate, inside: Inside) -> None:
+    def __init__(self, gate: Any, inside: Inside) -> None:
         self._gate = gate
         self._inside = inside
         super().__init__()

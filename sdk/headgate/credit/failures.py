@@ -136,8 +136,9 @@ class Failures:
         if isinstance(self.trouble, AccessDenied) and self.account.lost_since is not None:
             return self.trouble
         if unknown:
+            why = f" ({reason})" if (reason := self.reason()) else ""
             return CoordinatorUnavailable(
-                f"no answer about a message to {self._name!r}: it may have been stored; "
+                f"no answer about a message to {self._name!r}{why}: it may have been stored; "
                 f"send it again only if twice is harmless"
             )
         return CoordinatorUnavailable(f"a message to {self._name!r} was not sent: {self.reason() or 'closed'}")

@@ -12,7 +12,6 @@ from headgate._util.tasks import stop
 from headgate.credit.calls import Ensure
 from headgate.errors import (
     Closed,
-    CoordinatorUnavailable,
     CreditTimeout,
     HeadgateError,
     InvalidValue,
@@ -23,7 +22,7 @@ from headgate.explain.explainer import explain
 from headgate.explain.levels import LimitState
 from headgate.explain.model import Explanation
 from headgate.limiting.by_key import Keys
-from headgate.limiting.refusals import Refused
+from headgate.limiting.refusals import Refused, unanswered
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
@@ -65,6 +64,7 @@ class Bucket:
         self._seq = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._trouble: BaseException | None = None
 
     def __repr__(self) -> str:
         return f"Bucket({self.address.name!r})"
@@ -122,7 +122,7 @@ class Bucket:
                 HeadgateError,
             ):
                 raise
-            raise CoordinatorUnavailable(f"the bucket {self.address.name!r} had no answer from Redis in time") from None
+            raise unanswered(f"the bucket {self.address.name!r}", self._trouble) from None
         delay = slot - self._loop.time()
         if delay > 0:
             await asyncio.sleep(delay)
@@ -196,10 +196,14 @@ class Bucket:
                 await self._wake.wait()
             self._seq += 1
             takers = [self._line.popleft() for _ in range(min(len(self._line), MAX_LINE))]
-            answered: tuple[float, list[str]] = await until_answered(lambda _: None)(self._reserve, takers)
+            answered: tuple[float, list[str]] = await until_answered(self._missed)(self._reserve, takers)
+            self._trouble = None
             answered_at, answers = answered
             for taker, answer in zip(takers, answers, strict=True):
                 self._answer(taker, answer, answered_at)
+
+    def _missed(self, error: BaseException) -> None:
+        self._trouble = error
 
     async def _reserve(self, takers: list[_Taker]) -> tuple[float, list[str]]:
         """Ask for all of them, with one number: repeated, the call gets the stored answers, so they stay the same."""

@@ -38,6 +38,9 @@ class Keeper:
         ensure: makes the limiter exist.
         machine: says which call is due.
         hand: what is in hand.
+
+    Attributes:
+        trouble: why the last call was not answered with what it asks for; None where it was.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Keeper:
         self._address, self._session = address, session
         self._ensure = ensure
         self._machine, self._hand = machine, hand
+        self.trouble: BaseException | None = None
         self._durability = MEMORY
         self._loop = asyncio.get_running_loop()
         self._wake, self._steps = asyncio.Event(), Steps()
@@ -119,18 +123,21 @@ class Keeper:
                 await self._rest()
                 continue
             try:
-                await until_answered(lambda _: self._machine.missed(monotonic()), away=(CoordinatorUnavailable,))(
-                    self._make, call
-                )
+                await until_answered(self._missed, away=(CoordinatorUnavailable,))(self._make, call)
             except HeadgateError as error:  # a right was taken away, and may come back while holds have their leases
                 if self._machine.refuse(Refusal("failed", error=error)):
                     await asyncio.sleep(PAUSE)
+
+    def _missed(self, error: BaseException) -> None:
+        self.trouble = error
+        self._machine.missed(monotonic())
 
     async def _make(self, call: Call) -> None:
         if isinstance(call, Decide):
             answer = await self._store.decide(
                 self._address, self._session, seq=call.seq, epoch=call.epoch, words=call.words
             )
+            self.trouble = None
             answers = await self._secured(call, answer.epoch, answer.answers) if self._durability else answer.answers
             self._machine.hear(call, Decided(answer.code, answer.epoch, answers), monotonic())
         else:

@@ -219,7 +219,7 @@ class Limiter:
         now = monotonic()
         if refusal.why in ("late", "timeout"):  # it may be refused for what came in hand meanwhile
             return self._from_hand(key, checked) or refused_by(self.name, refusal, now, checked, key)
-        raise error_of(self.name, refusal, now, now - waiter.since, checked, key)
+        raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
 
     async def admit_under(
         self, hold: str, amounts: Mapping[str, int | str], *, key: str | None = None,
@@ -270,7 +270,7 @@ class Limiter:
             return waiter.hold
         if refusal.why == "gone":
             raise SessionExpired(self.name, hold, "there is no such hold any more")
-        raise error_of(self.name, refusal, monotonic(), 0.0, {}, None)
+        raise error_of(self.name, refusal, monotonic(), 0.0, {}, None, self._keeper.trouble)
 
     async def state(self, *, key: str | None = None) -> LimiterState:
         """Read how much of each limit is taken, of all together and of one key.
@@ -338,7 +338,7 @@ class Limiter:
         if refusal is None:
             return waiter.hold
         now = monotonic()
-        raise error_of(self.name, refusal, now, now - waiter.since, checked, key)
+        raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
 
     def _ask(
         self, key: str | None, amounts: dict[str, int], deadline: float, ttl_ms: int, *, waits: bool = True,

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from headgate.core.limiting.calls import NOT_SAFE, Refusal
 from headgate.errors import (
+    AccessDenied,
     CoordinatorUnavailable,
     CreditTimeout,
     DestinationFull,
@@ -52,8 +53,9 @@ def refused_by(name: str, refusal: Refusal, now: float, amounts: Mapping[str, in
 
 
 def error_of(
-    name: str, refusal: Refusal, now: float, waited: float, amounts: Mapping[str, int], key: str | None
-) -> HeadgateError:
+    name: str, refusal: Refusal, now: float, waited: float, amounts: Mapping[str, int], key: str | None,
+    trouble: BaseException | None,
+) -> HeadgateError:  # fmt: skip
     """Return the error for whoever waited for an admission that was refused."""
     size = amounts.get(refusal.limit) or max(amounts.values(), default=0)
     match refusal.why:
@@ -66,7 +68,7 @@ def error_of(
         case "never":
             return MessageTooLarge(name, size, refusal.most, name=refusal.limit, rule=refusal.rule, gate=True)
         case "unanswered":
-            return CoordinatorUnavailable(f"the limiter {name!r} had no answer from Redis in time")
+            return unanswered(f"the limiter {name!r}", trouble)
         case "limit":
             return InvalidValue(f"the limiter {name!r} has no such limit", setting=refusal.limit)
         case "key":
@@ -79,3 +81,13 @@ def error_of(
     if isinstance(refusal.error, HeadgateError):
         return refusal.error
     return HeadgateError(f"the limiter {name!r} failed: {refusal.error!r}")
+
+
+def unanswered(who: str, trouble: BaseException | None) -> HeadgateError:
+    """Return the error where Redis did not do in time what was asked; ``trouble`` is that of the last call, if any."""
+    if isinstance(trouble, AccessDenied):
+        return trouble
+    if isinstance(trouble, CoordinatorUnavailable) and trouble.answered:
+        return CoordinatorUnavailable(f"Redis refuses what {who} asks: {trouble}", answered=True)
+    why = "" if trouble is None else f": {trouble}"
+    return CoordinatorUnavailable(f"{who} had no answer from Redis in time{why}")

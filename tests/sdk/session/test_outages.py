@@ -109,6 +109,25 @@ async def test_a_timeout_without_redis_says_that_redis_does_not_answer(
             assert "Redis has not answered" in caught.value.reason
 
 
+async def test_whoever_waits_for_a_redis_that_is_full_hears_so(client: headgate.Client, server: RedisServer) -> None:
+    """It answers, so nobody says that it does not."""
+    await client.apply("ten", kind="bucket", rate=10)
+    await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 4}})
+    async with client.session("s") as session:
+        producer, limiter = await session.producer("orders"), await session.limiter("llm")
+        bucket = await session.bucket("ten")
+        await producer.send("x")
+        with redis.Redis.from_url(server.url) as direct:
+            direct.config_set("maxmemory", 1)
+            for call in (
+                producer.send("x" * 1000, timeout=0.5), limiter.admit(slots=1, timeout=0.5), bucket.take(timeout=0.5)
+            ):  # fmt: skip
+                with pytest.raises(HeadgateError, match="is out of memory; consume, or raise its maxmemory"):
+                    await call
+            direct.config_set("maxmemory", 0)
+        await producer.send("x", timeout=GUARD)
+
+
 async def test_close_returns_with_a_thousand_blocked_sends_while_redis_is_away(
     server: RedisServer, take_away: Callable[[RedisServer], None]
 ) -> None:
