@@ -47,7 +47,7 @@ local function in_turn()
     end
   end
 
-  local function file_entries(entries)
+  function turns.file(entries)
     local keys, ids = {}, {}
     for i, entry in ipairs(entries) do
       keys[i], ids[i] = key_in(entry[2]), entry[1]
@@ -60,6 +60,10 @@ local function in_turn()
       d.sorted = seq
       redis.call('HSET', K_DESTINATION, 'sorted', int(seq))
     end
+  end
+
+  function turns.has(entry, key)
+    return redis.call('ZSCORE', K_FAIR, member_of(key or key_in(entry[2]), entry[1]))
   end
 
   -- Takes entries of the stream out of those in turn.
@@ -91,7 +95,7 @@ local function in_turn()
     local most = math.max(1, math.min(MAX_SORTED, math.floor(MOST_SORTED / math.max(1, d.largest_bytes))))
     local reply = redis.call('XREADGROUP', 'GROUP', 'queue', IN_TURN, 'COUNT', int(most), 'NOACK', 'STREAMS', K_MESSAGES, '>')
     local entries = reply and reply[1] and reply[1][2] or {}
-    file_entries(entries)
+    turns.file(entries)
     d.more = #entries == most
     note_sorted(d.more and tonumber(string.match(entries[most][1], '^%d+')) or d.message_seq)
   end
@@ -113,7 +117,7 @@ local function in_turn()
     for _, id in ipairs(ids) do
       entries[#entries + 1] = redis.call('XRANGE', K_MESSAGES, id, id)[1]
     end
-    file_entries(entries)
+    turns.file(entries)
   end
 
   return turns

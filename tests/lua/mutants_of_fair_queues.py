@@ -11,6 +11,8 @@ _BACK = f"{_Q}::test_what_comes_back_goes_before_the_rest_of_its_key_and_in_its_
 _EXPIRED = f"{_Q}::test_what_expires_is_in_no_ones_turn"
 _LINK = f"{_Q}::test_a_link_takes_them_in_order_and_misses_none"
 
+_ANEW = f"{_Q}::test_a_repair_puts_in_turn_anew_what_nobody_has"
+
 FAIR_QUEUES: Final = (
     ("P7", "lib/next_in_turn", "redis.call('ZADD', K_ROTA, int(at + #its * step), key)", "", _ROUND),
     ("P7", "lib/next_in_turn", "math.max(1, math.ceil((following - at) / step))", "most", _SAME),
@@ -35,6 +37,11 @@ FAIR_QUEUES: Final = (
     ("P2", "lib/in_turn", "    if d.sorted ~= before or", "    if", _BEFORE),
     ("P2", "lib/append", "  for i = #keys + 1, count do\n", "  for i = #keys + 1, 0 do\n",
      f"{_Q}::test_messages_without_a_key_are_one_key"),
+    ("P2", "recount", "  put_in_turn_anew()\n", "", _ANEW),
+    ("P2", "lib/turns_anew", "delivery[2] ~= IN_TURN", "true", _ANEW),
+    ("P2", "lib/turns_anew", "not taken[entry[1]] and", "true and", _ANEW),
+    ("P2", "lib/turns_anew", "  redis.call('DEL', K_FAIR)\n", "", _ANEW),
+    ("P2", "lib/turns_anew", "(in_turn().has(entry) or in_turn().has(entry, NO_KEY)) and 1 or 0", "1", _ANEW),
     ("P7", "lib/append", "d.fair_by == 'producer' and producer or NO_KEY", "NO_KEY",
      f"{_Q}::test_by_producer_each_session_has_its_turn"),
     ("P1", "lib/append", "#key <= MOST_KEY and key or NO_KEY", "key",

@@ -106,6 +106,17 @@ async def consumer(client: headgate.Client, destination: str, ttl: str, count: s
         await _told()
 
 
+async def tallies(client: headgate.Client, destination: str, file: str) -> None:
+    """Receive and accept all there is, and write of each a line into a file that others write into too."""
+    async with client.session("worker", ttl=1) as session:
+        receiver = await session.consumer(destination, window=2)
+        _say("ready", session.id)
+        tally = os.open(file, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        async for message in receiver:
+            os.write(tally, f"{message.headers['tenant']} {message.body!r}\n".encode())
+            await message.accept(confirm=True)
+
+
 async def iterates(client: headgate.Client, destination: str, count: str) -> None:
     """Receive and accept all there is; stop this process after so many, and close when told."""
     async with client.session("worker") as session:
@@ -233,6 +244,7 @@ ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "holds": holds,
     "numbered": numbered,
     "spread": spread,
+    "tallies": tallies,
 }
 
 

@@ -14,6 +14,7 @@ from headgate.redis.keys import PARTS, Address
 
 COUNTERS: Final = (
     "pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "blocked", "weight", "active",
+    "in_turn", "in_turn_rightly",
 )  # fmt: skip
 """In the order of :class:`headgate.redis.replies.Recount`."""
 SPOOLED: Final = ("spooled_bytes", "reference_bytes")

@@ -112,7 +112,7 @@ class Recount:
 
     @property
     def equal(self) -> bool:
-        """Whether pending, leased, blocked, weight and active consumers all agree."""
+        """Whether pending, leased, blocked, weight, active consumers and messages in turn all agree."""
         return self.code == "OK" and self.stored == self.counted
 
 

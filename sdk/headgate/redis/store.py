@@ -371,7 +371,8 @@ class Store:
         values = {"repair": "repair" if repair else "look", "most": most}
         reply = await self._call("recount", address, "-", values)
         numbers = tuple(int(n) for n in reply[1:])
-        return Recount(reply[0].decode(), *((numbers[:7], numbers[7:]) if len(numbers) == 14 else ()))
+        half = len(numbers) // 2
+        return Recount(reply[0].decode(), *((numbers[:half], numbers[half:]) if half > 1 else ()))
 
     async def remove(self, address: Address, *, everything: bool) -> tuple[int, int]:
         """Purge the messages, or delete the destination; returns messages and bytes freed."""

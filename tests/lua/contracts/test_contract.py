@@ -319,6 +319,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most twice MAX_TOLD, for all others are taken out before": {
         "snapshot": "for i, key in ipairs(names) do",
     },
+    "at most CHUNK": {
+        "recount": "for _, entry in ipairs(entries) do",
+        "lib/turns_anew": "for _, entry in ipairs(taken and entries or {}) do|for _, entry in ipairs(entries) do",
+    },
     "at most 256 weights": {
         "lib/weights": "for pattern, weight in string.gmatch(weights, '([^=;]+)=(%d+)') do",
     },

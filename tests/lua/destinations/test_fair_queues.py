@@ -358,3 +358,29 @@ async def test_what_a_link_brings_has_its_turn(place: Place, namespace: str) -> 
         await route.check()
     finally:
         await route.close()
+
+
+async def test_a_repair_puts_in_turn_anew_what_nobody_has(place: Place) -> None:
+    """Of messages in hand, that came back, and that were there before the rule."""
+    await place.create(limit=10_000)
+    ann, cid = place.producer("ann"), await place.consumer("cid")
+    await send(ann, *"xx")
+    await place.change(fair_by="header:tenant")
+    await send(ann, *"aaab")
+    for _ in range(3):
+        await send(ann, *["b"] * 200)
+    held = await cid.fetch(4)
+    await cid.call(released=held[:1])
+    await is_whole(place)
+    before = await asked(place, FAIR, "ZRANGE", 0, -1)
+    assert (await place.recount()).stored[7:] == (603, 603)
+    await asked(place, FAIR, "ZREM", *before[1:3])
+    await asked(place, FAIR, "ZADD", 0, b"z" + before[1][1:], 0, "a 0000000000000099-1")
+    count = await place.recount()
+    assert not count.equal
+    assert (count.stored[7:], count.counted[7:]) == ((603, 601), (603, 603))
+    await place.store.recount(place.address, repair=True)
+    assert await asked(place, FAIR, "ZRANGE", 0, -1) == before
+    await is_whole(place)
+    keys = await key_of(place)
+    assert {keys[id_] for id_ in await cid.fetch(3)} == {"a", "b", "*"}

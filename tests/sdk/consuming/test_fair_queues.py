@@ -3,6 +3,7 @@
 import io
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from headgate.errors import InvalidValue, PolicyError
 from headgate.message import encode
 from headgate_coordinator.operate.status import render
 from tests.sdk.observing import GUARD
+from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -65,6 +67,31 @@ async def test_a_change_reaches_producers_that_are_open(client: headgate.Client)
         await send(session, "d")
         rest = await tenants(session, 8)
         assert (rest[-1], sorted(filter(None, rest))) == ("d", sorted(rest))
+
+
+async def test_tenants_have_their_turns_over_two_processes_and_when_one_is_killed(
+    client: headgate.Client, redis_url: str, tmp_path: Path
+) -> None:
+    """What a killed process had in hand comes back in its tenant's turn, and nothing is lost."""
+    await client.apply("orders", kind="queue", fair_by="header:tenant")
+    sent = [*["a"] * 160, *["b"] * 40, *["c"] * 40]
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        for number, tenant in enumerate(sent):
+            await producer.send(b"%d" % number, headers={"tenant": tenant}, timeout=GUARD)
+    file = tmp_path / "tally"
+
+    def tally() -> list[str]:
+        return file.read_text().splitlines() if file.exists() else []
+
+    serving = (redis_url, client.namespace, "orders", str(file))
+    with Worker("tallies", *serving) as doomed, Worker("tallies", *serving):
+        await wait_until(lambda: len(tally()) >= 50, timeout=GUARD)
+        doomed.kill9()
+        await wait_until(lambda: len(set(tally())) == len(sent), timeout=2 * GUARD)
+    served = Counter(line.split()[0] for line in tally()[:90])
+    assert min(served.values()) >= 25, f"of 90 each is to have 30, less what was in hand: {served}"
+    assert len(tally()) <= len(sent) + 2, "no more than the killed one had in hand comes twice"
 
 
 async def test_on_a_redis_that_is_none() -> None:
