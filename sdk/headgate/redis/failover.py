@@ -1,17 +1,19 @@
-"""Finding the server in charge again: what Sentinels say, the moment they say it, and whose word counts."""
+"""The servers in charge: what Sentinels say, the moment they say it, and whose word counts; the slots of a cluster."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import redis.exceptions as rx
 from redis.asyncio import Redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 
 from headgate._util.tasks import stop
 from headgate._util.url_parts import shown_hosts
 from headgate.errors import AccessDenied
+from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options
 from headgate.redis.url import RedisUrl
 
 Place = tuple[str, int]
@@ -162,3 +164,32 @@ class Masters:
 
 def _names(data: Any, service: str) -> bool:
     return isinstance(data, bytes) and data.split(b" ")[0] == service.encode()
+
+
+async def open_map(url: RedisUrl) -> RedisCluster:
+    """Read which node of a cluster serves which slot for the first time, from a node that the URL names.
+
+    Raises:
+        RedisClusterException: none of them answers.
+    """
+    options = connection_options(url) | {"socket_timeout": CONNECT_TIMEOUT}
+    cluster = RedisCluster(startup_nodes=[ClusterNode(*host) for host in url.hosts], ssl=url.tls, **options)
+    # Only the map: redis-py's own initialize asks one of the masters for more, and that one may be down just now.
+    await cluster.nodes_manager.initialize()
+    return cluster
+
+
+async def read_map(cluster: RedisCluster, hosts: Iterable[tuple[str, int]], silent: str | None) -> None:
+    """Read it anew from any node of it that answers, else from one of the ``hosts``; the ``silent`` one comes last.
+
+    Raises:
+        RedisClusterException: none of them answers.
+    """
+    manager = cluster.nodes_manager
+    try:
+        await manager.initialize(last_failed_node_name=silent)
+    except rx.RedisClusterException:
+        for host, port in hosts:  # as nodes of the map: those that redis-py is only given to ask it never closes
+            node = ClusterNode(host, port, **manager.connection_kwargs)
+            manager.startup_nodes.setdefault(node.name, node)
+        await manager.initialize(last_failed_node_name=silent)

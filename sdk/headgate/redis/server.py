@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import redis.exceptions as rx
 from redis.asyncio import Redis
-from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 
 from headgate._util.forks import FORKED, watch
@@ -23,7 +23,7 @@ from headgate.errors import Closed, CoordinatorUnavailable, InvalidValue
 from headgate.redis.arguments import REFUSED
 from headgate.redis.connection import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
-from headgate.redis.failover import Masters
+from headgate.redis.failover import Masters, open_map, read_map
 from headgate.redis.handover import Handovers
 from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.scripts import Script
@@ -318,11 +318,7 @@ class Server:
         return dial
 
     async def _open_cluster(self) -> None:
-        options = connection_options(self.url) | {"socket_timeout": CONNECT_TIMEOUT}
-        seeds = [ClusterNode(host, port) for host, port in self.url.hosts]
-        self._cluster = RedisCluster(startup_nodes=seeds, ssl=self.url.tls, **options)
-        # Only the map: redis-py's own initialize asks one of the masters for more, and that one may be down just now.
-        await self._cluster.nodes_manager.initialize()
+        self._cluster = await open_map(self.url)
 
     def _lane_at(self, place: str) -> Lane:
         lane = self._lanes.get(place)
@@ -366,13 +362,13 @@ class Server:
     async def _seek(self, place: str, lane: Lane) -> None:
         """Read the slot map from other nodes until it has another master in place of this one, or this one answers."""
         assert self._cluster is not None  # noqa: S101 -- who seeks has one
-        loop, manager, answered = asyncio.get_running_loop(), self._cluster.nodes_manager, lane.answered
+        loop, answered = asyncio.get_running_loop(), lane.answered
         until = loop.time() + _SEEK_FOR
         while loop.time() < until and lane.answered == answered:
             await asyncio.sleep(_SEEK_EVERY)
             with contextlib.suppress(*_FAILED):
                 async with asyncio.timeout(CALL_TIMEOUT):
-                    await manager.initialize(list(self.url.hosts), self._silent)
+                    await read_map(self._cluster, self.url.hosts, self._silent)
             if place not in {node.name for node in self._cluster.get_primaries()}:
                 self._lanes.pop(place, None)
                 await lane.abandon()
@@ -391,9 +387,11 @@ class Server:
         if not self._cluster:
             await self._lane_at("only").drop()
         elif not under_way:
-            manager, seeds = self._cluster.nodes_manager, list(self.url.hosts)
             with contextlib.suppress(*_FAILED):  # nobody answers yet: the map stays as it was, for the next attempt
                 async with asyncio.timeout(CALL_TIMEOUT):
-                    await (manager.move_slot(moved) if moved else manager.initialize(seeds, self._silent))
+                    if moved:
+                        await self._cluster.nodes_manager.move_slot(moved)
+                    else:
+                        await read_map(self._cluster, self.url.hosts, self._silent)
             for place in self._lanes.keys() - set(self._masters()):  # who may come back as another than it was
                 await self._lanes[place].drop()
