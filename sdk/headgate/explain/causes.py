@@ -249,8 +249,7 @@ def _limits(facts: Facts) -> Iterator[Reason]:
 
 def _reached(facts: Facts, limit: Limit, need: int) -> Reason:
     cause, why = _why(facts, limit, need)
-    reached = f"the limit of {_amount(facts, limit.limit, limit.unit)} is reached"
-    return _shortage(facts, cause, f"{reached}: {why}", limit, need)
+    return _shortage(facts, cause, f"{limit.reached(facts.fields['kind'])}: {why}", limit, need)
 
 
 def _shortage(facts: Facts, cause: Cause, text: str, limit: Limit, need: int) -> Reason:

@@ -171,11 +171,10 @@ def through(explanation: Explanation, hops: Sequence[Hop]) -> Explanation:
     chain = binding(hops)
     if not chain or holder(explanation) != chain[0].id:
         return explanation
-    last = chain[-1]
-    head, colon, _ = explanation.reason.partition(": ")
-    limit = f"{head}: " if colon and explanation.binding is not None else ""
+    last, limit = chain[-1], None if explanation.cause == "hysteresis" else explanation.binding
+    reached = f"{limit.reached(explanation.kind)}: " if limit is not None else ""
     reason = replace(
-        explanation.causes[0], cause="link", text=f"{limit}{_text(chain)}", rule=last.rule, remedy=last.remedy,
+        explanation.causes[0], cause="link", text=f"{reached}{_text(chain)}", rule=last.rule, remedy=last.remedy,
         seconds=last.seconds,
     )  # fmt: skip
     return replace(

@@ -37,6 +37,10 @@ class Limit:
         """The remaining room; None when unlimited."""
         return None if self.limit is None else self.limit - self.kept - self.pending - self.leased
 
+    def reached(self, kind: str) -> str:
+        """Return that it is reached, in words, at a destination of that kind."""
+        return f"the limit of {amount(self.limit or 0, self.unit, kind)} is reached"
+
 
 @dataclass(frozen=True, slots=True)
 class Waiter:

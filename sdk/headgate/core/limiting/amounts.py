@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from headgate.core.limits import MOST_LIMITS
 from headgate.errors import InvalidName, InvalidValue
@@ -85,8 +85,3 @@ def encode_key(key: str | None) -> str:
     if size > MAX_KEY_BYTES:
         raise InvalidName(f"key {key[:40]!r}...: {size} bytes, at most {MAX_KEY_BYTES} are allowed")
     return quote(key, safe="")
-
-
-def decode_key(encoded: str) -> str | None:
-    """Return the key that :func:`encode_key` encoded."""
-    return None if encoded == NO_KEY else unquote(encoded)
