@@ -321,12 +321,6 @@ class Connection(Wire):
                 description = f"it has been silent for {self.node.options.limits.idle:g} s"
             _log.info("%s: %s: %s", self.client, condition, description)
 
-    def flush(self) -> None:
-        """Send what the engine has to say, at the end of a turn in which something came to its end."""
-        super().flush()
-        if self.node.draining:
-            self.node.stir()
-
     def pause_writing(self) -> None:
         """Wait for a client that does not read, for some time."""
         super().pause_writing()
@@ -348,6 +342,7 @@ class Connection(Wire):
     def rest(self) -> None:
         """Let the client send no more, and give it no more."""
         if self._secured and not self.lost:
+            self.on_flush = self.node.stir
             for end in tuple(self.ends.values()):
                 end.rest()
             self.flush_soon()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from headgate.amqp.engine import Engine
@@ -33,6 +34,8 @@ class Wire(asyncio.Protocol):
         """Whether the peer reads too slowly: nothing more should be sent."""
         self.lost = False
         self.most_ahead = MOST_AHEAD
+        self.on_flush: Callable[[], None] | None = None
+        """Called after each :meth:`flush`, at the end of a turn in which something came or was answered."""
         self._handshake = handshake
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
@@ -164,6 +167,8 @@ class Wire(asyncio.Protocol):
                 self._transport.pause_reading()
         if self.engine.ended:
             self.end()
+        if self.on_flush is not None:
+            self.on_flush()
 
     @property
     def _is_far_behind(self) -> bool:

@@ -52,7 +52,7 @@ class Keeper:
         self._ensure = ensure
         self._machine, self._hand = machine, hand
         self.trouble: BaseException | None = None
-        self._durability = MEMORY
+        self._durability, self._secures = MEMORY, False
         self._loop = asyncio.get_running_loop()
         self._wake, self._steps = asyncio.Event(), Steps()
         self._task: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class Keeper:
 
     def secure(self, durability: Durability) -> None:
         """Have nothing admitted from now on before it is as safe as that."""
-        self._durability = durability
+        self._durability, self._secures = durability, bool(durability)
 
     async def listen(self, word: str) -> None:
         """Hear of admissions whose ids begin with this word too."""
@@ -138,7 +138,7 @@ class Keeper:
                 self._address, self._session, seq=call.seq, epoch=call.epoch, words=call.words
             )
             self.trouble = None
-            answers = await self._secured(call, answer.epoch, answer.answers) if self._durability else answer.answers
+            answers = await self._secured(call, answer.epoch, answer.answers) if self._secures else answer.answers
             self._machine.hear(call, Decided(answer.code, answer.epoch, answers), monotonic())
         else:
             await self._ensure(call.recover)
@@ -170,7 +170,7 @@ class Keeper:
 
     def _hear(self, words: list[str]) -> None:
         """Take a hint."""
-        if words[0] == "held" and self._durability:  # it asks, and so hears once that is safe
+        if words[0] == "held" and self._secures:  # it asks, and so hears once that is safe
             words = ["turn", *words[1:2], "0"]
         if words[0] == "recall":
             self._hand.recall()

@@ -2,11 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ class Script:
         codes: the first elements of its replies.
         declared: what its arguments may be; none where it was parsed without that.
         sha: what EVALSHA calls it.
+        pick: returns the values of all but a variadic one, in order, from values by name.
     """
 
     name: str
@@ -56,6 +58,13 @@ class Script:
     codes: tuple[str, ...]
     declared: Arguments
     sha: str = field(default="")
+    pick: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        fixed = self.arguments[:-1] if self.variadic else self.arguments
+        several = len(fixed) > 1
+        pick = itemgetter(*fixed) if several else lambda values: tuple(map(values.__getitem__, fixed))
+        object.__setattr__(self, "pick", pick)
 
     def argv(self, values: dict[str, Any], rest: Iterable[Any] = ()) -> list[Any]:
         """Return ARGV from values by name, and what follows them.
@@ -67,7 +76,7 @@ class Script:
         if len(values) != len(fixed):
             raise TypeError(f"{self.name} takes {', '.join(fixed)}; got {', '.join(values)}")
         try:
-            return [*map(values.__getitem__, fixed), *rest]
+            return [*self.pick(values), *rest]
         except KeyError as error:
             raise TypeError(f"{self.name} takes {error}, which was not given") from None
 

@@ -56,8 +56,9 @@ class Store:
         again: bool = False,
     ) -> Any:  # fmt: skip
         op = script(name)
-        keys, argv = address.keys(session), op.argv({"run_id": None, **values}, rest)
-        return await (self.rounds if again else self.server).call(op, keys, argv)
+        values["run_id"] = None
+        argv = [*op.pick(values), *rest] if len(values) + op.variadic == len(op.arguments) else op.argv(values)
+        return await (self.rounds if again else self.server).call(op, address.keys(session), argv)
 
     async def _credit(
         self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = (), *,

@@ -50,7 +50,7 @@ class Ties:
     def begin(self) -> None:
         """Look once a send, or an admission, that begins to wait has waited long enough."""
         self._changed.set()
-        if self._task is None and self._timer is None and self._has_something:
+        if self._task is None and self._timer is None:
             self._timer = self._loop.call_later(TELL_AFTER, self._start)
 
     @property
@@ -68,7 +68,8 @@ class Ties:
 
     def _start(self) -> None:
         self._timer = None
-        self._task = self._loop.create_task(self._run(), name="headgate ties")
+        if self._has_something:
+            self._task = self._loop.create_task(self._run(), name="headgate ties")
 
     def doomed(self, destination: str, wait: str) -> Outgoing | None:
         """Return the send that waits there under that name, if it does still and somebody uses a consumer beside it."""
